@@ -1,0 +1,118 @@
+"""Data types: what one element is, and its spellings in NumPy and in text.
+
+    DType("float", 32)            one float32
+    DType("float", 32, lanes=16)  a vector of sixteen
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import TensorError
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """Kind and width of an element; `lanes` > 1 makes a vector."""
+
+    kind: str  # "float" | "bfloat" | "int" | "uint" | "bool"
+    bits: int
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        base = "bool" if self.kind == "bool" else f"{'bfloat' if self.kind == 'bfloat' else self.kind}{self.bits}"
+        return base if self.lanes == 1 else f"{base}x{self.lanes}"
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind in ("float", "bfloat")
+
+    @property
+    def is_int(self) -> bool:
+        """Signed or unsigned integer; bool is not one."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all lanes in memory; a bool takes one byte."""
+        return max(1, self.bits // 8) * self.lanes
+
+    @property
+    def element(self) -> DType:
+        """The same type with one lane."""
+        return self if self.lanes == 1 else replace(self, lanes=1)
+
+    def with_lanes(self, lanes: int) -> DType:
+        return self if lanes == self.lanes else replace(self, lanes=lanes)
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype of one element."""
+        return _numpy(self.kind, self.bits)
+
+
+@lru_cache(maxsize=64)
+def _numpy(kind: str, bits: int) -> np.dtype[Any]:
+    if kind == "bfloat":
+        import ml_dtypes  # only bfloat16 needs it; loading a float32 model must not
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype("bool" if kind == "bool" else f"{kind}{bits}")
+
+
+float16, float32, float64 = DType("float", 16), DType("float", 32), DType("float", 64)
+bfloat16 = DType("bfloat", 16)
+int8, int16, int32, int64 = (DType("int", n) for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (DType("uint", n) for n in (8, 16, 32, 64))
+bool_ = DType("bool", 1)
+
+_NAMES = {
+    str(t): t
+    for t in (float16, float32, float64, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_)
+}
+
+
+def dtype_of(x: DType | str | np.dtype[Any] | type) -> DType:
+    """The DType named by a string, a NumPy dtype or a NumPy scalar type.
+
+    >>> str(dtype_of("float32")), str(dtype_of(np.int8))
+    ('float32', 'int8')
+    """
+    if isinstance(x, DType):
+        return x
+    name = x if isinstance(x, str) else np.dtype(x).name
+    if name not in _NAMES:
+        raise TensorError(f"dtype {name!r} is not supported.", fix=f"Known: {', '.join(_NAMES)}.")
+    return _NAMES[name]
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The type of `a + b`: floats win over integers, wider over narrower, signed over unsigned (as NumPy does for tensors).
+
+    bfloat16 with float16 gives float32, because neither holds the other.
+    """
+    if a == b:
+        return a
+    lanes = max(a.lanes, b.lanes)
+    x, y = a.element, b.element
+    if x == y:
+        return x.with_lanes(lanes)
+    if x.is_bool or y.is_bool:
+        return (y if x.is_bool else x).with_lanes(lanes)
+    if x.is_float != y.is_float:
+        return (x if x.is_float else y).with_lanes(lanes)
+    if x.is_float:
+        return (float32 if x.bits == y.bits else max(x, y, key=lambda t: t.bits)).with_lanes(lanes)
+    if x.kind == y.kind:
+        return max(x, y, key=lambda t: t.bits).with_lanes(lanes)
+    signed, unsigned = (x, y) if x.kind == "int" else (y, x)
+    bits = signed.bits if signed.bits > unsigned.bits else min(64, unsigned.bits * 2)
+    return DType("int", bits, lanes)

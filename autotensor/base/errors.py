@@ -1,0 +1,72 @@
+"""What can go wrong, as one family of exceptions.
+
+Every message is one sentence that names the thing and the place (`what`), and where possible one that says how to mend
+it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when a person reads the error:
+the search raises thousands of these and looks only at the type and `what`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class AutotensorError(Exception):
+    """Base of all errors that autotensor raises on purpose."""
+
+    def __init__(self, what: str, *, fix: str = "", context: Callable[[], str] | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+        self.context = context
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.fix:
+            parts.append(self.fix)
+        if self.context is not None:
+            parts.append("\n" + self.context())
+        return " ".join(parts)
+
+
+class TensorError(AutotensorError):
+    """A tensor expression is malformed."""
+
+
+class ScheduleError(AutotensorError):
+    """A primitive cannot be applied here; the program would change its meaning."""
+
+
+class LoweringError(AutotensorError):
+    """A state cannot be turned into loops, or a pass produced an illegal program."""
+
+
+class CodegenError(AutotensorError):
+    """A backend cannot compile this program."""
+
+
+class TargetError(AutotensorError):
+    """A target is unknown, malformed, or lacks what is asked of it."""
+
+
+class ArgumentError(AutotensorError):
+    """A compiled function was called with the wrong arguments."""
+
+
+class ArtifactError(AutotensorError):
+    """A compiled file cannot be read, or does not fit this machine."""
+
+
+class GraphError(AutotensorError):
+    """A model graph is malformed or asks for something unsupported."""
+
+
+class Unsupported(AutotensorError):
+    """Something that exists elsewhere but not here; never a wrong number instead."""
+
+
+class InputError(AutotensorError):
+    """A person gave something that cannot be used: a name, a number, a file."""
+
+
+class MeasureError(AutotensorError):
+    """Measuring could not be carried out at all (not: a candidate failed)."""

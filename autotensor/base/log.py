@@ -1,0 +1,47 @@
+"""The one logger. Lines have the levels of AUTOTENSOR_DEBUG, and a line that is not wanted costs one
+comparison.
+
+    log.at(3, lambda: print_nest(state))     the callable runs only when the level is on
+    log.warn("the cache cannot be written")
+
+Lines go to the logger "autotensor"; unless the application has configured logging, they appear on standard
+error.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+
+from autotensor.base import switches
+
+logger = logging.getLogger("autotensor")
+
+
+def enabled(level: int) -> bool:
+    """Whether lines of this DEBUG level are wanted now."""
+    return switches.debug() >= level
+
+
+def at(level: int, message: Callable[[], str] | str) -> None:
+    """Log at DEBUG level `level` (1–6); `message` is called only if it is wanted."""
+    if enabled(level):
+        _emit(
+            logging.INFO if level == 1 else logging.DEBUG, message if isinstance(message, str) else message()
+        )
+
+
+def warn(message: str) -> None:
+    """Something that a person should know and that stops nothing; told at every level."""
+    _emit(logging.WARNING, message)
+
+
+def _emit(level: int, message: str) -> None:
+    if logger.hasHandlers():
+        # The switch has decided already; an application's threshold for other libraries must not drop the
+        # line.
+        record = logger.makeRecord(logger.name, level, __file__, 0, message, (), None)
+        logger.handle(record)
+    else:
+        print(message, file=sys.stderr)

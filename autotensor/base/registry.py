@@ -1,0 +1,76 @@
+"""Registry: named things that register themselves where they are defined.
+
+OPERATORS: Registry[Operator] = Registry("operator")
+
+@OPERATORS.register("relu")
+def relu(…): …
+
+OPERATORS.get("rleu")   ──▶  InputError: operator 'rleu' is unknown. Did you mean 'relu'? Known: …
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+from autotensor.base.errors import InputError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Registry(Generic[T]):
+    """Name → thing, in sorted order of names; a name is given once."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # what the things are, for messages
+        self._things: dict[str, T] = {}
+
+    def register(self, name: str) -> Callable[[U], U]:
+        """Decorator that files what it decorates under `name` and returns it."""
+
+        def file(thing: U) -> U:
+            self.add(name, thing)  # type: ignore[arg-type]  # U is T; two variables keep its exact type
+            return thing
+
+        return file
+
+    def add(self, name: str, thing: T) -> T:
+        """File `thing` under `name`. Raises InputError if the name is taken by another."""
+        if name in self._things and self._things[name] is not thing:
+            raise InputError(f"{self.kind} {name!r} is registered twice.")
+        self._things[name] = thing
+        return thing
+
+    def get(self, name: str) -> T:
+        """The thing of that name. Raises InputError with the nearest name."""
+        if name in self._things:
+            return self._things[name]
+        raise InputError(f"{self.kind} {name!r} is unknown.", fix=suggest(name, self.names()))
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._things))
+
+    def items(self) -> tuple[tuple[str, T], ...]:
+        return tuple((name, self._things[name]) for name in self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._things
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+
+def suggest(name: str, known: tuple[str, ...]) -> str:
+    """The sentence that helps after a wrong name: the nearest one, then all.
+
+    >>> suggest("rleu", ("gelu", "relu"))
+    "Did you mean 'relu'? Known: gelu, relu."
+    """
+    nearest = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
+    return f"{hint}Known: {', '.join(known) or 'none'}."

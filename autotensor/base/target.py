@@ -1,0 +1,160 @@
+"""Targets: a description of the machine that code is made for, as data.
+
+`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one. Schedules and checks read the
+limits; `key()` is what the tuning log files records under.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from autotensor.base.errors import TargetError
+
+KINDS = ("llvm", "cuda", "opencl", "interp")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One kind of device and its limits; sizes in bytes."""
+
+    kind: str
+    arch: str = ""  # LLVM CPU name, or sm_90, …
+    features: str = ""  # LLVM feature string; empty means what `arch` implies
+    triple: str = ""  # empty means this host
+    num_cores: int = 1
+    vector_bytes: int = 16
+    vector_registers: int = 16
+    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20)  # L1 data, L2, L3, …, of one core's view
+    warp_size: int = 1
+    max_threads_per_block: int = 1
+    max_shared_bytes: int = 0
+
+    def key(self) -> str:
+        """Name in the tuning log: kind, architecture, thread count and vector width."""
+        return f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Target:
+        fields = json.loads(text)
+        fields["cache_bytes"] = tuple(fields["cache_bytes"])
+        return Target(**fields)
+
+    def lanes(self, bits: int) -> int:
+        """Elements of `bits` bits in one vector register."""
+        return max(1, self.vector_bytes * 8 // max(bits, 8))
+
+    def with_threads(self, threads: int) -> Target:
+        return replace(self, num_cores=threads)
+
+
+def parse(text: str | Target | None = None) -> Target:
+    """Target from its spelling; None or "llvm" is this host.
+
+    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`.
+    Raises TargetError for an unknown kind or option.
+    """
+    if isinstance(text, Target):
+        return text
+    words = shlex.split(text or "llvm")
+    kind, options = words[0], words[1:]
+    if kind == "cpu":
+        kind = "llvm"
+    if kind not in KINDS:
+        raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {', '.join(KINDS)}.")
+    target = host() if kind == "llvm" else Target(kind, num_cores=1)
+    for option in options:
+        name, _, value = option.partition("=")
+        match name:
+            case "-mcpu":
+                if value not in ("native", target.arch):
+                    target = _generic(value)
+            case "-mattr":
+                target = replace(target, features=value, **_vector_limits(value))  # type: ignore[arg-type]
+            case "-mtriple":
+                target = replace(target, triple=value)
+            case "-threads":
+                if not value.isdigit() or int(value) < 1:
+                    raise TargetError(f"target option {option!r}: threads must be a positive integer.")
+                target = replace(target, num_cores=int(value))
+            case _:
+                raise TargetError(
+                    f"target option {option!r} is unknown.", fix="Known: -mcpu, -mattr, -mtriple, -threads."
+                )
+    return target
+
+
+@lru_cache(maxsize=1)
+def host() -> Target:
+    """This machine: LLVM's name for its CPU, its features, caches and usable cores."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    return Target(
+        kind="llvm",
+        arch=llvm.get_host_cpu_name(),
+        features=features.flatten(),
+        triple=llvm.get_process_triple(),
+        num_cores=default_threads(),
+        cache_bytes=host_caches(),
+        **_vector_limits(features.flatten()),  # type: ignore[arg-type]
+    )
+
+
+def _generic(arch: str) -> Target:
+    """A stated CPU of which only the name is known: limits from what the name promises."""
+    wide = arch in ("x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5")
+    avx2 = wide or arch in ("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3")
+    neon = arch.startswith(("cortex", "neoverse", "apple"))
+    triple = "aarch64-unknown-linux-gnu" if neon else ""
+    return Target(
+        "llvm",
+        arch,
+        triple=triple,
+        num_cores=default_threads(),
+        vector_bytes=64 if wide else 32 if avx2 else 16,
+        vector_registers=32 if wide or neon else 16,
+    )
+
+
+def _vector_limits(features: str) -> dict[str, int]:
+    has = set(features.split(","))
+    if "+avx512f" in has:
+        return {"vector_bytes": 64, "vector_registers": 32}
+    if "+avx2" in has or "+avx" in has:
+        return {"vector_bytes": 32, "vector_registers": 16}
+    return {"vector_bytes": 16, "vector_registers": 32 if "+neon" in has else 16}
+
+
+def default_threads() -> int:
+    """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores that this process may run on."""
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def host_caches() -> tuple[int, ...]:
+    """Data cache sizes in bytes, nearest first, from sysfs; a common guess where there is none."""
+    found: dict[int, int] = {}
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind = (index / "type").read_text().strip()
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+        except OSError:
+            continue
+        if kind in ("Data", "Unified"):
+            unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(size[-1])
+            found[level] = int(size[:-1]) * unit if unit else int(size)
+    return tuple(found[k] for k in sorted(found)) or (32 << 10, 1 << 20, 32 << 20)

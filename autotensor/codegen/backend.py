@@ -1,0 +1,65 @@
+"""Backends: one way to compile a program for each kind of target.
+
+    compile(program, parse("llvm"), name="matmul") ──▶ Artifact
+
+A module of this package registers itself with `@backend("kind")`; the modules are imported at the first look-up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+from autotensor.base.errors import CodegenError
+from autotensor.base.target import Target
+from autotensor.ir.func import Program
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import ObjectCache
+
+
+class Backend(Protocol):
+    """Makes native code of a program. `asm` asks for the assembly among the artifact's texts."""
+
+    def __call__(
+        self, program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
+    ) -> Artifact: ...
+
+
+BACKENDS: dict[str, Backend] = {}
+B = TypeVar("B", bound=Backend)
+
+
+def backend(kind: str) -> Callable[[B], B]:
+    """Registers a function as the backend of one kind of target."""
+
+    def register(fn: B) -> B:
+        BACKENDS[kind] = fn
+        return fn
+
+    return register
+
+
+def compile(
+    program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
+) -> Artifact:
+    """The program compiled for its target. Raises CodegenError when that is impossible.
+
+    asm: keep the assembly among the texts. cache: where to look for and keep objects.
+    """
+    found = BACKENDS.get(target.kind)
+    if found is None:
+        _import_all()
+        found = BACKENDS.get(target.kind)
+    if found is None:
+        raise CodegenError(f"no backend compiles for {target.kind!r}.", fix=f"There are: {', '.join(sorted(BACKENDS))}.")
+    return found(program, target, name=name, asm=asm, cache=cache)
+
+
+@lru_cache(maxsize=1)
+def _import_all() -> None:
+    package = importlib.import_module(__package__ or "autotensor.codegen")
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+        importlib.import_module(f"{package.__name__}.{module}")

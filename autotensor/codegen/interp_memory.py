@@ -1,0 +1,341 @@
+"""Memory of the interpreter: fresh contents, checked access, records of who touched what.
+
+    Memory    one flat array (of a caller, a workspace or an Alloc), with the notes for races and for reads before writes
+    Tracked   a buffer's shape over a Memory; every load and store through it is checked and noted
+    vload …   vector access without notes, for code that runs alone
+
+Rules of a race: two threads touch one element, at least one writes, and no barrier lies between. Blocks of a grid never meet,
+so between two blocks any such pair is a race.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from autotensor.base.dtype import DType
+from autotensor.base.errors import LoweringError
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.stmt import Stmt
+
+Array = np.ndarray[Any, Any]
+FILENAME = "<interpreted "  # how generated code is told from ours in a stack of frames
+TRAP_BYTE = 0xA5  # integers start as …A5A5: negative or huge, so that used as an index they are caught
+_MANY = -1  # several readers
+
+
+class IllegalProgram(LoweringError):
+    """A program did what the loop IR forbids: an index out of bounds, a race, a divergent barrier, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One load, store or barrier of a kernel's text."""
+
+    kernel: str
+    verb: str
+    buffer: Buffer | None
+    stmt: Stmt
+    names: dict[str, str]  # Python name → variable, for messages
+
+    def fail(self, what: str, fix: str = "") -> NoReturn:
+        where = _values(self.names)
+        raise IllegalProgram(
+            f"kernel {self.kernel!r}: {what}, in `{str(self.stmt).strip()}`{' with ' + where if where else ''}.", fix=fix
+        )
+
+
+def _values(names: dict[str, str]) -> str:
+    """The loop variables of the generated code that is running, as `i=3, j=0`."""
+    found: dict[str, Any] = {}
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(FILENAME):
+            for python, name in names.items():
+                if python in frame.f_locals:
+                    found.setdefault(name, frame.f_locals[python])
+        frame = frame.f_back  # type: ignore[assignment]
+    return ", ".join(f"{name}={found[name]}" for name in names.values() if name in found)
+
+
+def storage(buffer: Buffer) -> int:
+    """Elements from the first to the last of a strided buffer."""
+    if 0 in buffer.shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.row_major(), strict=True))
+
+
+def fresh(size: int, dtype: DType) -> Array:
+    """Memory as it comes: NaN, a trap value, or True."""
+    if dtype.is_float:
+        return np.full(size, np.nan, dtype.numpy)
+    if dtype.is_bool:
+        return np.ones(size, np.bool_)
+    return np.frombuffer(bytes([TRAP_BYTE]) * (size * dtype.bytes), dtype.numpy).copy()
+
+
+class Memory:
+    """One flat array. `written` is None when reads need no check; `shared` when several threads may touch it."""
+
+    __slots__ = ("flat", "name", "readers", "shared", "writers", "written")
+
+    def __init__(self, name: str, flat: Array, shared: bool, written: Array | None = None) -> None:
+        self.name = name
+        self.flat = flat
+        self.shared = shared
+        self.written = written
+        self.forget()
+
+    @staticmethod
+    def fresh(buffer: Buffer, shared: bool, strict: bool) -> Memory:
+        size = storage(buffer)
+        return Memory(
+            buffer.name, fresh(size, buffer.dtype), shared, np.zeros(size, np.bool_) if strict else None
+        )
+
+    def forget(self) -> None:
+        """Forgets who touched what: a new kernel begins."""
+        self.writers: dict[int, tuple[int, int, int]] = {}  # element → block, epoch, thread
+        self.readers: dict[int, tuple[int, int, int]] = {}
+
+    def noted_read(self, at: int, thread: Thread) -> str:
+        """Notes the read; what is wrong with it, or ''."""
+        me = (thread.block, thread.gang.epoch, thread.tid)
+        wrote = self.writers.get(at)
+        if wrote is not None and _conflict(wrote, me):
+            return f"{thread.describe(me)} reads what {thread.describe(wrote)} wrote"
+        read = self.readers.get(at)
+        if read is None or (read[0] == me[0] and read[1] < me[1]):
+            self.readers[at] = me
+        elif read[0] != me[0]:
+            self.readers[at] = (_MANY, 0, _MANY)
+        elif read[2] != me[2]:
+            self.readers[at] = (me[0], me[1], _MANY)
+        return ""
+
+    def noted_write(self, at: int, thread: Thread) -> str:
+        me = (thread.block, thread.gang.epoch, thread.tid)
+        wrote, read = self.writers.get(at), self.readers.get(at)
+        self.writers[at] = me
+        if wrote is not None and _conflict(wrote, me):
+            return f"{thread.describe(me)} writes what {thread.describe(wrote)} wrote"
+        if read is not None and _conflict(read, me):
+            return f"{thread.describe(me)} writes what {thread.describe(read)} read"
+        return ""
+
+
+def _conflict(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
+    return a[0] != b[0] or (a[1] == b[1] and a[2] != b[2])
+
+
+class Gang:
+    """Threads that meet at barriers: those of a CPU call, or of one GPU block."""
+
+    __slots__ = ("axes", "epoch", "kind", "shared")
+
+    def __init__(self, kind: str, axes: dict[str, int]) -> None:
+        self.kind = kind  # for messages
+        self.axes = axes  # thread axis → extent
+        self.epoch = 0  # barriers passed
+        self.shared: dict[int, Memory] = {}  # Alloc site → memory
+
+
+class Thread:
+    """Who runs: number, block, place on the thread axes, memory."""
+
+    __slots__ = ("at", "block", "gang", "memory", "nthreads", "strict", "tid")
+
+    def __init__(
+        self, tid: int, nthreads: int, block: int, at: dict[str, int], memory: dict[str, Memory], gang: Gang, strict: bool
+    ) -> None:
+        self.tid = tid
+        self.nthreads = nthreads
+        self.block = block
+        self.at = at
+        self.memory = memory
+        self.gang = gang
+        self.strict = strict
+
+    def describe(self, who: tuple[int, int, int]) -> str:
+        block, _, tid = who
+        name = "another thread" if tid == _MANY else f"thread {tid}"
+        return f"{name} of block {block}" if self.gang.kind == "block" and block != _MANY else name
+
+    def alloc(self, site: int, buffer: Buffer, common: bool) -> Memory:
+        """Memory of an Alloc. `common`: one for all threads of the gang, fresh once."""
+        if not common:
+            return Memory.fresh(buffer, False, self.strict)
+        found = self.gang.shared.get(site)
+        if found is None:
+            found = self.gang.shared[site] = Memory.fresh(buffer, True, self.strict)
+        return found
+
+
+def flat_view(memory: Memory, buffer: Buffer) -> Array:
+    _check_size(memory, buffer)
+    return memory.flat
+
+
+def nd_view(memory: Memory, buffer: Buffer) -> Array:
+    """The memory in the buffer's shape; a scalar buffer has shape (1,)."""
+    _check_size(memory, buffer)
+    if not buffer.strides or 0 in buffer.shape:
+        return memory.flat[: buffer.size].reshape(buffer.shape or (1,))
+    strides = tuple(s * memory.flat.itemsize for s in buffer.strides)
+    return np.lib.stride_tricks.as_strided(memory.flat, buffer.shape, strides)
+
+
+def _check_size(memory: Memory, buffer: Buffer) -> None:
+    if memory.flat.size < storage(buffer):
+        raise IllegalProgram(
+            f"buffer {buffer.name!r} of shape {buffer.shape} needs {storage(buffer)} elements; its memory has {memory.flat.size}."
+        )
+
+
+class Tracked:
+    """A buffer whose every access is checked and noted. Slow."""
+
+    __slots__ = ("buffer", "memory", "shape", "strides")
+
+    def __init__(self, memory: Memory, buffer: Buffer, flat: bool) -> None:
+        _check_size(memory, buffer)
+        self.memory = memory
+        self.buffer = buffer
+        self.shape = (memory.flat.size,) if flat else buffer.shape or (1,)
+        self.strides = (1,) if flat else buffer.row_major() or (1,)
+
+    def address(self, index: tuple[int, ...], site: Site) -> int:
+        at = 0
+        for i, n, s in zip(index, self.shape, self.strides, strict=True):
+            if not 0 <= i < n:
+                out_of_bounds(site, index, self.shape)
+            at += i * s
+        return at
+
+    def load(self, thread: Thread, mask: Any, index: tuple[Any, ...], site: Site) -> Any:
+        lanes = _lanes(index)
+        if not lanes:
+            at = self.address(index, site)
+            self._read(at, thread, site)
+            value = self.memory.flat[at]
+            return value if self.buffer.dtype.is_float else value.item()
+        out = np.zeros(lanes, self.memory.flat.dtype)
+        for lane, one in enumerate(_split(index, lanes)):
+            if mask is None or mask[lane]:
+                at = self.address(one, site)
+                self._read(at, thread, site)
+                out[lane] = self.memory.flat[at]
+        return out
+
+    def _read(self, at: int, thread: Thread, site: Site) -> None:
+        if self.memory.written is not None and not self.memory.written[at]:
+            site.fail(f"element {at} of {self.buffer.name!r} is read but was never written")
+        if self.memory.shared:
+            wrong = self.memory.noted_read(at, thread)
+            if wrong:
+                _race(site, self.buffer, at, wrong)
+
+    def store(self, thread: Thread, mask: Any, value: Any, index: tuple[Any, ...], site: Site) -> None:
+        lanes = _lanes(index)
+        if not lanes:
+            self._write(self.address(index, site), value, thread, site)
+            return
+        seen: set[int] = set()
+        for lane, one in enumerate(_split(index, lanes)):
+            if mask is None or mask[lane]:
+                at = self.address(one, site)
+                if at in seen:
+                    _twice(site, self.buffer, at)
+                seen.add(at)
+                self._write(at, value[lane], thread, site)
+
+    def _write(self, at: int, value: Any, thread: Thread, site: Site) -> None:
+        if self.memory.shared:
+            wrong = self.memory.noted_write(at, thread)
+            if wrong:
+                _race(site, self.buffer, at, wrong)
+        if self.memory.written is not None:
+            self.memory.written[at] = True
+        self.memory.flat[at] = value
+
+
+def _lanes(index: tuple[Any, ...]) -> int:
+    """0 for a scalar access."""
+    return max((i.size for i in index if isinstance(i, np.ndarray)), default=0)
+
+
+def _split(index: tuple[Any, ...], lanes: int) -> list[tuple[int, ...]]:
+    columns = [i.tolist() if isinstance(i, np.ndarray) else [i] * lanes for i in index]
+    return list(zip(*columns, strict=True))
+
+
+def out_of_bounds(site: Site, index: tuple[Any, ...], shape: tuple[int, ...]) -> NoReturn:
+    assert site.buffer is not None
+    text = ", ".join(str(i) for i in index)
+    flat = "" if shape == site.buffer.shape else f" {site.buffer.shape}, which has {shape[0]} elements"
+    site.fail(f"{site.verb} of {site.buffer.name}[{text}] is outside its shape{flat or f' {shape}'}")
+
+
+def _race(site: Site, buffer: Buffer, at: int, wrong: str) -> NoReturn:
+    index = np.unravel_index(at, buffer.shape) if buffer.shape and not buffer.strides and at < buffer.size else (at,)
+    text = ", ".join(str(int(i)) for i in index)
+    fix = "Put a barrier between them." if buffer.scope is Scope.SHARED else "Let one thread do it, or put a barrier between."
+    site.fail(f"race on {buffer.name}[{text}]: {wrong} without a barrier between", fix)
+
+
+def _twice(site: Site, buffer: Buffer, at: int) -> NoReturn:
+    site.fail(f"two lanes of one vector store write element {at} of {buffer.name!r}")
+
+
+def vload(view: Array, mask: Any, index: tuple[Any, ...], site: Site) -> Array:
+    """Lanes of a vector load; 0 where the mask is false."""
+    lanes = _lanes(index)
+    if mask is None:
+        _vcheck(view, index, None, site)
+        return view[index]  # type: ignore[no-any-return]
+    if not np.any(mask):
+        return np.zeros(lanes, view.dtype)
+    _vcheck(view, index, mask, site)
+    safe = tuple(np.where(mask, i, 0) for i in index)
+    return np.where(mask, view[safe], np.zeros((), view.dtype))
+
+
+def vstore(view: Array, mask: Any, value: Array, index: tuple[Any, ...], site: Site) -> None:
+    """Stores the lanes where the mask holds; no two may hit one element."""
+    if mask is not None:
+        keep = np.nonzero(np.broadcast_to(mask, value.shape))[0]
+        index = tuple(i[keep] if isinstance(i, np.ndarray) else i for i in index)
+        value = value[keep]
+        if not keep.size:
+            return
+    _vcheck(view, index, None, site)
+    places = _split(index, value.size)
+    if len(set(places)) != value.size:
+        assert site.buffer is not None
+        _twice(site, site.buffer, next(p for p in places if places.count(p) > 1)[-1])
+    view[index] = value
+
+
+def _vcheck(view: Array, index: tuple[Any, ...], mask: Any, site: Site) -> None:
+    for i, n in zip(index, view.shape, strict=True):
+        bad = (i < 0) | (i >= n) if isinstance(i, np.ndarray) else np.array(not 0 <= i < n)
+        if mask is not None:
+            bad = bad & mask
+        if bad.any():
+            lane = int(np.argmax(bad)) if bad.ndim else 0
+            one = tuple(int(x[lane]) if isinstance(x, np.ndarray) else x for x in index)
+            out_of_bounds(site, one, view.shape)
+
+
+def vselect(cond: Any, then: Any, otherwise: Any, mask: Any) -> Any:
+    """Lanes of `then` or `otherwise`, which are functions of the lanes that they are wanted for and touch no others."""
+    on = cond if mask is None else cond & mask
+    off = ~cond if mask is None else ~cond & mask
+    if not off.any():
+        return then(on)
+    if not on.any():
+        return otherwise(off)
+    return np.where(cond, then(on), otherwise(off))

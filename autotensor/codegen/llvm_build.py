@@ -1,0 +1,94 @@
+"""From LLVM text to object bytes: the target machine, the passes, the object and on request the assembly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from autotensor.base.errors import CodegenError
+from autotensor.base.target import Target
+
+_LOCK = threading.Lock()  # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What compiling one module gave."""
+
+    object: bytes
+    asm: str | None
+    seconds: tuple[float, float, float]  # parse, optimise, emit
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@lru_cache(maxsize=1)
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@lru_cache(maxsize=8)
+def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:
+    """LLVM's target machine; position-independent, so that objects can be linked as well as loaded."""
+    _initialize()
+    if triple and triple != llvm.get_process_triple():
+        _initialize_all()
+    try:
+        found = llvm.Target.from_triple(triple) if triple else llvm.Target.from_default_triple()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM has no code generator for {triple!r}: {error}.") from error
+    return found.create_target_machine(cpu=arch, features=features, opt=opt, reloc="pic", codemodel="small")
+
+
+def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
+    """Object bytes of a module.
+
+    lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no passes.
+    Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
+    """
+    with _LOCK:
+        tm = machine(target.triple, target.arch, target.features, opt)
+        started = time.perf_counter()
+        try:
+            module = llvm.parse_assembly(text, context=llvm.create_context())
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM rejects the generated code: {error}", context=lambda: text) from error
+        module.triple = tm.triple
+        module.data_layout = str(tm.target_data)
+        parsed = time.perf_counter()
+        if opt:
+            _optimise(module, tm, lean)
+        optimised = time.perf_counter()
+        data = tm.emit_object(module)
+        emitted = time.perf_counter()
+        listing = tm.emit_assembly(module) if asm else None
+    return Built(data, listing, (parsed - started, optimised - parsed, emitted - optimised))
+
+
+def _optimise(module: Any, tm: Any, lean: bool) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # explicit in schedules; LLVM's own would undo register tiles and double the compile time
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(tm, options)
+    if lean:
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+    else:
+        manager = builder.getModulePassManager()
+    manager.run(module, builder)

@@ -1,0 +1,274 @@
+"""Statements and whole kernels: PrimFunc → the text of one LLVM function.
+
+    define internal void @k(ptr noalias %p0, …, i32 %tid, i32 %nthreads, ptr noalias %ws)
+
+Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which is the form that
+LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without one runs in thread 0 only.
+LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER buffers are stack slots
+with constant addresses, which LLVM's SROA turns into values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import CodegenError
+from autotensor.codegen.llvm_index import not_negative
+from autotensor.codegen.llvm_memory import Memory, Place
+from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
+from autotensor.ir.func import Buffer, PrimFunc, Scope
+from autotensor.ir.node import children
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+
+STACK_BYTES = 32 << 10  # an eighth of the smallest thread stack in use (256 KiB on musl, 8 MiB on glibc)
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """One kernel as text, and what it needs from its surroundings."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    text: str
+    declared: dict[str, str]  # external functions and constants: name → declaration
+    per_thread_bytes: int
+    reads: frozenset[Any]
+    writes: frozenset[Any]
+
+
+def kernel_text(func: PrimFunc, name: str, aligned: Collection[Any] = ()) -> KernelText:
+    """The LLVM function of one kernel. `aligned`: parameters whose address is a multiple of 64."""
+    kernel = Kernel(func, aligned)
+    params = [kernel.parameter(b) for b in func.params]
+    params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
+    kernel.function()
+    text = f"define internal void @{name}({', '.join(params)}) #0 {{\n{kernel.text()}\n}}\n"
+    return KernelText(
+        name, func.params, text, kernel.declared, kernel.workspace_top, kernel.loaded, kernel.stores_in(func.body)
+    )
+
+
+class Kernel(Memory):
+    """Writes one kernel."""
+
+    def __init__(self, func: PrimFunc, aligned: Collection[Any]) -> None:
+        super().__init__(func.name)
+        self.func = func
+        self.stack: list[Any] = []  # allocas, in the entry block
+        self.stack_bytes = 0
+        self.workspace = 0  # bytes of `ws` in use at this point
+        self.workspace_top = 0
+        self._stores: dict[Stmt, frozenset[Any]] = {}
+        for k, buffer in enumerate(func.params):
+            align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes
+            self.places[buffer] = Place(f"%p{k}", 0, align)
+
+    @property
+    def loaded(self) -> frozenset[Any]:
+        """Parameters that some emitted load reads."""
+        found = frozenset[Any]().union(*self._reads.values())
+        return found & frozenset(self.func.params)
+
+    def parameter(self, buffer: Buffer) -> str:
+        marks = ["noalias"]
+        if buffer.bytes > 0 and not buffer.strides:
+            marks += ["nonnull", f"dereferenceable({buffer.bytes})"]
+        if buffer not in self.stores_in(self.func.body):
+            marks.append("readonly")
+        place = self.places[buffer]
+        return f"ptr {' '.join(marks)} align {place.align} {place.pointer}"
+
+    def stores_in(self, s: Stmt) -> frozenset[Any]:
+        """The buffers that a statement may change."""
+        found = self._stores.get(s)
+        if found is None:
+            found = frozenset[Any]().union(*(self.stores_in(c) for c in children(s) if isinstance(c, Stmt)))
+            if isinstance(s, Store):
+                found |= {s.buffer}
+            self._stores[s] = found
+        return found
+
+    # -- the function ----------------------------------------------------------------------------------------------------
+    def function(self) -> None:
+        self.start("entry")
+        self.cur.append(self.stack)
+        self.open()
+        if _is_parallel(self.func.body):
+            self.stmt(self.func.body, top=True)
+        else:
+            self.do(f"br i1 {self.op('icmp eq i32 %tid, 0')}, label %only, label %done")
+            self.start("only")
+            self.stmt(self.func.body)
+            self.do("br label %done")
+            self.start("done")
+        self.do("ret void")
+        self.close()
+
+    def stmt(self, s: Stmt, top: bool = False) -> None:
+        """`top`: no loop or condition is around `s`, so that a parallel loop may come."""
+        match s:
+            case Store(buffer, indices, value, mask):
+                self.store(buffer, indices, value, mask)
+            case Seq(stmts):
+                for part in stmts:
+                    self.stmt(part, top=top and len(stmts) == 1)
+            case For():
+                self._for(s, top)
+            case Alloc(buffer, body):
+                self._alloc(buffer, body, top)
+            case Let(var, value, body):
+                self._let(var, value, body, top)
+            case If(cond, then, otherwise):
+                self._if(cond, then, otherwise)
+            case Evaluate(value):
+                self.value(value)
+            case Barrier():
+                raise CodegenError(
+                    f"kernel {self.name!r} has a barrier inside.",
+                    fix="On the CPU threads meet between kernels only: split it into two kernels.",
+                )
+            case _:
+                raise CodegenError(f"kernel {self.name!r}: the CPU backend cannot compile a {type(s).__name__}.")
+
+    # -- loops -----------------------------------------------------------------------------------------------------------
+    def _for(self, s: For, top: bool) -> None:
+        match s.kind:
+            case ForKind.SERIAL:
+                self._serial(s)
+            case ForKind.UNROLLED:
+                for k in range(self._constant_extent(s)):
+                    begin = s.begin
+                    at = const(int(begin.value) + k) if isinstance(begin, Const) else Binary(Op.ADD, begin, const(k))
+                    self.stmt(substitute(s.body, {s.var: at}))
+            case ForKind.PARALLEL:
+                if not top:
+                    raise CodegenError(
+                        f"kernel {self.name!r}: parallel loop {s.var.name!r} is inside another loop, a condition or a sequence.",
+                        fix="A CPU kernel has at most one parallel loop, and it is the outermost one.",
+                    )
+                self._parallel(s)
+            case _:
+                raise CodegenError(
+                    f"kernel {self.name!r}: the CPU backend cannot compile the {s.kind.value} loop {s.var.name!r}."
+                )
+
+    def _constant_extent(self, s: For) -> int:
+        if not isinstance(s.extent, Const):
+            raise CodegenError(f"kernel {self.name!r}: unrolled loop {s.var.name!r} has no constant extent.")
+        return int(s.extent.value)
+
+    def _serial(self, s: For) -> None:
+        if isinstance(s.extent, Const):
+            count = int(s.extent.value)
+            if count == 1:
+                self.stmt(substitute(s.body, {s.var: s.begin}))
+            elif count > 1:
+                begin = self.index(s.begin)
+                if isinstance(s.begin, Const):
+                    self._loop(s, begin, str(int(s.begin.value) + count), sure=True)
+                else:
+                    self._loop(s, begin, self.op(f"add nsw i64 {begin}, {count}"), sure=True)
+            return
+        begin, extent = self.index(s.begin), self.index(s.extent)
+        self._loop(s, begin, self.op(f"add nsw i64 {begin}, {extent}"), sure=False)
+
+    def _parallel(self, s: For) -> None:
+        """Thread t of n runs [extent*t/n, extent*(t+1)/n): contiguous, and equal to within one."""
+        begin, extent = self.index(s.begin), self.index(s.extent)
+        tid, threads = self.op("zext i32 %tid to i64"), self.op("zext i32 %nthreads to i64")
+        after = self.op(f"add nuw nsw i64 {tid}, 1")
+        ends = []
+        for share in (tid, after):
+            scaled = self.op(f"mul nsw i64 {extent}, {share}")
+            ends.append(self.op(f"add nsw i64 {begin}, {self.op(f'sdiv i64 {scaled}, {threads}')}"))
+        self._loop(s, ends[0], ends[1], sure=False)
+
+    def _loop(self, s: For, begin: str, end: str, sure: bool) -> None:
+        """The loop over [begin, end). `sure`: it runs at least once."""
+        body, after = self.label("loop"), self.label("after")
+        if sure:
+            self.do(f"br label %{body}")
+        else:
+            self.do(f"br i1 {self.op(f'icmp slt i64 {begin}, {end}')}, label %{body}, label %{after}")
+        before = self.block
+        self.start(body)
+        phi: list[Any] = []
+        self.cur.append(phi)
+        self.open()
+        for buffer in self.stores_in(s.body):
+            self.forget(buffer)
+        self.count += 1
+        index = f"%i{self.count}"
+        self.bind(s.var, index)
+        if not_negative(s.begin, self.nonnegative):
+            self.nonnegative.add(s.var)
+        self.stmt(s.body)
+        self.nonnegative.discard(s.var)
+        following = self.op(f"add nsw i64 {index}, 1")
+        again = self.op(f"icmp slt i64 {following}, {end}")
+        phi.append(f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
+        self.close()
+        self.do(f"br i1 {again}, label %{body}, label %{after}")
+        self.start(after)
+
+    # -- conditions, variables, buffers ----------------------------------------------------------------------------------
+    def _if(self, cond: Expr, then: Stmt, otherwise: Stmt | None) -> None:
+        if cond.dtype.lanes != 1:
+            raise CodegenError(f"kernel {self.name!r}: a condition has {cond.dtype.lanes} lanes; it must be a mask.")
+        yes, after = self.label("then"), self.label("endif")
+        no = after if otherwise is None else self.label("else")
+        self.do(f"br i1 {self.value(cond)}, label %{yes}, label %{no}")
+        for label, body in ((yes, then), (no, otherwise)):
+            if body is not None:
+                self.start(label)
+                self.open()
+                self.stmt(body)
+                self.close()
+                self.do(f"br label %{after}")
+        self.start(after)
+
+    def _let(self, var: Var, value: Expr, body: Stmt, top: bool) -> None:
+        operand, level = self.value(value), self.level(value)
+        self.open()
+        self.bind(var, operand)
+        if not self.reads(value):
+            self.levels[var] = level
+        if not_negative(value, self.nonnegative):
+            self.nonnegative.add(var)
+        self.stmt(body, top)
+        self.nonnegative.discard(var)
+        self.close()
+
+    def _alloc(self, buffer: Buffer, body: Stmt, top: bool) -> None:
+        if buffer.scope not in (Scope.LOCAL, Scope.REGISTER):
+            raise CodegenError(
+                f"kernel {self.name!r}: the CPU backend cannot allocate {buffer.name!r} in {buffer.scope.value} scope."
+            )
+        size = -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
+        in_workspace = buffer.scope is Scope.LOCAL and self.stack_bytes + size > STACK_BYTES
+        saved = self.workspace
+        pointer = self.label("%a")
+        if in_workspace:
+            self.stack.append(f"  {pointer} = getelementptr inbounds i8, ptr %ws, i64 {self.workspace}")
+            self.workspace += size
+            self.workspace_top = max(self.workspace_top, self.workspace)
+        else:
+            self.stack.append(f"  {pointer} = alloca [{size} x i8], align {ALIGNMENT}")
+            self.stack_bytes += size if buffer.scope is Scope.LOCAL else 0
+        self.forget(buffer)
+        self.places[buffer] = Place(pointer, 0, ALIGNMENT)
+        self.stmt(body, top)
+        self.forget(buffer)
+        del self.places[buffer]
+        self.workspace = saved
+
+
+def _is_parallel(s: Stmt) -> bool:
+    """Whether the statement is a parallel loop, or allocations and lets around one (or one in a wrong place, for the message)."""
+    if isinstance(s, For):
+        return s.kind is ForKind.PARALLEL or _is_parallel(s.body)
+    return any(_is_parallel(c) for c in children(s) if isinstance(c, Stmt))

@@ -1,0 +1,9 @@
+"""Whole models: graphs of operators, rules that improve them, groups that become kernels, one linked program.
+
+    x = input((1, 3, 224, 224), name="x")
+    y = ops.relu(ops.conv2d(x, weight, padding=1))
+    graph = Graph((x,), (y,), "small")
+
+Start reading at `graph/ir.py` (what a graph is) and `graph/build.py` (how one is written); then, in the order in which
+a model passes through: `rules/`, `partition.py`, `memory.py`, `link.py`.
+"""

@@ -1,0 +1,92 @@
+"""Writing graphs: `input`, `ops.<operator>`, `call`.
+
+    x = input((1, 3, 224, 224), name="x")
+    y = ops.conv2d(x, weight, padding=1)       # NumPy arrays and numbers become constants
+    y = call(my_te_function, y)                # an operator of one's own
+    graph = Graph((x,), (ops.relu(y) + 1.0,), "small")
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from autotensor.base.dtype import DType
+from autotensor.base.errors import GraphError, InputError
+from autotensor.graph.function import TeFunction
+from autotensor.graph.ir import Apply, GraphNode, Input, apply, as_node, constant
+from autotensor.ops import OPERATORS, TensorType
+
+__all__ = ["call", "constant", "input", "ops"]
+
+_serial = itertools.count(1)
+
+
+def input(shape: Iterable[int], dtype: DType | str = "float32", name: str = "x") -> Input:
+    """A new argument of a graph; two with one shape and name are two arguments."""
+    made: Input = Input(name, TensorType.of(tuple(shape), dtype), next(_serial))
+    return made
+
+
+def call(fn: Callable[..., Any], *inputs: Any, name: str = "") -> Any:
+    """A te function applied to nodes: a node, or a tuple of them when the function returns several tensors.
+
+    fn takes te tensors and returns what it computes. It is traced now, on placeholders of the inputs' types.
+    Raises GraphError when that fails.
+    """
+    nodes = tuple(as_node(x) for x in inputs)
+    function = fn if isinstance(fn, TeFunction) else TeFunction.trace(fn, [x.type for x in nodes], name)
+    results = tuple(apply(function, nodes, output=n) for n in range(len(function.outputs)))
+    return results if len(results) > 1 else results[0]
+
+
+class Operators:
+    """Every registered operator as a function on nodes: `ops.relu(x)`, `ops.conv2d(x, w, padding=1)`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            OPERATORS.get(name)
+        except InputError as error:
+            raise GraphError(error.what, fix=error.fix) from error
+        return functools.partial(_apply_operator, name)
+
+    def __dir__(self) -> list[str]:
+        return list(OPERATORS.names())
+
+
+ops = Operators()
+
+
+def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
+    """Sorts arguments into tensors and attributes by the annotations of the operator's te function."""
+    try:
+        bound = inspect.signature(OPERATORS.get(op).compute).bind(*args, **kwargs)
+    except TypeError as error:
+        raise GraphError(f"{op}: {error}.", fix=f"Its arguments are {inspect.signature(OPERATORS.get(op).compute)}.") from error
+    tensors: list[Any] = []
+    attrs: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            attrs.update(value)
+        elif "Tensor" not in str(parameter.annotation):
+            attrs[name] = value
+        elif parameter.kind is parameter.VAR_POSITIONAL or isinstance(value, (list, tuple)):
+            tensors.extend(value)
+        elif value is not None:
+            tensors.append(value)
+    like = next((t.dtype for t in tensors if isinstance(t, GraphNode)), None)
+    nodes = tuple(as_node(t, like) for t in tensors)
+    first = apply(op, nodes, attrs)
+    results = (first, *(apply(op, nodes, attrs, n) for n in range(1, first.results)))
+    return results if len(results) > 1 else results[0]
+
+
+def application(node: Apply) -> tuple[Any, ...]:
+    """What nodes of one application of an operator with several results have in common."""
+    return node.op, node.inputs, repr(node.attrs)

@@ -1,0 +1,66 @@
+"""What a graph means: evaluation by the operators' NumPy references. Slow, obvious, and independent of the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import GraphError
+from autotensor.graph.function import TeFunction
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
+from autotensor.ops import OPERATORS
+
+
+def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
+    """The outputs of the graph for these inputs, given in order or by name.
+
+    Raises GraphError when one is missing, unknown or of another shape.
+    """
+    values = _bind(graph, arrays, named)
+    for node in graph.nodes:
+        if isinstance(node, Constant):
+            values[node] = node.array
+        elif isinstance(node, Apply):
+            values[node] = evaluate_node(node, [values[x] for x in node.inputs])
+    return tuple(values[o] for o in graph.outputs)
+
+
+def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
+    """One node's value from those of its inputs, of the node's type."""
+    if isinstance(node.op, TeFunction):
+        results = _evaluate_function(node.op, inputs)
+    else:
+        result = OPERATORS.get(node.op).reference(*inputs, **dict(node.attrs))
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    value = np.asarray(results[node.output])
+    if value.shape != node.shape:
+        raise GraphError(f"{node.op_name}: its reference gives {value.shape}, its type says {node.shape}.")
+    return value.astype(node.dtype.numpy, copy=False)
+
+
+def _evaluate_function(fn: TeFunction, inputs: list[Array]) -> tuple[Array, ...]:
+    from autotensor.te import reference
+
+    names = [b.name for b in fn.dag.inputs]
+    values: Mapping[str, Any] = reference.evaluate(fn.dag, dict(zip(names, inputs, strict=True)))
+    return tuple(np.asarray(values[n]) for n in fn.outputs)
+
+
+def _bind(graph: Graph, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[GraphNode, Array]:
+    if len(arrays) > len(graph.inputs):
+        raise GraphError(f"graph {graph.name!r} takes {len(graph.inputs)} inputs, {len(arrays)} were given.")
+    by_name: dict[str, Input] = dict(zip(graph.input_names, graph.inputs, strict=True))
+    if unknown := [n for n in named if n not in by_name]:
+        raise GraphError(f"graph {graph.name!r} has no input {unknown[0]!r}; it has {', '.join(by_name)}.")
+    given = {**dict(zip(graph.input_names, arrays, strict=False)), **named}
+    values: dict[GraphNode, Array] = {}
+    for name, node in by_name.items():
+        if name not in given:
+            raise GraphError(f"graph {graph.name!r} needs its input {name!r}, {node!r}.")
+        array = np.asarray(given[name])
+        if array.shape != node.shape:
+            raise GraphError(f"input {name!r} of graph {graph.name!r} has shape {array.shape}, expected {node.shape}.")
+        values[node] = array.astype(node.dtype.numpy, copy=False)
+    return values

@@ -1,0 +1,130 @@
+"""User te functions as operators of a graph.
+
+    def swish(x):                              # an author's own operator
+        return te.compute(x.shape, lambda *i: x[i] * te.sigmoid(x[i]), name="swish")
+
+    y = call(swish, x)                         # a node of the graph, like any operator
+
+The function is traced once, on placeholders; the graph keeps the trace. Two functions of one name and one computation
+are the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import GraphError, TensorError
+from autotensor.ir.expr import Const, Expr, Load, Reduce
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute, transform
+from autotensor.ops import Kind, TensorType
+from autotensor.te import Compute, IterVar, Tensor, placeholder
+from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TeFunction:
+    """A traced te function: from `dag.inputs`, in order, to `outputs`."""
+
+    name: str
+    dag: ComputeDAG
+    outputs: tuple[str, ...]  # buffer names, in the order of the function's results
+    key: str  # of the workload
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TeFunction) and (self.name, self.key) == (other.name, other.key)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.key))
+
+    def __repr__(self) -> str:
+        return f"TeFunction({self.name}, {self.key[:8]})"
+
+    @staticmethod
+    def trace(fn: Callable[..., Any], inputs: Sequence[TensorType], name: str = "") -> TeFunction:
+        """The trace of `fn` on placeholders of these types.
+
+        Raises GraphError when `fn` fails, gives something that is not computed, or reads other than its arguments.
+        """
+        name = name or getattr(fn, "__name__", "function").strip("<>")
+        tensors = [placeholder(t.shape, t.dtype, name=f"x{n}") for n, t in enumerate(inputs)]
+        try:
+            result = fn(*tensors)
+            results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            dag = ComputeDAG.of([*tensors, *results])
+        except (TensorError, TypeError) as error:
+            fix = error.fix if isinstance(error, TensorError) else ""
+            what = error.what if isinstance(error, TensorError) else str(error)
+            raise GraphError(f"call: function {name!r} on {_listed(inputs)}: {what}", fix=fix) from error
+        if not all(isinstance(r.op, Compute) for r in results):
+            raise GraphError(f"call: function {name!r} returns one of its arguments.", fix="Return computed tensors.")
+        if len(dag.inputs) != len(tensors):
+            others = ", ".join(b.name for b in dag.inputs[: len(dag.inputs) - len(tensors)])
+            raise GraphError(
+                f"call: function {name!r} reads {others}, which it was not given.", fix="Make it an argument."
+            )
+        outputs = tuple(dag.buffer_of(r).name for r in results)
+        return TeFunction(name, dag, outputs, Workload.of(dag).key)
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Types of the results."""
+        found = {b.name: b for s in self.dag.stages for b in s.buffers}
+        return tuple(TensorType(found[n].shape, found[n].dtype) for n in self.outputs)
+
+    @property
+    def kind(self) -> Kind:
+        """How it may be fused: ELEMENTWISE when it provably is, ANCHOR (takes an epilogue) with a reduction."""
+        if len(self.outputs) > 1:
+            return Kind.OPAQUE
+        if any(s.is_reduction for s in self.dag.stages):
+            return Kind.ANCHOR
+        shape = self.types[0].shape
+        return Kind.ELEMENTWISE if all(_elementwise(s, shape) for s in self.dag.stages) else Kind.INJECTIVE
+
+    def compute(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The traced computation on other tensors of the same types."""
+        made: dict[str, Tensor] = {b.name: t for b, t in zip(self.dag.inputs, inputs, strict=True)}
+        for stage in self.dag.stages:
+            op = _instantiate(stage, made)
+            made |= {b.name: op.output(n) for n, b in enumerate(stage.buffers)}
+        return tuple(made[n] for n in self.outputs)
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return ", ".join(f"{t.dtype}{list(t.shape)}" for t in types) or "nothing"
+
+
+def _instantiate(stage: StageOp, tensors: dict[str, Tensor]) -> Compute:
+    """The stage as a new te compute over the given tensors."""
+    axes = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.axes)
+    reduces = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.reduce_axes)
+    swap = {old.var: new.var for old, new in zip(stage.all_axes, (*axes, *reduces), strict=True)}
+
+    def read(node: object) -> Expr | None:
+        if isinstance(node, Load) and isinstance(node.buffer, Buffer):
+            return Load(tensors[node.buffer.name], node.indices, node.mask)
+        return None
+
+    bodies: tuple[Expr, ...] = tuple(substitute(transform(b, read), swap) for b in stage.bodies)
+    if stage.combiner is not None:
+        bodies = tuple(Reduce(stage.combiner, bodies, reduces, n) for n in range(len(bodies)))
+    return Compute(stage.name, axes, reduces, bodies, stage.tag)
+
+
+def _elementwise(stage: StageOp, shape: tuple[int, ...]) -> bool:
+    """Whether every element comes from the elements of the same place (or broadcast ones)."""
+    if len(stage.buffers) != 1 or stage.buffers[0].shape != shape:
+        return False
+    return all(_aligned(load, stage) for load in stage.loads())
+
+
+def _aligned(load: Load, stage: StageOp) -> bool:
+    axes = stage.axes[len(stage.axes) - len(load.indices) :]
+    if len(axes) != len(load.indices):
+        return False
+    pairs = zip(load.indices, axes, load.buffer.shape, strict=True)
+    return all(i is a.var if n == a.extent else n == 1 and isinstance(i, Const) for i, a, n in pairs)

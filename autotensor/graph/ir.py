@@ -1,0 +1,420 @@
+"""Graphs: inputs, constants, and operators applied to them.
+
+    Input ──┐
+    Constant┴─▶ Apply("conv2d") ──▶ Apply("relu") ──▶ output
+
+Nodes are interned (`ir/node.py`): equal applications are one object, so a graph never computes the same thing twice, and
+what no output needs is in no graph. Constants are the same when their bytes are. `print(graph)` shows one line per node.
+Nodes are written with `graph/build.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.graph.function import TeFunction
+from autotensor.ir.node import Node
+from autotensor.ops import OPERATORS, Kind, TensorType
+from autotensor.te import Tensor, placeholder
+from autotensor.te.dag import ComputeDAG
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Attrs = tuple[tuple[str, Any], ...]
+
+
+class GraphNode(Node):
+    """A value: one tensor, of a known `type`."""
+
+    _derived: ClassVar[tuple[str, ...]] = ("type",)
+    if False:  # for type checkers: filled by __derive__
+
+        @property
+        def type(self) -> TensorType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def _typed(self, type_: TensorType) -> None:
+        object.__setattr__(self, "type", type_)
+
+    # -- arithmetic: nodes of the operators of the same meaning ---------------------------------------------------
+    def __add__(self, other: Any) -> GraphNode:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> GraphNode:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> GraphNode:
+        return _binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> GraphNode:
+        return _binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> GraphNode:
+        return _binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> GraphNode:
+        return _binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> GraphNode:
+        return _binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> GraphNode:
+        return _binary("divide", other, self)
+
+    # NumPy on the left (`array + node`) must come here and not try to loop over the node.
+    __array_ufunc__ = None
+
+
+class Input(GraphNode):
+    """An argument of the graph. `serial` keeps two arguments apart that were given one name."""
+
+    name: str
+    of: TensorType
+    serial: int = 0
+
+    def __derive__(self) -> None:
+        self._typed(self.of)
+
+    def __repr__(self) -> str:
+        return f"Input({self.name}: {_type_text(self.of)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Data:
+    """A read-only array that is equal to another when type, shape and bytes are."""
+
+    array: Array
+    digest: str
+
+    @staticmethod
+    def of(array: Array) -> Data:
+        kept = np.asarray(array)
+        if kept.flags.writeable or not kept.flags.c_contiguous or kept.base is not None or not kept.dtype.isnative:
+            native = kept.dtype.newbyteorder("=")
+            kept = np.array(kept, dtype=native, order="C", copy=True)  # nobody can change it behind our back
+            kept.flags.writeable = False
+        dtype_of(kept.dtype)
+        digest = hashlib.blake2b(f"{kept.dtype}{kept.shape}".encode(), digest_size=16)
+        digest.update(kept.reshape(-1).view(np.uint8).data if kept.size else b"")
+        return Data(kept, digest.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Data) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+class Constant(GraphNode):
+    """An array that is known now. `name` is for people: the first name given to these bytes."""
+
+    data: Data
+    name: str = ""
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> Any:
+        return args[0]
+
+    def __derive__(self) -> None:
+        self._typed(TensorType.of(self.data.array.shape, dtype_of(self.data.array.dtype)))
+
+    @property
+    def array(self) -> Array:
+        return self.data.array
+
+    def __repr__(self) -> str:
+        return f"Constant({_constant_text(self)})"
+
+
+class Apply(GraphNode):
+    """Result number `output` of an operator (by name) or of a te function. `attrs` hold what is not default."""
+
+    op: str | TeFunction
+    inputs: tuple[GraphNode, ...]
+    attrs: Attrs = ()
+    output: int = 0
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> Any:
+        op, inputs, attrs, output = args
+        return op, inputs, repr(attrs), output  # repr: 1, 1.0 and True are different attributes
+
+    def __derive__(self) -> None:
+        types = result_types(self.op, tuple(x.type for x in self.inputs), self.attrs)
+        if self.output >= len(types):
+            raise GraphError(f"{self.op_name} has {len(types)} results; number {self.output} was asked for.")
+        self._typed(types[self.output])
+
+    @property
+    def op_name(self) -> str:
+        return self.op if isinstance(self.op, str) else self.op.name
+
+    @property
+    def kind(self) -> Kind:
+        return OPERATORS.get(self.op).kind if isinstance(self.op, str) else self.op.kind
+
+    @property
+    def results(self) -> int:
+        """How many results the operator has."""
+        return len(result_types(self.op, tuple(x.type for x in self.inputs), self.attrs))
+
+    def attr(self, name: str) -> Any:
+        """The attribute as given, else the operator's default. Raises GraphError when it has no such attribute."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        defaults = _defaults(self.op)
+        if name not in defaults:
+            raise GraphError(f"{self.op_name} has no attribute {name!r}; it has {', '.join(defaults) or 'none'}.")
+        return defaults[name]
+
+    def has_attr(self, name: str) -> bool:
+        return any(key == name for key, _ in self.attrs) or name in _defaults(self.op)
+
+    def given(self, inputs: Iterable[GraphNode], **attrs: Any) -> GraphNode:
+        """The same operator on other inputs, with some attributes changed."""
+        return apply(self.op, tuple(inputs), {**dict(self.attrs), **attrs}, self.output)
+
+    def flops(self) -> int:
+        """Floating-point operations of one evaluation of the operator."""
+        if isinstance(self.op, TeFunction):
+            return self.op.dag.flops()
+        return _flops(self.op, tuple(x.type for x in self.inputs), self.attrs)
+
+    def __repr__(self) -> str:
+        return f"Apply({self.op_name}, {_type_text(self.type)})"
+
+
+def constant(array: Any, name: str = "", dtype: DType | str | None = None) -> Constant:
+    """The array as a node; equal arrays give one node."""
+    return Constant(Data.of(np.asarray(array, None if dtype is None else dtype_of(dtype).numpy)), name)
+
+
+def apply(op: str | TeFunction, inputs: Iterable[GraphNode], attrs: Mapping[str, Any] | None = None, output: int = 0) -> Apply:
+    """A node; attributes that have their default value are dropped, so that equal calls are equal nodes."""
+    defaults = _defaults(op)
+    kept = {k: _frozen(v) for k, v in (attrs or {}).items()}
+    items = tuple(sorted((k, v) for k, v in kept.items() if k not in defaults or repr(v) != repr(defaults[k])))
+    node: Apply = Apply(op, tuple(inputs), items, output)
+    return node
+
+
+def as_node(value: Any, like: DType | None = None) -> GraphNode:
+    """A node from a node, an array or a number; numbers take the type `like`.
+
+    Raises GraphError for anything else.
+    """
+    if isinstance(value, GraphNode):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return constant(value, dtype=like or ("float32" if isinstance(value, float) else "int64"))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return constant(value)
+    raise GraphError(f"{type(value).__name__} cannot be part of a graph.", fix="Give a node, an array or a number.")
+
+
+def _binary(op: str, a: Any, b: Any) -> GraphNode:
+    like = a.dtype if isinstance(a, GraphNode) else b.dtype
+    return apply(op, (as_node(a, like), as_node(b, like)))
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(v) for v in value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, DType) else value
+
+
+@functools.lru_cache(maxsize=None)
+def _operator_defaults(op: str) -> Mapping[str, Any]:
+    parameters = inspect.signature(OPERATORS.get(op).compute).parameters.values()
+    return {p.name: _frozen(p.default) for p in parameters if p.default is not p.empty and "Tensor" not in str(p.annotation)}
+
+
+def _defaults(op: str | TeFunction) -> Mapping[str, Any]:
+    return _operator_defaults(op) if isinstance(op, str) else {}
+
+
+def result_types(op: str | TeFunction, inputs: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Types of an operator's results. Raises GraphError naming the operator and what it was given."""
+    if isinstance(op, TeFunction):
+        return op.types
+    try:
+        return OPERATORS.get(op).types(inputs, dict(attrs))
+    except AutotensorError as error:
+        raise GraphError(f"{_call_text(op, inputs, attrs)}: {error.what}", fix=error.fix) from error
+    except (TypeError, ValueError, IndexError) as error:
+        raise GraphError(f"{_call_text(op, inputs, attrs)}: {error}.") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def _flops(op: str, inputs: tuple[TensorType, ...], attrs: Attrs) -> int:
+    results = compute_te(op, [placeholder(t.shape, t.dtype) for t in inputs], attrs)
+    if not any(t.op.__class__.__name__ == "Compute" for t in results):
+        return 0
+    return ComputeDAG.of(list(results)).flops()
+
+
+def compute_te(op: str | TeFunction, inputs: Iterable[Tensor], attrs: Attrs) -> tuple[Tensor, ...]:
+    """The operator's results as tensor expressions."""
+    if isinstance(op, TeFunction):
+        return op.compute(*inputs)
+    result = OPERATORS.get(op).compute(*inputs, **dict(attrs))
+    return result if isinstance(result, tuple) else (result,)
+
+
+# -- graphs -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A function from `inputs` to `outputs`."""
+
+    inputs: tuple[Input, ...]
+    outputs: tuple[GraphNode, ...]
+    name: str = "model"
+    output_names: tuple[str, ...] = ()  # () means output, or output_0, output_1 …
+
+    def __post_init__(self) -> None:
+        for field in ("inputs", "outputs"):
+            value = getattr(self, field)
+            object.__setattr__(self, field, (value,) if isinstance(value, GraphNode) else tuple(value))
+        if not self.output_names:
+            several = len(self.outputs) > 1
+            names = tuple(f"output_{n}" for n in range(len(self.outputs))) if several else ("output",)
+            object.__setattr__(self, "output_names", names)
+        if not self.outputs or len(self.output_names) != len(self.outputs):
+            raise GraphError(f"graph {self.name!r} has {len(self.outputs)} outputs and {len(self.output_names)} names.")
+        if wrong := [x for x in self.inputs if not isinstance(x, Input)]:
+            raise GraphError(f"graph {self.name!r}: {wrong[0]!r} is listed as an input but is not one.")
+        if free := [n for n in self.nodes if isinstance(n, Input) and n not in self.inputs]:
+            raise GraphError(
+                f"graph {self.name!r} reads {free[0].name!r} {_type_text(free[0].type)}, which is not among its inputs.",
+                fix="List it in `inputs`.",
+            )
+
+    @cached_property
+    def nodes(self) -> tuple[GraphNode, ...]:
+        """All nodes, producers first, in the order in which the outputs ask for them."""
+        return tuple(topological(self.outputs))
+
+    @property
+    def applies(self) -> tuple[Apply, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, Apply))
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        return tuple(n for n in self.nodes if isinstance(n, Constant))
+
+    @cached_property
+    def consumers(self) -> Mapping[GraphNode, tuple[Apply, ...]]:
+        """Who reads a node, once per reading."""
+        found: dict[GraphNode, list[Apply]] = {n: [] for n in self.nodes}
+        for node in self.applies:
+            for x in node.inputs:
+                found[x].append(node)
+        return {n: tuple(c) for n, c in found.items()}
+
+    def uses(self) -> dict[GraphNode, int]:
+        """How often a node is read; being an output counts."""
+        counts = {n: len(c) for n, c in self.consumers.items()}
+        for out in self.outputs:
+            counts[out] += 1
+        return counts
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """One name for each input; two that ask for one name become x, x_1."""
+        taken: dict[str, None] = {}
+        for node in self.inputs:
+            name, n = node.name, 0
+            while name in taken:
+                n += 1
+                name = f"{node.name}_{n}"
+            taken[name] = None
+        return tuple(taken)
+
+    def count(self, op: str | None = None) -> int:
+        """Number of applied operators, or of those with this name."""
+        return sum(op is None or n.op_name == op for n in self.applies)
+
+    def flops(self) -> int:
+        return sum(n.flops() for n in self.applies)
+
+    def with_outputs(self, outputs: Iterable[GraphNode]) -> Graph:
+        return replace(self, outputs=tuple(outputs))
+
+    @cached_property
+    def key(self) -> str:
+        """32 hexadecimal digits that stand for the whole graph, constants included."""
+        digests = "".join(c.data.digest for c in self.constants)
+        functions = "".join(n.op.key for n in self.applies if isinstance(n.op, TeFunction))
+        return hashlib.sha256(f"{self}{digests}{functions}".encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+
+def topological(outputs: Iterable[GraphNode]) -> Iterator[GraphNode]:
+    """Nodes below the outputs, producers first. Iterative: models are deep."""
+    done: set[GraphNode] = set()
+    stack = [(out, False) for out in reversed(tuple(outputs))]
+    while stack:
+        node, ready = stack.pop()
+        if node in done:
+            continue
+        if ready or not isinstance(node, Apply):
+            done.add(node)
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((x, False) for x in reversed(node.inputs))
+
+
+# -- text ---------------------------------------------------------------------------------------------------------
+
+
+def _type_text(t: TensorType) -> str:
+    return f"{t.dtype}{list(t.shape)}"
+
+
+def _call_text(op: str, inputs: tuple[TensorType, ...], attrs: Attrs) -> str:
+    parts = [*(_type_text(t) for t in inputs), *(f"{k}={v}" for k, v in attrs)]
+    return f"{op}({', '.join(parts)})"
+
+
+def _constant_text(node: Constant) -> str:
+    if node.array.size == 1 and not node.name:
+        return f"{node.array.reshape(-1)[0]!s}"
+    return f"{node.name or 'const'}: {_type_text(node.type)}"
+
+
+def _lines(graph: Graph) -> Iterator[str]:
+    names: dict[GraphNode, str] = dict(zip(graph.inputs, graph.input_names, strict=True))
+    args = ", ".join(f"{name}: {_type_text(x.type)}" for x, name in zip(graph.inputs, graph.input_names, strict=True))
+    yield f"graph {graph.name}({args}):"
+    for node in graph.applies:
+        names[node] = f"%{sum(isinstance(n, Apply) for n in names)}"
+        read = [names.get(x) or _constant_text(x) for x in node.inputs if isinstance(x, Constant) or x in names]
+        parts = [*read, *(f"{k}={v}" for k, v in node.attrs)]
+        result = f".{node.output}" if node.results > 1 else ""
+        yield f"    {names[node]} = {node.op_name}({', '.join(parts)}){result}  # {_type_text(node.type)}"
+    shown = ((names.get(n) or f"({_constant_text(n)})") if not isinstance(n, Constant) else f"({_constant_text(n)})" for n in graph.outputs)
+    yield f"    return {', '.join(shown)}"

@@ -1,0 +1,294 @@
+"""From compiled groups to one native function for the whole model.
+
+    groups + an Artifact for each workload ──▶ Artifact(args: inputs, outputs, prepared weights, arena, per-thread space)
+
+Constants are prepared now, once; equal arrays are stored once. Intermediate values lie in one arena. Inputs and outputs
+are the caller's arrays. The entry is a plan (codegen): it calls the kernels' entries in order, and lets threads meet only
+where a kernel touches bytes that one since the last meeting wrote (or writes bytes that one read).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import GraphError
+from autotensor.base.target import Target
+from autotensor.codegen.llvm import Call, emit_plan
+from autotensor.graph.ir import Array, Constant, Graph, GraphNode
+from autotensor.graph.memory import Lifetime, MemoryPlan, plan
+from autotensor.graph.partition import Group, check_groups, storage
+from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.module import Module
+
+ARENA = "workspace.arena"
+PER_THREAD = "workspace.per_thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an argument of a kernel lies: an argument of the model and an offset in bytes."""
+
+    arg: str
+    offset: int = 0
+    bytes: int = 0
+
+    def meets(self, other: Place) -> bool:
+        """Whether both share a byte."""
+        same = self.arg == other.arg
+        return same and self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel of the plan."""
+
+    group: Group
+    artifact: Artifact
+    places: tuple[Place, ...]  # one per argument of the artifact
+    barrier: bool  # whether threads meet before it
+
+
+def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact], target: Target) -> Artifact:
+    """The model as one artifact, ready to load.
+
+    groups: `partition(graph)`, where every output of the graph has bytes of its own (`own_outputs`).
+    compiled: by workload key; arguments bear the workload's names (Group.arg_names).
+    Prepares constants by running the artifacts' prepare functions on this machine.
+    Raises GraphError when a group has no artifact or one that does not fit.
+    """
+    check_groups(graph, groups)
+    artifacts = [_artifact(g, compiled) for g in groups]
+    values, names = _prepare_all(groups, artifacts)
+    memory = plan_memory(graph, groups, artifacts)
+    steps = _steps(graph, groups, artifacts, names, memory)
+    args = _arguments(graph, values, memory, artifacts)
+    index = {a.name: n for n, a in enumerate(args)}
+    calls = [Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps]
+    entry = f"model_{hashlib.sha256(repr((calls, args)).encode()).hexdigest()[:20]}"
+    objects = dict.fromkeys(o for a in artifacts for o in a.objects)
+    return Artifact(
+        name=graph.name,
+        target=target,
+        entry=entry,
+        prepare=None,
+        args=args,
+        objects=(*objects, emit_plan(entry, calls, len(args), target)),
+        needs=tuple(sorted({n for a in artifacts for n in a.needs})),
+        texts=_texts(graph, steps, memory),
+        values=values,
+        meta=_meta(graph, steps, memory, index),
+    )
+
+
+def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
+    found = compiled.get(group.workload.key)
+    if found is None:
+        raise GraphError(f"group {group.name!r} (workload {group.workload.key}) has not been compiled.")
+    given = {a.name for a in found.args if a.role in ("input", "constant", "output")}
+    if given != set(group.arg_names):
+        raise GraphError(
+            f"group {group.name!r}: its program takes {', '.join(sorted(given))}, the workload "
+            f"{', '.join(sorted(group.arg_names))}.",
+            fix="Compile the workload's DAG, under its canonical names.",
+        )
+    return found
+
+
+def _bound(group: Group) -> dict[str, GraphNode]:
+    """The value behind every argument name."""
+    return dict(zip(group.arg_names, (*group.inputs, *(storage(o) for o in group.outputs)), strict=True))
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def _prepare_all(
+    groups: Sequence[Group], artifacts: Sequence[Artifact]
+) -> tuple[dict[str, Array], list[dict[str, str]]]:
+    """Arrays that the model keeps, and for every group the model's name for each of its constant arguments."""
+    modules: dict[int, Module] = {}
+    values: dict[str, Array] = {}
+    by_digest: dict[tuple[Any, ...], str] = {}
+    names: list[dict[str, str]] = []
+    for group, artifact in zip(groups, artifacts, strict=True):
+        if id(artifact) not in modules:
+            modules[id(artifact)] = Module(artifact)
+        found: dict[str, str] = {}
+        for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
+            key = (array.shape, str(array.dtype), hashlib.blake2b(_bytes(array)).digest())
+            if key not in by_digest:
+                by_digest[key] = _value_name(group, arg, taken=values)
+                values[by_digest[key]] = array
+            found[arg] = by_digest[key]
+        names.append(found)
+    return values, names
+
+
+def _prepare(group: Group, artifact: Artifact, module: Module) -> dict[str, Array]:
+    """The arrays that the group's kernels read: prepared ones, and constants that are read as they are."""
+    bound = _bound(group)
+    constants: dict[str, Array] = {}
+    for spec in artifact.role("constant"):
+        node = bound[spec.name]
+        if not isinstance(node, Constant):
+            raise GraphError(f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}.")
+        constants[spec.name] = node.array.reshape(spec.shape)
+    if not artifact.role("constant", "prepared"):
+        return {}
+    kept = {a.name for a in artifact.role("prepared")} | set(artifact.entry_constants())
+    ready = module.bind(**constants)._values if artifact.role("prepared") else constants
+    return {name: array for name, array in ready.items() if name in kept}
+
+
+def _value_name(group: Group, arg: str, taken: Mapping[str, Array]) -> str:
+    """A readable unique name: that of the constant in the model, else the argument's."""
+    node = _bound(group).get(arg)
+    stem = node.name if isinstance(node, Constant) and node.name else f"value.{arg}"
+    name, n = stem, 0
+    while name in taken:
+        n += 1
+        name = f"{stem}_{n}"
+    return f"const.{name}" if name in (ARENA, PER_THREAD) else name
+
+
+def _bytes(array: Array) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def plan_memory(graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]) -> MemoryPlan:
+    """Offsets of intermediate values and of the kernels' shared workspaces; see `value_name` for their names."""
+    outside = {storage(o) for o in graph.outputs}
+    values = [
+        Lifetime(_space(n, spec.name), spec.bytes, n, n)
+        for n, a in enumerate(artifacts)
+        for spec in a.role("workspace")
+        if not spec.per_thread
+    ]
+    last: dict[GraphNode, int] = {x: n for n, g in enumerate(groups) for x in g.inputs}
+    for n, g in enumerate(groups):
+        for k, out in enumerate(g.outputs):
+            if out not in outside:
+                size = prod(out.shape) * out.dtype.bytes
+                values.append(Lifetime(_value(n, k), size, n, last.get(out, n)))
+    return plan(values)
+
+
+def _space(step: int, arg: str) -> str:
+    return f"{step}:{arg}"
+
+
+def _value(step: int, output: int) -> str:
+    return f"{step}.{output}"
+
+
+def _steps(
+    graph: Graph,
+    groups: Sequence[Group],
+    artifacts: Sequence[Artifact],
+    names: Sequence[Mapping[str, str]],
+    memory: MemoryPlan,
+) -> list[Step]:
+    """Where every argument lies, and where threads must meet."""
+    arena = {v.name: Place(ARENA, o, v.bytes) for v, o in zip(memory.values, memory.offsets, strict=True)}
+    places: dict[GraphNode, Place] = {}
+    for x, name in zip(graph.inputs, graph.input_names, strict=True):
+        places[x] = Place(name, 0, prod(x.shape) * x.dtype.bytes)
+    for out, name in zip(graph.outputs, graph.output_names, strict=True):
+        places[storage(out)] = Place(name, 0, prod(out.shape) * out.dtype.bytes)
+    read: list[Place] = []
+    written: list[Place] = []
+    steps = []
+    for n, (group, artifact) in enumerate(zip(groups, artifacts, strict=True)):
+        for k, out in enumerate(group.outputs):
+            places.setdefault(out, arena.get(_value(n, k), Place(ARENA)))
+        bound = _bound(group)
+
+        def place(spec: ArgSpec, n: int = n, bound: dict[str, GraphNode] = bound) -> Place:
+            if spec.name in names[n]:
+                return Place(names[n][spec.name], 0, spec.bytes)
+            if spec.name in bound and not isinstance(bound[spec.name], Constant):
+                return places[bound[spec.name]]
+            if spec.per_thread:
+                return Place(PER_THREAD)  # private to a thread: never a reason to meet
+            return arena.get(_space(n, spec.name), Place(ARENA))
+
+        all_places = tuple(place(s) for s in artifact.args)
+        writes = [p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("output", "workspace")]
+        reads = [p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("input", "workspace")]
+        meets = any(w.meets(p) for w in written for p in (*reads, *writes)) or any(
+            r.meets(p) for r in read for p in writes
+        )
+        if meets:
+            read, written = [], []
+        read += reads
+        written += writes
+        steps.append(Step(group, artifact, all_places, meets))
+    return steps
+
+
+def _arguments(
+    graph: Graph, values: Mapping[str, Array], memory: MemoryPlan, artifacts: Sequence[Artifact]
+) -> tuple[ArgSpec, ...]:
+    args = [ArgSpec(n, "input", x.shape, str(x.dtype)) for n, x in zip(graph.input_names, graph.inputs, strict=True)]
+    args += [ArgSpec(n, "output", o.shape, str(o.dtype)) for n, o in zip(graph.output_names, graph.outputs, strict=True)]
+    if clash := {a.name for a in args} & set(values):
+        raise GraphError(f"graph {graph.name!r}: {sorted(clash)[0]!r} names both an argument and a constant.")
+    args += [ArgSpec(n, "prepared", v.shape, v.dtype.name) for n, v in values.items()]
+    args.append(ArgSpec(ARENA, "workspace", (max(1, memory.arena_bytes),), "uint8"))
+    private = max((s.stride for a in artifacts for s in a.role("workspace") if s.per_thread), default=0)
+    args.append(ArgSpec(PER_THREAD, "workspace", (max(1, private),), "uint8", per_thread=True))
+    return tuple(args)
+
+
+# -- for people and tools ---------------------------------------------------------------------------------------------
+
+
+def _texts(graph: Graph, steps: Sequence[Step], memory: MemoryPlan) -> dict[str, str]:
+    plan_lines = [str(memory)]
+    for n, s in enumerate(steps):
+        where = ", ".join(f"{p.arg}+{p.offset}" if p.arg == ARENA else p.arg for p in s.places)
+        plan_lines += ["-- all threads meet"] if s.barrier else []
+        plan_lines.append(f"{n}: {s.group.name}  {s.artifact.entry}({where})")
+    texts = {"graph": str(graph), "plan": "\n".join(plan_lines)}
+    for s in steps:
+        texts |= {f"{kind}:{s.artifact.entry}": text for kind, text in s.artifact.texts.items()}
+    return texts
+
+
+def _meta(graph: Graph, steps: Sequence[Step], memory: MemoryPlan, index: Mapping[str, int]) -> dict[str, Any]:
+    meta = {
+        "kind": "model",
+        "graph": graph.key,
+        "entry_constants": [],
+        "flops": sum(s.group.flops for s in steps),
+        "meetings": sum(s.barrier for s in steps),
+        "memory": {
+            "arena_bytes": memory.arena_bytes,
+            "lower_bound_bytes": memory.lower_bound_bytes,
+            "unshared_bytes": memory.unshared_bytes,
+            "strategy": memory.strategy,
+        },
+        "kernels": [
+            {
+                "name": s.group.name,
+                "workload": s.group.workload.key,
+                "symbol": s.artifact.entry,
+                "flops": s.group.flops,
+                "slots": [[index[p.arg], p.offset] for p in s.places],
+                "barrier": s.barrier,
+            }
+            for s in steps
+        ],
+    }
+    json.dumps(meta)  # raises here rather than when the model is saved
+    return meta

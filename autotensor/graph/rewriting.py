@@ -1,0 +1,71 @@
+"""The rewriting engine's driver for graphs.
+
+Rules are those of `ir/rewrite.py`; a rule gets (node, uses), where `uses[node]` says how often a node is read, so that a
+rule can see that a value has one reader only. The driver walks producers first and never recurses along the graph: models
+are hundreds of nodes deep, which the engine's recursion is not made for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from autotensor.base.errors import GraphError
+from autotensor.graph.ir import Apply, Graph, GraphNode
+from autotensor.ir.rewrite import FUEL, Rules, fire
+
+GraphRule = Callable[[Graph], Graph]
+
+
+class Uses(dict[GraphNode, int]):
+    """How often a node is read; what a rule has just made is read once."""
+
+    def __missing__(self, node: GraphNode) -> int:
+        return 1
+
+
+def rewrite_graph(graph: Graph, rules: Rules, *, name: str) -> Graph:
+    """The graph with the rules applied to every node until none fires.
+
+    Raises GraphError naming the pass when rules keep undoing one another.
+    """
+    uses = Uses(graph.uses())
+    settled: dict[GraphNode, GraphNode] = {}
+
+    def settle(node: GraphNode) -> GraphNode:
+        """Rules on a node that has just been made; it may stand on other new nodes, a few levels."""
+        if node in settled:
+            return settled[node]
+        for _ in range(FUEL):
+            if isinstance(node, Apply):
+                node = with_inputs(node, tuple(settle(x) for x in node.inputs))
+            fired = fire(node, rules, uses)
+            if fired is None:
+                settled[node] = node
+                return node
+            if fired in settled:
+                return settled[fired]
+            node = fired
+        raise GraphError(f"{name}: rules do not settle on {node!r}.")
+
+    for node in graph.nodes:
+        before = node
+        if isinstance(node, Apply):
+            node = with_inputs(node, tuple(settled[x] for x in node.inputs))
+            if node is not before:
+                uses.setdefault(node, 0)
+                uses[node] += uses[before]
+        result = settle(node)
+        if result is not node:
+            # Never too small: a rule that trusts it must not duplicate work.
+            uses[result] = uses.get(result, 0) + uses[before]
+        settled[before] = result
+    return replace(graph, outputs=tuple(settled[o] for o in graph.outputs))
+
+
+def with_inputs(node: Apply, inputs: tuple[GraphNode, ...]) -> Apply:
+    """The node on other inputs; itself when they are the same."""
+    if all(a is b for a, b in zip(node.inputs, inputs, strict=True)):
+        return node
+    made: Apply = Apply(node.op, inputs, node.attrs, node.output)
+    return made

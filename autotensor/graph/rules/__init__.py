@@ -1,0 +1,59 @@
+"""Rules that improve a graph without changing what it computes.
+
+    for pass_ in PASSES: graph = pass_.run(graph)
+
+Each family of rules has a file; the order deserves to be seen, so it stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotensor.base import log
+from autotensor.graph.ir import Graph
+from autotensor.graph.rules.affine import fold_batch_norm
+from autotensor.graph.rules.canonical import canonicalize
+from autotensor.graph.rules.common import common_subexpressions, dead_code
+from autotensor.graph.rules.constants import fold_constants
+from autotensor.graph.rules.layout import channels_last
+
+__all__ = [
+    "PASSES",
+    "Pass",
+    "canonicalize",
+    "channels_last",
+    "common_subexpressions",
+    "dead_code",
+    "fold_batch_norm",
+    "fold_constants",
+    "optimize",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A named rewriting of whole graphs."""
+
+    name: str
+    run: Callable[[Graph], Graph]
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("canonicalize", canonicalize),
+    Pass("fold constants", fold_constants),
+    Pass("fold batch norm", fold_batch_norm),
+    Pass("channels last", channels_last),  # after folding: fewer constants to turn round
+    Pass("canonicalize again", canonicalize),
+    Pass("fold constants again", fold_constants),
+    Pass("common subexpressions", common_subexpressions),
+)
+
+
+def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:
+    """The graph after all passes."""
+    for p in passes:
+        before, graph = graph, p.run(graph)
+        if before.outputs != graph.outputs:
+            log.at(5, lambda p=p, graph=graph: f"graph pass {p.name}:\n{graph}")  # type: ignore[misc]
+    return graph

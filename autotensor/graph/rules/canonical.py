@@ -1,0 +1,159 @@
+"""One way to write each thing: what frontends spell in many ways gets one form, and what does nothing goes.
+
+    flatten, squeeze, unsqueeze, reshape   ──▶  reshape(shape), one in a row
+    conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadcast)
+    transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
+    conv2d(pad(x))                         ──▶  conv2d with padding
+    add(constant, x)                       ──▶  add(x, constant)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
+from autotensor.graph.rewriting import Uses, rewrite_graph
+from autotensor.ir.rewrite import Rules, rule
+from autotensor.ops import Kind
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+IDEMPOTENT = frozenset({"relu", "relu6", "abs", "floor", "ceil", "round"})
+NOTHING = frozenset({"identity", "dropout"})  # at inference
+
+
+def reshape(x: GraphNode, shape: Iterable[int]) -> GraphNode:
+    """x in another shape; x itself when it has it."""
+    wanted = tuple(shape)
+    return x if x.shape == wanted else apply("reshape", (x,), {"shape": wanted})
+
+
+def transpose(x: GraphNode, axes: Sequence[int]) -> GraphNode:
+    """Axis n of the result is axis axes[n] of x; x itself when nothing moves, a reshape when only extents of 1 do."""
+    if tuple(axes) == tuple(range(len(axes))):
+        return x
+    long = [a for a in axes if x.shape[a] != 1]
+    if long == sorted(long):
+        return reshape(x, (x.shape[a] for a in axes))
+    return apply("transpose", (x,), {"axes": tuple(axes)})
+
+
+def transposition(node: Apply) -> tuple[int, ...]:
+    """Axes of a transpose, all given and counted from the front."""
+    rank = len(node.shape)
+    axes = node.attr("axes") or tuple(reversed(range(rank)))
+    return tuple(a % rank for a in axes)
+
+
+@rule(Apply)
+def nothing(node: Apply, uses: Uses) -> GraphNode | None:
+    """identity(x) ──▶ x;  cast(x) to its own type ──▶ x;  relu(relu(x)) ──▶ relu(x)"""
+    match node:
+        case Apply(op, (x, *_)) if op in NOTHING or (op == "cast" and x.type == node.type):
+            return x
+        case Apply(op, (Apply(inner) as x,)) if op == inner and op in IDEMPOTENT:
+            return x
+        case Apply("concat", (x,)):
+            return x
+        case Apply("pad", (x,)) if x.shape == node.shape and not any(map(any, node.attr("pads"))):
+            return x
+    return None
+
+
+@rule(Apply)
+def one_view(node: Apply, uses: Uses) -> GraphNode | None:
+    """Views become reshapes; reshape(reshape(x)) ──▶ reshape(x);  to its own shape ──▶ x"""
+    if node.kind is not Kind.VIEW:
+        return None
+    x = node.inputs[0]
+    while isinstance(x, Apply) and x.kind is Kind.VIEW:
+        x = x.inputs[0]
+    return reshape(x, node.shape)
+
+
+@rule(Apply)
+def transposes(node: Apply, uses: Uses) -> GraphNode | None:
+    """transpose(transpose(x, p), q) ──▶ transpose(x, p∘q)"""
+    match node:
+        case Apply("transpose", (Apply("transpose", (x,)) as inner,)):
+            first = transposition(inner)
+            return transpose(x, [first[a] for a in transposition(node)])
+        case Apply("transpose", (x,)):
+            return transpose(x, transposition(node))
+    return None
+
+
+@rule(Apply)
+def biases(node: Apply, uses: Uses) -> GraphNode | None:
+    """conv2d(x, w, b) ──▶ add(conv2d(x, w), b);  bias_add(x, b) ──▶ add(x, b)"""
+    match node:
+        case Apply("conv2d" | "conv1d" | "conv3d" | "conv2d_transpose", (x, w, bias)):
+            y, axis = node.given((x, w)), str(node.attr("layout")).index("C")
+        case Apply("dense", (x, w, bias)):
+            y, axis = node.given((x, w)), 1
+        case Apply("bias_add", (y, bias)):
+            axis = node.attr("axis") % len(y.shape)
+        case _:
+            return None
+    trailing = len(y.shape) - axis - 1
+    return apply("add", (y, reshape(bias, (bias.shape[0], *(1,) * trailing))))
+
+
+@rule(Apply)
+def constants_last(node: Apply, uses: Uses) -> GraphNode | None:
+    """add(c, x) ──▶ add(x, c)"""
+    match node:
+        case Apply(op, (Constant() as c, x)) if op in COMMUTATIVE and not isinstance(x, Constant):
+            return node.given((x, c))
+    return None
+
+
+@rule(Apply)
+def padding_into_conv(node: Apply, uses: Uses) -> GraphNode | None:
+    """conv2d(pad(x, zeros)) ──▶ conv2d(x) with more padding"""
+    match node:
+        case Apply("conv2d", (Apply("pad", (x,)) as padded, *rest)) if padded.attr("value") == 0:
+            pass
+        case _:
+            return None
+    layout = str(node.attr("layout"))
+    pads = dict(zip(layout, padded.attr("pads"), strict=True))
+    if any(pads["N"]) or any(pads["C"]) or min(*pads["H"], *pads["W"]) < 0:
+        return None
+    top, left, bottom, right = four(node.attr("padding"))
+    total = (top + pads["H"][0], left + pads["W"][0], bottom + pads["H"][1], right + pads["W"][1])
+    return node.given((x, *rest), padding=simplest(total))
+
+
+def four(padding: int | tuple[int, ...]) -> tuple[int, ...]:
+    """Padding as (top, left, bottom, right)."""
+    given = (padding, padding) if isinstance(padding, int) else padding
+    return given * 2 if len(given) == 2 else given
+
+
+def simplest(padding: tuple[int, ...]) -> int | tuple[int, ...]:
+    """(1, 1, 1, 1) ──▶ 1;  (1, 2, 1, 2) ──▶ (1, 2)"""
+    if len(set(padding)) == 1:
+        return padding[0]
+    return padding[:2] if padding[:2] == padding[2:] else padding
+
+
+@rule(Apply)
+def regular_window(node: Apply, uses: Uses) -> GraphNode | None:
+    """stride=(1, 1) ──▶ stride=1, padding=(1, 1) ──▶ padding=1, so that equal work looks equal."""
+    changed: dict[str, object] = {}
+    for name, value in node.attrs:
+        if name in ("stride", "dilation", "kernel", "padding") and isinstance(value, tuple) and node.op in WINDOWED:
+            short = simplest(four(value)) if name == "padding" else value[0] if len(set(value)) == 1 else value
+            changed |= {name: short} if short != value else {}
+    return node.given(node.inputs, **changed) if changed else None
+
+
+WINDOWED = frozenset({"conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d"})
+
+CANONICAL = Rules(
+    nothing, one_view, transposes, biases, constants_last, padding_into_conv, regular_window
+)
+
+
+def canonicalize(graph: Graph) -> Graph:
+    return rewrite_graph(graph, CANONICAL, name="canonicalize")

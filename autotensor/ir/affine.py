@@ -1,0 +1,223 @@
+"""Index expressions as sums: `8*yo + yi + 3` is `{yo: 8, yi: 1} + 3`.
+
+A term is a Var or an opaque sub-expression (`x // 4`, `min(a, b)`, a load). Every scalar integer expression has this
+form, in the worst case with itself as the only term. The sum equals the expression modulo 2**bits; int64, the type of
+indices, is taken never to overflow.
+
+    affine(yo*8 + yi)            what lowering, strides and bounds read
+    to_expr(a, order=loops)      back to an expression, terms in a given order, constant last
+    recombine(a)                 k*c*(x//c) + k*(x%c)  ->  k*x
+    split_by(a, c)               a = c*quotient + rest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from autotensor.base.dtype import DType
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const, wrap_int
+from autotensor.ir.visit import any_node, free_vars
+
+MAX_SHIFT = 62  # a shift further than this is left alone
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """`constant` + the sum of coefficient × term. No coefficient is 0; terms stand in order of appearance."""
+
+    terms: Mapping[Expr, int]
+    constant: int
+    dtype: DType
+
+    @property
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    def coefficient(self, term: Expr) -> int:
+        return self.terms.get(term, 0)
+
+    def single(self) -> Expr | None:
+        """The term `t` when the sum is exactly `1*t + 0`."""
+        if self.constant == 0 and len(self.terms) == 1:
+            ((term, k),) = self.terms.items()
+            return term if k == 1 else None
+        return None
+
+    def opaque_terms(self) -> Iterator[Expr]:
+        """Terms that are not plain variables."""
+        return (t for t in self.terms if not isinstance(t, Var))
+
+    def scale(self, k: int) -> Affine:
+        return Affine({t: k * c for t, c in self.terms.items()} if k else {}, k * self.constant, self.dtype)
+
+    def plus(self, other: Affine, k: int = 1) -> Affine:
+        """`self + k * other`."""
+        terms = dict(self.terms)
+        for t, c in other.terms.items():
+            total = terms.get(t, 0) + k * c
+            if total:
+                terms[t] = total
+            else:
+                terms.pop(t, None)
+        return Affine(terms, self.constant + k * other.constant, self.dtype)
+
+    def minus(self, other: Affine) -> Affine:
+        return self.plus(other, -1)
+
+
+def affine(expr: Expr) -> Affine | None:
+    """The sum that `expr` is, recombined; None unless it is a scalar integer.
+
+    >>> i = Var("i")
+    >>> affine((i + 2) * 8 - i).terms == {i: 7}
+    True
+    """
+    if not expr.dtype.is_int or expr.dtype.lanes != 1:
+        return None
+    terms: dict[Expr, int] = {}
+    constant = gather(expr, 1, terms)
+    return recombine(Affine({t: k for t, k in terms.items() if k}, constant, expr.dtype))
+
+
+def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
+    """Adds `k * e` to `terms` (zeros may stay) and returns its constant part."""
+    match e:
+        case Const(value):
+            return k * int(value)
+        case Binary(Op.ADD, a, b):
+            return gather(a, k, terms) + gather(b, k, terms)
+        case Binary(Op.SUB, a, b):
+            return gather(a, k, terms) + gather(b, -k, terms)
+        case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a):
+            return gather(a, k * int(c), terms)
+        case Binary(Op.SHL, a, Const(c)) if 0 <= int(c) <= MAX_SHIFT:
+            return gather(a, k << int(c), terms)
+        case Unary(Neg.NEG, a):
+            return gather(a, -k, terms)
+        case Cast(_, a) if _transparent(e, a):
+            return gather(a, k, terms)
+    terms[e] = terms.get(e, 0) + k
+    return 0
+
+
+def _transparent(e: Expr, a: Expr) -> bool:
+    """Whether a cast may be looked through.
+
+    Narrowing keeps sums modulo 2**bits. Widening does for signed 32-bit arithmetic without loads: that is an index,
+    narrowed only because it fits.
+    """
+    source, target = a.dtype, e.dtype
+    if not source.is_int or source.kind == "uint":
+        return False
+    if target.bits <= source.bits:
+        return True
+    return source.bits >= 32 and not isinstance(a, Var) and not any_node(a, lambda n: isinstance(n, Load))
+
+
+# -- the law x = c*(x//c) + x%c -------------------------------------------------------------------------------------
+def recombine(a: Affine) -> Affine:
+    """Joins quotients and remainders of one value: `k*c*(x//c) + k*(x%c) -> k*x`, also through `(x//b)//c = x//(b*c)`."""
+    while True:
+        step = _recombine_once(a)
+        if step is None:
+            return a
+        a = step
+
+
+def _recombine_once(a: Affine) -> Affine | None:
+    for term, k in a.terms.items():
+        match term:
+            case Binary(Op.MOD, x, Const(c)) if c > 0:
+                quotient = floordiv_term(x, int(c))
+                if a.terms.get(quotient) == k * int(c):
+                    rest = {t: n for t, n in a.terms.items() if t is not term and t is not quotient}
+                    constant = a.constant + gather(x, k, rest)
+                    return Affine({t: n for t, n in rest.items() if n}, constant, a.dtype)
+            case Binary(Op.FLOORDIV, x, Const(c)) if c > 0 and k % c == 0 and a.terms.get(x) == -k // int(c):
+                # m*x - m*c*(x//c) = m*(x%c)
+                remainder = Binary(Op.MOD, x, const(int(c), x.dtype))
+                rest = {t: n for t, n in a.terms.items() if t is not term and t is not x}
+                rest[remainder] = rest.get(remainder, 0) - k // int(c)
+                return Affine({t: n for t, n in rest.items() if n}, a.constant, a.dtype)
+    return None
+
+
+def floordiv_term(x: Expr, c: int) -> Expr:
+    """`x // c` with nested quotients merged: (y // b) // c = y // (b*c) for positive b, c."""
+    match x:
+        case Binary(Op.FLOORDIV, y, Const(b)) if b > 0:
+            return Binary(Op.FLOORDIV, y, const(int(b) * c, x.dtype))
+    return Binary(Op.FLOORDIV, x, const(c, x.dtype))
+
+
+# -- division ---------------------------------------------------------------------------------------------------------
+def split_by(a: Affine, c: int) -> tuple[Affine, Affine]:
+    """(quotient, rest) with a = c*quotient + rest; rest holds the terms that c does not divide and a constant in 0..c-1.
+
+    Hence `a // c = quotient + rest // c` and `a % c = rest % c` for every c > 0.
+    """
+    whole = {t: k // c for t, k in a.terms.items() if k % c == 0}
+    part = {t: k for t, k in a.terms.items() if k % c}
+    return Affine(whole, a.constant // c, a.dtype), Affine(part, a.constant % c, a.dtype)
+
+
+def stride(index: Expr, var: Var) -> int | None:
+    """By how much `index` grows when `var` grows by one; None where that is no constant.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> stride(i * 8 + j, i), stride(i * 8 + j, Var("k")), stride(i // 2, i)
+    (8, 0, None)
+    """
+    a = affine(index)
+    if a is None or any(var in free_vars(t) for t in a.opaque_terms()):
+        return None
+    return a.coefficient(var)
+
+
+# -- back to expressions ----------------------------------------------------------------------------------------------
+def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
+    """The sum as an expression: terms of `order` first and in that order, then the others as they appeared, then the constant.
+
+    A sum does not begin with a minus when it has anything positive to begin with.
+    """
+    dtype = a.dtype
+    items = [(t, k) for t, k in ((t, _in_type(k, dtype)) for t, k in a.terms.items()) if k]
+    constant = _in_type(a.constant, dtype)
+    if order is not None:
+        rank = {t: n for n, t in enumerate(order)}
+        items.sort(key=lambda item: rank.get(item[0], len(rank)))
+    lead = next((n for n, (_, k) in enumerate(items) if k > 0), 0)
+    if not items or (items[lead][1] < 0 and constant > 0):  # 17 - i*8
+        out: Expr = const(wrap_int(constant, dtype), dtype)
+        constant = 0
+    else:
+        term, k = items.pop(lead)
+        term = _of_type(term, dtype)
+        out = Unary(Neg.NEG, term) if k == -1 else _times(term, k)
+    for term, k in items:
+        out = _plus(out, _of_type(term, dtype), k)
+    return _plus(out, const(1, dtype), constant) if constant else out
+
+
+def _in_type(k: int, dtype: DType) -> int:
+    """k modulo 2**bits, as it is where it can be written."""
+    return k if dtype.bits == 64 or abs(k) < 1 << (dtype.bits - 1) else wrap_int(k, dtype)
+
+
+def _plus(out: Expr, term: Expr, k: int) -> Expr:
+    """`out + k*term`; a least number has no positive counterpart and is added."""
+    if k > 0 or (term.dtype.kind == "int" and -k >> (term.dtype.bits - 1)):
+        return Binary(Op.ADD, out, _times(term, k))
+    return Binary(Op.SUB, out, _times(term, -k))
+
+
+def _times(term: Expr, k: int) -> Expr:
+    if k == 1:
+        return term
+    number = const(wrap_int(k, term.dtype), term.dtype)
+    return number if isinstance(term, Const) else Binary(Op.MUL, term, number)
+
+
+def _of_type(term: Expr, dtype: DType) -> Expr:
+    return term if term.dtype == dtype else Cast(dtype, term)

@@ -1,0 +1,493 @@
+"""What values an integer expression can take, and what follows for conditions.
+
+    interval(8*i + j, {i: Interval(0, 3), j: Interval(0, 7)})   ──▶ Interval(0, 31)
+    prove(8*i + j < 32, …)                                      ──▶ True
+
+Sums are bounded through their affine form, so that `i - i` is 0. Conditions known to hold (`assume`, an enclosing If or
+mask) tighten the result. Data of narrow types may wrap around; where it might, the answer is the whole range of the type.
+int64, the type of indices, is taken never to overflow. `Bounds` is the same with memory, for passes that ask often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import gcd
+from typing import NamedTuple
+
+from autotensor.base.dtype import DType
+from autotensor.ir.affine import Affine, affine
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Neg,
+    Op,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+)
+
+
+class Interval(NamedTuple):
+    """Integers from `lo` to `hi`, both included; None is unbounded."""
+
+    lo: int | None
+    hi: int | None
+
+    def __str__(self) -> str:
+        return f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
+
+    @property
+    def value(self) -> int | None:
+        """The only member, if there is just one."""
+        return self.lo if self.lo == self.hi else None
+
+    def has(self, x: int) -> bool:
+        return (self.lo is None or self.lo <= x) and (self.hi is None or x <= self.hi)
+
+    def within(self, other: Interval) -> bool:
+        return (other.lo is None or (self.lo is not None and self.lo >= other.lo)) and (
+            other.hi is None or (self.hi is not None and self.hi <= other.hi)
+        )
+
+    def meet(self, other: Interval) -> Interval:
+        """Members of both; just `self` where there are none (code that is never reached), so that no interval is empty."""
+        lo = other.lo if self.lo is None else self.lo if other.lo is None else max(self.lo, other.lo)
+        hi = other.hi if self.hi is None else self.hi if other.hi is None else min(self.hi, other.hi)
+        return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
+
+    def hull(self, other: Interval) -> Interval:
+        """The least interval around both."""
+        lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
+        hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
+        return Interval(lo, hi)
+
+    def plus(self, other: Interval) -> Interval:
+        lo = None if self.lo is None or other.lo is None else self.lo + other.lo
+        hi = None if self.hi is None or other.hi is None else self.hi + other.hi
+        return Interval(lo, hi)
+
+    def shift(self, k: int) -> Interval:
+        return Interval(None if self.lo is None else self.lo + k, None if self.hi is None else self.hi + k)
+
+    def times(self, k: int) -> Interval:
+        if k == 0:
+            return Interval(0, 0)
+        lo, hi = (self.lo, self.hi) if k > 0 else (self.hi, self.lo)
+        return Interval(None if lo is None else lo * k, None if hi is None else hi * k)
+
+
+Ranges = Mapping[Var, Interval]
+
+EVERYTHING = Interval(None, None)
+BOOL = Interval(0, 1)
+NO_RANGES: Ranges = {}
+
+
+def interval(expr: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> Interval:
+    """The values `expr` (integer, possibly a vector) can take; may be larger than the exact set, never smaller."""
+    return bounds(ranges, assume).of(expr)
+
+
+def prove(cond: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> bool | None:
+    """True when `cond` always holds (in every lane), False when it never does, None when that is not known."""
+    return bounds(ranges, assume).decide(cond)
+
+
+def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
+    """Bounds under `ranges` and with all conditions of `assume` holding."""
+    out = Bounds(ranges)
+    for cond in assume:
+        out = out.assuming(cond)
+    return out
+
+
+@lru_cache(maxsize=64)
+def dtype_interval(dtype: DType) -> Interval:
+    """All values of the type; int64 counts as unbounded, for it never overflows here."""
+    if dtype.is_bool:
+        return BOOL
+    if not dtype.is_int or (dtype.bits == 64 and dtype.kind == "int"):
+        return EVERYTHING
+    if dtype.kind == "uint":
+        return Interval(0, (1 << dtype.bits) - 1)
+    return Interval(-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
+
+
+class Bounds:
+    """Intervals and proofs under fixed ranges and facts; remembers what it computed."""
+
+    __slots__ = ("_affine", "_memo", "facts", "known", "truths")
+
+    def __init__(
+        self,
+        known: Mapping[Expr, Interval] | Ranges,
+        facts: tuple[tuple[Affine, Interval], ...] = (),
+        truths: Mapping[Expr, bool] | None = None,
+    ) -> None:
+        self.known: Mapping[Expr, Interval] = known  # type: ignore[assignment]  # Var or opaque term -> interval
+        self.facts = facts  # sums of several terms whose value is known to lie in an interval
+        self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
+        self._memo: dict[Expr, Interval] = {}
+        self._affine: dict[Expr, Affine | None] = {}
+
+    # -- intervals ----------------------------------------------------------------------------------------------------
+    def of(self, e: Expr) -> Interval:
+        """The values of an integer or bool expression."""
+        found = self._memo.get(e)
+        if found is None:
+            self._memo[e] = dtype_interval(e.dtype.element)  # should a fact about e ask for e
+            found = self._memo[e] = self._of(e)
+        return found
+
+    def _of(self, e: Expr) -> Interval:
+        a = self.affine(e)
+        if a is None or a.single() is e:
+            got = self._term(e)
+            seen = self.known.get(e)
+            return got if seen is None else seen if isinstance(e, Var) else got.meet(seen)
+        return wrapped(self.of_affine(a), e.dtype)
+
+    def affine(self, e: Expr) -> Affine | None:
+        """`affine(e)`, remembered."""
+        if e in self._affine:
+            return self._affine[e]
+        a = self._affine[e] = affine(e)
+        return a
+
+    def of_affine(self, a: Affine) -> Interval:
+        """The values of the sum itself, without wrapping."""
+        out = self._plain(a)
+        if self.facts and len(a.terms) > 1 and out.lo != out.hi:
+            out = self._by_facts(a, out)
+        return out
+
+    def _plain(self, a: Affine) -> Interval:
+        lo: int | None = a.constant
+        hi: int | None = a.constant
+        for term, k in a.terms.items():
+            t = self.of(term)
+            low, high = (t.lo, t.hi) if k > 0 else (t.hi, t.lo)
+            lo = None if lo is None or low is None else lo + k * low
+            hi = None if hi is None or high is None else hi + k * high
+        return Interval(lo, hi)
+
+    def _by_facts(self, a: Affine, out: Interval) -> Interval:
+        """`out`, tightened by writing the sum as m*fact + rest, for each fact alone and for all facts in a row."""
+        left, total = a, Interval(0, 0)
+        for fact, values in self.facts:
+            term, k = next(iter(fact.terms.items()))
+            n = a.terms.get(term, 0)
+            if n and n % k == 0:
+                rest = a.plus(fact, -(n // k))
+                out = out.meet(values.times(n // k).plus(self._plain(rest)))
+            n = left.terms.get(term, 0)
+            if n and n % k == 0 and all(left.terms.get(t) == n // k * c for t, c in fact.terms.items()):
+                left = left.plus(fact, -(n // k))
+                total = total.plus(values.times(n // k))
+        return out.meet(total.plus(self._plain(left)))
+
+    def exact(self, e: Expr) -> bool:
+        """Whether `affine(e)` (of a vector: base and stride) is the value of `e`, not only that modulo 2**bits."""
+        dtype = e.dtype
+        if dtype.bits == 64 and dtype.kind == "int":
+            return True
+        if dtype.lanes > 1:
+            base, step = lanes_of(e)
+            if base is None or not self.exact(base):
+                return base is None
+            reach = step * (dtype.lanes - 1)
+            values = self.of(base).plus(Interval(min(0, reach), max(0, reach)))
+            return values.within(dtype_interval(dtype.element))
+        a = self.affine(e)
+        return a is None or a.single() is e or self.fits(a)
+
+    def fits(self, a: Affine) -> bool:
+        """Whether the sum lies within its type, so that an expression of it does not wrap."""
+        whole = dtype_interval(a.dtype)
+        return whole is EVERYTHING or self.of_affine(a).within(whole)
+
+    def _term(self, e: Expr) -> Interval:
+        """The values of an expression that is no sum."""
+        whole = dtype_interval(e.dtype.element)
+        match e:
+            case Var():
+                return whole
+            case Const(value, dtype) if not dtype.is_float:
+                return Interval(int(value), int(value))
+            case Binary(op, a, b) if not e.dtype.is_float:
+                return wrapped(binary_interval(op, self.of(a), self.of(b)), e.dtype)
+            case Unary(Neg.NEG, a) if not e.dtype.is_float:
+                return wrapped(self.of(a).times(-1), e.dtype)
+            case Unary(Neg.NOT, a) if e.dtype.kind == "int":  # ~x = -x - 1
+                return self.of(a).times(-1).shift(-1)
+            case Select(cond, then, otherwise):
+                decided = self.decide(cond)
+                if decided is None:
+                    return self.of(then).hull(self.of(otherwise))
+                return self.of(then if decided else otherwise)
+            case Cast(_, a) if e.dtype.is_int and not a.dtype.is_float:
+                return wrapped(self.of(a), e.dtype)
+            case Broadcast(a, _):
+                return self.of(a)
+            case Ramp(base, step, lanes):
+                reach = step * (lanes - 1)
+                return wrapped(self.of(base).plus(Interval(min(0, reach), max(0, reach))), e.dtype)
+            case Call("abs", (a,)) if e.dtype.is_int:
+                t = self.of(a)
+                return wrapped(binary_interval(Op.MAX, t, t.times(-1)), e.dtype)
+            case Compare():
+                decided = self.decide(e)
+                return BOOL if decided is None else Interval(int(decided), int(decided))
+        return whole
+
+    # -- conditions ---------------------------------------------------------------------------------------------------
+    def decide(self, cond: Expr) -> bool | None:
+        """True: holds always, in all lanes. False: never, in no lane. None: not known."""
+        if cond in self.truths:
+            return self.truths[cond]
+        match cond:
+            case Const(value, dtype) if dtype.is_bool:
+                return bool(value)
+            case Compare(op, a, b) if a.dtype.is_int:
+                return self._compare(op, a, b)
+            case Broadcast(a, _):
+                return self.decide(a)
+            case Unary(Neg.NOT, a) if cond.dtype.is_bool:
+                inner = self.decide(a)
+                return None if inner is None else not inner
+            case Binary(Op.AND, a, b) if cond.dtype.is_bool:
+                x, y = self.decide(a), self.decide(b)
+                return False if x is False or y is False else True if x and y else None
+            case Binary(Op.OR, a, b) if cond.dtype.is_bool:
+                x, y = self.decide(a), self.decide(b)
+                return True if x or y else False if x is False and y is False else None
+        return None
+
+    def _compare(self, op: Cmp, a: Expr, b: Expr) -> bool | None:
+        match op:
+            case Cmp.GT | Cmp.LE:
+                swapped = self._compare(Cmp.LT if op is Cmp.GT else Cmp.GE, b, a)
+                return swapped
+            case Cmp.LT:
+                d = self.difference(a, b)
+                return True if d.hi is not None and d.hi < 0 else False if d.lo is not None and d.lo >= 0 else None
+            case Cmp.GE:
+                less = self._compare(Cmp.LT, a, b)
+                return None if less is None else not less
+            case Cmp.NE:
+                same = self._compare(Cmp.EQ, a, b)
+                return None if same is None else not same
+        d = self.difference(a, b)
+        if d.lo == 0 == d.hi:
+            return True
+        return False if not d.has(0) or self._never_equal(a, b) else None
+
+    def difference(self, a: Expr, b: Expr) -> Interval:
+        """The values of `a - b`, as mathematical integers; lane by lane for vectors."""
+        if a.dtype.lanes == 1:
+            x, y = self.affine(a), self.affine(b)
+            if x is not None and y is not None and self.exact(a) and self.exact(b):
+                return self.of_affine(x.minus(y))
+        else:
+            base_a, step_a = lanes_of(a)
+            base_b, step_b = lanes_of(b)
+            if base_a is not None and base_b is not None and self.exact(a) and self.exact(b):
+                reach = (step_a - step_b) * (a.dtype.lanes - 1)
+                return self.difference(base_a, base_b).plus(Interval(min(0, reach), max(0, reach)))
+        return self.of(a).plus(self.of(b).times(-1))
+
+    def _never_equal(self, a: Expr, b: Expr) -> bool:
+        """6*x + 4*y + 1 is never 0: the greatest common divisor of the coefficients does not divide the constant."""
+        x, y = self.affine(a), self.affine(b)
+        if x is None or y is None or not (self.exact(a) and self.exact(b)):
+            return False
+        d = x.minus(y)
+        g = gcd(*d.terms.values())
+        return g > 1 and d.constant % g != 0
+
+    # -- what is known to hold ----------------------------------------------------------------------------------------
+    def with_range(self, term: Expr, values: Interval) -> Bounds:
+        return Bounds({**self.known, term: values}, self.facts, self.truths)
+
+    def assuming(self, cond: Expr, holds: bool = True) -> Bounds:
+        """These bounds where `cond` is known to hold (or not to)."""
+        match cond:
+            case Binary(Op.AND, a, b) if holds and cond.dtype.is_bool:
+                return self.assuming(a).assuming(b)
+            case Binary(Op.OR, a, b) if not holds and cond.dtype.is_bool:
+                return self.assuming(a, False).assuming(b, False)
+            case Unary(Neg.NOT, a) if cond.dtype.is_bool:
+                return self.assuming(a, not holds)
+            case Broadcast(a, _):
+                return self.assuming(a, holds)
+            case Const():
+                return self
+        out = Bounds(self.known, self.facts, {**self.truths, cond: holds})
+        if isinstance(cond, Compare) and cond.a.dtype.is_int and cond.a.dtype.lanes == 1:
+            return out._assuming_compare(cond.op if holds else NEGATED[cond.op], cond.a, cond.b)
+        return out
+
+    def _assuming_compare(self, op: Cmp, a: Expr, b: Expr) -> Bounds:
+        if not (self.exact(a) and self.exact(b)):
+            return self
+        match op:
+            case Cmp.NE:
+                return self
+            case Cmp.GT | Cmp.GE:
+                return self._assuming_compare(Cmp.LT if op is Cmp.GT else Cmp.LE, b, a)
+            case Cmp.LT | Cmp.LE if isinstance(b, Binary) and b.op is Op.MIN:  # x < min(p, q): x < p and x < q
+                return self._assuming_compare(op, a, b.a)._assuming_compare(op, a, b.b)
+            case Cmp.LT | Cmp.LE if isinstance(a, Binary) and a.op is Op.MAX:  # max(p, q) < x: p < x and q < x
+                return self._assuming_compare(op, a.a, b)._assuming_compare(op, a.b, b)
+        x, y = self.affine(a), self.affine(b)
+        if x is None or y is None:
+            return self
+        d = x.minus(y)
+        values = {Cmp.LT: Interval(None, -1), Cmp.LE: Interval(None, 0), Cmp.EQ: Interval(0, 0)}[op]
+        return self.with_fact(d, values)
+
+    def with_fact(self, sum_: Affine, values: Interval) -> Bounds:
+        """These bounds where the sum is known to lie in `values`; minima and maxima with one sign are taken apart."""
+        for term, k in sum_.terms.items():
+            if isinstance(term, Binary) and abs(k) == 1 and term.op in (Op.MIN, Op.MAX):
+                # s - min(p, q) <= c  ->  s - p <= c and s - q <= c;  s + max(p, q) <= c  likewise
+                if (term.op is Op.MIN) == (k == -1) and values.lo is None:
+                    return self._split_fact(sum_, term, k, values)
+                if (term.op is Op.MIN) == (k == 1) and values.hi is None:
+                    return self._split_fact(sum_, term, k, values)
+        values = values.shift(-sum_.constant)
+        sum_ = Affine(sum_.terms, 0, sum_.dtype)
+        known = dict(self.known)
+        for term, k in sum_.terms.items():  # k*term = sum - rest
+            rest = self._plain(Affine({t: n for t, n in sum_.terms.items() if t is not term}, 0, sum_.dtype))
+            scaled = values.plus(rest.times(-1))
+            lo, hi = (scaled.lo, scaled.hi) if k > 0 else (scaled.hi, scaled.lo)
+            new = Interval(None if lo is None else -(-lo // k), None if hi is None else hi // k)
+            known[term] = self.of(term).meet(new)
+        facts = self.facts if len(sum_.terms) < 2 else (*self.facts, (sum_, values))
+        return Bounds(known, facts, self.truths)
+
+    def _split_fact(self, sum_: Affine, term: Expr, k: int, values: Interval) -> Bounds:
+        assert isinstance(term, Binary)
+        without = Affine({t: n for t, n in sum_.terms.items() if t is not term}, sum_.constant, sum_.dtype)
+        out = self
+        for side in (term.a, term.b):
+            s = self.affine(side)
+            if s is not None and self.exact(side):
+                out = out.with_fact(without.plus(s, k), values)
+        return out
+
+
+NEGATED = {
+    Cmp.EQ: Cmp.NE,
+    Cmp.NE: Cmp.EQ,
+    Cmp.LT: Cmp.GE,
+    Cmp.GE: Cmp.LT,
+    Cmp.GT: Cmp.LE,
+    Cmp.LE: Cmp.GT,
+}
+
+
+def lanes_of(e: Expr) -> tuple[Expr | None, int]:
+    """(base, stride) of a vector that is a Ramp or a Broadcast; (None, 0) for any other."""
+    match e:
+        case Ramp(base, step, _):
+            return base, step
+        case Broadcast(a, _):
+            return a, 0
+    return None, 0
+
+
+def wrapped(i: Interval, dtype: DType) -> Interval:
+    """`i` where the type holds all of it; else everything the type holds, for the value may have wrapped around."""
+    whole = dtype_interval(dtype.element)
+    return i if whole is EVERYTHING or i.within(whole) else whole
+
+
+# -- operators on intervals -------------------------------------------------------------------------------------------
+def binary_interval(op: Op, a: Interval, b: Interval) -> Interval:
+    """All `x op y` for x in a, y in b, as mathematical integers."""
+    match op:
+        case Op.ADD:
+            return a.plus(b)
+        case Op.SUB:
+            return a.plus(b.times(-1))
+        case Op.MUL:
+            return _product(a, b)
+        case Op.FLOORDIV:
+            return _quotient(a, b)
+        case Op.MOD:
+            return _remainder(a, b)
+        case Op.MIN:
+            hi = a.hi if b.hi is None else b.hi if a.hi is None else min(a.hi, b.hi)
+            return Interval(None if a.lo is None or b.lo is None else min(a.lo, b.lo), hi)
+        case Op.MAX:
+            lo = a.lo if b.lo is None else b.lo if a.lo is None else max(a.lo, b.lo)
+            return Interval(lo, None if a.hi is None or b.hi is None else max(a.hi, b.hi))
+        case Op.AND:
+            return _bit_and(a, b)
+        case Op.OR | Op.XOR:
+            if a.lo is None or b.lo is None or a.hi is None or b.hi is None or a.lo < 0 or b.lo < 0:
+                return EVERYTHING
+            return Interval(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
+        case Op.SHL if b.value is not None and 0 <= b.value < 64:
+            return a.times(1 << b.value)
+        case Op.SHR if b.value is not None and 0 <= b.value < 64:
+            return _quotient(a, Interval(1 << b.value, 1 << b.value))
+    return EVERYTHING
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    if b.value is not None:
+        return a.times(b.value)
+    if a.value is not None:
+        return b.times(a.value)
+    if a.lo is None or a.hi is None or b.lo is None or b.hi is None:
+        positive = a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0
+        return Interval(a.lo * b.lo if positive else None, None)  # type: ignore[operator]
+    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    return Interval(min(corners), max(corners))
+
+
+def _quotient(a: Interval, b: Interval) -> Interval:
+    if b.lo is None or b.hi is None or (b.lo <= 0 <= b.hi):
+        return EVERYTHING
+    c = b.value
+    if c is not None:
+        lo, hi = (a.lo, a.hi) if c > 0 else (a.hi, a.lo)
+        return Interval(None if lo is None else lo // c, None if hi is None else hi // c)
+    if a.lo is None or a.hi is None:
+        return EVERYTHING
+    corners = [x // y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
+    return Interval(min(corners), max(corners))
+
+
+def _remainder(a: Interval, b: Interval) -> Interval:
+    c = b.value
+    if c is not None and c != 0 and a.lo is not None and a.hi is not None and a.lo // c == a.hi // c:
+        return Interval(a.lo % c, a.hi % c) if a.lo <= a.hi else Interval(0, 0)
+    if b.lo is not None and b.lo > 0:
+        hi = None if b.hi is None else b.hi - 1
+        if a.lo is not None and a.lo >= 0 and a.hi is not None:
+            hi = a.hi if hi is None else min(hi, a.hi)
+        return Interval(0, hi)
+    if b.hi is not None and b.hi < 0:
+        return Interval(None if b.lo is None else b.lo + 1, 0)
+    return EVERYTHING
+
+
+def _bit_and(a: Interval, b: Interval) -> Interval:
+    """A non-negative operand bounds the result."""
+    tops = [i.hi for i in (a, b) if i.lo is not None and i.lo >= 0]
+    if not tops:
+        return EVERYTHING
+    known = [t for t in tops if t is not None]
+    return Interval(0, min(known) if known else None)

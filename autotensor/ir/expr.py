@@ -1,0 +1,569 @@
+"""Expressions: values computed from variables, constants and loads.
+
+    Var Const Binary Unary Compare Select Cast Call Load Ramp Broadcast Reduce
+
+Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes and
+convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
+`Reduce` exists in tensor expressions only; lowering turns it into loops.
+Index arithmetic is int64; `//` and `%` round towards minus infinity, as in Python.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote
+from autotensor.base.errors import TensorError
+from autotensor.ir.node import Node
+
+
+class Op(enum.Enum):
+    """Binary operators; both operands and the result have one type."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"  # floats only
+    FLOORDIV = "//"  # integers only
+    MOD = "%"  # integers only, sign of the divisor
+    MIN = "min"
+    MAX = "max"
+    AND = "&"  # bools and integers
+    OR = "|"
+    XOR = "^"
+    SHL = "<<"
+    SHR = ">>"
+
+    __hash__ = object.__hash__
+
+
+class Cmp(enum.Enum):
+    """Comparisons; the result is bool with the operands' lanes."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    __hash__ = object.__hash__
+
+
+class Neg(enum.Enum):
+    """Unary operators."""
+
+    NEG = "-"
+    NOT = "!"  # bools: logical; integers: all bits
+
+    __hash__ = object.__hash__
+
+
+class Expr(Node):
+    """Base of all expressions."""
+
+    _derived: ClassVar[tuple[str, ...]] = ("dtype",)
+    if False:  # for type checkers: filled by __derive__
+
+        @property
+        def dtype(self) -> DType: ...
+
+    def _typed(self, dtype: DType) -> None:
+        object.__setattr__(self, "dtype", dtype)
+
+    # -- operators: build nodes, converting to a common type -----------------------------------------------------
+    def __add__(self, other: Any) -> Expr:
+        return binary(Op.ADD, self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return binary(Op.ADD, other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return binary(Op.SUB, self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return binary(Op.SUB, other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return binary(Op.MUL, self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return binary(Op.MUL, other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return divide(other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return binary(Op.FLOORDIV, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return binary(Op.FLOORDIV, other, self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return binary(Op.MOD, self, other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return binary(Op.MOD, other, self)
+
+    def __and__(self, other: Any) -> Expr:
+        return binary(Op.AND, self, other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return binary(Op.AND, other, self)
+
+    def __or__(self, other: Any) -> Expr:
+        return binary(Op.OR, self, other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return binary(Op.OR, other, self)
+
+    def __xor__(self, other: Any) -> Expr:
+        return binary(Op.XOR, self, other)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return binary(Op.SHL, self, other)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return binary(Op.SHR, self, other)
+
+    def __pow__(self, other: Any) -> Expr:
+        return call("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return call("pow", other, self)
+
+    def __neg__(self) -> Expr:
+        return Unary(Neg.NEG, self)
+
+    def __invert__(self) -> Expr:
+        return Unary(Neg.NOT, self)
+
+    def __abs__(self) -> Expr:
+        return call("abs", self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return compare(Cmp.LT, self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return compare(Cmp.LE, self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return compare(Cmp.GT, self, other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return compare(Cmp.GE, self, other)
+
+    # `i == j` must build an expression for authors and still answer "the same node?" for dicts: a deferred
+    # comparison that is an identity test as a bool and a Compare as an operand (TVM does the same).
+    def __eq__(self, other: object) -> Any:
+        return self is other if not isinstance(other, (Expr, int, float)) else Equality(self, other, Cmp.EQ)
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other if not isinstance(other, (Expr, int, float)) else Equality(self, other, Cmp.NE)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TensorError(
+            "an expression has no truth value while the program is being written.",
+            fix="Use te.if_then_else, te.all, te.any, & and | instead of if, and, or.",
+        )
+
+    def astype(self, dtype: DType | str) -> Expr:
+        return cast(dtype_of(dtype), self)
+
+    def equal(self, other: Any) -> Expr:
+        return compare(Cmp.EQ, self, other)
+
+
+class Equality:
+    """`a == b` or `a != b` that has not yet decided whether it is an expression or an identity test."""
+
+    __slots__ = ("a", "b", "op")
+
+    def __init__(self, a: Any, b: Any, op: Cmp) -> None:
+        self.a, self.b, self.op = a, b, op
+
+    def __bool__(self) -> bool:
+        return (self.a is self.b) == (self.op is Cmp.EQ)
+
+    def expr(self) -> Expr:
+        return compare(self.op, self.a, self.b)
+
+    def __and__(self, other: Any) -> Expr:
+        return self.expr() & other
+
+    def __rand__(self, other: Any) -> Expr:
+        return as_expr(other) & self.expr()
+
+    def __or__(self, other: Any) -> Expr:
+        return self.expr() | other
+
+    def __ror__(self, other: Any) -> Expr:
+        return as_expr(other) | self.expr()
+
+    def __invert__(self) -> Expr:
+        return ~self.expr()
+
+    def astype(self, dtype: DType | str) -> Expr:
+        return self.expr().astype(dtype)
+
+
+class Var(Expr):
+    """A loop index or parameter. Interned by name and type: names are unique within one function."""
+
+    name: str
+    type: DType = int64
+
+    def __derive__(self) -> None:
+        self._typed(self.type)
+
+
+class Const(Expr):
+    """A number. Vectors of one number are `Broadcast(Const)`."""
+
+    value: int | float | bool
+    type: DType = int64
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> Any:
+        value, dtype = args  # 0.0 and -0.0 differ, two NaNs are one, 1 and True differ
+        return (value.hex() if isinstance(value, float) else (type(value), value), dtype)
+
+    def __derive__(self) -> None:
+        self._typed(self.type)
+
+
+class Binary(Expr):
+    op: Op
+    a: Expr
+    b: Expr
+
+    def __derive__(self) -> None:
+        if self.a.dtype != self.b.dtype:
+            raise TensorError(f"operands of {self.op.value!r} have types {self.a.dtype} and {self.b.dtype}.")
+        self._typed(self.a.dtype)
+
+
+class Unary(Expr):
+    op: Neg
+    a: Expr
+
+    def __derive__(self) -> None:
+        self._typed(self.a.dtype)
+
+
+class Compare(Expr):
+    op: Cmp
+    a: Expr
+    b: Expr
+
+    def __derive__(self) -> None:
+        if self.a.dtype != self.b.dtype:
+            raise TensorError(f"operands of {self.op.value!r} have types {self.a.dtype} and {self.b.dtype}.")
+        self._typed(bool_.with_lanes(self.a.dtype.lanes))
+
+
+class Select(Expr):
+    """`then` where `cond` holds, else `otherwise`; only the side taken is evaluated (its loads are protected)."""
+
+    cond: Expr
+    then: Expr
+    otherwise: Expr
+
+    def __derive__(self) -> None:
+        if self.then.dtype != self.otherwise.dtype:
+            raise TensorError(f"the two sides of a select have types {self.then.dtype} and {self.otherwise.dtype}.")
+        self._typed(self.then.dtype)
+
+
+class Cast(Expr):
+    """Value converted: float to int truncates towards zero, anything to bool is `!= 0`. Lanes stay."""
+
+    type: DType
+    a: Expr
+
+    def __derive__(self) -> None:
+        self._typed(self.type.with_lanes(self.a.dtype.lanes))
+
+
+class Call(Expr):
+    """A mathematical function by name: see `MATH` for the names; arguments and result share one type."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: DType
+
+    def __derive__(self) -> None:
+        self._typed(self.type)
+
+
+class Load(Expr):
+    """`buffer[indices]`; where `mask` is given and false, 0 and no access. One flat index may be a vector."""
+
+    buffer: Any  # ir.func.Buffer, or te.Tensor while a tensor expression is being written
+    indices: tuple[Expr, ...]
+    mask: Expr | None = None
+
+    def __derive__(self) -> None:
+        lanes = max((i.dtype.lanes for i in self.indices), default=1)
+        self._typed(self.buffer.dtype.with_lanes(lanes))
+
+
+class Ramp(Expr):
+    """The vector `base, base + stride, …` of `lanes` integers."""
+
+    base: Expr
+    stride: int
+    lanes: int
+
+    def __derive__(self) -> None:
+        self._typed(self.base.dtype.with_lanes(self.lanes))
+
+
+class Broadcast(Expr):
+    """A scalar repeated `lanes` times."""
+
+    a: Expr
+    lanes: int
+
+    def __derive__(self) -> None:
+        self._typed(self.a.dtype.with_lanes(self.lanes))
+
+
+class Combiner(Node):
+    """How a reduction joins two partial results: `result` over the variables `lhs` and `rhs`, starting from `identity`.
+
+    All fields have one entry per output of a tuple reduction (argmax has two).
+    """
+
+    name: str
+    lhs: tuple[Var, ...]
+    rhs: tuple[Var, ...]
+    result: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+class Reduce(Expr):
+    """`sources` joined by `combiner` over the axes (Vars); `index` chooses one output of a tuple reduction."""
+
+    combiner: Combiner
+    sources: tuple[Expr, ...]
+    axes: tuple[Any, ...]  # te.IterVar while being written
+    index: int = 0
+
+    def __derive__(self) -> None:
+        self._typed(self.sources[self.index].dtype)
+
+
+MATH = (
+    "exp exp2 log log2 log10 log1p expm1 sqrt rsqrt pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
+    "erf sigmoid floor ceil round trunc abs isnan isinf fmod"
+).split()  # fmt: skip
+
+
+def as_expr(x: Any, dtype: DType | None = None) -> Expr:
+    """An expression from an expression, a te tensor of rank 0, an IterVar, or a Python number.
+
+    A bare number takes `dtype`, so that `x + 1` keeps the type of x; by itself it is int64, float32 or bool.
+    """
+    if isinstance(x, Expr):
+        return x
+    if isinstance(x, Equality):
+        return x.expr()
+    if hasattr(x, "var"):  # te.IterVar
+        return as_expr(x.var)
+    if isinstance(x, bool) or type(x).__name__ == "bool_":
+        return Const(bool(x), bool_) if dtype is None or dtype.is_bool else const(x, dtype)
+    if isinstance(x, int) or hasattr(x, "__index__"):
+        return const(int(x), dtype or int64)
+    if isinstance(x, float) or hasattr(x, "__float__"):
+        return const(float(x), dtype if dtype is not None and dtype.is_float else float32)
+    if hasattr(x, "shape") and not x.shape and callable(x):
+        return as_expr(x())
+    raise TensorError(f"{x!r} cannot be part of an expression.", fix="Index tensors with all their axes: A[i, j].")
+
+
+def const(value: float | int | bool, dtype: DType | str = int64) -> Expr:
+    """A constant of the given type; a vector type gives a broadcast."""
+    t = dtype_of(dtype)
+    e = t.element
+    v: Any = bool(value) if e.is_bool else int(value) if e.is_int else float(value)
+    c = Const(v, e)
+    return c if t.lanes == 1 else Broadcast(c, t.lanes)
+
+
+def cast(dtype: DType, a: Expr) -> Expr:
+    """`a` as `dtype`'s element type; no node when it has it already, a folded one for constants."""
+    target = dtype.element.with_lanes(a.dtype.lanes)
+    if a.dtype == target:
+        return a
+    if isinstance(a, Const) and not a.type.is_float:
+        if target.is_int:
+            return const(wrap_int(int(a.value), target), target)
+        if target.is_float:
+            return const(a.value, target)
+    if isinstance(a, Const) and target.is_float:  # a float32 constant is what float32 makes of it
+        return const(float(a.type.numpy.type(a.value)), target)
+    return Cast(target, a)
+
+
+def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
+    """Both operands as expressions of one type and lane count; numbers take the other side's type."""
+    x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
+    y = as_expr(b, x.dtype)
+    if isinstance(b, (float,)) and x.dtype.is_int:
+        y = as_expr(b)
+    if isinstance(a, (float,)) and y.dtype.is_int:
+        x = as_expr(a)
+    t = promote(x.dtype, y.dtype)
+    x, y = cast(t, x), cast(t, y)
+    lanes = max(x.dtype.lanes, y.dtype.lanes)
+    return broadcast(x, lanes), broadcast(y, lanes)
+
+
+def broadcast(a: Expr, lanes: int) -> Expr:
+    """`a` with the given lanes."""
+    return a if a.dtype.lanes == lanes else Broadcast(a, lanes)
+
+
+def binary(op: Op, a: Any, b: Any) -> Expr:
+    x, y = match_types(a, b)
+    if op in (Op.FLOORDIV, Op.MOD) and x.dtype.is_float:
+        quotient = call("floor", divide(x, y))
+        return quotient if op is Op.FLOORDIV else x - quotient * y
+    if isinstance(x, Const) and isinstance(y, Const) and x.dtype.is_int:
+        folded = fold_int(op, int(x.value), int(y.value))
+        if folded is not None:
+            return const(wrap_int(folded, x.dtype), x.dtype)
+    return Binary(op, x, y)
+
+
+def wrap_int(value: int, dtype: DType) -> int:
+    """`value` modulo 2**bits, as an integer of the type (two's complement).
+
+    >>> wrap_int(200, dtype_of("int8")), wrap_int(-1, dtype_of("uint8"))
+    (-56, 255)
+    """
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+
+
+def fold_int(op: Op, a: int, b: int) -> int | None:
+    """The integer result, or None where it is undefined (division by zero, odd shifts)."""
+    match op:
+        case Op.ADD:
+            return a + b
+        case Op.SUB:
+            return a - b
+        case Op.MUL:
+            return a * b
+        case Op.FLOORDIV:
+            return a // b if b else None
+        case Op.MOD:
+            return a % b if b else None
+        case Op.MIN:
+            return min(a, b)
+        case Op.MAX:
+            return max(a, b)
+        case Op.AND:
+            return a & b
+        case Op.OR:
+            return a | b
+        case Op.XOR:
+            return a ^ b
+        case Op.SHL:
+            return a << b if 0 <= b < 64 else None
+        case Op.SHR:
+            return a >> b if 0 <= b < 64 else None
+        case _:
+            return None
+
+
+def divide(a: Any, b: Any) -> Expr:
+    """True division; integers become float32 first."""
+    x, y = match_types(a, b)
+    if not x.dtype.is_float:
+        x, y = cast(float32, x), cast(float32, y)
+    return Binary(Op.DIV, x, y)
+
+
+def compare(op: Cmp, a: Any, b: Any) -> Expr:
+    x, y = match_types(a, b)
+    return Compare(op, x, y)
+
+
+def select(cond: Any, then: Any, otherwise: Any) -> Expr:
+    """`then` if `cond` else `otherwise`, evaluated lazily."""
+    x, y = match_types(then, otherwise)
+    c = as_expr(cond)
+    if not c.dtype.is_bool:
+        c = cast(bool_, c)
+    return Select(c, x, y)
+
+
+def call(name: str, *args: Any) -> Expr:
+    """A function of `MATH`; integers become float32, except for `abs` and `pow`."""
+    if name not in MATH:
+        raise TensorError(f"function {name!r} is unknown.", fix=f"Known: {', '.join(MATH)}.")
+    first = as_expr(args[0], args[1].dtype if len(args) > 1 and isinstance(args[1], Expr) else None)
+    values = [first, *(as_expr(x, first.dtype) for x in args[1:])]
+    t = values[0].dtype
+    for v in values[1:]:
+        t = promote(t, v.dtype)
+    if not t.is_float and name != "abs":
+        t = float32.with_lanes(t.lanes)
+    cast_values = tuple(cast(t, v) for v in values)
+    return Call(name, cast_values, bool_.with_lanes(t.lanes) if name in ("isnan", "isinf") else t)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    return binary(Op.MIN, a, b)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    return binary(Op.MAX, a, b)
+
+
+TRUE, FALSE = Const(True, bool_), Const(False, bool_)
+
+
+def all_of(*conditions: Any) -> Expr:
+    """True when every condition is."""
+    out: Expr | None = None
+    for c in conditions:
+        e = as_expr(c)
+        if e is TRUE:
+            continue
+        out = e if out is None else binary(Op.AND, out, e)
+    return TRUE if out is None else out
+
+
+def any_of(*conditions: Any) -> Expr:
+    """True when some condition is."""
+    out: Expr | None = None
+    for c in conditions:
+        out = as_expr(c) if out is None else binary(Op.OR, out, as_expr(c))
+    return FALSE if out is None else out
+
+
+def min_value(dtype: DType) -> Expr:
+    """The identity of max: the least number of the type (-inf for floats)."""
+    if dtype.is_float:
+        return const(float("-inf"), dtype)
+    if dtype.is_bool:
+        return const(False, dtype)
+    return const(-(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0, dtype)
+
+
+def max_value(dtype: DType) -> Expr:
+    """The identity of min: the greatest number of the type (inf for floats)."""
+    if dtype.is_float:
+        return const(float("inf"), dtype)
+    if dtype.is_bool:
+        return const(True, dtype)
+    return const((1 << (dtype.bits - (dtype.kind == "int"))) - 1, dtype)

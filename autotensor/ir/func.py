@@ -1,0 +1,115 @@
+"""Functions of the loop IR: buffers, kernels and programs.
+
+A `Program` is what lowering makes of one schedule: `prepare` kernels, which depend on constants only and run once, and
+`run` kernels, which run at every call. All of them see the same list of parameters (`args`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from autotensor.base.dtype import DType
+from autotensor.ir.node import Node
+from autotensor.ir.stmt import Stmt
+
+
+class Scope(enum.Enum):
+    """Where a buffer lives."""
+
+    GLOBAL = "global"
+    SHARED = "shared"  # of a GPU block
+    LOCAL = "local"  # of one thread: stack or per-thread workspace
+    REGISTER = "register"  # one value per element; every index must become a constant
+    FRAGMENT = "fragment"  # operands of a matrix instruction
+
+    __hash__ = object.__hash__
+
+
+class Buffer(Node):
+    """A named array. `strides` are in elements, outermost first; () means row-major. `shape` are ints."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    scope: Scope = Scope.GLOBAL
+    strides: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.bytes
+
+    def row_major(self) -> tuple[int, ...]:
+        """Strides in elements, given or implied."""
+        if self.strides:
+            return self.strides
+        out, step = [], 1
+        for n in reversed(self.shape):
+            out.append(step)
+            step *= n
+        return tuple(reversed(out))
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """GPU launch dimensions."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PrimFunc:
+    """One kernel: `params` are the global buffers it touches, in the program's order."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    body: Stmt
+    launch: Launch | None = None
+    attrs: tuple[tuple[str, Any], ...] = ()
+
+    def attr(self, key: str, default: Any = None) -> Any:
+        return dict(self.attrs).get(key, default)
+
+    def __str__(self) -> str:
+        from autotensor.ir.printer import to_text  # the printer knows all nodes
+
+        return to_text(self)
+
+
+class Role(enum.Enum):
+    """What a program's argument is to its caller."""
+
+    INPUT = "input"
+    CONSTANT = "constant"  # given once, with bind
+    PREPARED = "prepared"  # written by the prepare part, read by the run part
+    OUTPUT = "output"
+    WORKSPACE = "workspace"  # written and read within one call
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Kernels in order and the arguments that they share."""
+
+    args: tuple[tuple[Buffer, Role], ...]
+    prepare: tuple[PrimFunc, ...]
+    run: tuple[PrimFunc, ...]
+    texts: dict[str, str] = field(default_factory=dict, compare=False)  # "te", "nest", "ir": kept for people
+
+    def __str__(self) -> str:
+        from autotensor.ir.printer import to_text
+
+        return to_text(self)
+
+    def buffers(self, *roles: Role) -> tuple[Buffer, ...]:
+        return tuple(b for b, r in self.args if not roles or r in roles)

@@ -1,0 +1,380 @@
+"""The one text of every node, Python-like and stable: what `print` shows and what golden tests hold.
+
+    for y in range(1024):
+      for x in range(1024):
+        C[y][x] = 0
+        for k in range(1024):
+          C[y][x] += A[k][y] * B[k][x]
+
+Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence needs them.
+Names that are no identifiers get one, different names different ones within one text. `to_text(x, types=True)` spells out
+names and types everywhere: then different nodes have different texts.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Combiner,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Ramp,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+)
+from autotensor.ir.func import Buffer, PrimFunc, Program, Scope
+from autotensor.ir.node import Node
+from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.visit import walk
+
+# Python's precedences: a child of lower rank gets parentheses; of equal rank on the right side too
+_OR, _AND, _NOT, _CMP, _BOR, _XOR, _BAND, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(12)
+_RANK = {
+    Op.OR: _BOR,
+    Op.XOR: _XOR,
+    Op.AND: _BAND,
+    Op.SHL: _SHIFT,
+    Op.SHR: _SHIFT,
+    Op.ADD: _SUM,
+    Op.SUB: _SUM,
+    Op.MUL: _PRODUCT,
+    Op.DIV: _PRODUCT,
+    Op.FLOORDIV: _PRODUCT,
+    Op.MOD: _PRODUCT,
+}
+_LOOP = {
+    ForKind.SERIAL: "range",
+    ForKind.PARALLEL: "parallel",
+    ForKind.VECTORIZED: "vectorized",
+    ForKind.UNROLLED: "unrolled",
+    ForKind.THREAD: "bind",
+}
+_TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", *_LOOP.values()}
+
+
+def to_text(
+    x: Node | PrimFunc | Program, *, names: Mapping[str, str] | None = None, types: bool = False
+) -> str:
+    """The text of an expression, statement, buffer, function or program.
+
+    names: display names, {"y.0": "yo"}; what it does not name keeps its name or gets a similar identifier.
+    types: spell names as they are and types everywhere; an injective text.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> to_text((i + j) * 4 - i // 2)
+    '(i + j) * 4 - i // 2'
+    """
+    printer = Printer(_display_names(_names_in(x), names or {}, types), types)
+    match x:
+        case PrimFunc():
+            return "\n".join(printer.function(x))
+        case Program():
+            return "\n".join(printer.program(x))
+        case Stmt():
+            return "\n".join(printer.stmt(x))
+        case Expr():
+            return printer.expr(x)
+        case Buffer():
+            return f"{printer.name(x.name)}: {printer.buffer_type(x)}"
+        case Combiner():
+            return printer.combiner(x)
+    return object.__repr__(x)
+
+
+def stmt_lines(stmt: Stmt) -> list[str]:
+    """The lines of a statement."""
+    return to_text(stmt).split("\n")
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+def _names_in(x: Any) -> list[str]:
+    """All names, in order of first appearance."""
+    names: dict[str, None] = {}
+    roots: list[Node] = []
+    match x:
+        case PrimFunc():
+            names.update(dict.fromkeys(b.name for b in x.params))
+            roots.append(x.body)
+        case Program():
+            names.update(dict.fromkeys(b.name for b, _ in x.args))
+            roots.extend(f.body for f in (*x.prepare, *x.run))
+        case _:
+            roots.append(x)
+    for root in roots:
+        for n in walk(root):
+            if isinstance(n, (Var, Buffer)):
+                names[n.name] = None
+            elif isinstance(n, Load) and not isinstance(n.buffer, Node):
+                names[_tensor_name(n.buffer)] = None
+            elif isinstance(n, Reduce):
+                names.update(dict.fromkeys(_axis_name(a) for a in n.axes))
+    return list(names)
+
+
+def _display_names(all_names: Iterable[str], wanted: Mapping[str, str], types: bool) -> dict[str, str]:
+    """name → what is printed; no two alike. Given names come first, then names that are identifiers, then the others."""
+    if types:
+        return {n: n if n.isidentifier() else f"`{n}`" for n in all_names}
+    out: dict[str, str] = {}
+    used: set[str] = set()
+    plain = [n for n in all_names if n not in wanted]
+    given = [n for n in all_names if n in wanted]
+    for n in (*given, *(n for n in plain if _is_free(n)), *(n for n in plain if not _is_free(n))):
+        base = wanted.get(n, n)
+        base = base if base.isidentifier() and base not in _TAKEN else _identifier(base)
+        text, count = base, 0
+        while text in used:
+            count += 1
+            text = f"{base}_{count}"
+        used.add(text)
+        out[n] = text
+    return out
+
+
+def _is_free(name: str) -> bool:
+    return name.isidentifier() and name not in _TAKEN
+
+
+def _identifier(name: str) -> str:
+    text = re.sub(r"\W+", "_", name).strip("_") or "v"
+    return f"{text}_" if text in _TAKEN else text if text.isidentifier() else f"v{text}"
+
+
+def _tensor_name(tensor: Any) -> str:
+    """The name of a Buffer, or of a te tensor while an expression is being written."""
+    return str(getattr(tensor, "name", tensor))
+
+
+def _axis_name(axis: Any) -> str:
+    return str(getattr(getattr(axis, "var", axis), "name", axis))
+
+
+class Printer:
+    """Prints nodes with a fixed table of names."""
+
+    def __init__(self, names: Mapping[str, str], types: bool) -> None:
+        self.names = names
+        self.types = types
+
+    def name(self, name: str) -> str:
+        return self.names.get(name, name)
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+    def expr(self, e: Expr, tight: bool = False, least: int = _OR) -> str:
+        """tight: inside an index. least: the rank below which the text needs parentheses."""
+        text, rank = self._ranked(e, tight)
+        return f"({text})" if rank < least else text
+
+    def _ranked(self, e: Expr, tight: bool) -> tuple[str, int]:
+        match e:
+            case Var(name, dtype):
+                return (f"{self.name(name)}:{dtype}" if self.types else self.name(name)), _ATOM
+            case Const():
+                return self.const(e), _ATOM
+            case Binary():
+                return self._binary(e, tight)
+            case Compare(op, a, b):
+                return f"{self.expr(a, tight, _CMP + 1)} {op.value} {self.expr(b, tight, _CMP + 1)}", _CMP
+            case Unary(Neg.NEG, a):
+                inner = self.expr(a, tight, _UNARY)
+                return (f"-({inner})" if isinstance(a, Const) else f"-{inner}"), _UNARY
+            case Unary(Neg.NOT, a) if e.dtype.is_bool:
+                return f"not {self.expr(a, tight, _NOT)}", _NOT
+            case Unary(_, a):
+                return f"~{self.expr(a, tight, _UNARY)}", _UNARY
+            case Load():
+                text = self.place(e.buffer, e.indices)
+                return (text if e.mask is None else f"({text} if {self.expr(e.mask)})"), _ATOM
+            case Select(cond, then, otherwise):
+                return f"({self.expr(then, tight)} if {self.expr(cond, tight)} else {self.expr(otherwise, tight)})", _ATOM
+            case Cast(dtype, a):
+                return f"{dtype.element}({self.expr(a, tight)})", _ATOM
+            case Call(name, args, dtype):
+                shown = f"{name}:{dtype}" if self.types else name
+                return f"{shown}({', '.join(self.expr(a, tight) for a in args)})", _ATOM
+            case Ramp(base, step, lanes):
+                return f"ramp({self.expr(base, tight)}, {step}, {lanes})", _ATOM
+            case Broadcast(a, lanes):
+                return f"x{lanes}({self.expr(a, tight)})", _ATOM
+            case Reduce():
+                return self._reduce(e), _ATOM
+        return object.__repr__(e), _ATOM
+
+    def _binary(self, e: Binary, tight: bool) -> tuple[str, int]:
+        op = e.op
+        if op is Op.MIN or op is Op.MAX:
+            return f"{op.value}({self.expr(e.a, tight)}, {self.expr(e.b, tight)})", _ATOM
+        sign, rank = op.value, _RANK[op]
+        if e.dtype.is_bool and op in (Op.AND, Op.OR):
+            sign, rank = ("and", _AND) if op is Op.AND else ("or", _OR)
+        sep = sign if tight and rank >= _SUM else f" {sign} "
+        return f"{self.expr(e.a, tight, rank)}{sep}{self.expr(e.b, tight, rank + 1)}", rank
+
+    def const(self, c: Const) -> str:
+        text = number_text(c)
+        if self.types:
+            return f"{text}:{c.type}"
+        return "0" if text == "0.0" else text
+
+    def _reduce(self, e: Reduce) -> str:
+        values = ", ".join(self.expr(x) for x in e.sources)
+        axes = ", ".join(self.name(_axis_name(a)) for a in e.axes)
+        if len(e.sources) == 1:
+            return f"{self.combiner(e.combiner)}({values}, axis=[{axes}])"
+        return f"{self.combiner(e.combiner)}(({values}), axis=[{axes}])[{e.index}]"
+
+    def combiner(self, c: Combiner) -> str:
+        if not self.types:
+            return c.name
+        sides = (f"({', '.join(self.expr(x) for x in xs)})" for xs in (c.lhs, c.rhs, c.result, c.identity))
+        return f"{c.name}<{'; '.join(sides)}>"
+
+    def place(self, buffer: Any, indices: tuple[Expr, ...]) -> str:
+        """`A[k][y]`; a vector of neighbours is `A[i:i+16]`."""
+        name = self.name(_tensor_name(buffer))
+        if self.types:
+            name = f"{name}:{self.buffer_type(buffer)}"
+        if not indices:
+            return f"{name}[()]"
+        return name + "".join(f"[{self._index(i)}]" for i in indices)
+
+    def _index(self, i: Expr) -> str:
+        if isinstance(i, Ramp) and i.stride == 1 and not self.types:
+            base = self.expr(i.base, tight=True, least=_SUM)
+            match i.base:
+                case Const(value):
+                    return f"{base}:{int(value) + i.lanes}"
+                case Binary(Op.ADD, x, Const(value)) if value > 0:
+                    return f"{base}:{self.expr(x, tight=True, least=_SUM)}+{int(value) + i.lanes}"
+            return f"{base}:{base}+{i.lanes}"
+        return self.expr(i, tight=True)
+
+    def buffer_type(self, b: Any) -> str:
+        """`float32[64, 64]`, with scope and strides where they say something."""
+        shape = ", ".join(map(str, b.shape))
+        scope = getattr(b, "scope", Scope.GLOBAL)
+        strides = getattr(b, "strides", ())
+        text = f"{b.dtype}[{shape}]"
+        if scope is not Scope.GLOBAL:
+            text += f"@{scope.value}"
+        return text + (f"/{', '.join(map(str, strides))}/" if strides else "")
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+    def stmt(self, s: Stmt, last: bool = True) -> list[str]:
+        """last: nothing follows in this block, so that a Let or Alloc may extend to its end without a block of its own."""
+        match s:
+            case For():
+                return [self.loop_header(s), *_indented(self.stmt(s.body))]
+            case Seq(()):
+                return ["pass"]
+            case Seq(stmts):
+                lines = (self.stmt(x, last and n == len(stmts) - 1) for n, x in enumerate(stmts))
+                return [line for part in lines for line in part]
+            case Store():
+                return [self._store(s)]
+            case If(cond, then, otherwise):
+                lines = [f"if {self.expr(cond)}:", *_indented(self.stmt(then))]
+                return lines if otherwise is None else [*lines, "else:", *_indented(self.stmt(otherwise))]
+            case Alloc(buffer, body):
+                return self._scoped(self._alloc(buffer), body, last)
+            case Let(var, value, body):
+                return self._scoped(f"{self.expr(var)} = {self.expr(value)}", body, last)
+            case Barrier(scope):
+                return ["barrier()" if scope == "threads" else f'barrier("{scope}")']
+            case Evaluate(value):
+                return [self.expr(value)]
+        return [object.__repr__(s)]
+
+    def _scoped(self, line: str, body: Stmt, last: bool) -> list[str]:
+        return [line, *self.stmt(body)] if last else [f"with {line}:", *_indented(self.stmt(body))]
+
+    def loop_header(self, s: For) -> str:
+        """`for i in range(8):`"""
+        span = self.span(s.begin, s.extent)
+        if s.kind is ForKind.THREAD:
+            span += f', "{s.thread}"'
+        elif s.thread:
+            span += f', thread="{s.thread}"'
+        return f"for {self.expr(s.var)} in {_LOOP[s.kind]}({span}):"
+
+    def span(self, begin: Expr, extent: Expr) -> str:
+        """`8`, or `begin, end`."""
+        if self.types:
+            return f"{self.expr(begin)}, extent={self.expr(extent)}"
+        match begin, extent:
+            case Const(0), _:
+                return self.expr(extent)
+            case Const(b), Const(n):
+                return f"{b}, {int(b) + int(n)}"
+        return f"{self.expr(begin)}, {self.expr(begin, least=_SUM)} + {self.expr(extent, least=_PRODUCT)}"
+
+    def _store(self, s: Store) -> str:
+        place = self.place(s.buffer, s.indices)
+        tail = "" if s.mask is None else f" if {self.expr(s.mask)}"
+        match s.value:
+            case Binary(Op.ADD | Op.MUL as op, Load() as old, rest) if is_same_place(old, s):
+                return f"{place} {op.value}= {self.expr(rest)}{tail}"
+        return f"{place} = {self.expr(s.value)}{tail}"
+
+    def _alloc(self, b: Buffer) -> str:
+        strides = f", strides={list(b.strides)}" if b.strides else ""
+        return f"{self.name(b.name)} = {b.scope.value}({list(b.shape)}, {b.dtype}{strides})"
+
+    # -- functions ----------------------------------------------------------------------------------------------------
+    def function(self, f: PrimFunc) -> list[str]:
+        params = ", ".join(f"{self.name(b.name)}: {self.buffer_type(b)}" for b in f.params)
+        notes = [f"{key}={value!r}" for key, value in f.attrs]
+        if f.launch is not None:
+            launch = f.launch
+            notes.insert(0, f"grid={launch.grid} block={launch.block} shared={launch.shared_bytes} B")
+        lines = [f"def {f.name}({params}):", *(f"  # {note}" for note in notes)]
+        return [*lines, *_indented(self.stmt(f.body))]
+
+    def program(self, p: Program) -> list[str]:
+        args = [f"  {self.name(b.name)}: {self.buffer_type(b)}  # {role.value}" for b, role in p.args]
+        lines = ["program(", *args, ")"]
+        for title, functions in (("prepare", p.prepare), ("run", p.run)):
+            for f in functions:
+                lines += ["", f"# {title}", *self.function(f)]
+        return lines
+
+
+def is_same_place(old: Load, s: Store) -> bool:
+    """Whether the load reads exactly the elements that the store writes."""
+    return old.buffer is s.buffer and old.indices == s.indices and old.mask is s.mask
+
+
+def number_text(c: Const) -> str:
+    """The shortest digits that give the constant back in its own precision."""
+    if not c.type.is_float:
+        return str(c.value)
+    value = float(c.value)
+    if value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    if c.type.kind == "float" and c.type.bits < 64:
+        with np.errstate(all="ignore"):
+            short = c.type.numpy.type(value)
+        if float(short) == value:
+            text = np.format_float_positional(short, unique=True, trim="0")
+            return text if len(text) < 20 else np.format_float_scientific(short, unique=True, trim="0")
+    return repr(value)
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return ["  " + line for line in lines]

@@ -1,0 +1,288 @@
+"""Expressions and statements made simpler, given the ranges of their variables.
+
+    for xi in range(8):                                  for xi in range(8):
+      if xo*8 + xi < 1024: C[(xo*8+xi)//8] = 0     ──▶     C[xo] = 0            with xo in 0..127
+
+Expressions go bottom-up through the laws in `laws_int`, `laws_logic` and `laws_vector`, until none applies; sums are
+gathered in one go and come out in one spelling. Statements are walked from the top, collecting what is known inside: a
+loop's range, a condition's truth. Everything is remembered per node and per set of things known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from autotensor.base.dtype import int64
+from autotensor.ir.affine import MAX_SHIFT, Affine
+from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Ramp,
+    Reduce,
+    Select,
+    Unary,
+    Var,
+    const,
+    wrap_int,
+)
+from autotensor.ir.laws_int import INT_LAWS, canonical_sum
+from autotensor.ir.laws_logic import LOGIC_LAWS, constant_bool
+from autotensor.ir.laws_vector import VECTOR_LAWS
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import Rules, fire
+from autotensor.ir.stmt import NOTHING, Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import any_node
+
+N = TypeVar("N", bound=Node)
+
+LAWS = Rules(*VECTOR_LAWS, *INT_LAWS, *LOGIC_LAWS)
+
+
+def simplify(node: N, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> N:
+    """`node` with the same meaning wherever variables lie in `ranges` and all conditions of `assume` hold.
+
+    >>> i, j = Var("i"), Var("j")
+    >>> e = (i * 8 + j) // 8
+    >>> simplify(e, {j: Interval(0, 7)}) is i
+    True
+    """
+    s = Simplifier(bounds(ranges, assume))
+    return s.stmt(node) if isinstance(node, Stmt) else s.expr(node)  # type: ignore[return-value, arg-type]
+
+
+class Simplifier:
+    """Simplification where certain things are known; `inside` and `where` give the one for an inner scope."""
+
+    __slots__ = ("_inner", "_memo", "bounds", "values")
+
+    def __init__(self, known: Bounds, values: dict[Var, Expr] | None = None) -> None:
+        self.bounds = known
+        self.values: dict[Var, Expr] = values or {}  # variables that are replaced: loops of one turn, trivial Lets
+        self._memo: dict[Node, Any] = {}
+        self._inner: dict[Any, Simplifier] = {}
+
+    # -- scopes -------------------------------------------------------------------------------------------------------
+    def inside(self, var: Var, values: Interval, begin: Expr | None = None, extent: Expr | None = None) -> Simplifier:
+        """Where `var` lies in `values`, and in begin .. begin + extent - 1 when these are no constants."""
+        key = (var, values, begin, extent)
+        found = self._inner.get(key)
+        if found is None:
+            known = self.bounds.with_range(var, values)
+            if begin is not None and not isinstance(begin, Const):
+                known = known.assuming(Binary(Op.SUB, begin, var) <= 0)
+            if begin is not None and extent is not None and not (isinstance(begin, Const) and isinstance(extent, Const)):
+                known = known.assuming(Binary(Op.SUB, var, begin) < extent)
+            found = self._inner[key] = Simplifier(known, self.values)
+        return found
+
+    def replacing(self, var: Var, value: Expr) -> Simplifier:
+        """Where `var` is `value`."""
+        found = self._inner.get((var, value))
+        if found is None:
+            found = self._inner[(var, value)] = Simplifier(self.bounds, {**self.values, var: value})
+        return found
+
+    def where(self, cond: Expr, holds: bool = True) -> Simplifier:
+        """Where `cond` is known. A condition that reads memory may stop holding at the next store, so it tells nothing."""
+        found = self._inner.get((cond, holds))
+        if found is None:
+            if any_node(cond, lambda n: isinstance(n, Load)):
+                return self
+            found = self._inner[(cond, holds)] = Simplifier(self.bounds.assuming(cond, holds), self.values)
+        return found
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+    def expr(self, e: Expr) -> Any:
+        memo = self._memo
+        done = memo.get(e)
+        if done is None:
+            memo[e] = e  # laws that undo one another end here
+            done = self._expr(e)
+            memo[e] = done
+            memo.setdefault(done, done)
+        return done
+
+    def _expr(self, e: Expr) -> Expr:
+        if isinstance(e, Const):
+            return e
+        if isinstance(e, Var):
+            return self._var(e)
+        if is_sum(e):
+            terms: dict[Expr, int] = {}
+            constant = self._gather(e, 1, terms)
+            return self.sum_expr(Affine({t: k for t, k in terms.items() if k}, constant, e.dtype))
+        new = self._children(e)
+        fired = fire(new, LAWS, self)
+        return new if fired is None else self.expr(fired)
+
+    def affine(self, e: Expr) -> Affine:
+        """The sum that a scalar integer expression is."""
+        a = self.bounds.affine(e)
+        assert a is not None, "laws of sums are for scalar integers"
+        return a
+
+    def sum_expr(self, a: Affine) -> Expr:
+        """The one spelling of a sum whose terms are simple."""
+        return canonical_sum(a, self)
+
+    def _var(self, v: Var) -> Expr:
+        value = self.values.get(v)
+        if value is not None:
+            return value
+        known = self.bounds.known.get(v)
+        if known is not None and known.lo is not None and known.lo == known.hi:
+            return const(known.lo, v.type)
+        return v
+
+    def _gather(self, e: Expr, k: int, terms: dict[Expr, int]) -> int:
+        """Adds k times the simplified `e` to `terms` and returns its constant part."""
+        if isinstance(e, Const):
+            return k * int(e.value)
+        if isinstance(e, Binary):
+            op, a, b = e.op, e.a, e.b
+            if op is Op.ADD:
+                return self._gather(a, k, terms) + self._gather(b, k, terms)
+            if op is Op.SUB:
+                return self._gather(a, k, terms) + self._gather(b, -k, terms)
+            if op is Op.MUL:
+                return self._gather_product(e, k, terms)
+            if op is Op.SHL and isinstance(b, Const) and 0 <= b.value <= MAX_SHIFT:
+                return self._gather(a, k << int(b.value), terms)
+        elif isinstance(e, Unary) and e.op is Neg.NEG:
+            return self._gather(e.a, -k, terms)
+        simple = self.expr(e)
+        if simple is not e and (is_sum(simple) or isinstance(simple, Const)):
+            return self._gather(simple, k, terms)
+        terms[simple] = terms.get(simple, 0) + k
+        return 0
+
+    def _gather_product(self, e: Binary, k: int, terms: dict[Expr, int]) -> int:
+        a, b = e.a, e.b
+        if not isinstance(b, Const):
+            a, b = (b, a) if isinstance(a, Const) else (self.expr(a), self.expr(b))
+            a, b = (b, a) if isinstance(a, Const) else (a, b)
+        if isinstance(b, Const):
+            if e.dtype == int64 or not is_sum(a):
+                return self._gather(a, k * int(b.value), terms)
+            a = self.expr(a)  # (x + y)*3 of data stays: distributing would multiply twice
+            if not isinstance(a, Binary) or a.op not in (Op.ADD, Op.SUB):
+                return self._gather(a, k * int(b.value), terms)
+        product = Binary(Op.MUL, a, b)
+        terms[product] = terms.get(product, 0) + k
+        return 0
+
+    def _children(self, e: Expr) -> Expr:
+        """The expression with simplified operands."""
+        expr = self.expr
+        match e:
+            case Binary(op, a, b):
+                return Binary(op, expr(a), expr(b))
+            case Load(buffer, indices, mask):
+                return Load(buffer, tuple(expr(i) for i in indices), None if mask is None else expr(mask))
+            case Compare(cmp, a, b):
+                return Compare(cmp, expr(a), expr(b))
+            case Unary(neg, a):
+                return Unary(neg, expr(a))
+            case Cast(dtype, a):
+                return Cast(dtype, expr(a))
+            case Select(cond, then, otherwise):
+                return Select(expr(cond), expr(then), expr(otherwise))
+            case Ramp(base, step, lanes):
+                return Ramp(expr(base), wrap_int(step, e.dtype.element), lanes)
+            case Broadcast(a, lanes):
+                return Broadcast(expr(a), lanes)
+            case Call(name, args, dtype):
+                return Call(name, tuple(expr(a) for a in args), dtype)
+            case Reduce(combiner, sources, axes, index):
+                return Reduce(combiner, tuple(expr(x) for x in sources), axes, index)
+        return e
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+    def stmt(self, st: Stmt) -> Stmt:
+        done = self._memo.get(st)
+        if done is None:
+            done = self._memo[st] = self._stmt(st)
+        return done  # type: ignore[no-any-return]
+
+    def _stmt(self, st: Stmt) -> Stmt:
+        match st:
+            case Store(buffer, indices, value, mask):
+                return self._store(buffer, indices, value, mask)
+            case For():
+                return self._for(st)
+            case Seq(stmts):
+                return seq(*(self.stmt(x) for x in stmts))
+            case If():
+                return self._if(st)
+            case Let(var, value, body):
+                return self._let(var, self.expr(value), body)
+            case Alloc(buffer, body):
+                inner = self.stmt(body)
+                return NOTHING if inner is NOTHING else Alloc(buffer, inner)
+            case Evaluate(value):
+                value = self.expr(value)
+                return NOTHING if isinstance(value, Const) else Evaluate(value)
+        return st
+
+    def _store(self, buffer: Any, indices: tuple[Expr, ...], value: Expr, mask: Expr | None) -> Stmt:
+        mask = None if mask is None else self.expr(mask)
+        holds = constant_bool(mask)
+        if holds is False:
+            return NOTHING
+        return Store(buffer, tuple(self.expr(i) for i in indices), self.expr(value), None if holds else mask)
+
+    def _for(self, loop: For) -> Stmt:
+        begin, extent = self.expr(loop.begin), self.expr(loop.extent)
+        turns = self.bounds.of(extent)
+        if turns.hi is not None and turns.hi <= 0:
+            return NOTHING
+        if turns.value == 1 and loop.kind is not ForKind.THREAD:  # a thread axis of one turn still counts for the launch
+            return self.replacing(loop.var, begin).stmt(loop.body)
+        first = self.bounds.of(begin)
+        last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
+        body = self.inside(loop.var, Interval(first.lo, last), begin, extent).stmt(loop.body)
+        if body is NOTHING:
+            return NOTHING
+        return For(loop.var, begin, extent, loop.kind, body, loop.thread)
+
+    def _if(self, st: If) -> Stmt:
+        cond = self.expr(st.cond)
+        holds = constant_bool(cond)
+        if holds is not None:
+            return self.stmt(st.then) if holds else NOTHING if st.otherwise is None else self.stmt(st.otherwise)
+        then = self.where(cond).stmt(st.then)
+        otherwise = None if st.otherwise is None else self.where(cond, False).stmt(st.otherwise)
+        if otherwise is NOTHING:
+            otherwise = None
+        if then is otherwise or (then is NOTHING and otherwise is None):
+            return then
+        if then is NOTHING:
+            return If(self.expr(Unary(Neg.NOT, cond)), otherwise)  # type: ignore[arg-type]
+        return If(cond, then, otherwise)
+
+    def _let(self, var: Var, value: Expr, body: Stmt) -> Stmt:
+        if isinstance(value, (Const, Var)):
+            return self.replacing(var, value).stmt(body)
+        scope = self.inside(var, self.bounds.of(value)) if value.dtype.is_int and value.dtype.lanes == 1 else self
+        inner = scope.stmt(body)
+        return NOTHING if inner is NOTHING else Let(var, value, inner)
+
+
+def is_sum(e: Expr) -> bool:
+    """Whether `e` is a sum, difference, product, shift or negation of scalar integers."""
+    if isinstance(e, Binary):
+        op = e.op
+        if op is Op.ADD or op is Op.SUB or op is Op.MUL or op is Op.SHL:
+            return e.dtype.is_int and e.dtype.lanes == 1
+        return False
+    return isinstance(e, Unary) and e.op is Neg.NEG and e.dtype.is_int and e.dtype.lanes == 1

@@ -1,0 +1,378 @@
+"""State → loop IR: nests with attached stages, guards for tails, initialisation of reductions.
+
+One kernel per root stage. Inside a nest:
+
+    for leaf …                        loops outside the first reduction loop
+      (attached producers)
+      init:   C[…] = identity         over the spatial loops that lie inside the reduction
+      for reduce leaf …: C[…] = combine(C[…], body)
+
+A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just its box;
+where its box sticks out of its domain, the guard is dropped when every read stays in bounds anyway (packed, padded
+constants), because what lies outside is never used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.bounds import Interval, interval, prove
+from autotensor.ir.expr import Binary, Cmp, Combiner, Const, Expr, Load, Op, Var, compare, const
+from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
+from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.simplify import simplify
+from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Stmt, Store, seq
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.extents import Extents, derive, leaf_var
+from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
+from autotensor.te.tensor import AxisKind
+
+KINDS = {
+    Mark.SERIAL: ForKind.SERIAL,
+    Mark.PARALLEL: ForKind.PARALLEL,
+    Mark.VECTORIZED: ForKind.VECTORIZED,
+    Mark.UNROLLED: ForKind.UNROLLED,
+    Mark.BOUND: ForKind.THREAD,
+}
+
+
+def build_program(state: State) -> Program:
+    """The program of a state, at loop level: one kernel per root stage, constants-only ones in the prepare part."""
+    extents = derive(state, symbolic=True)
+    fixed = state.constant_stages()
+    prepare, run = [], []
+    for stage in state.live():
+        if isinstance(stage.place, Root):
+            (prepare if stage.name in fixed else run).append(build_kernel(state, stage, extents))
+    return Program(_arguments(state, fixed), tuple(prepare), tuple(run))
+
+
+def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role], ...]:
+    roles = {b.name: Role.CONSTANT if b.name in state.dag.constants else Role.INPUT for b in state.dag.inputs}
+    roles.update({b.name: Role.OUTPUT for b in state.dag.outputs})
+    buffers = {b.name: b for b in (*state.dag.inputs, *state.dag.outputs)}
+    named = [(buffers[name], roles[name]) for name in state.dag.args]
+    for stage in state.live():
+        if isinstance(stage.place, Root):
+            role = Role.PREPARED if stage.name in fixed else Role.WORKSPACE
+            named.extend((b, role) for b in stage.op.buffers if b.name not in roles)
+    return tuple(named)
+
+
+def build_kernel(state: State, stage: Stage, extents: Extents) -> PrimFunc:
+    builder = _Nest(state, extents)
+    body = builder.nest(stage, builder.ranges_outside())
+    touched = [b for b in builder.touched if b not in builder.private.values()]
+    order = {b.name: n for n, (b, _) in enumerate(_arguments(state, state.constant_stages()))}
+    params = tuple(sorted(dict.fromkeys(touched), key=lambda b: order[b.name]))
+    return PrimFunc(stage.name, params, body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
+    """A stage's loops with everything that nesting needs to know about them."""
+
+    stage: Stage
+    values: dict[str, Expr]  # op axis → expression over loop variables, base included
+    local: dict[str, Expr]  # op axis → the same without the base: index into the private buffer
+    lets: dict[str, tuple[tuple[Var, Expr], ...]]  # leaf → variables defined right inside it
+    guards: tuple[Expr, ...]
+
+
+class _Nest:
+    """Builds one kernel. `private` maps the buffers of attached stages to their small replacements."""
+
+    def __init__(self, state: State, extents: Extents) -> None:
+        self.state = state
+        self.extents = extents
+        self.private: dict[Buffer, Buffer] = {}
+        self.bases: dict[Buffer, tuple[Expr, ...]] = {}
+        self.touched: list[Buffer] = []
+
+    def ranges_outside(self) -> dict[Var, Interval]:
+        return {}
+
+    # -- loops of one stage -----------------------------------------------------------------------------------------
+
+    def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
+        """The loops that compute a stage, with everything attached to it inside."""
+        self._check_marks(stage)
+        if isinstance(stage.place, At):
+            self._make_private(stage)
+        ranges = {**ranges, **self._leaf_ranges(stage)}
+        loops = self._loops(stage, ranges)
+        return self._level(loops, 0, frozenset(), ranges)
+
+    def _check_marks(self, stage: Stage) -> None:
+        for n, leaf in enumerate(stage.leaves):
+            if leaf.mark is Mark.PARALLEL and (n > 0 or not isinstance(stage.place, Root)):
+                outside = ", ".join(a.name for a in stage.leaves[:n]) or stage.name
+                raise ScheduleError(
+                    f"parallel: axis {leaf.name!r} of stage {stage.name!r} is not outermost ({outside} is outside it).",
+                    fix=f"Reorder so that {leaf.name!r} comes first, or fuse it with the loops outside.",
+                )
+            if leaf.mark is Mark.VECTORIZED:
+                for inner in stage.leaves[n:]:
+                    if hosted := self.state.attached(stage.name, inner.name):
+                        raise ScheduleError(
+                            f"vectorize: stage {hosted[0].name!r} is computed inside axis {leaf.name!r} of {stage.name!r}.",
+                            fix="Attach it further out.",
+                        )
+                    if inner is not leaf and inner.mark is Mark.VECTORIZED:
+                        raise ScheduleError(
+                            f"vectorize: axes {leaf.name!r} and {inner.name!r} of stage {stage.name!r} are both vectorized.",
+                            fix="Fuse them, or vectorize one.",
+                        )
+
+    def _make_private(self, stage: Stage) -> None:
+        box = self.extents.boxes[stage.name]
+        shape = tuple(int(s.extent) for s in box)
+        for b in stage.op.buffers:
+            self.private[b] = Buffer(b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL)
+            self.bases[b] = tuple(s.base if s.base is not None else const(0) for s in box)
+
+    def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
+        found = {leaf_var(stage.name, a.name): Interval(0, self._extent(stage, a.name) - 1) for a in stage.leaves}
+        for r in stage.relations:
+            if isinstance(r, Fuse):
+                found.update({leaf_var(stage.name, x): Interval(0, self._extent(stage, x) - 1) for x in (r.a, r.b)})
+        return found
+
+    def _extent(self, stage: Stage, axis: str) -> int:
+        return int(self.extents[stage.name, axis])
+
+    def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> _Loops:
+        name = stage.name
+        values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
+        owner = {a.name: a.name for a in stage.leaves}  # loop right inside which a value is known, while it is a variable
+        lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
+        guards: list[Expr] = []
+        for relation in reversed(stage.relations):
+            match relation:
+                case Split(parent, children, _, _):
+                    sizes = [self._extent(stage, c) for c in children]
+                    total: Expr = const(0)
+                    for n, c in enumerate(children):
+                        total = total + values[c] * prod(sizes[n + 1 :])
+                    values[parent] = total
+                    if prod(sizes) > self._extent(stage, parent):
+                        guards.append(compare(Cmp.LT, total, const(self._extent(stage, parent))))
+                case Fuse(a, b, fused):
+                    cols = self._extent(stage, b)
+                    outer, inner = values[fused] // cols, values[fused] % cols
+                    if fused in owner:  # the loop itself: name its parts, so that everything inside stays linear in them
+                        leaf = owner[fused]
+                        pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
+                        lets[leaf] = (*lets.get(leaf, ()), *pair)
+                        values[a], values[b] = pair[0][0], pair[1][0]
+                        owner[a] = owner[b] = leaf
+                    else:
+                        values[a], values[b] = outer, inner
+        local = {a.name: values[a.name] for a in stage.op.all_axes}
+        if isinstance(stage.place, At):
+            for a, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
+                if span.base is not None:
+                    values[a.name] = simplify(span.base + local[a.name], ranges)
+        guards.extend(self._domain_guards(stage, values, ranges))
+        return _Loops(stage, values, local, lets, tuple(guards))
+
+    def _domain_guards(self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]) -> list[Expr]:
+        """Conditions that keep an attached stage inside its own domain; those that nobody needs are left out."""
+        if not isinstance(stage.place, At):
+            return []
+        out = []
+        reach = {a.var: interval(values[a.name], ranges) for a in stage.op.all_axes}
+        for a in stage.op.axes:
+            if self._reads_stay_inside(stage, a.var, reach):
+                continue
+            below, above = compare(Cmp.GE, values[a.name], const(0)), compare(Cmp.LT, values[a.name], const(a.extent))
+            out.extend(c for c in (below, above) if prove(c, ranges) is not True)
+        return out
+
+    def _reads_stay_inside(self, stage: Stage, axis: Var, reach: dict[Var, Interval]) -> bool:
+        """Whether every read that uses the axis is in bounds over the whole box, other axes within their domain."""
+        domain = {a.var: Interval(0, a.extent - 1) for a in stage.op.all_axes}
+        inside = {**domain, axis: reach[axis]}
+        if any_node(seq(*(Evaluate(b) for b in stage.op.bodies)), _may_trap):
+            return False
+        for load in stage.op.loads():
+            if not any(axis in free_vars(i) for i in load.indices):
+                continue
+            if load.buffer in self.private and all(
+                n < dim for n, dim in zip(self.private[load.buffer].shape, load.buffer.shape, strict=True)
+            ):
+                continue  # its own box was made from this reach
+            for index, dim in zip(load.indices, load.buffer.shape, strict=True):
+                found = interval(index, inside)
+                if found.lo is None or found.hi is None or found.lo < 0 or found.hi >= dim:
+                    return False
+        return True
+
+    # -- nesting ------------------------------------------------------------------------------------------------------
+
+    def _level(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        """Loops from `depth` inwards. `placed` are the guards that already stand outside."""
+        stage = loops.stage
+        first = _first_reduction(stage)
+        if depth == first and stage.op.combiner is not None:
+            init = self._init(loops, depth, placed)
+            return seq(init, self._loop(loops, depth, placed, ranges))
+        return self._loop(loops, depth, placed, ranges)
+
+    def _loop(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        if depth == len(stage.leaves):
+            return self._innermost(loops, placed)
+        leaf = stage.leaves[depth]
+        ready = self._ready(loops, depth, placed, stage.leaves[: depth + 1])
+        hosted = self.state.attached(stage.name, leaf.name)
+        for producer in hosted:
+            self._prepare_hosted(producer, ranges)
+        body = self._host(hosted, lambda: self._level(loops, depth + 1, placed | frozenset(ready), ranges), ranges)
+        return self._wrap(loops, leaf, _guard(ready, body))
+
+    def _prepare_hosted(self, producer: Stage, ranges: dict[Var, Interval]) -> None:
+        if producer.op.buffers[0] not in self.private:
+            self._make_private(producer)
+
+    def _host(self, hosted: tuple[Stage, ...], inner: object, ranges: dict[Var, Interval]) -> Stmt:
+        """Producers in order, then the inner statement, inside the allocations of their buffers."""
+        assert callable(inner)
+        parts = [self.nest(p, ranges) for p in hosted]
+        body = seq(*parts, inner())
+        for producer in reversed(hosted):
+            for b in reversed(producer.op.buffers):
+                body = Alloc(self.private[b], body)
+        return body
+
+    def _wrap(self, loops: _Loops, leaf: Axis, body: Stmt) -> Stmt:
+        stage = loops.stage
+        for var, value in reversed(loops.lets.get(leaf.name, ())):
+            body = Let(var, value, body)
+        extent = const(self._extent(stage, leaf.name))
+        kind = ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
+        return For(leaf_var(stage.name, leaf.name), const(0), extent, kind, body, leaf.thread)
+
+    def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
+        """Whether a pragma further out asks to unroll loops as small as this one and what is inside it."""
+        at = stage.leaves.index(leaf)
+        if leaf.mark is not Mark.SERIAL:
+            return False
+        steps = prod(self._extent(stage, a.name) for a in stage.leaves[at:])
+        return any(
+            key == "auto_unroll_max_step" and stage.position(axis) <= at and steps <= int(value)
+            for axis, key, value in stage.pragmas
+        )
+
+    def _ready(self, loops: _Loops, depth: int, placed: frozenset[Expr], bound: tuple[Axis, ...]) -> list[Expr]:
+        """Guards not yet placed whose variables are all bound."""
+        known = self._bound_vars(loops, bound)
+        own = self._bound_vars(loops, loops.stage.leaves)
+        return [g for g in loops.guards if g not in placed and (free_vars(g) & own) <= known]
+
+    def _bound_vars(self, loops: _Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
+        name = loops.stage.name
+        known = {leaf_var(name, a.name) for a in bound}
+        for a in bound:
+            known.update(v for v, _ in loops.lets.get(a.name, ()))
+        return frozenset(known)
+
+    def _init(self, loops: _Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
+        """`C[…] = identity` over the spatial loops that lie inside the first reduction loop."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        targets = self._targets(loops)
+        body: Stmt = seq(
+            *(Store(b, i, e) for (b, i), e in zip(targets, stage.op.combiner.identity, strict=True))
+        )
+        bound = [*stage.leaves[:depth]]
+        guards_at: list[list[Expr]] = []
+        seen = set(placed)
+        for a in inner:
+            bound.append(a)
+            ready = [g for g in self._ready(loops, depth, frozenset(seen), tuple(bound)) if g not in seen]
+            seen.update(ready)
+            guards_at.append(ready)
+        for a, ready in zip(reversed(inner), reversed(guards_at), strict=True):
+            body = self._wrap(loops, a, _guard(ready, body))
+        return body
+
+    def _targets(self, loops: _Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        """Where the stage writes: (buffer, indices) per output."""
+        stage = loops.stage
+        out = []
+        for b in stage.op.buffers:
+            near = self.private.get(b)
+            if near is None:
+                self.touched.append(b)
+                out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
+            else:
+                out.append((near, tuple(loops.local[a.name] for a in stage.op.axes)))
+        return out
+
+    def _innermost(self, loops: _Loops, placed: frozenset[Expr]) -> Stmt:
+        stage = loops.stage
+        mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
+        sources = tuple(self._redirect(substitute(b, mapping)) for b in stage.op.bodies)
+        targets = self._targets(loops)
+        combiner = stage.op.combiner
+        missing = [g for g in loops.guards if g not in placed]
+        if combiner is None:
+            return _guard(missing, seq(*(Store(b, i, e) for (b, i), e in zip(targets, sources, strict=True))))
+        return _guard(missing, _update(stage.name, combiner, targets, sources))
+
+    def _redirect(self, body: Expr) -> Expr:
+        """Reads of attached stages go to their private buffers; every other buffer touched is noted."""
+
+        def swap(node: object) -> Expr | None:
+            if not isinstance(node, Load):
+                return None
+            near = self.private.get(node.buffer)
+            if near is None:
+                if node.buffer.scope is Scope.GLOBAL and node.buffer not in self.private.values():
+                    self.touched.append(node.buffer)
+                return None
+            base = self.bases[node.buffer]
+            return Load(near, tuple(i - b for i, b in zip(node.indices, base, strict=True)), node.mask)
+
+        return transform(body, swap)
+
+
+def _may_trap(node: object) -> bool:
+    """Integer division by something that is not a constant: garbage outside the domain could be zero."""
+    return isinstance(node, Binary) and node.op in (Op.FLOORDIV, Op.MOD) and not isinstance(node.b, Const)
+
+
+def _first_reduction(stage: Stage) -> int:
+    """Depth of the outermost reduction loop; the number of loops when there is none."""
+    return next((n for n, a in enumerate(stage.leaves) if a.kind is AxisKind.REDUCE), len(stage.leaves))
+
+
+def _guard(conditions: list[Expr], body: Stmt) -> Stmt:
+    for c in reversed(conditions):
+        body = If(c, body)
+    return body
+
+
+def _update(
+    name: str, combiner: Combiner, targets: list[tuple[Buffer, tuple[Expr, ...]]], sources: tuple[Expr, ...]
+) -> Stmt:
+    """`C = combine(C, source)`; a tuple reduction computes all results before it stores any."""
+    old = {v: Load(b, i) for v, (b, i) in zip(combiner.lhs, targets, strict=True)}
+    mapping = {**old, **dict(zip(combiner.rhs, sources, strict=True))}
+    results = tuple(substitute(r, mapping) for r in combiner.result)
+    if len(targets) == 1:
+        (buffer, index) = targets[0]
+        return Store(buffer, index, results[0])
+    new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(results))
+    body: Stmt = seq(*(Store(b, i, v) for (b, i), v in zip(targets, new, strict=True)))
+    for var, value in zip(reversed(new), reversed(results), strict=True):
+        body = Let(var, value, body)
+    return body
+
+
+__all__ = ["build_kernel", "build_program"]

@@ -1,0 +1,190 @@
+"""partition: loops are cut where their guards stop holding, so that the main part runs without them.
+
+    for i.0 in range(7):                             for i.0 in range(6):
+      for i.1 in range(8):                    ──▶      for i.1 in range(8): S(i.0*8 + i.1)
+        if i.0*8 + i.1 < 50: S(i.0*8 + i.1)           for i.1 in range(8): if 48 + i.1 < 50: S(48 + i.1)
+
+A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves to the top
+of its body, as it does for the parts of a fused loop. The number of copies is bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from autotensor.ir.affine import affine
+from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
+from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
+from autotensor.ir.simplify import simplify
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt, seq
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.lowering.scopes import in_let, in_loop
+
+COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
+
+
+@dataclass
+class _Budget:
+    left: int = COPIES
+    cut: set[Var] = field(default_factory=set)
+
+
+def partition(body: Stmt) -> Stmt:
+    """The statement with guarded loops cut. Meaning is unchanged: both parts still carry what guards they need."""
+    if not any_node(body, lambda n: isinstance(n, If)):
+        return body
+    return _visit(body, bounds(NO_RANGES), _Budget())
+
+
+def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
+    match s:
+        case For(var, begin, extent, kind, body, thread):
+            inside = in_loop(known, var, begin, extent)
+            if kind in (ForKind.SERIAL, ForKind.PARALLEL) and isinstance(begin, Const) and isinstance(extent, Const):
+                whole = Interval(int(begin.value), int(begin.value) + int(extent.value) - 1)
+                main = _main_range(var, whole, body, inside) if budget.left > 0 else None
+                if main is not None:
+                    budget.left -= 1
+                    if kind is ForKind.PARALLEL:
+                        return For(var, begin, extent, kind, _test(var, whole, main, body, inside, budget), thread)
+                    return seq(
+                        *(
+                            _visit(_loop(s, part), known, budget)
+                            for part in _parts(whole, main)
+                        )
+                    )
+            return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
+        case Let(var, value, body):
+            inside = in_let(known, var, value)
+            whole = known.of(value) if value.dtype.is_int else Interval(None, None)
+            if budget.left > 0 and whole.lo is not None and whole.hi is not None:
+                main = _main_range(var, whole, body, inside)
+                if main is not None:
+                    budget.left -= 1
+                    return Let(var, value, _test(var, whole, main, body, inside, budget))
+            return Let(var, value, _visit(body, inside, budget))
+        case If(cond, then, otherwise):
+            return If(cond, _visit(then, known.assuming(cond), budget), None if otherwise is None else _visit(otherwise, known, budget))
+        case Seq(stmts):
+            return seq(*(_visit(x, known, budget) for x in stmts))
+        case Alloc(buffer, body):
+            return Alloc(buffer, _visit(body, known, budget))
+        case _:
+            return s
+
+
+def _parts(whole: Interval, main: Interval) -> list[Interval]:
+    """The range in order: before, main, after; empty parts left out."""
+    assert whole.lo is not None
+    assert whole.hi is not None
+    assert main.lo is not None
+    assert main.hi is not None
+    parts = [Interval(whole.lo, main.lo - 1), main, Interval(main.hi + 1, whole.hi)]
+    return [p for p in parts if p.lo is not None and p.hi is not None and p.lo <= p.hi]
+
+
+def _loop(loop: For, part: Interval) -> Stmt:
+    assert part.lo is not None
+    assert part.hi is not None
+    made = For(loop.var, const(part.lo), const(part.hi - part.lo + 1), loop.kind, loop.body, loop.thread)
+    return simplify(made)
+
+
+def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
+    """`if var in main: body without guards, else: body`, the else split once more when both ends stick out."""
+    parts = _parts(whole, main)
+    out: Stmt | None = None
+    for part in reversed(parts):
+        assert part.lo is not None
+        assert part.hi is not None
+        copy = simplify(For(var, const(part.lo), const(part.hi - part.lo + 1), ForKind.SERIAL, body))
+        inner = _visit(_body_of(copy, var), known.with_range(var, part), budget)
+        if out is None:
+            out = inner
+        else:
+            out = If(compare(Cmp.LE, var, const(part.hi)), inner, out)
+    assert out is not None
+    return out
+
+
+def _body_of(s: Stmt, var: Var) -> Stmt:
+    """What is inside the loop that was made only to simplify under its range (it vanishes for a single turn)."""
+    return s.body if isinstance(s, For) and s.var is var else s
+
+
+def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interval | None:
+    """The values of `var` for which every guard on it holds; None when that is all of them, none, or unknown."""
+    main = whole
+    for cond, inner in _conditions(body, known):
+        if var not in free_vars(cond):
+            continue
+        found = _holds(cond, var, inner)
+        if found is not None:
+            met = main.meet(found)
+            if met.lo is not None and met.hi is not None and met.lo <= met.hi:
+                main = met
+    return None if main == whole else main
+
+
+def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
+    """All comparisons that guard statements inside, with what is known where they stand."""
+    match s:
+        case For(var, begin, extent, _, body):
+            return _conditions(body, in_loop(known, var, begin, extent))
+        case Let(var, value, body):
+            return _conditions(body, in_let(known, var, value))
+        case If(cond, then, otherwise):
+            here = [(c, known) for c in _conjuncts(cond)]
+            more = [] if otherwise is None else _conditions(otherwise, known)
+            return [*here, *_conditions(then, known), *more]
+        case Seq(stmts):
+            return [c for x in stmts for c in _conditions(x, known)]
+        case Alloc(_, body):
+            return _conditions(body, known)
+        case _:
+            return []
+
+
+def _conjuncts(cond: Expr) -> list[Compare]:
+    match cond:
+        case Binary(Op.AND, a, b):
+            return [*_conjuncts(a), *_conjuncts(b)]
+        case Compare():
+            return [cond]
+        case _:
+            return []
+
+
+def _holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
+    """Values of `var` for which the comparison holds whatever the other variables are."""
+    if not cond.a.dtype.is_int:
+        return None
+    match cond.op:  # as difference <= 0
+        case Cmp.LT:
+            difference, shift = affine(cond.a - cond.b), 1
+        case Cmp.LE:
+            difference, shift = affine(cond.a - cond.b), 0
+        case Cmp.GT:
+            difference, shift = affine(cond.b - cond.a), 1
+        case Cmp.GE:
+            difference, shift = affine(cond.b - cond.a), 0
+        case _:
+            return None
+    if difference is None or any(var in free_vars(t) for t in difference.opaque_terms()):
+        return None
+    k = difference.coefficient(var)
+    most = shift + difference.constant
+    for term, c in difference.terms.items():
+        if term is var:
+            continue
+        reach = known.of(term).times(c)
+        if reach.hi is None:
+            return None
+        most += reach.hi
+    if k > 0:  # k*var + most <= 0
+        return Interval(None, (-most) // k)
+    if k < 0:
+        return Interval(-((-most) // -k) if most % -k == 0 else most // -k + 1, None)
+    return None
+
+

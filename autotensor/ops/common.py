@@ -1,0 +1,204 @@
+"""What the operators share: stages with types, broadcasting, padding, and attributes made regular.
+
+stage(shape, body, "relu")              te.compute with one output, typed
+fold(te.sum, x, (1, 3), "total")        x[a, k, b, l] summed over k and l ──▶ total[a, b]
+padded(x, ((0, 0), (1, 1)), 0)          select(inside, x, 0); x itself where nothing is padded
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autotensor import te
+from autotensor.base.dtype import DType, float32
+from autotensor.base.errors import TensorError
+from autotensor.ir.expr import Expr, Load
+from autotensor.te import Tensor
+
+Pairs = tuple[tuple[int, int], ...]  # per axis: before, after
+
+
+# -- stages --------------------------------------------------------------------------------------------------
+
+
+def stage(shape: Sequence[int], body: Callable[..., Any], name: str, axes: Sequence[str] = ()) -> Tensor:
+    """`te.compute` with one output. axes: their names; () takes those of the function's parameters."""
+    result: Tensor = te.compute(tuple(shape), body, name=name, axis_names=tuple(axes))
+    return result
+
+
+def reduced(reducer: Callable[..., Any], body: Any, axes: Sequence[Any]) -> Any:
+    """`body` reduced over the axes; the body itself when there are none."""
+    return reducer(body, axis=tuple(axes)) if axes else body
+
+
+def fold(
+    reducer: Callable[..., Any],
+    x: Tensor,
+    over: Sequence[int],
+    name: str,
+    value: Callable[..., Any] = lambda element, kept: element,
+) -> Tensor:
+    """`value(x[…], kept indices)` reduced over the axes `over`, which the result lacks."""
+    ks = [te.reduce_axis(x.shape[a], f"k{n}") for n, a in enumerate(over)]
+    shape = [n for a, n in enumerate(x.shape) if a not in over]
+    return stage(
+        shape, lambda *i: reduced(reducer, value(x[interleave(over, ks, i)], i), ks), name, _names(len(shape))
+    )
+
+
+def interleave(over: Sequence[int], inner: Sequence[Any], kept: Sequence[Any]) -> tuple[Any, ...]:
+    """Full index: `inner[n]` at position `over[n]`, `kept` in order at the others.
+
+    >>> interleave((1,), ("k",), ("a", "b"))
+    ('a', 'k', 'b')
+    """
+    inside, outside = dict(zip(over, inner, strict=True)), iter(kept)
+    return tuple(inside[a] if a in inside else next(outside) for a in range(len(inner) + len(kept)))
+
+
+def kept(i: Sequence[Any], over: Sequence[int]) -> tuple[Any, ...]:
+    """The indices at positions not in `over`."""
+    return tuple(v for a, v in enumerate(i) if a not in over)
+
+
+def _names(rank: int) -> tuple[str, ...]:
+    return tuple(f"i{n}" for n in range(rank))
+
+
+def padded(x: Tensor, pads: Pairs, value: Any, axes: Sequence[str] = (), name: str = "pad") -> Tensor:
+    """x with `before` and `after` more elements per axis (fewer, where negative); x if nothing changes.
+
+    pads: one pair per axis. value: a number or expression.
+    """
+    if not any(b or a for b, a in pads):
+        return x
+    fill = value if isinstance(value, Expr) else te.const(value, x.dtype)
+
+    def body(*i: Expr) -> Expr:
+        inside: list[Any] = []
+        for v, n, (before, after) in zip(i, x.shape, pads, strict=True):
+            inside += [v >= before] if before > 0 else []
+            inside += [v < before + n] if after > 0 else []
+        element = x[tuple(v - b if b else v for v, (b, _) in zip(i, pads, strict=True))]
+        return te.select(te.all(*inside), element, fill) if inside else element
+
+    shape = [n + b + a for n, (b, a) in zip(x.shape, pads, strict=True)]
+    return stage(shape, body, name, axes or _names(x.ndim))
+
+
+def position(i: Any, stride: int, k: Any = None, dilation: int = 1) -> Any:
+    """`i*stride + k*dilation` without the terms that do nothing; k None stands for 0."""
+    start = i if stride == 1 else i * stride
+    if k is None:
+        return start
+    return start + (k if dilation == 1 else k * dilation)
+
+
+def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
+    """x at the trailing indices of i, 0 where x has extent 1 (NumPy's broadcasting)."""
+    tail = i[len(i) - x.ndim :]
+    return x[tuple(0 if n == 1 else v for v, n in zip(tail, x.shape, strict=True))]
+
+
+# -- types ---------------------------------------------------------------------------------------------------
+
+
+def as_float(t: DType) -> DType:
+    """The type of a quotient: integers become float32."""
+    return t if t.is_float else float32
+
+
+def broadcast_shape(op: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """NumPy's common shape. Raises TensorError naming the operator and the shapes."""
+    rank = max(len(s) for s in shapes)
+    out = []
+    for column in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):
+        wide = {n for n in column if n != 1}
+        if len(wide) > 1:
+            raise TensorError(
+                f"{op}: shapes {' and '.join(map(str, shapes))} do not broadcast.",
+                fix="Aligned at the right, extents must be equal or 1.",
+            )
+        out.append(wide.pop() if wide else 1)
+    return tuple(out)
+
+
+def require(condition: bool, what: str, fix: str = "") -> None:
+    """Raises TensorError unless the condition holds."""
+    if not condition:
+        raise TensorError(what, fix=fix)
+
+
+def require_rank(op: str, name: str, x: Tensor, rank: int, meaning: str) -> None:
+    require(x.ndim == rank, f"{op}: {name} has shape {x.shape}, expected {rank} axes {meaning}.")
+
+
+# -- attributes ----------------------------------------------------------------------------------------------
+
+
+def axis_of(op: str, axis: int, rank: int) -> int:
+    """`axis` counted from the front."""
+    require(is_int(axis), f"{op}: axis {axis!r} is not an integer.")
+    require(-rank <= axis < rank, f"{op}: axis {axis} does not exist; the input has {rank} axes.")
+    return axis % rank
+
+
+def axes_of(op: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, in order; None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    found = sorted(axis_of(op, a, rank) for a in given)
+    require(len(set(found)) == len(found), f"{op}: axis {axis} names one axis twice.")
+    return tuple(found)
+
+
+def per_axis(op: str, attr: str, value: int | Sequence[int], rank: int, least: int = 1) -> tuple[int, ...]:
+    """One int per spatial axis; a single int stands for all."""
+    given = (value,) * rank if isinstance(value, int) else tuple(value)
+    fits = len(given) == rank and all(is_int(v) and v >= least for v in given)
+    require(fits, f"{op}: {attr}={value!r} must be an integer >= {least}, or {rank} of them.")
+    return given
+
+
+def paddings(op: str, value: int | Sequence[int], rank: int) -> Pairs:
+    """(before, after) per spatial axis from int | one per axis | all befores, then all afters.
+
+    >>> paddings("conv2d", (1, 2), 2), paddings("conv2d", (0, 1, 2, 3), 2)
+    (((1, 1), (2, 2)), ((0, 2), (1, 3)))
+    """
+    given = (value,) * rank if isinstance(value, int) else tuple(value)
+    both = given * 2 if len(given) == rank else given
+    require(
+        len(both) == 2 * rank and all(is_int(v) and v >= 0 for v in both),
+        f"{op}: padding={value!r} must be an integer >= 0, {rank} of them (one per axis), "
+        f"or {2 * rank} (all befores, then all afters).",
+    )
+    return tuple(zip(both[:rank], both[rank:], strict=True))
+
+
+def layout_of(op: str, layout: str, known: tuple[str, ...]) -> str:
+    """The layout in lower case: the axes' names."""
+    require(layout in known, f"{op}: layout {layout!r} is unknown.", f"Known: {', '.join(known)}.")
+    return layout.lower()
+
+
+def by_layout(axes: str, spatial: str, around: tuple[Any, Any], inner: Sequence[Any]) -> tuple[Any, ...]:
+    """One entry per axis: `around` at "n" and "c", `inner` at the spatial axes.
+
+    >>> by_layout("nchw", "hw", (1, 3), (7, 8))
+    (1, 3, 7, 8)
+    """
+    entry = {"n": around[0], "c": around[1], **dict(zip(spatial, inner, strict=True))}
+    return tuple(entry[a] for a in axes)
+
+
+def is_int(v: object) -> bool:
+    return isinstance(v, int) and not isinstance(v, bool)
+
+
+def size(shape: Sequence[int]) -> int:
+    return math.prod(shape)

@@ -1,0 +1,133 @@
+"""Operators: what a model is made of, each defined once.
+
+An operator knows its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent NumPy
+reference, sample cases for the tests, and how it may be fused (`kind`). Registering is one decorator:
+
+    @operator("relu", kind=Kind.ELEMENTWISE, cases=(Case(((2, 3),)),), reference=lambda x: np.maximum(x, 0))
+    def relu(x: Tensor) -> Tensor:
+        return te.compute(x.shape, lambda *i: te.maximum(x[i], 0), name="relu")
+
+`infer` defaults to running `compute` on placeholders and reading off shapes and types.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.registry import Registry
+from autotensor.te import Tensor, placeholder
+
+
+class Kind(enum.Enum):
+    """How an operator may join a fused group."""
+
+    ELEMENTWISE = "elementwise"  # out[i] from in[i] (broadcasting allowed); fuses after anything of its shape
+    INJECTIVE = "injective"  # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
+    REDUCTION = "reduction"  # pools, sums, norms, softmax; may take elementwise consumers
+    ANCHOR = "anchor"  # convolution, matmul: one per group, takes elementwise consumers as its epilogue
+    VIEW = "view"  # same bytes, other shape: reshape, flatten; costs nothing
+    OPAQUE = "opaque"  # stays alone
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and element type of a value in a graph."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @staticmethod
+    def of(shape: tuple[int, ...], dtype: DType | str = "float32") -> TensorType:
+        return TensorType(tuple(int(n) for n in shape), dtype_of(dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One sample call: input shapes (or arrays), types, attributes."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ()  # () means float32 for every input
+    low: float = -1.0  # inputs are drawn uniformly from [low, high)
+    high: float = 1.0
+
+    def arrays(self, rng: np.random.Generator) -> tuple[np.ndarray[Any, Any], ...]:
+        """Inputs of the case; integers are drawn from [low, high), bools are fair coins."""
+        out = []
+        for n, shape in enumerate(self.shapes):
+            t = dtype_of(self.dtypes[n]) if self.dtypes else dtype_of("float32")
+            if t.is_bool:
+                out.append(rng.random(shape) < 0.5)
+            elif t.is_int:
+                out.append(rng.integers(int(self.low), max(int(self.low) + 1, int(self.high)), shape).astype(t.numpy))
+            else:
+                out.append((rng.random(shape) * (self.high - self.low) + self.low).astype(t.numpy))
+        return tuple(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator. `compute(*tensors, **attrs)` gives a tensor or a tuple of them."""
+
+    name: str
+    kind: Kind
+    compute: Callable[..., Any]
+    reference: Callable[..., Any]  # NumPy arrays and the same attributes → array or tuple, computed independently
+    cases: tuple[Case, ...]
+    constants: tuple[int, ...] = ()  # inputs that are usually weights
+    infer: Callable[..., tuple[TensorType, ...]] | None = None  # (*types, **attrs); None: read it off `compute`
+
+    def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+        """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""
+        if self.infer is not None:
+            return self.infer(*inputs, **attrs)
+        return _infer_by_compute(self.name, inputs, _freeze(attrs))
+
+
+OPERATORS: Registry[Operator] = Registry("operator")
+
+
+def operator(
+    name: str,
+    *,
+    kind: Kind,
+    reference: Callable[..., Any],
+    cases: tuple[Case, ...],
+    constants: tuple[int, ...] = (),
+    infer: Callable[..., tuple[TensorType, ...]] | None = None,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers the decorated te compute function as an operator."""
+
+    def register(compute: Callable[..., Any]) -> Callable[..., Any]:
+        OPERATORS.add(name, Operator(name, kind, compute, reference, cases, constants, infer))
+        return compute
+
+    return register
+
+
+def _freeze(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(sorted((k, _tuples(v)) for k, v in attrs.items()))
+
+
+def _tuples(v: Any) -> Any:
+    """Lists, which is what JSON gives, as tuples, at every depth."""
+    return tuple(_tuples(x) for x in v) if isinstance(v, (list, tuple)) else v
+
+
+@functools.lru_cache(maxsize=4096)
+def _infer_by_compute(
+    name: str, inputs: tuple[TensorType, ...], attrs: tuple[tuple[str, Any], ...]
+) -> tuple[TensorType, ...]:
+    tensors = [placeholder(t.shape, t.dtype, name=f"x{n}") for n, t in enumerate(inputs)]
+    result = OPERATORS.get(name).compute(*tensors, **dict(attrs))
+    outputs: tuple[Tensor, ...] = result if isinstance(result, tuple) else (result,)
+    return tuple(TensorType(t.shape, t.dtype) for t in outputs)

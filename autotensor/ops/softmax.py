@@ -1,0 +1,54 @@
+"""Softmax along one axis, stable: nothing greater than exp(0) is ever computed.
+
+max[…] = max_k x[…k…]     exp = exp(x - max)     sum[…] = sum_k exp     softmax = exp / sum
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.ops.common import axis_of, fold, kept, stage
+from autotensor.ops.operator import Case, Kind, operator
+from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+CASES = (
+    Case(((7, 17),), low=-5, high=5),
+    Case(((3, 5, 33),), {"axis": 1}, low=-90, high=90),
+    Case(((7,),), {"axis": 0}),
+    Case(((1, 1),), {"axis": 1}),
+    Case(((2, 33),), {"axis": -1}, low=900, high=1000),
+)
+
+
+def _softmax_reference(x: Array, axis: int = -1) -> Array:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return np.asarray(e / e.sum(axis, keepdims=True))
+
+
+def _log_softmax_reference(x: Array, axis: int = -1) -> Array:
+    shifted = x - x.max(axis, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis, keepdims=True)))
+
+
+@operator("softmax", kind=Kind.REDUCTION, reference=_softmax_reference, cases=CASES)
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    over = (axis_of("softmax", axis, x.ndim),)
+    top = fold(te.max, x, over, "max")
+    e = stage(x.shape, lambda *i: te.call("exp", x[i] - top[kept(i, over)]), "exp")
+    total = fold(te.sum, e, over, "sum")
+    return stage(x.shape, lambda *i: e[i] / total[kept(i, over)], "softmax")
+
+
+@operator("log_softmax", kind=Kind.REDUCTION, reference=_log_softmax_reference, cases=CASES)
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """x - max - log(sum_k exp(x - max))."""
+    over = (axis_of("log_softmax", axis, x.ndim),)
+    top = fold(te.max, x, over, "max")
+    total = fold(te.sum, x, over, "sum", lambda v, i: te.call("exp", v - top[i]))
+    log = stage(top.shape, lambda *i: te.call("log", total[i]), "log")
+    return stage(x.shape, lambda *i: x[i] - top[kept(i, over)] - log[kept(i, over)], "log_softmax")

@@ -1,0 +1,138 @@
+"""Checking what a compiled function is called with. The fast path is one test per array; words are found on
+failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
+from autotensor.base.errors import ArgumentError
+from autotensor.base.registry import suggest
+from autotensor.runtime.arrays import Array, address
+from autotensor.runtime.artifact import ArgSpec
+
+_ROW_MAJOR, _ALIGNED, _WRITEABLE = 0x001, 0x100, 0x400  # NumPy's NPY_ARRAY_* bits, as in `flags.num`
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """Where an argument goes and what it must be."""
+
+    index: int  # in the argument array
+    spec: ArgSpec
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    flags: int  # bits that must be set
+
+    @staticmethod
+    def of(index: int, spec: ArgSpec) -> Slot:
+        flags = _ROW_MAJOR | _ALIGNED | (_WRITEABLE if spec.role == "output" else 0)
+        return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags)
+
+    def address(self, function: str, array: Array) -> int:
+        """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
+        if (
+            isinstance(array, np.ndarray)
+            and array.dtype == self.dtype
+            and array.shape == self.shape
+            and array.flags.num & self.flags == self.flags
+        ):
+            return address(array)
+        raise ArgumentError(*_complaint(function, self, array)[:1], fix=_complaint(function, self, array)[1])
+
+
+def place_all(
+    function: str,
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    arrays: Sequence[Array],
+    out: Array | Sequence[Array] | None,
+    named: Mapping[str, Array],
+) -> tuple[Sequence[Array], Sequence[Array] | None]:
+    """Inputs and outputs in order, from positions and names; outputs are None when none was given."""
+    slots = (*inputs, *outputs)
+    names = tuple(s.spec.name for s in slots)
+    if len(arrays) > len(slots):
+        raise ArgumentError(f"{function} {_takes(inputs, outputs)}; {len(arrays)} were given.")
+    found: dict[str, Array] = dict(zip(names, arrays, strict=False))
+    for name, array in (*named.items(), *_outputs_by_name(function, outputs, out)):
+        if name not in names:
+            raise ArgumentError(f"{function} has no argument {name!r}.", fix=suggest(name, names))
+        if name in found:
+            raise ArgumentError(f"{function}: argument {name!r} was given twice.")
+        found[name] = array
+    if any(s.spec.name not in found for s in inputs):
+        missing = ", ".join(str(s.spec) for s in inputs if s.spec.name not in found)
+        raise ArgumentError(
+            f"{function} {_takes(inputs, outputs)}; {len(found)} were given, without {missing}."
+        )
+    given = [found[s.spec.name] for s in outputs if s.spec.name in found]
+    if given and len(given) < len(outputs):
+        raise ArgumentError(
+            f"{function} {_takes(inputs, outputs)}: all outputs or none; {len(given)} were given."
+        )
+    return [found[s.spec.name] for s in inputs], given or None
+
+
+def check_overlap(function: str, slots: Sequence[Slot], arrays: Sequence[Array], addresses: Any) -> None:
+    """Raise ArgumentError if an output shares memory with another argument; all arrays are row-major."""
+    spans = [
+        (addresses[s.index], addresses[s.index] + a.nbytes, s) for s, a in zip(slots, arrays, strict=True)
+    ]
+    for k, (start, stop, slot) in enumerate(spans):
+        if slot.spec.role != "output":
+            continue
+        for j, (other_start, other_stop, other) in enumerate(spans):
+            if j != k and start < other_stop and other_start < stop:
+                raise ArgumentError(
+                    f"{function}: output {slot.spec.name!r} shares memory with {other.spec.name!r}.",
+                    fix="Give it memory of its own.",
+                )
+
+
+def _outputs_by_name(
+    function: str, outputs: Sequence[Slot], out: Array | Sequence[Array] | None
+) -> list[tuple[str, Array]]:
+    if out is None:
+        return []
+    given = list(out) if isinstance(out, tuple | list) else [out]
+    if len(given) != len(outputs):
+        raise ArgumentError(f"{function} has {len(outputs)} outputs; out= holds {len(given)}.")
+    return [(s.spec.name, array) for s, array in zip(outputs, given, strict=True)]  # type: ignore[misc]
+
+
+def _takes(inputs: Sequence[Slot], outputs: Sequence[Slot]) -> str:
+    """ "takes 2 arrays (A, B), or 3 with its outputs (C)"."""
+    first = f"takes {len(inputs)} array{'' if len(inputs) == 1 else 's'} ({_list(inputs)})"
+    return f"{first}, or {len(inputs) + len(outputs)} with its outputs ({_list(outputs)})"
+
+
+def _list(slots: Sequence[Slot]) -> str:
+    return ", ".join(s.spec.name for s in slots)
+
+
+def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
+    """What is wrong with an array that failed the fast test, and how to mend it."""
+    where = f"{function}: argument {slot.spec.name!r}"
+    want = f"{slot.spec.dtype}[{', '.join(map(str, slot.shape))}]"
+    if not isinstance(array, np.ndarray):
+        return f"{where} is a {type(array).__name__}; expected a NumPy array {want}.", ""
+    found = f"{array.dtype}[{', '.join(map(str, array.shape))}]"
+    if array.dtype != slot.dtype:
+        order = "" if array.dtype.isnative else " in foreign byte order"
+        return (
+            f"{where} is {found}{order}; expected {want}.",
+            f"Convert it with .astype({slot.spec.dtype!r}).",
+        )
+    if array.shape != slot.shape:
+        return f"{where} is {found}; expected {want}.", "Kernels are compiled for fixed shapes."
+    lacking = slot.flags & ~array.flags.num
+    if lacking & _ROW_MAJOR:
+        return f"{where} is not C-contiguous.", "Use np.ascontiguousarray."
+    if lacking & _WRITEABLE:
+        return f"{where} is an output but read-only.", "Give an array that may be written to."
+    return f"{where} is not aligned to its {slot.dtype.itemsize}-byte elements.", "Use a copy of it."

@@ -1,0 +1,142 @@
+"""Arrays for kernels: aligned memory, its address, and arrays between guards that notice stray writes.
+
+aligned_empty((64, 64), "float32")     starts at a multiple of 64 bytes
+guarded(x)                             ▒▒▒▒ x ▒▒▒▒   check_guards() says which side was written to
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import InputError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ALIGNMENT = 64
+_GUARD_BYTE = 0xA5
+_GUARD_SIZES = (64, 4096)
+
+
+def aligned_empty(
+    shape: tuple[int, ...], dtype: str | DType | np.dtype[Any], alignment: int = ALIGNMENT
+) -> Array:
+    """A new row-major array whose first byte is at a multiple of `alignment`; contents undefined."""
+    return aligned_empty_at(shape, _numpy(dtype), alignment)[0]
+
+
+def aligned_empty_at(
+    shape: tuple[int, ...], dtype: np.dtype[Any], alignment: int = ALIGNMENT
+) -> tuple[Array, int]:
+    """`aligned_empty` and its address, which is at hand here and slow to ask for later."""
+    raw = np.empty(math.prod(shape) * dtype.itemsize + alignment, np.uint8)
+    start = address(raw)
+    offset = -start % alignment
+    return np.ndarray(shape, dtype, raw.data, offset), start + offset
+
+
+def aligned_copy(array: Array, alignment: int = ALIGNMENT) -> Array:
+    """A row-major copy of `array` at a multiple of `alignment`."""
+    copy = aligned_empty(array.shape, array.dtype, alignment)
+    copy[...] = array
+    return copy
+
+
+def random(shape: tuple[int, ...], dtype: str | DType | np.dtype[Any], rng: np.random.Generator) -> Array:
+    """Random values for checking kernels: floats in [-1, 1), integers in a range whose products stay small,
+    bools."""
+    numpy = _numpy(dtype)
+    made = aligned_empty(shape, numpy)
+    if numpy.kind == "b":
+        made[...] = rng.integers(0, 2, shape)
+    elif numpy.kind in "iu":
+        made[...] = rng.integers(-8 if numpy.kind == "i" else 0, 8, shape)
+    else:
+        made[...] = rng.uniform(-1.0, 1.0, shape)
+    return made
+
+
+def fill_trap(array: Array) -> None:
+    """Fill with values that no right answer contains: NaN, or an unlikely bit pattern for integers."""
+    if array.dtype.kind in "biu":
+        array.reshape(-1).view(np.uint8)[...] = _GUARD_BYTE if array.dtype.kind != "b" else 1
+    else:
+        array[...] = np.nan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Guarded:
+    """An array with guard bytes before and after it, in one allocation."""
+
+    array: Array
+    raw: Array  # uint8: guard, the array's bytes, guard
+    guard_bytes: int
+
+    def check_guards(self) -> str | None:
+        """None when the guards are whole, else one sentence that says where the nearest stray write was."""
+        before, after = self.raw[: self.guard_bytes], self.raw[self.guard_bytes + self.array.nbytes :]
+        if (hit := np.flatnonzero(before != _GUARD_BYTE)).size:
+            return f"wrote {self.guard_bytes - int(hit[-1])} bytes before its start"
+        if (hit := np.flatnonzero(after != _GUARD_BYTE)).size:
+            return f"wrote {int(hit[0]) + 1} bytes beyond its end"
+        return None
+
+
+def guarded(
+    shape: tuple[int, ...],
+    dtype: str | DType | np.dtype[Any],
+    guard_bytes: int = 256,
+    fill: Array | None = None,
+) -> Guarded:
+    """An array between guards, 64-byte aligned, filled with `fill` or with traps.
+
+    Raises InputError unless guard_bytes is a multiple of 64 from 64 to 4096.
+    """
+    smallest, largest = _GUARD_SIZES
+    if not smallest <= guard_bytes <= largest or guard_bytes % ALIGNMENT:
+        raise InputError(
+            f"guard of {guard_bytes} bytes: it must be a multiple of 64 from {smallest} to {largest}."
+        )
+    numpy = _numpy(dtype)
+    size = math.prod(shape) * numpy.itemsize
+    raw = aligned_empty((size + 2 * guard_bytes,), np.dtype(np.uint8))
+    raw[...] = _GUARD_BYTE
+    array: Array = np.ndarray(shape, numpy, raw.data, guard_bytes)
+    if fill is None:
+        fill_trap(array)
+    else:
+        array[...] = fill
+    return Guarded(array, raw, guard_bytes)
+
+
+def _numpy(dtype: str | DType | np.dtype[Any]) -> np.dtype[Any]:
+    return dtype if isinstance(dtype, np.dtype) else dtype_of(dtype).numpy
+
+
+def _slow_address(array: Array) -> int:
+    return int(array.ctypes.data)
+
+
+# CPython and NumPy keep the data pointer right behind the object header. Reading it there takes 0.2 us,
+# asking for `array.ctypes.data` 0.9 us, four times per small kernel. Probed on several arrays, else the slow
+# way.
+_DATA_OFFSET = object.__basicsize__
+_from_address = ctypes.c_size_t.from_address
+
+
+def _fast_address(array: Array) -> int:
+    return _from_address(id(array) + _DATA_OFFSET).value
+
+
+def _fast_address_works() -> bool:
+    base = np.zeros((4, 6), np.float32)
+    return all(
+        _fast_address(a) == _slow_address(a) for a in (base, base[1:], base.T, np.zeros(()), np.zeros(0))
+    )
+
+
+address = _fast_address if _fast_address_works() else _slow_address

@@ -1,0 +1,188 @@
+"""Artifact: a compiled function as data (objects, texts, constants), and the `.atm` file that holds one.
+
+The ABI of all native code, kernels and whole models alike:
+
+    void entry(Context *ctx, void **args, int32 tid, int32 nthreads)
+
+`args` holds one pointer per ArgSpec, in order. The function is called once by each thread of a team and is
+right for every nthreads >= 1; `ctx` gives it a barrier (see threads.py). `prepare` has the same form and gets
+the same pointers: it reads the "constant" slots and fills the "prepared" ones, once; `entry` reads inputs,
+prepared and constants and fills outputs.
+
+What a pointer points to:
+
+    input, output, constant   row-major array, aligned to its element only
+    prepared                  row-major array at a multiple of 64 bytes
+    workspace                 scratch at a multiple of 64 bytes with undefined contents, private to this call;
+                              per_thread: `stride` bytes for each thread, the callee adds tid * stride
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
+from autotensor.base.errors import ArtifactError, AutotensorError
+from autotensor.base.target import Target
+from autotensor.runtime.container import Buffer, read_container, write_container
+
+FORMAT = 1
+ROLES = ("input", "constant", "prepared", "output", "workspace")
+_CACHE_LINE = 64
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgSpec:
+    """One slot of the argument array."""
+
+    name: str
+    role: str  # one of ROLES
+    shape: tuple[int, ...]
+    dtype: str
+    per_thread: bool = False  # a workspace of which each thread has its own
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES:
+            raise ArtifactError(
+                f"argument {self.name!r} has unknown role {self.role!r}.", fix=f"Known: {', '.join(ROLES)}."
+            )
+        if any(not isinstance(n, int) or n < 0 for n in self.shape):
+            raise ArtifactError(f"argument {self.name!r} has impossible shape {self.shape}.")
+        if self.per_thread and self.role != "workspace":
+            raise ArtifactError(f"argument {self.name!r} is per thread but not a workspace.")
+        dtype_of(self.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one copy."""
+        return math.prod(self.shape) * dtype_of(self.dtype).bytes
+
+    @property
+    def stride(self) -> int:
+        """Bytes between the copies of two threads; whole cache lines, so that threads do not share one."""
+        return -(-self.bytes // _CACHE_LINE) * _CACHE_LINE
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Compiled code with everything needed to load, explain and rebuild it.
+
+    meta is free JSON, with one key that the runtime reads: `entry_constants`, the names of the constants that
+    `entry` itself still reads. The others are dropped once they are prepared, which halves the weights in
+    memory and on disk; without the key all are kept.
+    """
+
+    name: str
+    target: Target
+    entry: str  # symbol
+    prepare: str | None
+    args: tuple[ArgSpec, ...]
+    objects: tuple[bytes, ...]  # native object files, linked together
+    needs: tuple[str, ...] = ()  # CPU features, in LLVM's names
+    texts: Mapping[str, str] = field(default_factory=dict)  # te, nest, ir, llvm, asm …
+    values: Mapping[str, Array] = field(default_factory=dict)  # bound constants and prepared arrays
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names = [a.name for a in self.args]
+        if len(set(names)) != len(names):
+            raise ArtifactError(f"artifact {self.name!r} has two arguments of one name: {', '.join(names)}.")
+        specs = {a.name: a for a in self.args}
+        for name, value in self.values.items():
+            _check_value(self.name, name, value, specs.get(name))
+
+    def role(self, *roles: str) -> tuple[ArgSpec, ...]:
+        """The arguments that have one of these roles, in order."""
+        return tuple(a for a in self.args if a.role in roles)
+
+    def entry_constants(self) -> tuple[str, ...]:
+        """Constants that must stay after preparing, because `entry` reads them."""
+        constants = tuple(a.name for a in self.role("constant"))
+        kept = self.meta.get("entry_constants")
+        return constants if kept is None else tuple(n for n in constants if n in kept)
+
+
+def save(path: str | Path, artifact: Artifact) -> None:
+    """Write `artifact` to an `.atm` file, atomically."""
+    values = {name: np.ascontiguousarray(v) if v.ndim else v for name, v in artifact.values.items()}
+    objects = {f"objects/{k}.o": data for k, data in enumerate(artifact.objects)}
+    texts = {f"texts/{k}.txt": kind for k, kind in enumerate(artifact.texts)}
+    arrays = {f"values/{k}.bin": name for k, name in enumerate(values)}
+    head = {
+        "format": FORMAT,
+        "name": artifact.name,
+        "target": asdict(artifact.target),
+        "entry": artifact.entry,
+        "prepare": artifact.prepare,
+        "args": [asdict(a) for a in artifact.args],
+        "needs": list(artifact.needs),
+        "objects": list(objects),
+        "texts": {kind: member for member, kind in texts.items()},
+        "values": {name: member for member, name in arrays.items()},
+        "meta": dict(artifact.meta),
+    }
+    members: dict[str, Buffer] = {
+        **objects,
+        **{member: artifact.texts[kind].encode() for member, kind in texts.items()},
+        **{member: _bytes_of(values[name]) for member, name in arrays.items()},
+    }
+    write_container(Path(path), head, members)
+
+
+def load(path: str | Path) -> Artifact:
+    """The artifact in an `.atm` file; its values are read-only maps of the file.
+
+    Raises ArtifactError for anything but an intact file of a known format. Nothing is executed.
+    """
+    path = Path(path)
+    head, members = read_container(path, FORMAT)
+    try:
+        args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
+        specs = {a.name: a for a in args}
+        return Artifact(
+            name=head["name"],
+            target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
+            entry=head["entry"],
+            prepare=head["prepare"],
+            args=args,
+            objects=tuple(bytes(members[m]) for m in head["objects"]),
+            needs=tuple(head["needs"]),
+            texts={kind: str(members[m], "utf-8") for kind, m in head["texts"].items()},
+            values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
+            meta=head["meta"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, AutotensorError) as error:
+        # The seal holds, so the file is as it was written: by another program, or a version that broke the
+        # format.
+        raise ArtifactError(f"{path} does not describe a compiled function: {error}.") from error
+
+
+def _check_value(artifact: str, name: str, value: Array, spec: ArgSpec | None) -> None:
+    if spec is None or spec.role not in ("constant", "prepared"):
+        raise ArtifactError(f"artifact {artifact!r} has a value for {name!r}, which is not a constant of it.")
+    if value.shape != spec.shape or value.dtype != dtype_of(spec.dtype).numpy:
+        found = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        raise ArtifactError(f"artifact {artifact!r}: value of {spec} is {found}.")
+
+
+def _bytes_of(value: Array) -> Buffer:
+    """The bytes of a row-major array, without a copy."""
+    return value.reshape(-1).view(np.uint8).data if value.size else b""
+
+
+def _array_of(spec: ArgSpec, data: memoryview) -> Array:
+    """A read-only array over the bytes of a member; raises ValueError if their number is wrong."""
+    if len(data) != spec.bytes:
+        raise ValueError(f"value of {spec} has {len(data)} bytes")
+    return np.frombuffer(data, dtype=np.uint8).view(dtype_of(spec.dtype).numpy).reshape(spec.shape)

@@ -1,0 +1,350 @@
+"""Worker processes that may loop, crash, flood or hang without harm to us.
+
+    parent                                     child: python -m <module>, which calls serve(handle)
+    child.request("text", timeout_s=2) ──stdin──▶ handle("text") ──▶ "answer"
+              Reply(OK, "answer")      ◀──reply pipe──┘
+              Reply(TIMEOUT | CRASHED | EXITED | OUTPUT_LIMIT, why)   child killed; next request starts anew
+
+One line in, one line out. Answers have a pipe of their own, so that what a kernel prints cannot be taken for
+one; stdout and stderr are read, counted and kept up to a limit. Each child leads its own session and is
+killed as a group. It ends when its parent does: the kernel is asked to kill it (Linux), and a thread of it
+waits for the end of a pipe only the parent holds. Never `fork` and never `multiprocessing`: those hang with
+OpenMP, or run the user's script again.
+
+`Child` is for the parent; `serve`, in serving.py, for the child.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.errors import InputError, MeasureError
+
+ENVIRONMENT = (
+    "AUTOTENSOR_CHILD"  # "reply pipe,life pipe,memory limit"; set by Child, read and removed by serve
+)
+READY = "ready"
+OUTPUT_LIMIT_BYTES = 1 << 20
+REPLY_LIMIT_BYTES = 64 << 20
+_TAIL_BYTES = 8 << 10
+_EXIT_SECONDS = 1.0  # from closing its pipe to being dead, before we kill
+_CHUNK = 1 << 16
+
+
+class Status(enum.Enum):
+    OK = "ok"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"  # killed by a signal
+    EXITED = "exited"
+    OUTPUT_LIMIT = "output limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of one request."""
+
+    status: Status
+    text: str  # the answer; empty unless OK
+    detail: str  # one sentence when not OK
+    output: str  # the end of what the child printed meanwhile
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Running:
+    """A started process and our ends of its pipes."""
+
+    process: subprocess.Popen[bytes]
+    requests: int
+    replies: int
+    output: int
+    life: int
+
+    def close(self) -> None:
+        for descriptor in (self.requests, self.replies, self.output, self.life):
+            with suppress(OSError):
+                os.close(descriptor)
+        self.requests = self.replies = self.output = self.life = -1
+
+
+class Child:
+    """One worker process, started at the first request and again after each failure. For one thread at a
+    time."""
+
+    def __init__(
+        self,
+        module: str,
+        args: Sequence[str] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        path: Sequence[str | Path] = (),
+        memory_bytes: int | None = None,
+        output_limit: int = OUTPUT_LIMIT_BYTES,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        """`env` adds variables, `path` adds places to import from, `memory_bytes` limits the address
+        space."""
+        self.command = [
+            sys.executable,
+            "-P",
+            "-m",
+            module,
+            *args,
+        ]  # -P: the user's folder must not shadow modules
+        self.env = dict(env or {})
+        self.path = [str(p) for p in path]
+        self.memory_bytes = memory_bytes
+        self.output_limit = output_limit
+        self.start_timeout_s = start_timeout_s
+        self.starts = 0
+        self._running: _Running | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._tail = b""
+        self._printed = 0  # bytes of output since the request began
+        self._unread = b""  # of the reply pipe
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, None when not running."""
+        return self._running.process.pid if self._running else None
+
+    def start(self) -> None:
+        """Start the process unless it runs, and wait until it serves. Raises MeasureError if it does not."""
+        if self._running is not None:
+            return
+        self.starts += 1
+        self._running = running = _spawn(self.command, self._environment(), self.memory_bytes)
+        self._finalizer = weakref.finalize(self, _end, running)
+        self._unread = b""
+        reply = self._exchange(b"", self.start_timeout_s)
+        if reply.status is Status.OK and reply.text != READY:
+            self.kill()
+        if self._running is None:
+            raise MeasureError(
+                f"worker {' '.join(self.command[3:])} did not start: {reply.detail or reply.text}",
+                context=lambda: reply.output,
+            )
+
+    def request(self, text: str, timeout_s: float) -> Reply:
+        """Send one line and wait for the answer, at most `timeout_s` seconds. Afterwards the child runs only
+        if OK."""
+        if "\n" in text:
+            raise InputError("a request to a worker is one line; this one has a line break.")
+        self.start()
+        return self._exchange(text.encode() + b"\n", timeout_s)
+
+    def kill(self) -> None:
+        """End the process and all of its group at once."""
+        if self._finalizer is not None:
+            self._finalizer()
+        self._running = self._finalizer = None
+
+    def close(self) -> None:
+        """Let the process end by itself; kill what is left."""
+        if self._running is not None:
+            with suppress(OSError):
+                os.close(self._running.requests)
+            self._running.requests = -1
+            _wait_for_exit(self._running.process, _EXIT_SECONDS)
+        self.kill()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _environment(self) -> dict[str, str]:
+        root = str(Path(__file__).resolve().parents[2])
+        known = [*self.path, *filter(None, [os.environ.get("PYTHONPATH")]), root]
+        return {**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(known)}
+
+    def _exchange(self, request: bytes, timeout_s: float) -> Reply:
+        began = time.monotonic()
+        self._tail, self._printed = b"", 0
+        status, text, detail = self._converse(request, began + timeout_s)
+        if status is Status.TIMEOUT:
+            detail = f"no answer within {timeout_s:g} s."
+        if status is not Status.OK:
+            self.kill()
+        return Reply(status, text, detail, self._tail.decode(errors="replace"), time.monotonic() - began)
+
+    def _converse(self, pending: bytes, deadline: float) -> tuple[Status, str, str]:
+        """Write `pending`, read until a whole line has come, the pipe ends, too much is printed or time is
+        up."""
+        running = self._running
+        assert running is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(running.replies, selectors.EVENT_READ)
+            selector.register(running.output, selectors.EVENT_READ)
+            if pending:
+                selector.register(running.requests, selectors.EVENT_WRITE)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return Status.TIMEOUT, "", ""
+                ready = {key.fd for key, _ in selector.select(left)}
+                if running.output in ready and not self._read_output(running.output):
+                    selector.unregister(running.output)
+                if self._printed > self.output_limit:
+                    return Status.OUTPUT_LIMIT, "", f"it printed more than {self.output_limit} bytes."
+                if running.requests in ready:
+                    pending = _write_some(running.requests, pending)
+                    if not pending:
+                        selector.unregister(running.requests)
+                if running.replies in ready:
+                    data = _read_some(running.replies)
+                    if data == b"":
+                        return self._post_mortem(running)
+                    self._unread += data or b""
+                    line, found, rest = self._unread.partition(b"\n")
+                    if found:
+                        self._unread = rest
+                        self._drain(running.output)  # printed before the answer, so part of this request
+                        return Status.OK, line.decode(errors="replace"), ""
+                    if len(self._unread) > REPLY_LIMIT_BYTES:
+                        return (
+                            Status.OUTPUT_LIMIT,
+                            "",
+                            f"its answer is longer than {REPLY_LIMIT_BYTES} bytes.",
+                        )
+
+    def _post_mortem(self, running: _Running) -> tuple[Status, str, str]:
+        """Why the reply pipe ended."""
+        ended = _wait_for_exit(running.process, _EXIT_SECONDS)
+        self._drain(running.output)
+        if not ended:
+            return Status.EXITED, "", "it closed its pipe."
+        with suppress(ProcessLookupError, PermissionError):
+            # What it started; it is dead itself, but not yet reaped, so the number is still its own.
+            os.killpg(running.process.pid, signal.SIGKILL)
+        code = running.process.wait()
+        if code < 0:
+            return Status.CRASHED, "", f"it was killed by {_signal_name(-code)}."
+        return Status.EXITED, "", f"it exited with status {code}."
+
+    def _drain(self, descriptor: int) -> None:
+        while self._printed <= self.output_limit and self._read_output(descriptor):
+            pass
+
+    def _read_output(self, descriptor: int) -> bool:
+        """Read some of what the child printed; False when there is nothing (more)."""
+        data = _read_some(descriptor)
+        if data:
+            self._printed += len(data)
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        return bool(data)
+
+
+def _spawn(command: list[str], environment: Mapping[str, str], memory_bytes: int | None) -> _Running:
+    """Start `command` in a session of its own, with the pipes of the protocol."""
+    reply_in, reply_out = os.pipe()
+    life_out, life_in = os.pipe()  # nobody writes: the child reads its end when we are gone
+    told = f"{reply_out},{life_out},{memory_bytes or 0},{os.getpid()}"
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            env={**environment, ENVIRONMENT: told},
+            pass_fds=(reply_out, life_out),
+            start_new_session=True,
+        )
+
+    try:
+        process = _spawner().submit(start).result()
+    except BaseException as error:
+        os.close(reply_in)
+        os.close(life_in)
+        if isinstance(error, OSError):
+            raise MeasureError(f"a worker process cannot be started: {error.strerror}.") from error
+        raise
+    finally:
+        os.close(reply_out)
+        os.close(life_out)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    # Duplicates belong to us alone; Popen's file objects would warn when collected.
+    running = _Running(
+        process, os.dup(process.stdin.fileno()), reply_in, os.dup(process.stdout.fileno()), life_in
+    )
+    process.stdin.close()
+    process.stdout.close()
+    for descriptor in (running.requests, running.replies, running.output):
+        os.set_blocking(descriptor, False)
+    return running
+
+
+@cache
+def _spawner() -> ThreadPoolExecutor:
+    """The thread that starts all children. PR_SET_PDEATHSIG kills a child when the *thread* that started it
+    ends, so
+    this must be one that lives as long as we do."""
+    return ThreadPoolExecutor(1, thread_name_prefix="autotensor-spawner")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_spawner.cache_clear)  # the thread stays with the parent
+
+
+def _end(running: _Running) -> None:
+    """Kill the group and reap the process; SIGKILL, because a candidate may ignore anything milder."""
+    with suppress(ProcessLookupError, PermissionError):
+        if running.process.returncode is None:  # else reaped, and the number may already be somebody else's
+            os.killpg(running.process.pid, signal.SIGKILL)
+    running.process.wait()
+    running.close()
+
+
+def _wait_for_exit(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether the process ends within `seconds`; it is not reaped, so that its group can still be named."""
+    deadline = time.monotonic() + seconds
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _read_some(descriptor: int) -> bytes | None:
+    """Some bytes, b"" at the end, None when there are none now."""
+    try:
+        return os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
+def _write_some(descriptor: int, data: bytes) -> bytes:
+    """Write what fits; gives the rest. A closed pipe takes everything: reading will tell why it closed."""
+    try:
+        return data[os.write(descriptor, data) :]
+    except BlockingIOError:
+        return data
+    except OSError:
+        return b""
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

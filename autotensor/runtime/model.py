@@ -1,0 +1,43 @@
+"""Loading a saved `.atm`: one kernel or a whole model, which to the runtime are the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from autotensor.base.errors import ArtifactError
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.module import Module
+
+# LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
+# the runtime, so who loads with `recompile` brings it along.
+Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
+
+
+def load(
+    path: str | Path, threads: int | None = None, recompile: bool = False, compiler: Compiler | None = None
+) -> Module:
+    """The module saved at `path`, ready to run. Nothing but numpy and llvmlite is imported.
+
+    recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
+    Raises ArtifactError if the file is damaged or its code does not fit this machine.
+    """
+    artifact = artifacts.load(path)
+    if recompile:
+        artifact = rebuilt(artifact, compiler)
+    return Module(artifact, threads=threads)
+
+
+def rebuilt(artifact: Artifact, compiler: Compiler | None) -> Artifact:
+    """`artifact` with code for this machine. Raises ArtifactError if its text or the compiler is missing."""
+    if "llvm" not in artifact.texts:
+        raise ArtifactError(f"{artifact.name} keeps no LLVM text, so it cannot be recompiled.")
+    if compiler is None:
+        raise ArtifactError(
+            f"{artifact.name}: recompiling needs a compiler.", fix="Load it through autotensor.load."
+        )
+    code, needs = compiler(artifact.texts["llvm"])
+    here = replace(artifact.target, arch="", features="", triple="")
+    return replace(artifact, objects=(code,), needs=needs, target=here)

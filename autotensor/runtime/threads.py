@@ -1,0 +1,231 @@
+"""Teams of threads: who runs the `nthreads` copies of a kernel, and how Python starts them.
+
+    launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
+
+Providers, the first that is there wins: the OpenMP runtime already in this process, the system's libgomp, the
+copy in xgboost's wheel, our own pool, none (serial). One ctypes call per launch, without the GIL; each has
+its own context, so any number of Python threads may launch at once. A team may be smaller than asked for;
+kernels are right for any size.
+
+After `fork` the threads of an OpenMP runtime or pool are gone and libgomp would wait for them for ever: a
+forked child runs serially and says so once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import InputError
+from autotensor.base.target import default_threads
+from autotensor.runtime import native
+
+PROVIDERS = ("openmp-loaded", "openmp-system", "openmp-xgboost", "pool", "serial")
+_OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
+_OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+
+
+class _Table(ctypes.Structure):
+    """`%provider` of native.py."""
+
+    _fields_ = (
+        ("region", ctypes.c_void_p),
+        ("parallel", ctypes.c_void_p),
+        ("thread_num", ctypes.c_void_p),
+        ("num_threads", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("cores", ctypes.c_int32),
+        ("busy", ctypes.c_int32),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Provider:
+    """One way of running a team."""
+
+    name: str  # one of PROVIDERS
+    detail: str  # the library's path, the pool's size
+    table: _Table
+    keep: tuple[Any, ...]  # what the table points into
+    # fn address, args address, nthreads, count; releases the GIL
+    start: Callable[[int, int, int, int], None]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.detail})" if self.detail else self.name
+
+
+_providers: dict[str, Provider | None] = {}
+_chosen: Provider | None = None
+_forked = False
+
+
+def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider | None = None) -> None:
+    """Run the native function at address `fn` in a team of up to `nthreads`, `count` times, one region after
+    another.
+
+    `args` is the address of its argument array; the caller keeps alive what that points to.
+    """
+    if provider is None or _forked:
+        provider = current()
+    provider.start(fn, args, nthreads, count)
+
+
+def current() -> Provider:
+    """The provider in use, chosen at the first call."""
+    global _chosen
+    if _chosen is None:
+        _chosen = _after_fork() if _forked else choose()
+    return _chosen
+
+
+def choose(name: str | None = None) -> Provider:
+    """The named provider, or the first of PROVIDERS that this process can have.
+
+    Raises InputError if the name is unknown or the provider is not available here.
+    """
+    if name is None:
+        return next(p for p in map(_provider, PROVIDERS) if p is not None)
+    if name not in PROVIDERS:
+        raise InputError(f"thread provider {name!r} is unknown.", fix=f"Known: {', '.join(PROVIDERS)}.")
+    found = _provider(name)
+    if found is None:
+        raise InputError(f"thread provider {name!r} is not available in this process.")
+    return found
+
+
+def available() -> tuple[str, ...]:
+    """Names of the providers that this process can have; looking starts the pool."""
+    return tuple(n for n in PROVIDERS if _provider(n) is not None)
+
+
+def _provider(name: str) -> Provider | None:
+    if name not in _providers:
+        _providers[name] = _make(name)
+    return _providers[name]
+
+
+def _make(name: str) -> Provider | None:
+    match name:
+        case "openmp-loaded":
+            return next((p for p in (_openmp(name, path) for path in loaded_openmp()) if p), None)
+        case "openmp-system":
+            return _openmp(name, "libgomp.so.1")
+        case "openmp-xgboost":
+            return next((p for p in (_openmp(name, path) for path in xgboost_openmp()) if p), None)
+        case "pool":
+            return _pool()
+        case _:
+            return _build("serial", "", "serial_region")
+
+
+def loaded_openmp() -> list[str]:
+    """Paths of OpenMP runtimes that this process has already loaded (Linux; elsewhere none is found)."""
+    paths: list[str] = []
+    with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
+            if os.path.basename(path).startswith(_OPENMP_NAMES) and path not in paths:
+                paths.append(path)
+    return paths
+
+
+def xgboost_openmp() -> list[str]:
+    """Paths of the OpenMP runtime inside an installed xgboost wheel, found without importing xgboost."""
+    roots = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *sys.path])
+    return [
+        path
+        for root in roots
+        if root
+        for folder in ("xgboost_cpu.libs", "xgboost.libs")
+        for path in sorted(glob.glob(os.path.join(glob.escape(root), folder, "libgomp*.so*")))
+    ]
+
+
+def _openmp(name: str, library: str) -> Provider | None:
+    try:
+        lib = ctypes.CDLL(library)
+        symbols = [_address(getattr(lib, symbol)) for symbol in _OPENMP_SYMBOLS]
+    except (OSError, AttributeError):
+        return None
+    return _build(name, library, "openmp_region", symbols, keep=(lib,))
+
+
+def _pool() -> Provider | None:
+    """Own workers, one fewer than the cores or the threads asked for, because the caller works too."""
+    wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, native.MOST_WORKERS)
+    memory = ctypes.create_string_buffer(native.POOL_HEADER_BYTES + wanted * native.WORKER_BYTES + 64)
+    start = -(-ctypes.addressof(memory) // 64) * 64
+    starter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
+        native.launcher()["start_pool"]
+    )
+    workers = int(starter(start, wanted))
+    if workers == 0:
+        return None
+    _immortal.append(memory)
+    return _build("pool", f"{workers} workers", "pool_region", pool=start, keep=(memory,))
+
+
+_immortal: list[Any] = []  # memory that detached threads read until the process ends
+
+
+def _build(
+    name: str,
+    detail: str,
+    region: str,
+    symbols: list[int] | None = None,
+    pool: int = 0,
+    keep: tuple[Any, ...] = (),
+) -> Provider:
+    functions = native.launcher()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    table = _Table(functions[region], *(symbols or [0, 0, 0]), pool, cores, 0)
+    prototype = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+    )
+    native_launch = prototype(functions["launch"])
+    address = ctypes.addressof(table)
+
+    def start(fn: int, args: int, nthreads: int, count: int) -> None:
+        native_launch(address, fn, args, nthreads, count)
+
+    return Provider(name, detail, table, (*keep, native_launch), start)
+
+
+def _address(function: Any) -> int:
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def _after_fork() -> Provider:
+    """Serial, for a forked child; says so on standard error at the first launch of a team."""
+    serial = _build("serial", "after fork", "serial_region")
+    said = False
+
+    def start(fn: int, args: int, nthreads: int, count: int) -> None:
+        nonlocal said
+        if nthreads > 1 and not said:
+            said = True
+            message = (
+                "autotensor: this process was forked, so kernels run on one thread; use spawn for more.\n"
+            )
+            with suppress(OSError):
+                os.write(2, message.encode())
+        serial.start(fn, args, nthreads, count)
+
+    return Provider("serial", "after fork", serial.table, serial.keep, start)
+
+
+def _in_forked_child() -> None:
+    """Forget the parent's providers: their threads do not exist here."""
+    global _chosen, _forked
+    _forked, _chosen = True, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)

@@ -1,0 +1,59 @@
+"""Axes of a stage, their marks, and the naming law.
+
+Names are predictable, so that traces, goldens and messages speak one language:
+
+    split of `i` in n parts      i.0 … i.(n-1), outer to inner
+    fuse of `a` and `b`          (a*b)
+    copy of `A` read by `C`      A.local:C   (scope in the middle)
+    write cache of `C`           C.local
+    partial results of `C`       C.rf, C.rf1, …
+    `W` in another layout        W.packed
+
+The law is injective, because authors' names hold none of `. * : ( )`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from autotensor.te.tensor import AxisKind
+
+
+class Mark(enum.Enum):
+    """How a loop runs."""
+
+    SERIAL = "serial"
+    PARALLEL = "parallel"
+    VECTORIZED = "vectorized"
+    UNROLLED = "unrolled"
+    BOUND = "bound"  # to a GPU thread axis, named in Axis.thread
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop of a stage. Its extent is derived (see `extents.py`), because attaching a stage changes it."""
+
+    name: str
+    kind: AxisKind
+    mark: Mark = Mark.SERIAL
+    thread: str = ""
+
+
+def split_names(name: str, parts: int) -> tuple[str, ...]:
+    return tuple(f"{name}.{n}" for n in range(parts))
+
+
+def fuse_name(a: str, b: str) -> str:
+    return f"({a}*{b})"
+
+
+def fresh(name: str, taken: set[str]) -> str:
+    """`name`, or with the first free number behind it."""
+    candidate, n = name, 0
+    while candidate in taken:
+        n += 1
+        candidate = f"{name}{n}"
+    return candidate

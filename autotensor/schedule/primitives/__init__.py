@@ -1,0 +1,9 @@
+"""One file per primitive; importing this package files them all in STEPS."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
+    importlib.import_module(f"{__name__}.{_module}")

@@ -1,0 +1,90 @@
+"""Copies near the consumer: cache_read, cache_write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Load
+from autotensor.ir.func import Buffer, Scope
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Root, Stage, State, redirect
+from autotensor.schedule.step import step
+from autotensor.te.dag import IterDef, StageOp
+
+SCOPES = {"global": Scope.GLOBAL, "shared": Scope.SHARED, "local": Scope.LOCAL}
+
+
+def scope_of(verb: str, name: str) -> Scope:
+    if name not in SCOPES:
+        raise ScheduleError(f"{verb}: scope {name!r} is unknown.", fix=f"Known: {', '.join(SCOPES)}.")
+    return SCOPES[name]
+
+
+@step
+class CacheRead:
+    """Give some readers of a tensor a copy of their own, to be placed with compute_at.
+
+        C[i] = f(A[i])      ──CacheRead("A", "local", ("C",))──▶     A.local:C[i] = A[i];  C[i] = f(A.local:C[i])
+
+    tensor: an input or the result of a stage. readers: stages; () means all of them.
+    Raises ScheduleError for an unknown tensor or scope, or a reader that does not read it.
+    """
+
+    tensor: str
+    scope: str
+    readers: tuple[str, ...]
+
+    def apply(self, state: State) -> State:
+        scope = scope_of("cache_read", self.scope)
+        buffer = state.buffer(self.tensor)
+        reading = state.readers(buffer)
+        chosen = [state.stage(r) for r in self.readers] if self.readers else list(reading)
+        for stage in chosen:
+            if stage not in reading:
+                raise ScheduleError(f"cache_read: stage {stage.name!r} does not read {self.tensor!r}.")
+        if not chosen:
+            raise ScheduleError(f"cache_read: nothing reads {self.tensor!r}.")
+        name = fresh(f"{self.tensor}.{self.scope}:{chosen[0].name}", set(state.names))
+        copy = Buffer(name, buffer.shape, buffer.dtype)
+        axes = tuple(IterDef(f"i{n}", e) for n, e in enumerate(buffer.shape))
+        op = StageOp(name, axes, (), (Load(buffer, tuple(a.var for a in axes)),), None, (copy,))
+        for stage in chosen:
+            state = state.with_stage(replace(stage, op=redirect(stage.op, buffer, copy)))
+        first = min(chosen, key=lambda s: state.names.index(s.name))
+        return state.inserting(Stage.of(op, scope), before=first.name)
+
+    def call(self) -> str:
+        return f's.cache_read("{self.tensor}", "{self.scope}", {list(self.readers)})'
+
+
+@step
+class CacheWrite:
+    """Compute a stage into a buffer near by and copy it out; then the copy's loops host the computing ones.
+
+        C[i] = Σ_k …        ──CacheWrite("C", "local")──▶     C.local[i] = Σ_k …;  C[i] = C.local[i]
+
+    Raises ScheduleError when the stage's loops have been changed already, or it has several outputs.
+    """
+
+    stage: str
+    scope: str
+
+    def apply(self, state: State) -> State:
+        scope = scope_of("cache_write", self.scope)
+        stage = state.stage(self.stage)
+        if stage.touched or not isinstance(stage.place, Root):
+            raise ScheduleError(f"cache_write: stage {stage.name!r} has been scheduled already.", fix="Make cache_write its first step.")
+        name = fresh(f"{stage.name}.{self.scope}", set(state.names))
+        op = stage.op
+        near = tuple(
+            Buffer(name if n == 0 else f"{name}_v{n}", b.shape, b.dtype) for n, b in enumerate(op.buffers)
+        )
+        index = tuple(a.var for a in op.axes)
+        computing = replace(op, name=name, buffers=near)
+        copying = StageOp(op.name, op.axes, (), tuple(Load(b, index) for b in near), None, op.buffers, op.tag)
+        state = state.with_stage(Stage.of(copying))
+        return state.inserting(Stage.of(computing, scope), before=stage.name)
+
+    def call(self) -> str:
+        return f's.cache_write("{self.stage}", "{self.scope}")'

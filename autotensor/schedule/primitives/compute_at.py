@@ -1,0 +1,123 @@
+"""Where a stage is computed: inside a consumer's loop, at root, or not at all (inlined)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into
+from autotensor.schedule.step import step
+
+
+@step
+class ComputeAt:
+    """Compute a stage inside a loop of a consumer, just as much as that iteration needs.
+
+        for i: B[i] = f(i)                ──ComputeAt("B", "C", "i.0")──▶     for i.0:
+        for i.0: for i.1: C = B[i]+B[i+1]                                       for i in box: B = …
+                                                                               for i.1: C = …
+
+    The box comes from the consumer's access functions; the stage's own extents shrink to it.
+    Raises ScheduleError when the stage is an output, is read outside that loop, or the loop is vectorized.
+    """
+
+    stage: str
+    host: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        stage, host = state.stage(self.stage), state.stage(self.host)
+        axis = host.leaf(self.axis)
+        if state.is_output(stage):
+            raise ScheduleError(f"compute_at: stage {stage.name!r} is an output; it is computed whole.")
+        if isinstance(host.place, Inlined):
+            raise ScheduleError(f"compute_at: stage {host.name!r} is inlined and has no loops.")
+        if axis.mark is Mark.VECTORIZED:
+            raise ScheduleError(f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized; nothing fits inside it.")
+        if any(a.mark is Mark.PARALLEL for a in stage.leaves):
+            raise ScheduleError(f"compute_at: stage {stage.name!r} has a parallel loop.", fix="Attach it before parallel, or not at all.")
+        placed = state.with_stage(replace(stage, place=At(host.name, axis.name)))
+        _check_cycle(placed, stage)
+        readers = state.consumers(stage)
+        if not readers:
+            raise ScheduleError(f"compute_at: nothing reads {stage.name!r}.")
+        for reader in readers:
+            if not _inside(placed, reader, host.name, host.position(axis.name)):
+                raise ScheduleError(
+                    f"compute_at: {stage.name!r} is also read by {reader.name!r}, which is outside loop {axis.name!r} of {host.name!r}.",
+                    fix="Compute it at root, or inline it.",
+                )
+        return placed
+
+    def call(self) -> str:
+        return f's["{self.stage}"].compute_at(s["{self.host}"], "{self.axis}")'
+
+
+def _check_cycle(state: State, stage: Stage) -> None:
+    place, seen = stage.place, {stage.name}
+    while isinstance(place, At):
+        if place.stage in seen:
+            raise ScheduleError(f"compute_at: stage {stage.name!r} would be computed inside itself.")
+        seen.add(place.stage)
+        place = state.stage(place.stage).place
+
+
+def _inside(state: State, reader: Stage, host: str, at: int) -> bool:
+    """Whether the reader is the host, or is computed inside loop number `at` of it."""
+    if reader.name == host:
+        return True
+    place = reader.place
+    while isinstance(place, At):
+        owner = state.stage(place.stage)
+        if owner.name == host:
+            return owner.position(place.axis) >= at
+        place = owner.place
+    return False
+
+
+@step
+class ComputeRoot:
+    """Compute a stage by itself again, undoing compute_at."""
+
+    stage: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if isinstance(stage.place, Inlined):
+            raise ScheduleError(f"compute_root: stage {stage.name!r} is inlined already.", fix="Leave the inline step out.")
+        return state.with_stage(replace(stage, place=Root()))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].compute_root()'
+
+
+@step
+class Inline:
+    """Replace every read of a stage by its expression.
+
+        B[i] = A[i] * 2;  C[i] = B[i] + 1     ──Inline("B")──▶     C[i] = A[i] * 2 + 1
+
+    Raises ScheduleError when the stage is an output, a reduction, or hosts another stage.
+    """
+
+    stage: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if state.is_output(stage):
+            raise ScheduleError(f"compute_inline: stage {stage.name!r} is an output; it must be computed.")
+        if stage.op.is_reduction:
+            raise ScheduleError(f"compute_inline: stage {stage.name!r} is a reduction and has no expression to inline.")
+        if inside := state.attached(stage.name):
+            raise ScheduleError(f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}.")
+        stages = tuple(
+            replace(s, op=inline_into(s.op, stage.op)) if s.name != stage.name and any(b in stage.op.buffers for b in s.op.reads()) else s
+            for s in state.stages
+        )
+        return replace(state, stages=stages).with_stage(replace(stage, place=Inlined()))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].compute_inline()'
+
+

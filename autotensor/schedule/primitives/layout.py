@@ -1,0 +1,94 @@
+"""layout: a tensor in another arrangement of its elements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Cmp, Expr, Load, all_of, compare, const, select
+from autotensor.ir.func import Buffer
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.extents import ceil_div
+from autotensor.schedule.state import Ref, Size, Stage, State, redirect
+from autotensor.schedule.step import step
+from autotensor.te.dag import IterDef, StageOp
+
+
+@step
+class Layout:
+    """Copy a tensor into tiles and permute its dimensions; its readers read the copy.
+
+        W[o, i]      ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶     W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i], 0 in the padding
+
+    tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or `d.0`, `d.1`.
+    Of a constant tensor the copy is made once (the prepare part). Padding holds zeros.
+    Raises ScheduleError for an unknown tensor or an order that does not name every part once.
+    """
+
+    tensor: str
+    tiles: tuple[tuple[int, Size], ...]
+    order: str
+
+    def apply(self, state: State) -> State:
+        buffer = state.buffer(self.tensor)
+        readers = state.readers(buffer)
+        if not readers:
+            raise ScheduleError(f"layout: nothing reads {self.tensor!r}.")
+        factors = dict(self.tiles)
+        parts = {str(d) for d in range(len(buffer.shape)) if d not in factors} | {
+            f"{d}.{n}" for d in factors for n in (0, 1)
+        }
+        order = self.order.split()
+        if set(order) != parts or len(order) != len(parts):
+            raise ScheduleError(f"layout: order {self.order!r} of {self.tensor!r} must name each of {', '.join(sorted(parts))} once.")
+        if any(d >= len(buffer.shape) for d in factors):
+            raise ScheduleError(f"layout: {self.tensor!r} has {len(buffer.shape)} dimensions.")
+        if any(isinstance(f, Ref) for f in factors.values()):
+            raise ScheduleError("layout: factors must be decided before the step is applied.")
+        op = packing(state, buffer, {d: int(f) for d, f in factors.items()}, order)  # type: ignore[arg-type]
+        packed = op.buffers[0]
+
+        def index(old: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            return tuple(_part(old, factors, p) for p in order)
+
+        for stage in readers:
+            state = state.with_stage(replace(stage, op=redirect(stage.op, buffer, packed, index)))
+        first = min(readers, key=lambda s: state.names.index(s.name))
+        return state.inserting(Stage.of(op), before=first.name)
+
+    def call(self) -> str:
+        return f's.layout("{self.tensor}", {list(self.tiles)}, "{self.order}")'
+
+
+def _part(index: tuple[Expr, ...], factors: dict[int, Size], part: str) -> Expr:
+    d, _, which = part.partition(".")
+    e = index[int(d)]
+    if not which:
+        return e
+    return e // factors[int(d)] if which == "0" else e % factors[int(d)]
+
+
+def packing(state: State, buffer: Buffer, factors: dict[int, int], order: list[str]) -> StageOp:
+    """The stage that writes the copy."""
+    name = fresh(f"{buffer.name}.packed", set(state.names))
+    axes: dict[str, IterDef] = {}
+    original: list[Expr] = []
+    inside: list[Expr] = []
+    for d, extent in enumerate(buffer.shape):
+        if d not in factors:
+            axes[str(d)] = IterDef(f"d{d}", extent)
+            original.append(axes[str(d)].var)
+            continue
+        f = factors[d]
+        outer, inner = IterDef(f"d{d}o", ceil_div(extent, f)), IterDef(f"d{d}i", f)
+        axes[f"{d}.0"], axes[f"{d}.1"] = outer, inner
+        e = outer.var * f + inner.var
+        original.append(e)
+        if extent % f:
+            inside.append(compare(Cmp.LT, e, const(extent)))
+    body: Expr = Load(buffer, tuple(original))
+    if inside:
+        body = select(all_of(*inside), body, const(0, buffer.dtype))
+    used = tuple(axes[p] for p in order)
+    packed = Buffer(name, tuple(a.extent for a in used), buffer.dtype)
+    return StageOp(name, used, (), (body,), None, (packed,))

@@ -1,0 +1,90 @@
+"""Marks: how a loop runs (vectorize, unroll, parallel)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.state import Root, State
+from autotensor.schedule.step import step
+from autotensor.te.tensor import AxisKind
+
+
+def _marked(state: State, verb: str, stage_name: str, axis_name: str, mark: Mark, *, spatial: bool) -> State:
+    stage = state.stage(stage_name)
+    axis = stage.leaf(axis_name)
+    if axis.mark is not Mark.SERIAL:
+        raise ScheduleError(f"{verb}: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}.")
+    if spatial and axis.kind is AxisKind.REDUCE:
+        raise ScheduleError(
+            f"{verb}: axis {axis.name!r} of stage {stage.name!r} is a reduction; its iterations depend on one another.",
+            fix=f"Make it spatial with rfactor, or {verb} another axis.",
+        )
+    return state.with_stage(stage.replacing(axis.name, replace(axis, mark=mark)))
+
+
+@step
+class Vectorize:
+    """All iterations at once, in vector registers.
+
+        for i in 0..16: C[i] = A[i]     ──Vectorize("C", "i")──▶     C[0:16] = A[0:16]
+
+    Loops inside it stay loops, over vectors. Raises ScheduleError for a reduction or a marked axis; lowering raises when
+    another stage is computed inside it.
+    """
+
+    stage: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        return _marked(state, "vectorize", self.stage, self.axis, Mark.VECTORIZED, spatial=True)
+
+    def call(self) -> str:
+        return f's["{self.stage}"].vectorize("{self.axis}")'
+
+
+@step
+class Unroll:
+    """Write the iterations out one after another.
+
+    for i in 0..2: S(i)     ──Unroll("C", "i")──▶     S(0); S(1)
+    """
+
+    stage: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        return _marked(state, "unroll", self.stage, self.axis, Mark.UNROLLED, spatial=False)
+
+    def call(self) -> str:
+        return f's["{self.stage}"].unroll("{self.axis}")'
+
+
+@step
+class Parallel:
+    """Divide the iterations among the threads of the call.
+
+        for i in 0..64: S(i)     ──Parallel("C", "i")──▶     parallel for i in 0..64: S(i)
+
+    The axis must end up outermost in a stage computed at root (checked when lowering), one per stage.
+    Raises ScheduleError for a reduction, a marked axis, or an attached stage.
+    """
+
+    stage: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if not isinstance(stage.place, Root):
+            raise ScheduleError(
+                f"parallel: stage {stage.name!r} is computed inside another stage.", fix="Parallelise that stage's outer loop."
+            )
+        if others := [a.name for a in stage.leaves if a.mark is Mark.PARALLEL]:
+            raise ScheduleError(
+                f"parallel: axis {others[0]!r} of stage {stage.name!r} is parallel already.", fix="Fuse the two axes first."
+            )
+        return _marked(state, "parallel", self.stage, self.axis, Mark.PARALLEL, spatial=True)
+
+    def call(self) -> str:
+        return f's["{self.stage}"].parallel("{self.axis}")'

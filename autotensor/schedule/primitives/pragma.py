@@ -1,0 +1,34 @@
+"""pragma: a hint to the code generator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.state import State
+from autotensor.schedule.step import step
+
+PRAGMAS = {"auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to"}
+
+
+@step
+class Pragma:
+    """Attach a hint to a loop; it never changes the meaning.
+
+    Raises ScheduleError for an unknown axis or key.
+    """
+
+    stage: str
+    axis: str
+    key: str
+    value: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        axis = stage.leaf(self.axis)
+        if self.key not in PRAGMAS:
+            raise ScheduleError(f"pragma: key {self.key!r} is unknown.", fix=f"Known: {', '.join(PRAGMAS)}.")
+        return state.with_stage(replace(stage, pragmas=(*stage.pragmas, (axis.name, self.key, self.value))))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].pragma("{self.axis}", "{self.key}", "{self.value}")'

@@ -1,0 +1,109 @@
+"""rfactor: partial results of a reduction become a stage of their own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Cmp, Expr, Load, Var, all_of, compare, const, select
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.extents import derive
+from autotensor.schedule.state import At, Fuse, Split, Stage, State
+from autotensor.schedule.step import step
+from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.tensor import AxisKind
+
+
+@step
+class RFactor:
+    """Factor one reduction loop out: partial results along it are computed by a new stage, then joined.
+
+        k split into k.0, k.1
+        C[i] = Σ_k A[i,k]     ──RFactor("C", "k.1")──▶     C.rf[k.1, i] = Σ_k.0 A[i, k.0*f + k.1]
+                                                            C[i] = Σ_k.1 C.rf[k.1, i]
+
+    The factored axis comes first in the new stage and is spatial there: it can be vectorized or made parallel.
+    Where the split does not divide, the missing elements are the reducer's identity.
+    Raises ScheduleError when the axis is not a reduction, a spatial axis has been changed, or the stage is attached.
+    Source: `rfactor` of Halide (Suriana et al., CGO 2017).
+    """
+
+    stage: str
+    axis: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        axis = stage.leaf(self.axis)
+        op = stage.op
+        if axis.kind is not AxisKind.REDUCE or op.combiner is None:
+            raise ScheduleError(f"rfactor: axis {axis.name!r} of stage {stage.name!r} is not a reduction.")
+        if isinstance(stage.place, At):
+            raise ScheduleError(f"rfactor: stage {stage.name!r} is computed inside another.", fix="Use rfactor before compute_at.")
+        roots = {a.name for a in op.axes}
+        if any(r.parent in roots if isinstance(r, Split) else r.a in roots for r in stage.relations):
+            raise ScheduleError(
+                f"rfactor: spatial loops of stage {stage.name!r} have been changed already.", fix="Use rfactor first."
+            )
+        if inside := state.attached(stage.name):
+            raise ScheduleError(f"rfactor: stage {inside[0].name!r} is computed inside {stage.name!r}.", fix="Use rfactor first.")
+        extents = derive(state)
+        values, guard = _reduction_values(stage, extents.of)
+        leaves = [a for a in stage.leaves if a.kind is AxisKind.REDUCE]
+        name = fresh(f"{op.name}.rf", set(state.names))
+        factor = IterDef(axis.name, extents[stage.name, axis.name])
+        rest = tuple(IterDef(a.name, extents[stage.name, a.name], AxisKind.REDUCE) for a in leaves if a.name != axis.name)
+        bodies = tuple(
+            _guarded(substitute(b, values), guard, e) for b, e in zip(op.bodies, op.combiner.identity, strict=True)
+        )
+        shape = (factor.extent, *(a.extent for a in op.axes))
+        partial = tuple(
+            Buffer(name if n == 0 else f"{name}_v{n}", shape, b.dtype) for n, b in enumerate(op.buffers)
+        )
+        first = StageOp(name, (factor, *op.axes), rest, bodies, op.combiner if rest else None, partial)
+        index = (factor.var, *(a.var for a in op.axes))
+        last = replace(
+            op,
+            reduce_axes=(replace(factor, kind=AxisKind.REDUCE),),
+            bodies=tuple(Load(b, index) for b in partial),
+        )
+        state = state.with_stage(Stage.of(last))
+        return state.inserting(Stage.of(first), before=stage.name)
+
+    def call(self) -> str:
+        return f's.rfactor("{self.stage}", "{self.axis}")'
+
+
+def _reduction_values(stage: Stage, extents: object) -> tuple[dict[Var, Expr], Expr]:
+    """The stage's reduce axes over its reduce loops, and the condition that they are inside their extents."""
+    found: dict[str, Expr] = {a.name: Var(a.name) for a in stage.leaves}
+    sizes = dict(extents)  # type: ignore[call-overload]
+    guards: list[Expr] = []
+    for relation in reversed(stage.relations):
+        match relation:
+            case Split(parent, children, _, _):
+                stride, total = 1, None
+                for child in reversed(children):
+                    part = found[child] * stride
+                    total = part if total is None else part + total
+                    stride *= sizes[stage.name, child]
+                assert total is not None
+                found[parent] = total
+                if prod(sizes[stage.name, c] for c in children) > sizes[stage.name, parent]:
+                    guards.append(compare(Cmp.LT, total, const(sizes[stage.name, parent])))
+            case Fuse(a, b, fused):
+                found[a] = found[fused] // sizes[stage.name, b]
+                found[b] = found[fused] % sizes[stage.name, b]
+    values = {a.var: found[a.name] for a in stage.op.reduce_axes if found[a.name] is not a.var}
+    return values, all_of(*guards)
+
+
+def _guarded(body: Expr, guard: Expr, identity: Expr) -> Expr:
+    return body if not guards(guard) else select(guard, body, identity)
+
+
+def guards(condition: Expr) -> bool:
+    """Whether the condition says anything."""
+    return condition is not all_of()

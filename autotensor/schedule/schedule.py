@@ -1,0 +1,248 @@
+"""Schedule: the comfortable object that people use. It wraps a trace and replays it.
+
+    s = te.create_schedule(C)
+    yo, yi = s[C].split(C.op.axis[0], factor=8)
+    s[C].reorder(yo, s[C].op.axis[1], yi)
+    print(s)                       the loops
+    print(s.trace)                 the calls, to paste back
+
+Axes come back as `AxisRef`s; te axes (`C.op.axis[0]`, a `te.reduce_axis`) and names (`"y.0"`) are accepted as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import ScheduleError, TensorError
+from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import State
+from autotensor.schedule.step import Step
+from autotensor.schedule.trace import Trace
+from autotensor.te.compute import Compute
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.tensor import IterVar, Placeholder, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AxisRef:
+    """A loop of a stage, by name."""
+
+    stage: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+AxisLike = AxisRef | IterVar | str
+
+
+@dataclass(frozen=True, slots=True)
+class OpRef:
+    """What `s[C].op` gives: the stage's axes, in TVM's spelling."""
+
+    axis: tuple[AxisRef, ...]
+    reduce_axis: tuple[AxisRef, ...]
+
+
+class Schedule:
+    """A trace under construction; every call replays into `state` and raises at once when it does not apply."""
+
+    def __init__(self, dag: ComputeDAG, trace: Trace = Trace()) -> None:  # noqa: B008  # traces are frozen
+        self.dag = dag
+        self.trace = trace
+        self.state: State = trace.replay(dag)
+
+    def do(self, step: Step) -> None:
+        """Applies a step and records it."""
+        self.state = step.apply(self.state)
+        self.trace = self.trace.then(step)
+
+    def __getitem__(self, what: Tensor | Compute | StageRef | str) -> StageRef:
+        return StageRef(self, self.stage_name(what))
+
+    def stage_name(self, what: Any) -> str:
+        """The stage that a tensor, an op, a handle or a name means."""
+        if isinstance(what, StageRef):
+            return what.name
+        if isinstance(what, str):
+            return self.state.stage(what).name
+        op = what.op if isinstance(what, Tensor) else what
+        if isinstance(op, Placeholder):
+            raise ScheduleError(f"{op.name!r} is an input and has no loops.", fix="Use cache_read to copy it.")
+        if isinstance(op, Compute):
+            found = self.dag.tensors.get(hash((id(op), 0)))
+            if found is not None:
+                return found.name
+        raise ScheduleError(f"{what!r} is not part of this schedule.")
+
+    def tensor_name(self, what: Any) -> str:
+        if isinstance(what, Tensor):
+            try:
+                return self.dag.buffer_of(what).name
+            except TensorError as e:
+                raise ScheduleError(e.what) from e
+        return self.stage_name(what) if not isinstance(what, str) else what
+
+    def cache_read(self, tensor: Any, scope: str, readers: Sequence[Any]) -> StageRef:
+        """A copy of a tensor for some readers; returns the copying stage."""
+        before = set(self.state.names)
+        self.do(CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in readers)))
+        return self._new_stage(before)
+
+    def cache_write(self, tensor: Any, scope: str) -> StageRef:
+        """Computes a stage near by; returns the computing stage."""
+        before = set(self.state.names)
+        self.do(CacheWrite(self.stage_name(tensor), scope))
+        return self._new_stage(before)
+
+    def rfactor(self, tensor: Any, axis: AxisLike) -> StageRef:
+        """Partial results along a reduction loop; returns the new stage."""
+        before = set(self.state.names)
+        name = self.stage_name(tensor)
+        self.do(RFactor(name, self.axis_name(name, axis)))
+        return self._new_stage(before)
+
+    def layout(self, tensor: Any, tiles: Sequence[tuple[int, int]], order: str) -> StageRef:
+        """A tensor in tiles and another order of dimensions; returns the copying stage."""
+        before = set(self.state.names)
+        self.do(Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order))
+        return self._new_stage(before)
+
+    def _new_stage(self, before: set[str]) -> StageRef:
+        (new,) = set(self.state.names) - before
+        return StageRef(self, new)
+
+    def axis_name(self, stage: str, axis: AxisLike) -> str:
+        """The name of a loop given as a reference, a te axis or a name."""
+        if isinstance(axis, AxisRef):
+            return axis.name
+        if isinstance(axis, IterVar):
+            origin = self._origin(axis)
+            if origin is not None:
+                return origin
+            return self.state.stage(stage).leaf(axis.name).name
+        if isinstance(axis, str):
+            return axis
+        raise ScheduleError(f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0].")
+
+    def _origin(self, axis: IterVar) -> str | None:
+        """The name that the DAG gave to a te axis."""
+        for op in self.dag.keep:
+            if isinstance(op, Compute):
+                for n, a in enumerate((*op.axes, *op.reduce_axes)):
+                    if a is axis:
+                        stage = self.dag.stage(self.dag.tensors[hash((id(op), 0))].name)
+                        return stage.all_axes[n].name
+        return None
+
+    def __repr__(self) -> str:
+        return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
+
+
+class StageRef:
+    """One stage of a schedule; its methods are the primitives."""
+
+    def __init__(self, schedule: Schedule, name: str) -> None:
+        self.schedule = schedule
+        self.name = name
+
+    @property
+    def op(self) -> OpRef:
+        op = self.schedule.state.stage(self.name).op
+        return OpRef(
+            tuple(AxisRef(self.name, a.name) for a in op.axes), tuple(AxisRef(self.name, a.name) for a in op.reduce_axes)
+        )
+
+    @property
+    def leaf_iter_vars(self) -> tuple[AxisRef, ...]:
+        """The loops, outer to inner."""
+        return tuple(AxisRef(self.name, a.name) for a in self.schedule.state.stage(self.name).leaves)
+
+    def _axis(self, axis: AxisLike) -> str:
+        return self.schedule.axis_name(self.name, axis)
+
+    def split(
+        self, axis: AxisLike, factor: int | None = None, nparts: int | None = None, factors: Sequence[int] | None = None
+    ) -> tuple[AxisRef, ...]:
+        """Splits a loop: inner extent `factor`, or outer extent `nparts`, or all inner extents `factors`."""
+        given = [x for x in (factor, nparts, factors) if x is not None]
+        if len(given) != 1:
+            raise ScheduleError(f"split: axis {self._axis(axis)!r} needs exactly one of factor, nparts, factors.")
+        inner = tuple(factors) if factors is not None else (factor,) if factor is not None else ()
+        name = self._axis(axis)
+        self.schedule.do(SplitStep(self.name, name, inner, nparts))
+        parts = 2 if nparts is not None else len(inner) + 1
+        return tuple(AxisRef(self.name, f"{name}.{n}") for n in range(parts))
+
+    def tile(
+        self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int
+    ) -> tuple[AxisRef, AxisRef, AxisRef, AxisRef]:
+        """Splits two loops and puts both outer parts outside: (x outer, y outer, x inner, y inner)."""
+        xo, xi = self.split(x, factor=x_factor)
+        yo, yi = self.split(y, factor=y_factor)
+        self.reorder(xo, yo, xi, yi)
+        return xo, yo, xi, yi
+
+    def fuse(self, *axes: AxisLike) -> AxisRef:
+        """Fuses adjacent loops, outer to inner, into one."""
+        if not axes:
+            raise ScheduleError(f"fuse: no axes of stage {self.name!r} given.")
+        name = self._axis(axes[0])
+        for other in axes[1:]:
+            inner = self._axis(other)
+            self.schedule.do(FuseStep(self.name, name, inner))
+            name = f"({name}*{inner})"
+        return AxisRef(self.name, name)
+
+    def reorder(self, *axes: AxisLike) -> None:
+        self.schedule.do(Reorder(self.name, tuple(self._axis(a) for a in axes)))
+
+    def vectorize(self, axis: AxisLike) -> None:
+        self.schedule.do(Vectorize(self.name, self._axis(axis)))
+
+    def unroll(self, axis: AxisLike) -> None:
+        self.schedule.do(Unroll(self.name, self._axis(axis)))
+
+    def parallel(self, axis: AxisLike) -> None:
+        self.schedule.do(Parallel(self.name, self._axis(axis)))
+
+    def compute_at(self, host: Any, axis: AxisLike) -> None:
+        name = self.schedule.stage_name(host)
+        self.schedule.do(ComputeAt(self.name, name, self.schedule.axis_name(name, axis)))
+
+    def compute_inline(self) -> None:
+        self.schedule.do(Inline(self.name))
+
+    def compute_root(self) -> None:
+        self.schedule.do(ComputeRoot(self.name))
+
+    def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
+        self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))
+
+    def __repr__(self) -> str:
+        return f"StageRef({self.name})"
+
+
+def create_schedule(outputs: Any) -> Schedule:
+    """A schedule for the stages that compute `outputs`: a tensor, a te op, or several."""
+    given = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    tensors: list[Tensor] = []
+    for o in given:
+        if isinstance(o, Compute):
+            tensors.extend(o.output(n) for n in range(len(o.bodies)))
+        elif isinstance(o, Tensor):
+            tensors.append(o)
+        else:
+            raise ScheduleError(f"create_schedule takes tensors, got {type(o).__name__}.")
+    return Schedule(ComputeDAG.of(tensors))

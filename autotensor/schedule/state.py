@@ -1,0 +1,216 @@
+"""State: the frozen picture of all loops of a schedule. Primitives map states to states; lowering reads the last one.
+
+    State ── stages ──▶ Stage ── op (what), leaves (loops, outer to inner), relations (how leaves make axes), place
+
+Extents are not stored: `extents.py` derives them from the relations, because attaching a stage shrinks its loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Expr, Load
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.rewrite import substitute, transform
+from autotensor.schedule.axis import Axis
+from autotensor.te.dag import ComputeDAG, StageOp
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Stands for a number that the search decides: component `index` of the hole's chosen option."""
+
+    hole: str
+    index: int = 0
+
+
+Size = int | Ref  # a factor in a sketch may be undecided
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """`parent` = children[0] … children[n-1], where children 1… have the extents `factors`.
+
+    With `nparts`, the outermost child has that extent and the one factor is derived.
+    """
+
+    parent: str
+    children: tuple[str, ...]
+    factors: tuple[Size, ...]
+    nparts: Size | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """`fused` runs over a × b, b fastest."""
+
+    a: str
+    b: str
+    fused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Computed by itself, before its consumers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """Not computed at all: its expression stands in its consumers."""
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Computed inside loop `axis` of stage `stage`, as much as that iteration needs."""
+
+    stage: str
+    axis: str
+
+
+Place = Root | Inlined | At
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage and its loops."""
+
+    op: StageOp
+    leaves: tuple[Axis, ...]
+    relations: tuple[Split | Fuse, ...] = ()
+    place: Place = Root()
+    scope: Scope = Scope.GLOBAL
+    pragmas: tuple[tuple[str, str, str], ...] = ()  # (axis, key, value)
+
+    @staticmethod
+    def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:
+        return Stage(op, tuple(Axis(a.name, a.kind) for a in op.all_axes), scope=scope)
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def touched(self) -> bool:
+        """Whether a loop primitive has been applied."""
+        return bool(self.relations) or self.leaves != Stage.of(self.op).leaves
+
+    def leaf(self, axis: str) -> Axis:
+        """The loop of that name. Raises ScheduleError with the names that exist."""
+        for leaf in self.leaves:
+            if leaf.name == axis:
+                return leaf
+        raise ScheduleError(f"stage {self.name!r} has no axis {axis!r}; it has {', '.join(a.name for a in self.leaves)}.")
+
+    def position(self, axis: str) -> int:
+        return self.leaves.index(self.leaf(axis))
+
+    def replacing(self, axis: str, *new: Axis) -> Stage:
+        """The stage with one loop replaced by others in its place."""
+        at = self.position(axis)
+        return replace(self, leaves=(*self.leaves[:at], *new, *self.leaves[at + 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All stages, producers first. Inputs, outputs and the calling order are the DAG's."""
+
+    dag: ComputeDAG
+    stages: tuple[Stage, ...]
+
+    @staticmethod
+    def initial(dag: ComputeDAG) -> State:
+        return State(dag, tuple(Stage.of(op) for op in dag.stages))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(s.name for s in self.stages)
+
+    def stage(self, name: str) -> Stage:
+        for s in self.stages:
+            if s.name == name:
+                return s
+        raise ScheduleError(f"there is no stage {name!r}; there are {', '.join(self.names)}.")
+
+    def has(self, name: str) -> bool:
+        return any(s.name == name for s in self.stages)
+
+    def with_stage(self, stage: Stage) -> State:
+        """The state with the stage of that name replaced."""
+        return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
+
+    def inserting(self, stage: Stage, *, before: str) -> State:
+        """The state with a new stage placed before another."""
+        at = self.names.index(before)
+        return replace(self, stages=(*self.stages[:at], stage, *self.stages[at:]))
+
+    def live(self) -> tuple[Stage, ...]:
+        """Stages that are computed (not inlined)."""
+        return tuple(s for s in self.stages if not isinstance(s.place, Inlined))
+
+    def producer(self, buffer: Buffer) -> Stage | None:
+        for s in self.stages:
+            if buffer in s.op.buffers:
+                return s
+        return None
+
+    def buffer(self, name: str) -> Buffer:
+        """An input or a stage's result, by name."""
+        for b in (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers)):
+            if b.name == name:
+                return b
+        raise ScheduleError(f"there is no tensor {name!r}.")
+
+    def readers(self, buffer: Buffer) -> tuple[Stage, ...]:
+        """Live stages that read the buffer."""
+        return tuple(s for s in self.live() if buffer in s.op.reads())
+
+    def consumers(self, stage: Stage) -> tuple[Stage, ...]:
+        """Live stages that read any output of the stage."""
+        return tuple(s for s in self.live() if any(b in stage.op.buffers for b in s.op.reads()))
+
+    def is_output(self, stage: Stage) -> bool:
+        return any(b in self.dag.outputs for b in stage.op.buffers)
+
+    def attached(self, stage: str, axis: str | None = None) -> tuple[Stage, ...]:
+        """Stages computed inside a stage (inside one of its loops)."""
+        return tuple(
+            s
+            for s in self.stages
+            if isinstance(s.place, At) and s.place.stage == stage and (axis is None or s.place.axis == axis)
+        )
+
+    def constant_stages(self) -> frozenset[str]:
+        """Names of root stages that depend on constants only: they are prepared once, not run."""
+        known = set(self.dag.constants)
+        found: set[str] = set()
+        for s in self.live():
+            reads = s.op.reads()
+            constant = bool(reads) and all(b.name in known for b in reads) and not self.is_output(s)
+            if constant and isinstance(s.place, Root):
+                found.add(s.name)
+                known.update(b.name for b in s.op.buffers)
+        return frozenset(found)
+
+
+def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> StageOp:
+    """The op reading `new` wherever it read `old`; `index` maps the old indices to new ones."""
+
+    def swap(node: object) -> Expr | None:
+        if isinstance(node, Load) and node.buffer is old:
+            return Load(new, index(node.indices) if callable(index) else node.indices, node.mask)
+        return None
+
+    return replace(op, bodies=tuple(transform(b, swap) for b in op.bodies))
+
+
+def inline_into(op: StageOp, producer: StageOp) -> StageOp:
+    """The op with every read of the producer replaced by the producer's expression."""
+
+    def swap(node: object) -> Expr | None:
+        if isinstance(node, Load) and node.buffer in producer.buffers:
+            body = producer.bodies[producer.buffers.index(node.buffer)]
+            return substitute(body, {a.var: i for a, i in zip(producer.axes, node.indices, strict=True)})
+        return None
+
+    return replace(op, bodies=tuple(transform(b, swap) for b in op.bodies))

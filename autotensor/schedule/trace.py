@@ -1,0 +1,67 @@
+"""Traces: the ordered steps of a schedule. Replaying a trace gives the state; records and files carry the trace as JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.state import State
+from autotensor.schedule.step import Step, fill, from_json, rename, to_json
+from autotensor.te.dag import ComputeDAG
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Steps in order. Extending shares structure; undoing is `Trace(steps[:-1])`."""
+
+    steps: tuple[Step, ...] = ()
+
+    def then(self, *steps: Step) -> Trace:
+        return Trace((*self.steps, *steps))
+
+    def replay(self, dag: ComputeDAG) -> State:
+        """The state after all steps. Raises ScheduleError naming the first step that does not apply."""
+        state = State.initial(dag)
+        for s in self.steps:
+            state = s.apply(state)
+        return state
+
+    def fill(self, values: Mapping[str, tuple[int, ...]]) -> Trace:
+        """The trace with its holes decided."""
+        return Trace(tuple(fill(s, values) for s in self.steps))
+
+    def renamed(self, names: Mapping[str, str]) -> Trace:
+        """The trace for the same DAG under other names (see ComputeDAG.canonical)."""
+        return Trace(tuple(rename(s, names) for s in self.steps))
+
+    def to_json(self) -> str:
+        return json.dumps({"version": VERSION, "steps": [to_json(s) for s in self.steps]}, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Trace:
+        """Raises ScheduleError for text that is not a trace of this version."""
+        try:
+            data: Any = json.loads(text)
+        except (ValueError, RecursionError) as e:
+            raise ScheduleError("the trace is not JSON.") from e
+        if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("steps"), list):
+            found = data.get("version") if isinstance(data, dict) else None
+            raise ScheduleError(f"the trace has version {found!r}; this version reads {VERSION}.")
+        return Trace(tuple(from_json(s) for s in data["steps"]))
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:24]
+
+    def to_python(self) -> str:
+        """The calls that a person would write, on a schedule named `s`."""
+        return "\n".join(s.call() for s in self.steps)
+
+    def __str__(self) -> str:
+        return self.to_python()

@@ -1,0 +1,227 @@
+"""Computes: tensors defined by a function of their axes.
+
+    k = te.reduce_axis((0, 64), name="k")
+    C = te.compute((32, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+
+A body is an expression over the axes; a reduction (`te.sum`, …) stands at its top and nowhere else.
+Several outputs come from a function that returns a tuple, or from a reducer over tuples (argmax).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autotensor.base.dtype import DType, bool_, dtype_of
+from autotensor.base.errors import TensorError
+from autotensor.ir.expr import (
+    FALSE,
+    TRUE,
+    Combiner,
+    Expr,
+    Load,
+    Op,
+    Reduce,
+    Var,
+    all_of,
+    any_of,
+    as_expr,
+    binary,
+    cast,
+    const,
+    max_value,
+    maximum,
+    min_value,
+    minimum,
+)
+from autotensor.ir.visit import any_node, walk
+from autotensor.te.tensor import AxisKind, IterVar, Tensor, check_name, check_shape
+
+
+class Compute:
+    """A stage: `bodies[n]` over `axes` (and over `reduce_axes` inside a reduction) defines output n."""
+
+    __slots__ = ("axes", "bodies", "name", "reduce_axes", "tag")
+
+    def __init__(
+        self, name: str, axes: tuple[IterVar, ...], reduce_axes: tuple[IterVar, ...], bodies: tuple[Expr, ...], tag: str
+    ) -> None:
+        self.name = name
+        self.axes = axes
+        self.reduce_axes = reduce_axes
+        self.bodies = bodies
+        self.tag = tag
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """Spatial axes, in TVM's spelling."""
+        return self.axes
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        return self.reduce_axes
+
+    def output(self, index: int) -> Tensor:
+        return Tensor(tuple(a.extent for a in self.axes), self.bodies[index].dtype, self, index)
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """Tensors read, in order of first appearance."""
+        seen: dict[int, Tensor] = {}
+        for body in self.bodies:
+            for node in walk(body):
+                if isinstance(node, Load):
+                    seen.setdefault(id(node.buffer), node.buffer)
+        return tuple(seen.values())
+
+    def __str__(self) -> str:
+        shape = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
+        return f"{self.name}[{shape}] = {', '.join(str(b) for b in self.bodies)}"
+
+
+def reduce_axis(dom: Any, name: str = "k") -> IterVar:
+    """An axis to sum over: `reduce_axis(64)` or `reduce_axis((0, 64))`."""
+    begin, end = dom if isinstance(dom, (tuple, list)) else (0, dom)
+    if begin != 0:
+        raise TensorError(f"reduce_axis {name!r} starts at {begin}.", fix="Start at 0 and add the offset to the indices.")
+    (extent,) = check_shape(end, f"reduce_axis {name!r}")
+    return IterVar(check_name(name), extent, AxisKind.REDUCE)
+
+
+def compute(
+    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", axis_names: Sequence[str] = ()
+) -> Any:
+    """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple of tensors when it returns several.
+
+    shape: ints, () for a scalar. Axes are named after the function's parameters.
+    Raises TensorError when the function takes another number of axes, a reduction is not at the top of the body,
+    or outputs reduce differently.
+    """
+    extents = check_shape(shape, f"compute {name!r}")
+    names = tuple(axis_names) or _parameter_names(fcompute, len(extents), name)
+    axes = tuple(IterVar(n, e, AxisKind.SPATIAL) for n, e in zip(_distinct(names), extents, strict=True))
+    result = fcompute(*(a.var for a in axes))
+    several = isinstance(result, (tuple, list))
+    bodies = tuple(as_expr(r) for r in (result if several else (result,)))
+    op = Compute(check_name(name), axes, _reduction_axes(bodies, name), bodies, tag)
+    outputs = tuple(op.output(n) for n in range(len(bodies)))
+    return outputs if several else outputs[0]
+
+
+def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str, ...]:
+    parameters = list(inspect.signature(fn).parameters.values())
+    if True in [p.kind is p.VAR_POSITIONAL for p in parameters]:
+        fixed = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        return (*fixed, *(f"i{n}" for n in range(len(fixed), rank)))
+    required = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
+    if len(required) != rank:
+        raise TensorError(
+            f"compute {name!r} has {rank} axes but its function takes {len(required)} arguments ({', '.join(p.name for p in required)})."
+        )
+    return tuple(p.name for p in required)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"i{n}" if names.count(x) > 1 or x == "_" else x for n, x in enumerate(names))
+
+
+def _contains_reduce(exprs: tuple[Expr, ...]) -> bool:
+    return True in [any_node(e, lambda n: isinstance(n, Reduce)) for e in exprs]
+
+
+def _reduction_axes(bodies: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:
+    """Reduce axes of the bodies, checked: a reduction is the whole body, and all outputs share it."""
+    tops = [b for b in bodies if isinstance(b, Reduce)]
+    for body in bodies:
+        inner = body.sources if isinstance(body, Reduce) else (body,)
+        if _contains_reduce(inner):
+            raise TensorError(
+                f"compute {name!r}: a reduction must be the whole body, not part of an expression.",
+                fix="Give the reduction a compute of its own and use its result.",
+            )
+    if not tops:
+        return ()
+    first = tops[0]
+    same = [t.combiner is first.combiner and t.sources == first.sources and t.axes == first.axes for t in tops]
+    if len(tops) != len(bodies) or False in same:
+        raise TensorError(f"compute {name!r}: several outputs must come from one reduction over the same axes.")
+    return tuple(first.axes)
+
+
+# -- reducers -----------------------------------------------------------------------------------------------------
+
+
+def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+    """A reducer of one's own: `fcombine(x, y)` joins two partial results, `fidentity(dtype)` starts.
+
+    For tuples both functions take and give tuples, and the reducer is called with a tuple of sources:
+
+        argmax = te.comm_reducer(lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.select(x[1] >= y[1], x[1], y[1])),
+                                 lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+        T = te.compute((m,), lambda i: argmax((k.var, A[i, k]), axis=k))      # gives two tensors
+    """
+
+    def reducer(expr: Any, axis: Any) -> Any:
+        axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+        for a in axes:
+            if not isinstance(a, IterVar) or a.kind is not AxisKind.REDUCE:
+                raise TensorError(f"{name}: axis {a!r} is not a reduce axis.", fix="Make it with te.reduce_axis.")
+        several = isinstance(expr, (tuple, list))
+        sources = tuple(as_expr(e) for e in (expr if several else (expr,)))
+        combiner = _combiner(name, fcombine, fidentity, tuple(s.dtype for s in sources), several)
+        outs = tuple(Reduce(combiner, sources, axes, n) for n in range(len(sources)))
+        return outs if several else outs[0]
+
+    return reducer
+
+
+def _combiner(
+    name: str, fcombine: Callable[..., Any], fidentity: Callable[..., Any], types: tuple[DType, ...], several: bool
+) -> Combiner:
+    lhs = tuple(Var(f"lhs{n}", t) for n, t in enumerate(types))
+    rhs = tuple(Var(f"rhs{n}", t) for n, t in enumerate(types))
+    if several:
+        result, identity = fcombine(lhs, rhs), fidentity(*types)
+    else:
+        result, identity = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
+    if len(result) != len(types) or len(identity) != len(types):
+        raise TensorError(f"reducer {name!r} joins {len(result)} values and starts from {len(identity)}; its sources are {len(types)}.")
+    return Combiner(
+        name,
+        lhs,
+        rhs,
+        tuple(cast(t, as_expr(r, t)) for r, t in zip(result, types, strict=True)),
+        tuple(cast(t, as_expr(e, t)) for e, t in zip(identity, types, strict=True)),
+    )
+
+
+def _sum_identity(t: DType) -> Expr:
+    return const(0, t)
+
+
+sum = comm_reducer(lambda x, y: x + y, _sum_identity, name="sum")
+prod = comm_reducer(lambda x, y: x * y, lambda t: const(1, t), name="prod")
+max = comm_reducer(maximum, min_value, name="max")
+min = comm_reducer(minimum, max_value, name="min")
+_any = comm_reducer(lambda x, y: binary(Op.OR, x, y), lambda t: FALSE, name="any")
+_all = comm_reducer(lambda x, y: binary(Op.AND, x, y), lambda t: TRUE, name="all")
+
+
+def any(*args: Any, axis: Any = None) -> Expr:
+    """`any(a, b, …)`: some condition holds; `any(expr, axis=k)`: a reduction."""
+    if axis is None:
+        return any_of(*args)
+    return _any(cast(bool_, as_expr(args[0])), axis=axis)  # type: ignore[no-any-return]
+
+
+def all(*args: Any, axis: Any = None) -> Expr:
+    """`all(a, b, …)`: every condition holds; `all(expr, axis=k)`: a reduction."""
+    if axis is None:
+        return all_of(*args)
+    return _all(cast(bool_, as_expr(args[0])), axis=axis)  # type: ignore[no-any-return]
+
+
+def constant_of(value: float, dtype: DType | str = "float32") -> Expr:
+    """A number of the given type."""
+    return const(value, dtype_of(dtype))

@@ -1,0 +1,342 @@
+"""What the rest of the system sees of tensor expressions: a DAG of named stages, as plain frozen data.
+
+    te objects (identity)  ──ComputeDAG.of──▶  StageOp records over Buffers, by name
+
+Every stage and axis has a unique name; two that ask for one name become `k`, `k_1`. Bodies mention their own axes as
+`Var(axis name)` and other tensors as `Load(Buffer)`. `canonical()` renames stages to t0…, inputs to a0…, axes to i0…/r0…,
+so that equal computations are equal data whatever their authors called things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from autotensor.base.dtype import int64
+from autotensor.base.errors import TensorError
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Reduce, Var
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.visit import walk
+from autotensor.te.tensor import AxisKind, Placeholder, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class IterDef:
+    """One axis of a stage."""
+
+    name: str
+    extent: int
+    kind: AxisKind = AxisKind.SPATIAL
+
+    @property
+    def var(self) -> Var:
+        return Var(self.name, int64)
+
+
+@dataclass(frozen=True, slots=True)
+class StageOp:
+    """One compute: output n is `buffers[n][axes] = bodies[n]`, joined by `combiner` over `reduce_axes` if there are any."""
+
+    name: str
+    axes: tuple[IterDef, ...]
+    reduce_axes: tuple[IterDef, ...]
+    bodies: tuple[Expr, ...]
+    combiner: Combiner | None
+    buffers: tuple[Buffer, ...]
+    tag: str = ""
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.combiner is not None
+
+    @property
+    def all_axes(self) -> tuple[IterDef, ...]:
+        return (*self.axes, *self.reduce_axes)
+
+    def loads(self) -> tuple[Load, ...]:
+        """Distinct loads of all bodies, in order."""
+        found: dict[Load, None] = {}
+        for body in self.bodies:
+            for node in walk(body):
+                if isinstance(node, Load):
+                    found[node] = None
+        return tuple(found)
+
+    def reads(self) -> tuple[Buffer, ...]:
+        """Distinct buffers read, in order."""
+        return tuple(dict.fromkeys(load.buffer for load in self.loads()))
+
+    def points(self) -> int:
+        """Evaluations of the body."""
+        return prod(a.extent for a in self.all_axes)
+
+    def flops(self) -> int:
+        """Floating-point operations, counted on the expression: arithmetic, comparisons, math calls; one per join."""
+        per_point = sum(_count(body) for body in self.bodies)
+        if self.combiner is not None:
+            per_point += sum(max(1, _count(r)) for r in self.combiner.result)
+        return per_point * self.points()
+
+
+def _count(body: Expr) -> int:
+    """Float operations of a body, each occurrence counted."""
+    total = 0
+    stack: list[object] = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Binary, Compare)) and node.a.dtype.is_float:
+            total += 1
+        if isinstance(node, Call) and node.dtype.is_float:
+            total += 1
+        if isinstance(node, Load):
+            continue  # index arithmetic is not counted
+        for value in node.fields():  # type: ignore[attr-defined]
+            stack.extend(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Expr))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDAG:
+    """Stages, producers first; `inputs` and `outputs` in the order in which a caller passes them."""
+
+    inputs: tuple[Buffer, ...]
+    constants: frozenset[str]  # names of inputs that are given once
+    stages: tuple[StageOp, ...]
+    outputs: tuple[Buffer, ...]
+    args: tuple[str, ...]  # names of inputs and outputs, in calling order
+    tensors: Mapping[int, Buffer] = field(default_factory=dict, compare=False, repr=False)  # id(te op), index → Buffer
+    keep: tuple[object, ...] = field(default=(), compare=False, repr=False)  # te objects, so that ids stay theirs
+
+    @staticmethod
+    def of(args: Tensor | Sequence[Tensor]) -> ComputeDAG:
+        """The DAG that computes the computed tensors among `args`; the placeholders among them fix the calling order.
+
+        Placeholders that are read but not listed come first, in order of use (so `of([C])` works).
+        Raises TensorError when nothing is computed, or a listed placeholder is not read by anything.
+        """
+        listed = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+        for t in listed:
+            if not isinstance(t, Tensor):
+                raise TensorError(f"arguments must be tensors, got {type(t).__name__}.")
+        return _build(listed)  # type: ignore[arg-type]
+
+    def stage(self, name: str) -> StageOp:
+        for s in self.stages:
+            if s.name == name:
+                return s
+        raise TensorError(f"there is no stage {name!r}; there are {', '.join(s.name for s in self.stages)}.")
+
+    def producer(self, buffer: Buffer) -> StageOp | None:
+        """The stage that writes the buffer; None for inputs."""
+        for s in self.stages:
+            if buffer in s.buffers:
+                return s
+        return None
+
+    def consumers(self, stage: StageOp) -> tuple[StageOp, ...]:
+        return tuple(s for s in self.stages if any(b in stage.buffers for b in s.reads()))
+
+    def flops(self) -> int:
+        """Floating-point operations of the part that runs at every call."""
+        fixed = self.constant_stages()
+        return sum(s.flops() for s in self.stages if s.name not in fixed)
+
+    def constant_stages(self) -> frozenset[str]:
+        """Stages that depend on constants only; they are prepared, not run."""
+        known = set(self.constants)
+        found = set()
+        for s in self.stages:
+            reads = s.reads()
+            if reads and all(b.name in known for b in reads) and not any(b in self.outputs for b in s.buffers):
+                found.add(s.name)
+                known.update(b.name for b in s.buffers)
+        return frozenset(found)
+
+    def canonical(self) -> tuple[ComputeDAG, dict[str, str]]:
+        """The same DAG under canonical names, and the map from old to new names (`stage` and `stage.axis`)."""
+        names: dict[str, str] = {b.name: f"a{n}" for n, b in enumerate(self.inputs)}
+        for n, s in enumerate(self.stages):
+            names[s.name] = f"t{n}"
+            for m, b in enumerate(s.buffers):
+                names[b.name] = f"t{n}" if m == 0 else f"t{n}_v{m}"
+            names.update({f"{s.name}.{a.name}": f"i{m}" for m, a in enumerate(s.axes)})
+            names.update({f"{s.name}.{a.name}": f"r{m}" for m, a in enumerate(s.reduce_axes)})
+        return self.renamed(names), names
+
+    def renamed(self, names: Mapping[str, str]) -> ComputeDAG:
+        """The DAG with buffers, stages (`stage`) and axes (`stage.axis`) renamed; unknown names stay."""
+
+        def buffer(b: Buffer) -> Buffer:
+            return Buffer(names.get(b.name, b.name), b.shape, b.dtype, b.scope, b.strides)
+
+        def axis(s: StageOp, a: IterDef) -> IterDef:
+            return replace(a, name=names.get(f"{s.name}.{a.name}", a.name))
+
+        def stage(s: StageOp) -> StageOp:
+            swap = {a.var: axis(s, a).var for a in s.all_axes}
+            bodies = tuple(
+                transform(
+                    substitute(b, swap),
+                    lambda n: Load(buffer(n.buffer), n.indices, n.mask) if isinstance(n, Load) else None,
+                )
+                for b in s.bodies
+            )
+            return StageOp(
+                names.get(s.name, s.name),
+                tuple(axis(s, a) for a in s.axes),
+                tuple(axis(s, a) for a in s.reduce_axes),
+                bodies,
+                s.combiner,
+                tuple(buffer(b) for b in s.buffers),
+                s.tag,
+            )
+
+        return ComputeDAG(
+            tuple(buffer(b) for b in self.inputs),
+            frozenset(names.get(c, c) for c in self.constants),
+            tuple(stage(s) for s in self.stages),
+            tuple(buffer(b) for b in self.outputs),
+            tuple(names.get(a, a) for a in self.args),
+            {key: buffer(b) for key, b in self.tensors.items()},
+            self.keep,
+        )
+
+    def buffer_of(self, tensor: Tensor) -> Buffer:
+        """The buffer of a te tensor of this DAG."""
+        found = self.tensors.get(hash((id(tensor.op), tensor.index)))
+        if found is None:
+            raise TensorError(f"tensor {tensor.name!r} does not belong to this schedule.")
+        return found
+
+    def with_args(self, args: Sequence[Tensor]) -> ComputeDAG:
+        """The same computation with another calling order; every input and output must be listed once."""
+        order = tuple(self.buffer_of(t).name for t in args)
+        wanted = {b.name for b in (*self.inputs, *self.outputs)}
+        if missing := wanted - set(order):
+            raise TensorError(f"the arguments lack {', '.join(sorted(missing))}.")
+        if len(set(order)) != len(order):
+            raise TensorError(f"the arguments list a tensor twice: {', '.join(order)}.")
+        extra = [t for t, name in zip(args, order, strict=True) if name not in wanted]
+        outputs = (*self.outputs, *(self.buffer_of(t) for t in extra))  # an intermediate asked for becomes an output
+        rank = {name: n for n, name in enumerate(order)}
+        return replace(
+            self,
+            inputs=tuple(sorted(self.inputs, key=lambda b: rank[b.name])),
+            outputs=tuple(sorted(outputs, key=lambda b: rank[b.name])),
+            args=order,
+        )
+
+
+def _topological(outputs: Iterable[Tensor]) -> list[object]:
+    """Ops needed for the outputs, producers first (placeholders included). Iterative: chains may be long."""
+    order: list[object] = []
+    done: set[int] = set()
+    stack: list[tuple[object, bool]] = [(t.op, False) for t in reversed(list(outputs))]
+    while stack:
+        op, expanded = stack.pop()
+        if id(op) in done:
+            continue
+        if expanded or isinstance(op, Placeholder):
+            done.add(id(op))
+            order.append(op)
+            continue
+        stack.append((op, True))
+        stack.extend((t.op, False) for t in reversed(op.input_tensors))  # type: ignore[attr-defined]
+    return order
+
+
+def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
+    outputs = tuple(t for t in listed if not isinstance(t.op, Placeholder))
+    if not outputs:
+        raise TensorError("nothing to compute: every argument is a placeholder.")
+    ops = _topological(outputs)
+    placeholders = {id(t.op): t for t in listed if isinstance(t.op, Placeholder)}
+    for t in listed:
+        if isinstance(t.op, Placeholder) and t.op not in [op for op in ops if isinstance(op, Placeholder)]:
+            raise TensorError(f"placeholder {t.name!r} is listed but nothing reads it.")
+    taken: set[str] = set()
+    tensors: dict[int, Buffer] = {}
+
+    def unique(name: str) -> str:
+        candidate, n = name, 0
+        while candidate in taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        taken.add(candidate)
+        return candidate
+
+    read: dict[int, Tensor] = {}
+    for op in ops:
+        if not isinstance(op, Placeholder):
+            for t in op.input_tensors:  # type: ignore[attr-defined]
+                if isinstance(t.op, Placeholder):
+                    read.setdefault(id(t.op), t)
+    unlisted = [t for key, t in read.items() if key not in placeholders]
+    inputs: list[Buffer] = []
+    constants: set[str] = set()
+    for t in (*unlisted, *placeholders.values()):
+        assert isinstance(t.op, Placeholder)
+        b = Buffer(unique(t.op.name), t.shape, t.dtype)
+        tensors[hash((id(t.op), 0))] = b
+        inputs.append(b)
+        if t.op.constant:
+            constants.add(b.name)
+    stages = [_stage(op, unique, tensors) for op in ops if not isinstance(op, Placeholder)]
+    out_buffers = tuple(tensors[hash((id(t.op), t.index))] for t in outputs)
+    args = (*(b.name for b in inputs[: len(unlisted)]), *(tensors[hash((id(t.op), t.index))].name for t in listed))
+    return ComputeDAG(
+        tuple(inputs), frozenset(constants), tuple(stages), out_buffers, args, tensors, (*listed, *ops)
+    )
+
+
+def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
+    from autotensor.te.compute import Compute
+
+    assert isinstance(op, Compute)
+    assert callable(unique)
+    name = unique(op.name)
+    used: set[str] = set()
+
+    def axis_name(wanted: str) -> str:
+        candidate, n = wanted, 0
+        while candidate in used:
+            n += 1
+            candidate = f"{wanted}_{n}"
+        used.add(candidate)
+        return candidate
+
+    axes = tuple(IterDef(axis_name(a.name), a.extent, a.kind) for a in op.axes)
+    reduces = tuple(IterDef(axis_name(a.name), a.extent, a.kind) for a in op.reduce_axes)
+    swap = {a.var: d.var for a, d in zip((*op.axes, *op.reduce_axes), (*axes, *reduces), strict=True)}
+
+    def lower_load(node: object) -> Expr | None:
+        if isinstance(node, Load) and isinstance(node.buffer, Tensor):
+            return Load(tensors[hash((id(node.buffer.op), node.buffer.index))], node.indices, node.mask)
+        return None
+
+    tops = op.bodies
+    combiner = None
+    if isinstance(tops[0], Reduce):
+        combiner = tops[0].combiner
+        tops = tops[0].sources
+    bodies = tuple(substitute(transform(b, lower_load), swap) for b in tops)
+    _check_bound(name, bodies, {d.var for d in (*axes, *reduces)})
+    shape = tuple(a.extent for a in axes)
+    buffers = tuple(
+        Buffer(name if n == 0 else f"{name}_v{n}", shape, b.dtype) for n, b in enumerate(op.bodies)
+    )
+    for n, b in enumerate(buffers):
+        tensors[hash((id(op), n))] = b
+    return StageOp(name, axes, reduces, bodies, combiner, buffers, op.tag)
+
+
+def _check_bound(name: str, bodies: tuple[Expr, ...], known: set[Var]) -> None:
+    for body in bodies:
+        for node in walk(body):
+            if isinstance(node, Var) and node not in known:
+                raise TensorError(
+                    f"compute {name!r} uses axis {node.name.split('#')[0]!r} outside the reduction that it belongs to.",
+                    fix="Pass it as axis= of te.sum (or another reducer).",
+                )

@@ -1,0 +1,346 @@
+"""Evaluates a DAG with NumPy, slowly and obviously: what every other way of computing it is compared with.
+
+    evaluate(dag, arrays)                             {"C": array, …}, each operation rounded to its own type
+    evaluate(dag, arrays, accumulate=np.float64)      the same in float64 throughout: nearly the exact result
+    tolerance(dag)                                    how far a correct program may be from it
+    random_inputs(dag, seed, kind="integer")          inputs for which float results are exact
+
+A stage is computed over its whole iteration space at once: axis n becomes an index array of shape [1, …, extent, …, 1], reduce
+axes last, and NumPy broadcasts. Large spaces are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType
+from autotensor.base.errors import ArgumentError, TensorError
+from autotensor.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Combiner,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Select,
+    Unary,
+    Var,
+)
+from autotensor.ir.func import Buffer
+from autotensor.ir.mathlib import FUNCTIONS
+from autotensor.ir.visit import walk
+from autotensor.te.dag import ComputeDAG, StageOp
+
+Array = np.ndarray[Any, Any]
+
+POINTS_PER_BLOCK = 8 << 20  # with about four temporaries of 8 bytes: 256 MB
+
+
+def evaluate(
+    dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = None
+) -> dict[str, Array]:
+    """Every computed buffer of the DAG by name, intermediates too.
+
+    arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and returned
+    instead of their own (integers and bools keep theirs).
+    Raises ArgumentError for missing or wrong inputs, TensorError for an index out of bounds.
+    """
+    known: dict[str, Array] = {}
+    for b in dag.inputs:
+        array = arrays.get(b.name)
+        if array is None:
+            raise ArgumentError(f"input {b.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}.")
+        if array.shape != b.shape or array.dtype != b.dtype.numpy:
+            raise ArgumentError(
+                f"input {b.name!r} is {array.dtype} of shape {array.shape}; expected {b.dtype} of shape {b.shape}."
+            )
+        known[b.name] = array.astype(accumulate) if accumulate is not None and b.dtype.is_float else array
+    out: dict[str, Array] = {}
+    with np.errstate(all="ignore"):
+        for stage in dag.stages:
+            for buffer, array in zip(stage.buffers, _stage(stage, known, accumulate), strict=True):
+                known[buffer.name] = out[buffer.name] = array
+    return out
+
+
+def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tuple[Array, ...]:
+    shape = tuple(a.extent for a in stage.axes)
+    rank = len(shape)
+    types = _Types(accumulate)
+    outs = tuple(np.empty(shape, types.of(b.dtype)) for b in stage.buffers)
+    combiner = stage.combiner
+    if combiner is not None:
+        for out, identity in zip(outs, combiner.identity, strict=True):
+            out[...] = _Values(stage, {}, arrays, types).value(identity, None)
+    if 0 in (a.extent for a in stage.all_axes):
+        return outs
+    for box in _boxes(tuple(a.extent for a in stage.all_axes)):
+        sizes = tuple(end - begin for begin, end in box)
+        grid = {
+            axis.var: np.arange(begin, end, dtype=np.int64).reshape([-1 if m == n else 1 for m in range(len(box))])
+            for n, (axis, (begin, end)) in enumerate(zip(stage.all_axes, box, strict=True))
+        }
+        values = _Values(stage, grid, arrays, types)
+        results = [np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies]  # [*spatial, *reduce]
+        where = tuple(slice(begin, end) for begin, end in box[:rank])
+        if combiner is None:
+            for out, r in zip(outs, results, strict=True):
+                out[where] = r
+        else:
+            joined = _join(combiner, [o[where] for o in outs], results, rank, types)
+            for out, j in zip(outs, joined, strict=True):
+                out[where] = j
+    return outs
+
+
+def _boxes(extents: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Boxes that tile the space in order; inner axes whole as far as a block may hold them, outer ones cut."""
+    if not extents:
+        yield ()
+        return
+    inner = prod(extents[1:])
+    step = max(1, min(extents[0], POINTS_PER_BLOCK // max(1, inner)))
+    for begin in range(0, extents[0], step):
+        for rest in _boxes(extents[1:]):
+            yield ((begin, min(extents[0], begin + step)), *rest)
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------
+
+_UFUNCS: dict[Op, Any] = {
+    Op.ADD: np.add,
+    Op.MUL: np.multiply,
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+}
+
+
+def _join(
+    combiner: Combiner, so_far: list[Array], sources: list[Array], rank: int, types: _Types
+) -> tuple[Array, ...]:
+    """`so_far` joined with all sources along the axes from `rank` on."""
+    ufunc = _ufunc(combiner)
+    if ufunc is not None:
+        (a,), (s,) = so_far, sources
+        partial = s if s.ndim == rank else ufunc.reduce(s, axis=tuple(range(rank, s.ndim)), dtype=s.dtype)
+        return (ufunc(a, partial),)
+    state = tuple(so_far)
+    for point in np.ndindex(sources[0].shape[rank:]):
+        right = tuple(s[(..., *point)] for s in sources)
+        values = _Values(None, dict(zip((*combiner.lhs, *combiner.rhs), (*state, *right), strict=True)), {}, types)
+        state = tuple(values.value(r, None) for r in combiner.result)
+    return state
+
+
+def _ufunc(combiner: Combiner) -> Any:
+    """The NumPy function of a combiner that is one associative operator, whatever its name; None for others."""
+    match combiner.result:
+        case (Binary(op, a, b),) if op in _UFUNCS:
+            l, r = combiner.lhs[0], combiner.rhs[0]
+            if (a is l and b is r) or (a is r and b is l):
+                return _UFUNCS[op]
+    return None
+
+
+# -- expressions ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Types:
+    accumulate: Any
+
+    def of(self, t: DType) -> Any:
+        return t.numpy if self.accumulate is None or not t.is_float else np.dtype(self.accumulate)
+
+
+def _floordiv(a: Array, b: Array) -> Array:
+    return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, np.where(b == 0, np.ones_like(b), b)))
+
+
+def _mod(a: Array, b: Array) -> Array:
+    return np.where(b == 0, np.zeros_like(a), np.remainder(a, np.where(b == 0, np.ones_like(b), b)))
+
+
+_BINARY: dict[Op, Callable[[Any, Any], Any]] = {
+    **_UFUNCS,
+    Op.SUB: np.subtract,
+    Op.DIV: np.divide,
+    Op.FLOORDIV: _floordiv,
+    Op.MOD: _mod,
+    Op.SHL: np.left_shift,
+    Op.SHR: np.right_shift,
+}
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": np.equal,
+    "!=": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+
+
+class _Values:
+    """Values of expressions over one grid. Where `mask` is false a value is arbitrary and nothing is complained about."""
+
+    def __init__(
+        self, stage: StageOp | None, env: Mapping[Var, Any], arrays: Mapping[str, Array], types: _Types
+    ) -> None:
+        self.stage = stage
+        self.env = env
+        self.arrays = arrays
+        self.types = types
+        self.memo: dict[Expr, Any] = {}  # of unmasked values
+
+    def value(self, e: Expr, mask: Any) -> Any:
+        found = self.memo.get(e)
+        if found is None:
+            found = self._value(e, mask)
+            if mask is None:
+                self.memo[e] = found
+        return found
+
+    def _value(self, e: Expr, mask: Any) -> Any:
+        match e:
+            case Var():
+                return self.env[e]
+            case Const(number, t):
+                return np.asarray(number, dtype=t.element.numpy).astype(self.types.of(t))
+            case Binary(op, a, b):
+                if op is Op.DIV and not a.dtype.is_float:
+                    raise TensorError(f"'/' is not defined for {a.dtype}.")
+                return _BINARY[op](self.value(a, mask), self.value(b, mask))
+            case Unary(Neg.NEG, a):
+                return np.negative(self.value(a, mask))
+            case Unary(Neg.NOT, a):
+                return np.invert(self.value(a, mask))
+            case Compare(op, a, b):
+                return _COMPARE[op.value](self.value(a, mask), self.value(b, mask))
+            case Select(cond, a, b):
+                c = self.value(cond, mask)
+                on, off = (c, ~c) if mask is None else (mask & c, mask & ~c)
+                return np.where(c, self.value(a, on), self.value(b, off))
+            case Cast(t, a):
+                x = self.value(a, mask)
+                return x != 0 if t.is_bool else x.astype(self.types.of(t))
+            case Call(name, args):
+                return FUNCTIONS[name](*(self.value(a, mask) for a in args))
+            case Load(buffer, indices, m):
+                return self.load(buffer, indices, m, mask)
+            case _:
+                raise TensorError(f"{type(e).__name__} cannot be part of a tensor expression's body.")
+
+    def load(self, buffer: Buffer, indices: tuple[Expr, ...], own: Expr | None, mask: Any) -> Any:
+        wanted = mask
+        if own is not None:
+            c = self.value(own, mask)
+            wanted = c if mask is None else mask & c
+        array = self.arrays[buffer.name]
+        safe = []
+        for axis, (i, n) in enumerate(zip(indices, buffer.shape, strict=True)):
+            at = self.value(i, mask if own is None else wanted)
+            bad = (at < 0) | (at >= n)
+            if bad.any():
+                self._check(buffer, axis, at, bad if wanted is None else bad & wanted)
+                at = np.clip(at, 0, max(0, n - 1))
+            safe.append(at)
+        if 0 in buffer.shape:  # nothing is wanted, else the check had failed
+            return np.zeros((), array.dtype)
+        value = array[tuple(safe)] if safe else array[()]
+        if own is not None:
+            value = np.where(self.value(own, mask), value, np.zeros((), array.dtype))
+        return np.asarray(value)
+
+    def _check(self, buffer: Buffer, axis: int, at: Array, bad: Array) -> None:
+        if not bad.any():
+            return
+        first = np.broadcast_to(at, bad.shape)[bad].flat[0]
+        where = f"stage {self.stage.name!r}: " if self.stage is not None else ""
+        raise TensorError(
+            f"{where}index {axis} of {buffer.name!r} becomes {int(first)}; its shape is {buffer.shape}.",
+            fix="Guard the read with te.if_then_else.",
+        )
+
+
+# -- how exact, and with which inputs ----------------------------------------------------------------------------------
+
+_EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
+_BFLOAT_EPS = 2.0**-7
+OPERATIONS = 8  # roundings that a body without reduction is allowed: its operations, and fused or reordered ones
+GROWTH = 4.0  # standard deviations of a random walk of roundings
+
+
+def _eps(t: DType) -> float:
+    return _BFLOAT_EPS if t.kind == "bfloat" else _EPS[t.bits] if t.is_float else 0.0
+
+
+def error_bound(dag: ComputeDAG) -> dict[str, float]:
+    """For each computed buffer, how far a correct program may be from another, relative to the largest magnitude in it.
+
+        bound = max over buffers read (bound) + eps × (8 + 4 × sqrt(reduction length))
+
+    eps is that of the coarsest float type in the body. Roundings of a sum of n terms, in any order, behave like a random walk
+    of n steps; 4 of its standard deviations leave a false alarm about once in 10⁴ outputs at worst, and in practice never, as
+    blocked summation walks much less than n steps. The worst case, n × eps, would hide real mistakes.
+    Buffers of integers and bools: 0, unless they are computed from floats, where a rounding may change the result by anything
+    (argmax of near ties, round of near halves): inf.
+    """
+    bounds = {b.name: 0.0 for b in dag.inputs}
+    for s in dag.stages:
+        types = {n.dtype.element for body in s.bodies for n in walk(body) if isinstance(n, Expr)}
+        eps = max((_eps(t) for t in types), default=0.0)
+        inherited = max((bounds[b.name] for b in s.reads()), default=0.0)
+        own = eps * (OPERATIONS + GROWTH * sqrt(prod(a.extent for a in s.reduce_axes))) if s.is_reduction else eps * OPERATIONS
+        for b in s.buffers:
+            exact = not b.dtype.is_float and eps == 0.0 and inherited == 0.0
+            bounds[b.name] = inherited + own if b.dtype.is_float else 0.0 if exact else float("inf")
+    return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
+
+
+def tolerance(dag: ComputeDAG, output: str = "") -> tuple[float, float]:
+    """`(rtol, atol_factor)` of one output, or of the worst float output: a result x is right when
+
+        |x - reference| <= rtol × |reference| + atol_factor × max |reference|
+
+    Both are the error bound. Integer outputs must be equal: (0, 0), unless they depend on floats (see `error_bound`).
+    """
+    bounds = error_bound(dag)
+    names = [output] if output else [b.name for b in dag.outputs if b.dtype.is_float]
+    bound = max((bounds[n] for n in names), default=0.0)
+    return bound, bound
+
+
+def random_inputs(dag: ComputeDAG, seed: int, kind: str = "normal") -> dict[str, Array]:
+    """Inputs by name; the same seed gives the same arrays.
+
+    kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if unsigned).
+    "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and any two correct programs agree bit for
+    bit; integers from -8 … 8. Bools are fair coins. Inputs that serve as indices cannot be known: replace them.
+    """
+    if kind not in ("normal", "integer"):
+        raise ArgumentError(f"inputs of kind {kind!r} are unknown.", fix="Known: normal, integer.")
+    out = {}
+    for n, b in enumerate(dag.inputs):
+        rng = np.random.default_rng([seed, n])
+        t = b.dtype
+        if t.is_bool:
+            out[b.name] = rng.random(b.shape) < 0.5
+        elif t.is_float and kind == "normal":
+            out[b.name] = rng.standard_normal(b.shape).astype(t.numpy)
+        else:
+            most = (2 if t.bits > 16 else 1) if t.is_float else 100 if kind == "normal" else 8
+            least = 0 if t.kind == "uint" else -most
+            out[b.name] = rng.integers(least, most + 1, b.shape).astype(t.numpy)
+    return out

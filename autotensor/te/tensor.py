@@ -1,0 +1,201 @@
+"""Tensors as an author writes them: placeholders, and results of computes.
+
+Objects compare by identity: two unnamed placeholders of one shape are two tensors. Indexing a tensor gives a `Load`,
+so that `A[i, k] * B[k, j]` is an expression. Start reading at `te/compute.py`.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.dtype import DType, dtype_of, int64
+from autotensor.base.errors import TensorError
+from autotensor.ir.expr import Cmp, Equality, Expr, Load, Op, Var, as_expr, binary, call, cast, compare, divide
+
+if TYPE_CHECKING:
+    from autotensor.te.compute import Compute
+
+_fresh = itertools.count()
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class AxisKind(enum.Enum):
+    SPATIAL = "spatial"  # data-parallel
+    REDUCE = "reduce"  # summed over
+
+    __hash__ = object.__hash__
+
+
+class Operable:
+    """Arithmetic for things that stand for one expression."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Expr:
+        return binary(Op.ADD, as_expr(self), other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return binary(Op.ADD, other, as_expr(self))
+
+    def __sub__(self, other: Any) -> Expr:
+        return binary(Op.SUB, as_expr(self), other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return binary(Op.SUB, other, as_expr(self))
+
+    def __mul__(self, other: Any) -> Expr:
+        return binary(Op.MUL, as_expr(self), other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return binary(Op.MUL, other, as_expr(self))
+
+    def __truediv__(self, other: Any) -> Expr:
+        return divide(as_expr(self), other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return divide(other, as_expr(self))
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return binary(Op.FLOORDIV, as_expr(self), other)
+
+    def __mod__(self, other: Any) -> Expr:
+        return binary(Op.MOD, as_expr(self), other)
+
+    def __pow__(self, other: Any) -> Expr:
+        return call("pow", as_expr(self), other)
+
+    def __neg__(self) -> Expr:
+        return -as_expr(self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return compare(Cmp.LT, as_expr(self), other)
+
+    def __le__(self, other: Any) -> Expr:
+        return compare(Cmp.LE, as_expr(self), other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return compare(Cmp.GT, as_expr(self), other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return compare(Cmp.GE, as_expr(self), other)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, (Expr, int, float)):
+            return Equality(as_expr(self), other, Cmp.EQ)
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, (Expr, int, float)):
+            return Equality(as_expr(self), other, Cmp.NE)
+        return self is not other
+
+    __hash__ = object.__hash__
+
+    def astype(self, dtype: DType | str) -> Expr:
+        return cast(dtype_of(dtype), as_expr(self))
+
+
+class IterVar(Operable):
+    """One axis of a compute: a variable running over 0 … extent - 1."""
+
+    __slots__ = ("extent", "kind", "name", "var")
+
+    def __init__(self, name: str, extent: int, kind: AxisKind) -> None:
+        self.name = name
+        self.extent = extent
+        self.kind = kind
+        # Authors reuse names ("k" twice in one expression), vars are interned by name: the number keeps them apart.
+        self.var = Var(f"{name}#{next(_fresh)}", int64)
+
+    def __repr__(self) -> str:
+        return f"IterVar({self.name}, {self.extent}, {self.kind.value})"
+
+
+@dataclass(eq=False, slots=True)
+class Placeholder:
+    """An input. A constant one (weights) is given once, with `bind`, and may be prepared ahead of time."""
+
+    name: str
+    constant: bool = False
+
+
+class Tensor(Operable):
+    """An array-valued result: `shape` are ints, `op` says what it is, `index` which output of the op."""
+
+    __slots__ = ("dtype", "index", "op", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, op: Placeholder | Compute, index: int = 0) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.op = op
+        self.index = index
+
+    @property
+    def name(self) -> str:
+        return self.op.name if self.index == 0 else f"{self.op.name}_v{self.index}"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> Load:
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != len(self.shape):
+            raise TensorError(
+                f"tensor {self.name!r} of shape {self.shape} was indexed with {len(given)} indices; "
+                f"it has {len(self.shape)} axes."
+            )
+        exprs = tuple(as_expr(i) for i in given)
+        for axis, e in enumerate(exprs):
+            if not (e.dtype.is_int or e.dtype.is_bool):
+                raise TensorError(
+                    f"index {axis} of tensor {self.name!r} has type {e.dtype}; indices are integers.",
+                    fix="Convert it with .astype('int64').",
+                )
+        return Load(self, tuple(cast(int64, e) for e in exprs))
+
+    def __call__(self, *indices: Any) -> Load:
+        return self[indices]
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TensorError(f"tensor {self.name!r} cannot be iterated over.", fix="Index it: A[i, j].")
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name}, shape={self.shape}, {self.dtype})"
+
+    def __str__(self) -> str:
+        return str(self.op) if not isinstance(self.op, Placeholder) else repr(self)
+
+
+def check_shape(shape: Any, where: str) -> tuple[int, ...]:
+    """The shape as a tuple of non-negative ints; an int means rank one."""
+    items: Sequence[Any] = shape if isinstance(shape, (tuple, list)) else (shape,)
+    out = []
+    for n in items:
+        if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
+            raise TensorError(f"{where}: shape {tuple(items)!r} must consist of non-negative integers.")
+        out.append(int(n))
+    return tuple(out)
+
+
+def check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise TensorError(
+            f"name {name!r} must be letters, digits and _ (schedules use . * : and brackets for derived names)."
+        )
+    return name
+
+
+def placeholder(
+    shape: Any, dtype: DType | str = "float32", name: str = "placeholder", constant: bool = False
+) -> Tensor:
+    """An input tensor; `constant=True` marks weights, which are prepared once.
+
+    shape: ints. Raises TensorError for a bad shape, dtype or name.
+    """
+    return Tensor(check_shape(shape, f"placeholder {name!r}"), dtype_of(dtype), Placeholder(check_name(name), constant))

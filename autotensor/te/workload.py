@@ -1,0 +1,170 @@
+"""Workloads: a canonical DAG, its text and its key.
+
+Two authors who write the same computation get the same key, whatever names they use; the tuning log files under it.
+The text is JSON and complete: a worker process rebuilds the DAG from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import InputError
+from autotensor.ir import expr as ir
+from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Neg, Op, Var
+from autotensor.ir.func import Buffer
+from autotensor.te.dag import ComputeDAG, IterDef, StageOp
+from autotensor.te.tensor import AxisKind
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A computation under canonical names; `name` is for people and not part of the key."""
+
+    name: str
+    dag: ComputeDAG
+
+    @staticmethod
+    def of(dag: ComputeDAG, name: str = "") -> Workload:
+        canonical, _ = dag.canonical()
+        return Workload(name or dag.stages[-1].name, canonical)
+
+    @cached_property
+    def text(self) -> str:
+        return json.dumps(dag_to_json(self.dag), separators=(",", ":"), sort_keys=True)
+
+    @cached_property
+    def key(self) -> str:
+        """32 hexadecimal digits of the text's SHA-256."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+
+    @staticmethod
+    def from_text(text: str, name: str = "") -> Workload:
+        return Workload(name, dag_from_json(json.loads(text)))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Workload) and self.key == other.key
+
+
+def dag_to_json(dag: ComputeDAG) -> dict[str, Any]:
+    return {
+        "version": FORMAT,
+        "inputs": [[b.name, list(b.shape), str(b.dtype)] for b in dag.inputs],
+        "constants": sorted(dag.constants),
+        "stages": [_stage_to_json(s) for s in dag.stages],
+        "outputs": [b.name for b in dag.outputs],
+        "args": list(dag.args),
+    }
+
+
+def _stage_to_json(s: StageOp) -> dict[str, Any]:
+    return {
+        "name": s.name,
+        "axes": [[a.name, a.extent] for a in s.axes],
+        "reduce": [[a.name, a.extent] for a in s.reduce_axes],
+        "bodies": [expr_to_json(b) for b in s.bodies],
+        "combiner": None if s.combiner is None else _combiner_to_json(s.combiner),
+        "outputs": [[b.name, str(b.dtype)] for b in s.buffers],
+    }
+
+
+def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
+    if data.get("version") != FORMAT:
+        raise InputError(f"workload format {data.get('version')!r} is not known here; this version reads {FORMAT}.")
+    buffers = {n: Buffer(n, tuple(shape), dtype_of(t)) for n, shape, t in data["inputs"]}
+    inputs = tuple(buffers.values())
+    stages = []
+    for s in data["stages"]:
+        axes = tuple(IterDef(n, e) for n, e in s["axes"])
+        reduces = tuple(IterDef(n, e, AxisKind.REDUCE) for n, e in s["reduce"])
+        bodies = tuple(expr_from_json(b, buffers) for b in s["bodies"])
+        combiner = None if s["combiner"] is None else _combiner_from_json(s["combiner"])
+        outs = tuple(Buffer(n, tuple(a.extent for a in axes), dtype_of(t)) for n, t in s["outputs"])
+        buffers.update({b.name: b for b in outs})
+        stages.append(StageOp(s["name"], axes, reduces, bodies, combiner, outs))
+    return ComputeDAG(
+        inputs, frozenset(data["constants"]), tuple(stages), tuple(buffers[n] for n in data["outputs"]), tuple(data["args"])
+    )
+
+
+def _combiner_to_json(c: Combiner) -> list[Any]:
+    return [
+        c.name,
+        [str(v.dtype) for v in c.lhs],
+        [expr_to_json(r) for r in c.result],
+        [expr_to_json(e) for e in c.identity],
+    ]
+
+
+def _combiner_from_json(data: list[Any]) -> Combiner:
+    name, types, result, identity = data
+    lhs = tuple(Var(f"lhs{n}", dtype_of(t)) for n, t in enumerate(types))
+    rhs = tuple(Var(f"rhs{n}", dtype_of(t)) for n, t in enumerate(types))
+    return Combiner(
+        name, lhs, rhs, tuple(expr_from_json(r, {}) for r in result), tuple(expr_from_json(e, {}) for e in identity)
+    )
+
+
+def expr_to_json(e: Expr) -> Any:
+    """A nested list; floats as hexadecimal text, so that nothing is lost."""
+    match e:
+        case ir.Var(name, t):
+            return ["v", name, str(t)]
+        case ir.Const(value, t):
+            return ["c", value.hex() if isinstance(value, float) else value, str(t)]
+        case ir.Binary(op, a, b):
+            return ["b", op.name, expr_to_json(a), expr_to_json(b)]
+        case ir.Unary(op, a):
+            return ["u", op.name, expr_to_json(a)]
+        case ir.Compare(op, a, b):
+            return ["p", op.name, expr_to_json(a), expr_to_json(b)]
+        case ir.Select(c, a, b):
+            return ["s", expr_to_json(c), expr_to_json(a), expr_to_json(b)]
+        case ir.Cast(t, a):
+            return ["t", str(t.element), expr_to_json(a)]
+        case ir.Call(name, args, t):
+            return ["f", name, [expr_to_json(a) for a in args], str(t)]
+        case ir.Load(buffer, indices, None):
+            return ["l", buffer.name, [expr_to_json(i) for i in indices]]
+        case _:
+            raise InputError(f"{type(e).__name__} cannot be part of a workload.")
+
+
+def expr_from_json(data: Any, buffers: dict[str, Buffer]) -> Expr:
+    match data:
+        case ["v", name, t]:
+            return Var(name, dtype_of(t))
+        case ["c", value, t]:
+            dtype = dtype_of(t)
+            return ir.Const(float.fromhex(value) if isinstance(value, str) else value, dtype)
+        case ["b", op, a, b]:
+            return ir.Binary(Op[op], expr_from_json(a, buffers), expr_from_json(b, buffers))
+        case ["u", op, a]:
+            return ir.Unary(Neg[op], expr_from_json(a, buffers))
+        case ["p", op, a, b]:
+            return ir.Compare(Cmp[op], expr_from_json(a, buffers), expr_from_json(b, buffers))
+        case ["s", c, a, b]:
+            return ir.Select(expr_from_json(c, buffers), expr_from_json(a, buffers), expr_from_json(b, buffers))
+        case ["t", t, a]:
+            return ir.Cast(_type(t), expr_from_json(a, buffers))
+        case ["f", name, args, t]:
+            return ir.Call(name, tuple(expr_from_json(a, buffers) for a in args), _type(t))
+        case ["l", name, indices]:
+            if name not in buffers:
+                raise InputError(f"workload reads {name!r} before it is defined.")
+            return Load(buffers[name], tuple(expr_from_json(i, buffers) for i in indices))
+        case _:
+            raise InputError(f"workload text holds an unknown expression: {str(data)[:80]}.")
+
+
+def _type(text: str) -> DType:
+    return dtype_of(text)

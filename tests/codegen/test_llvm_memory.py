@@ -1,0 +1,183 @@
+"""Loads and stores: vectors, strides, gathers, masks; and that masked-off lanes touch no memory."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+from codegen_kernels import buffer, elementwise, loop, program, run
+
+from autotensor.base.dtype import DType, bfloat16, bool_, float16, float32, float64, int8, int32, int64
+from autotensor.base.errors import CodegenError
+from autotensor.ir.expr import Broadcast, Load, Ramp, Var, cast, const
+from autotensor.ir.func import Role, Scope
+from autotensor.ir.stmt import Alloc, ForKind, Store, seq
+
+TYPES = (float32, float64, float16, bfloat16, int8, int64, bool_)
+N = 64
+
+
+def values(t: DType, n: int = N) -> np.ndarray:
+    x = np.arange(1, n + 1)
+    return (x % 3 == 0) if t.is_bool else x.astype(np.float32).astype(t.numpy)
+
+
+def copy(source, destination, index, target_index, mask=None, store_mask=None, lanes=8, t=float32, extent=None):
+    """destination[target_index(i)] = source[index(i)] for i in range(extent)."""
+    x, y, i = buffer("x", source.size, dtype=t), buffer("y", destination.size, dtype=t), Var("i")
+    body = Store(
+        y,
+        (target_index(i),),
+        Load(x, (index(i),), mask(i) if mask else None),
+        store_mask(i) if store_mask else None,
+    )
+    run(program(loop(i, extent or destination.size // lanes, body), (x, Role.INPUT), (y, Role.OUTPUT)), source, destination)
+    return destination
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
+@pytest.mark.parametrize("stride", [1, 2, 3, -1, -2, 0])
+def test_ramps(t: DType, stride: int) -> None:
+    x = values(t, 512)
+    start = 256
+    got = copy(x, np.zeros(N, t.numpy), lambda i: Ramp(i * 8 * stride + start, stride, 8), lambda i: Ramp(i * 8, 1, 8), t=t)
+    steps = np.arange(N) * stride + start
+    assert (got == x[steps]).all()
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
+def test_strided_and_reversed_stores(t: DType) -> None:
+    for stride in (2, -1):
+        got = copy(values(t), np.zeros(2 * N, t.numpy), lambda i: Ramp(i * 8, 1, 8),
+                   lambda i, s=stride: Ramp(i * 8 * s + (0 if s > 0 else N), s, 8), t=t, extent=8)  # fmt: skip
+        at = np.arange(N) * stride + (0 if stride > 0 else N)
+        assert (got[at] == values(t)).all()
+        assert got.sum() == values(t).sum()
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
+def test_gather_and_scatter_by_loaded_indices(t: DType) -> None:
+    rng = np.random.default_rng(0)
+    order = rng.permutation(N).astype(np.int32)
+    x, y, p, i = buffer("x", N, dtype=t), buffer("y", N, dtype=t), buffer("p", N, dtype=int32), Var("i")
+    at = Ramp(i * 8, 1, 8)
+    index = cast(int64, Load(p, (at,)))
+    source = values(t)
+    for load, store, want in (
+        (index, at, source[order]),
+        (at, index, source[np.argsort(order)]),
+    ):
+        got = np.zeros(N, t.numpy)
+        body = Store(y, (store,), Load(x, (load,)))
+        run(program(loop(i, N // 8, body), (x, Role.INPUT), (p, Role.INPUT), (y, Role.OUTPUT)), source, order, got)
+        assert (got == want).all()
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
+def test_masks_per_lane(t: DType) -> None:
+    limit = 41
+    for stride in (1, 2, -1):
+        load = lambda i, s=stride: Ramp(i * 8 * s + (64 if s < 0 else 0), s, 8)  # noqa: E731
+        mask = lambda i: Ramp(i * 8, 1, 8) < Broadcast(const(limit), 8)  # noqa: E731
+        at = np.arange(N) * stride + (64 if stride < 0 else 0)
+        x = values(t, 160)
+        got = copy(x, np.zeros(N, t.numpy), load, lambda i: Ramp(i * 8, 1, 8), mask=mask, t=t)
+        assert (got == np.where(np.arange(N) < limit, x[at], np.zeros(1, t.numpy))).all()
+        got = copy(x, np.zeros(160, t.numpy), lambda i: Ramp(i * 8, 1, 8), load, store_mask=mask, t=t, extent=8)
+        want = np.zeros(160, t.numpy)
+        want[at[:limit]] = x[:limit]
+        assert (got == want).all()
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
+def test_scalar_masks(t: DType) -> None:
+    x = values(t)
+    got = copy(x, np.zeros(N, t.numpy), lambda i: i, lambda i: i, mask=lambda i: i % 3 < 2, t=t, lanes=1)
+    assert (got == np.where(np.arange(N) % 3 < 2, x, np.zeros(1, t.numpy))).all()
+    got = copy(x, np.zeros(N, t.numpy), lambda i: i, lambda i: i, store_mask=lambda i: i % 3 < 2, t=t, lanes=1)
+    assert (got == np.where(np.arange(N) % 3 < 2, x, np.zeros(1, t.numpy))).all()
+    for stride in (1, 2):  # one mask for a whole vector
+        got = copy(values(t, 128), np.zeros(N, t.numpy), lambda i, s=stride: Ramp(i * 8 * s, s, 8), lambda i: Ramp(i * 8, 1, 8),
+                   mask=lambda i: i < 4, store_mask=lambda i: i < 6, t=t)  # fmt: skip
+        assert (got == np.where(np.arange(N) < 32, values(t, 128)[np.arange(N) * stride], np.zeros(1, t.numpy))).all()
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_masked_off_accesses_touch_no_memory(lanes: int) -> None:
+    """The arrays end where an unmapped page begins: reading on would kill the process."""
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 2 * page) as memory:
+        import ctypes
+
+        both = np.frombuffer(memory, np.float32)
+        libc = ctypes.CDLL(None)
+        start = both.ctypes.data
+        assert libc.mprotect(ctypes.c_void_p(start + page), page, 0) == 0
+        n = 21
+        edge = both[page // 4 - n : page // 4]
+        edge[:] = np.arange(n)
+        at = (lambda i: i) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8))
+        mask = (lambda i: i < n) if lanes == 1 else (lambda i: Ramp(i * 8, 1, 8) < Broadcast(const(n), 8))
+        got = copy(edge, np.full(24, np.nan, np.float32), at, at, mask=mask, lanes=lanes)
+        assert (got[:n] == np.arange(n)).all()
+        assert (got[n:] == 0).all()
+        source = np.arange(100, 124, dtype=np.float32)
+        copy(source, edge, at, at, store_mask=mask, lanes=lanes, extent=24 // lanes)
+        assert (edge == source[:n]).all()
+        assert libc.mprotect(ctypes.c_void_p(start + page), page, 3) == 0
+        del both, edge
+
+
+def test_loads_are_repeated_after_a_store_to_their_buffer() -> None:
+    x, i = buffer("x", 8), Var("i")
+    step = Store(x, (const(0),), Load(x, (const(0),)) + Load(x, (i,)))
+    got = np.arange(1, 9, dtype=np.float32)
+    run(program(loop(i, 8, seq(step, step), begin=1), (x, Role.OUTPUT)), np.append(got, 0).astype(np.float32))
+    array = np.arange(1, 10, dtype=np.float32)
+    run(program(loop(i, 8, seq(step, step), begin=1), (x, Role.OUTPUT)), array)
+    assert array[0] == 1 + 2 * sum(range(2, 10))
+
+
+def test_register_buffers_mix_scalars_and_vectors_and_masks() -> None:
+    x, y, r = buffer("x", 16), buffer("y", 16), buffer("r", 16, scope=Scope.REGISTER)
+    i = Var("i")
+    body = Alloc(
+        r,
+        seq(
+            Store(r, (Ramp(const(0), 1, 16),), Load(x, (Ramp(const(0), 1, 16),))),
+            loop(i, 16, Store(r, (i,), Load(r, (i,)) * const(2.0)), ForKind.UNROLLED),
+            Store(r, (Ramp(const(0), 1, 8),), const(0.0, float32.with_lanes(8)), Ramp(const(0), 1, 8) < Broadcast(const(3), 8)),
+            Store(y, (Ramp(const(0), 1, 16),), Load(r, (Ramp(const(0), 1, 16),))),
+        ),
+    )
+    a, b = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    run(program(body, (x, Role.INPUT), (y, Role.OUTPUT)), a, b)
+    assert (b == np.where(np.arange(16) < 3, 0, 2 * a)).all()
+
+
+def test_a_register_index_must_be_a_constant() -> None:
+    r, y, i = buffer("r", 16, scope=Scope.REGISTER), buffer("y", 16), Var("i")
+    body = Alloc(r, loop(i, 16, Store(y, (i,), Load(r, (i * 2,)))))
+    with pytest.raises(CodegenError, match=r"kernel 'k': index 2\*i of register buffer 'r' is not a constant"):
+        run(program(body, (y, Role.OUTPUT)), np.zeros(16, np.float32))
+
+
+@pytest.mark.parametrize("elements", [64, 40_000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_local_buffers_on_the_stack_and_in_the_workspace(elements: int, threads: int) -> None:
+    x, y, t = buffer("x", 6, elements), buffer("y", 6, elements), buffer("t", elements, scope=Scope.LOCAL)
+    u = buffer("u", elements, scope=Scope.LOCAL)
+    i, j, k, m = Var("i"), Var("j"), Var("k"), Var("m")
+    fill = loop(j, elements, Store(t, (j,), Load(x, (i * elements + j,)) * const(2.0)))
+    again = Alloc(u, seq(loop(k, elements, Store(u, (k,), Load(t, (const(elements - 1) - k,)))),
+                         loop(m, elements, Store(y, (i * elements + m,), Load(u, (m,))))))  # fmt: skip
+    p = program(loop(i, 6, Alloc(t, seq(fill, again)), ForKind.PARALLEL), (x, Role.INPUT), (y, Role.OUTPUT))
+    a, b = np.random.default_rng(0).random((6, elements), np.float32), np.zeros((6, elements), np.float32)
+    artifact = run(p, a, b, threads=threads)
+    assert (b == 2 * a[:, ::-1]).all()
+    assert [s.per_thread for s in artifact.args] == ([False, False] if elements == 64 else [False, False, True])
+
+
+def test_elementwise_helper_covers_all_lanes() -> None:
+    assert (elementwise(lambda v: v, [np.arange(64)], lanes=4) == np.arange(64)).all()

@@ -1,0 +1,209 @@
+"""Every operator × every sample case: its tensor expression, evaluated, equals its NumPy reference."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from autotensor.te.reference import evaluate
+
+from autotensor.base.dtype import dtype_of
+from autotensor.ops import OPERATORS, Case, Kind, Operator, TensorType
+from autotensor.te import Tensor, placeholder
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+
+CASES = [(name, n) for name, op in OPERATORS.items() for n in range(len(op.cases))]
+
+
+def build(op: Operator, arrays: tuple[np.ndarray, ...], attrs: Any) -> tuple[list[Tensor], Tensor]:
+    inputs = [placeholder(a.shape, dtype_of(a.dtype), name=f"x{n}") for n, a in enumerate(arrays)]
+    return inputs, op.compute(*inputs, **attrs)
+
+
+def run(op: Operator, arrays: tuple[np.ndarray, ...], attrs: Any) -> np.ndarray:
+    inputs, y = build(op, arrays, attrs)
+    dag = ComputeDAG.of([*inputs, y])
+    (result,) = evaluate(dag, {f"x{n}": a for n, a in enumerate(arrays)})
+    return np.asarray(result)
+
+
+def reduction_length(y: Tensor) -> int:
+    """The longest reduction on the way to y."""
+    stages = ComputeDAG.of([y]).stages
+    return max(int(np.prod([a.extent for a in s.reduce_axes])) for s in stages)
+
+
+def assert_close(found: np.ndarray, wanted: np.ndarray, length: int) -> None:
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    if found.dtype.kind != "f":
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        eps = float(np.finfo(found.dtype).eps)
+        scale = float(np.max(np.abs(wanted), initial=1.0))
+        tolerance = eps * (8 + 4 * np.sqrt(length)) * scale
+        np.testing.assert_allclose(found, wanted, rtol=16 * eps, atol=tolerance)
+
+
+@pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
+def test_compute_equals_reference(name: str, number: int) -> None:
+    op = OPERATORS.get(name)
+    case = op.cases[number]
+    arrays = case.arrays(np.random.default_rng(number))
+    wanted = np.asarray(op.reference(*arrays, **case.attrs))
+    _, y = build(op, arrays, case.attrs)
+    assert_close(run(op, arrays, case.attrs), wanted, reduction_length(y))
+
+
+@pytest.mark.parametrize("name", OPERATORS.names())
+def test_types_come_from_types(name: str) -> None:
+    """`types` gives what `reference` gives, from shapes alone, with attributes that went through JSON."""
+    op = OPERATORS.get(name)
+    for case in op.cases:
+        arrays = case.arrays(np.random.default_rng(0))
+        attrs = json.loads(json.dumps(dict(case.attrs)))
+        types = op.types(tuple(TensorType.of(a.shape, dtype_of(a.dtype)) for a in arrays), attrs)
+        wanted = np.asarray(op.reference(*arrays, **case.attrs))
+        assert [(t.shape, t.dtype.numpy) for t in types] == [(wanted.shape, wanted.dtype)]
+
+
+@pytest.mark.parametrize("name", OPERATORS.names())
+def test_workload_text_is_complete(name: str) -> None:
+    """A worker process that has only the text computes the same."""
+    op = OPERATORS.get(name)
+    for case in op.cases[:3]:
+        inputs, y = build(op, case.arrays(np.random.default_rng(0)), case.attrs)
+        workload = Workload.of(ComputeDAG.of([*inputs, y]))
+        assert Workload.from_text(workload.text).text == workload.text
+
+
+@pytest.mark.parametrize("name", OPERATORS.names())
+def test_record_is_complete(name: str) -> None:
+    op = OPERATORS.get(name)
+    assert len(op.cases) >= 2
+    assert all(c < max(len(case.shapes) for case in op.cases) for c in op.constants)
+
+
+# -- edges ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "worst"), [("argmax", -np.inf), ("argmin", np.inf)])
+def test_argmax_of_equal_elements_is_the_first(name: str, worst: float) -> None:
+    op = OPERATORS.get(name)
+    for value in (0.0, worst):
+        x = np.full((2, 5), value, np.float32)
+        np.testing.assert_array_equal(run(op, (x,), {"axis": 1}), [0, 0])
+
+
+def test_round_goes_to_even() -> None:
+    x = np.array([-1.5, -0.5, 0.5, 1.5, 2.5], np.float32)
+    np.testing.assert_array_equal(run(OPERATORS.get("round"), (x,), {}), [-2, 0, 0, 2, 2])
+
+
+def test_power_of_integers_is_exact() -> None:
+    x, n = np.array([3, 5], np.int64), np.array([31, 21], np.int64)
+    np.testing.assert_array_equal(run(OPERATORS.get("power"), (x, n), {}), x**n)
+
+
+def test_mean_of_integers_is_float32() -> None:
+    y = run(OPERATORS.get("mean"), (np.array([1, 2], np.int32),), {})
+    assert y.dtype == np.float32
+    assert y == 1.5
+
+
+def test_max_pool_ignores_its_padding() -> None:
+    x = np.full((1, 1, 3, 3), -5, np.float32)
+    y = run(OPERATORS.get("max_pool2d"), (x,), {"kernel": 3, "padding": 1, "stride": 2})
+    np.testing.assert_array_equal(y, np.full((1, 1, 2, 2), -5))
+
+
+def test_concat_of_a_tensor_with_itself() -> None:
+    x = placeholder((2, 3), name="x")
+    y = OPERATORS.get("concat").compute(x, x, axis=1)
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (found,) = evaluate(ComputeDAG.of([x, y]), {"x": a})
+    np.testing.assert_array_equal(found, np.concatenate([a, a], 1))
+
+
+def test_float16_and_float64_stay() -> None:
+    for dtype in ("float16", "float64"):
+        for name in ("gelu", "softmax", "mean", "relu6", "hardswish"):
+            (t,) = OPERATORS.get(name).types((TensorType.of((3, 5), dtype),), {})
+            assert str(t.dtype) == dtype, name
+
+
+# -- the form of convolutions, on which schedules are built --------------------------------------------------
+
+
+def stages(name: str, case: Case) -> dict[str, Any]:
+    op = OPERATORS.get(name)
+    inputs, y = build(op, case.arrays(np.random.default_rng(0)), case.attrs)
+    return {s.name: s for s in ComputeDAG.of([*inputs, y]).stages}
+
+
+def names(axes: Any) -> list[str]:
+    return [a.name for a in axes]
+
+
+def test_conv2d_nhwc_form() -> None:
+    found = stages("conv2d", Case(((1, 8, 8, 4), (6, 4, 3, 3), (6,)), {"padding": 1, "layout": "NHWC"}))
+    assert list(found) == ["pad", "conv", "bias"]
+    conv = found["conv"]
+    assert names(conv.axes) == ["n", "h", "w", "c"]
+    assert names(conv.reduce_axes) == ["kh", "kw", "ci"]
+    assert str(conv.bodies[0]) == "pad[n][h+kh][w+kw][ci] * x1[c][ci][kh][kw]"
+
+
+def test_conv2d_nchw_reduces_channels_first() -> None:
+    conv = stages("conv2d", Case(((1, 4, 8, 8), (6, 4, 3, 3)), {"stride": 2}))["conv"]
+    assert names(conv.axes) == ["n", "c", "h", "w"]
+    assert names(conv.reduce_axes) == ["ci", "kh", "kw"]
+    assert str(conv.bodies[0]) == "x0[n][ci][h*2+kh][w*2+kw] * x1[c][ci][kh][kw]"
+
+
+def test_one_by_one_convolution_sums_over_channels_only() -> None:
+    found = stages("conv2d", Case(((1, 8, 8, 4), (6, 4, 1, 1)), {"layout": "NHWC"}))
+    assert list(found) == ["conv"]
+    assert str(found["conv"].bodies[0]) == "x0[n][h][w][ci] * x1[c][ci][0][0]"
+
+
+def test_depthwise_has_no_ci() -> None:
+    conv = stages("conv2d", Case(((1, 8, 8, 4), (4, 1, 3, 3)), {"groups": 4, "layout": "NHWC"}))["conv"]
+    assert names(conv.reduce_axes) == ["kh", "kw"]
+    assert str(conv.bodies[0]) == "x0[n][h+kh][w+kw][c] * x1[c][0][kh][kw]"
+
+
+def test_depthwise_one_by_one_reduces_nothing() -> None:
+    conv = stages("conv2d", Case(((1, 4, 4, 3), (3, 1, 1, 1)), {"groups": 3, "layout": "NHWC"}))["conv"]
+    assert conv.combiner is None
+
+
+def test_transposed_convolution_multiplies_no_zeros() -> None:
+    """4x4 kernel, stride 2: every output element takes 2 × 2 × Cin products."""
+    found = stages("conv2d_transpose", Case(((1, 3, 5, 5), (3, 2, 4, 4)), {"stride": 2, "padding": 1}))
+    assert [a.extent for a in found["conv"].reduce_axes] == [3, 2, 2]
+
+
+def test_reshape_keeps_axes_that_stay() -> None:
+    view = stages("reshape", Case(((2, 3, 4, 5),), {"shape": (2, 12, 5)}))["reshape"]
+    assert str(view.bodies[0]) == "x0[i0][i1//4][i1%4][i2]"
+
+
+def test_batch_norm_prepares_its_constants() -> None:
+    x = placeholder((1, 3, 3, 5), name="x")
+    given = [placeholder((5,), name=n, constant=True) for n in ("gamma", "beta", "mean", "var")]
+    dag = ComputeDAG.of([OPERATORS.get("batch_norm").compute(x, *given, axis=-1)])
+    assert dag.constant_stages() == {"scale", "shift"}
+
+
+def test_kinds() -> None:
+    kinds = {k: {n for n, op in OPERATORS.items() if op.kind is k} for k in Kind}
+    assert kinds[Kind.VIEW] == {"reshape", "flatten", "squeeze", "unsqueeze"}
+    anchors = {"conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "matmul", "batch_matmul"}
+    assert anchors <= kinds[Kind.ANCHOR]
+    assert {"softmax", "layer_norm", "max_pool2d", "sum"} <= kinds[Kind.REDUCTION]
+    assert {"relu", "add", "batch_norm"} <= kinds[Kind.ELEMENTWISE]
+    assert {"pad", "concat", "slice", "transpose", "broadcast_to"} <= kinds[Kind.INJECTIVE]

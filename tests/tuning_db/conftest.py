@@ -1,0 +1,79 @@
+"""Fixtures of the trial store's tests: an author of trials, a log with a few trials, writers as processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuning_db import connect
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def _load_author() -> Any:
+    spec = importlib.util.spec_from_file_location("tuning_db_test_writer", HERE / "writer.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Author
+
+
+@pytest.fixture(scope="session")
+def author() -> Any:
+    """The class `Author` of writer.py."""
+    return _load_author()
+
+
+@pytest.fixture
+def log(tmp_path: Path, author: Any) -> Path:
+    """A closed log with 40 trials of one session, every fourth of them failed."""
+    path = tmp_path / "log.db"
+    with connect(path) as store:
+        a = author(store)
+        store.put_calibration("zen4", {"peak": 1e11})
+        store.start_round(a.session, "w", "t", 0, {"rng": [1, 2, 3]})
+        store.add_trials([a.trial(f"t{i}", 1e-3 * (i + 1) if i % 4 else None) for i in range(40)])
+    return path
+
+
+@pytest.fixture
+def python() -> Callable[..., subprocess.Popen[str]]:
+    """Start `python *args` as a plain child (never forked) that finds the packages under test."""
+
+    def start(*args: object) -> subprocess.Popen[str]:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        }
+        return subprocess.Popen(
+            [sys.executable, *map(str, args)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    return start
+
+
+@pytest.fixture
+def writers(python: Callable[..., subprocess.Popen[str]]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start writer.py; whatever still runs at the end of the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(path: Path, name: str, count: int) -> subprocess.Popen[str]:
+        started.append(python(HERE / "writer.py", path, name, count))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

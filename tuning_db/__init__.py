@@ -1,0 +1,78 @@
+"""The tuning log: workloads, targets, machines, sessions and every trial ever measured, in one SQL database.
+
+    with tuning_db.connect("log.db") as log:
+        log.best(workload_key, target_key, fingerprint)
+
+Self-contained: knows strings, numbers and times, and imports nothing of autotensor. Start reading at
+`contract.py` (the verbs), then `records.py` (what goes in and out). Importing this package loads no
+database library; `connect` does.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from tuning_db.contract import TrialStore
+from tuning_db.errors import StoreError
+from tuning_db.memory import MemoryStore
+from tuning_db.records import (
+    Calibration,
+    CheckReport,
+    Environment,
+    FailureGroup,
+    ForeignTrial,
+    Intent,
+    Machine,
+    Progress,
+    Round,
+    Sample,
+    Session,
+    Status,
+    TargetRecord,
+    TrialRecord,
+    Verification,
+    Workload,
+    environment_key,
+    error_signature,
+)
+
+__all__ = [
+    "Calibration",
+    "CheckReport",
+    "Environment",
+    "FailureGroup",
+    "ForeignTrial",
+    "Intent",
+    "Machine",
+    "MemoryStore",
+    "Progress",
+    "Round",
+    "Sample",
+    "Session",
+    "Status",
+    "StoreError",
+    "TargetRecord",
+    "TrialRecord",
+    "TrialStore",
+    "Verification",
+    "Workload",
+    "connect",
+    "environment_key",
+    "error_signature",
+]
+
+
+def connect(url_or_path: str | PathLike[str], readonly: bool = False) -> TrialStore:
+    """The tuning log at a path or URL (`log.db`, `sqlite:///log.db`, `postgresql+psycopg://…`, `:memory:`).
+
+    A log that does not exist is created, an older one is backed up beside itself and upgraded; neither when
+    `readonly`. `:memory:` keeps nothing.
+
+    Raises StoreError if the file is not a tuning log, is damaged, was written by a newer version or cannot
+    be written; it is then left exactly as it was.
+    """
+    if str(url_or_path) in (":memory:", "sqlite://", "sqlite:///:memory:"):
+        return MemoryStore()
+    from tuning_db.store import SqlStore
+
+    return SqlStore(url_or_path, readonly=readonly)

@@ -1,0 +1,431 @@
+"""The frozen records that go into a tuning log and come out of it.
+
+Nobody outside this package sees a row or an ORM object. Things are named by their *keys*: a workload and a
+target by their key, a machine by its fingerprint, an environment by the hash of its versions, a session by
+its uuid, a trial by (session, workload, target, trace_hash). Every record checks itself once, when it is
+made; a record read from a damaged file therefore fails here and surfaces as a `StoreError`.
+
+        Workload ─┐
+        Target  ──┼──▶ TrialRecord ──▶ Sample, Sample, …      start reading at TrialRecord
+        Machine ──┤                └─▶ Verification
+        Session ──┘
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any  # None, bool, int, float, str, tuple or Mapping[str, Json]; lists become tuples
+
+
+class Status(StrEnum):
+    """What became of a trial. Only OK carries a time; every failure is a row all the same."""
+
+    OK = "OK"
+    INVALID_SCHEDULE = "INVALID_SCHEDULE"
+    BUILD_ERROR = "BUILD_ERROR"
+    BUILD_TIMEOUT = "BUILD_TIMEOUT"
+    RUN_ERROR = "RUN_ERROR"
+    RUN_TIMEOUT = "RUN_TIMEOUT"
+    WRONG_RESULT = "WRONG_RESULT"
+    CRASHED = "CRASHED"
+    ABORTED = "ABORTED"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    OUTPUT_LIMIT = "OUTPUT_LIMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A computation, independent of names: `text` is its canonical JSON and `key` the hash of it."""
+
+    key: str
+    name: str
+    text: str
+    flops: float
+
+    def __post_init__(self) -> None:
+        _need_text(self, "key", "text")
+        _set(self, "flops", _number("workload", "flops", self.flops))
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """What code is made for; `text` is JSON and includes the thread count."""
+
+    key: str
+    text: str
+
+    def __post_init__(self) -> None:
+        _need_text(self, "key", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The hardware a time was measured on. Times of two fingerprints are never compared unasked."""
+
+    fingerprint: str
+    cpu_model: str = ""
+    features: tuple[str, ...] = ()
+    cores: int = 0
+    caches: tuple[int, ...] = ()  # bytes, innermost first
+    device: str = ""  # accelerator, "" for none
+    driver: str = ""
+    extra: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _need_text(self, "fingerprint")
+        _set(self, "features", tuple(self.features))
+        _set(self, "caches", tuple(self.caches))
+        _set(self, "extra", _mapping("machine", "extra", self.extra))
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Versions of everything that may change a result: `{"llvmlite": "0.50.0", …}`."""
+
+    key: str
+    versions: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        _need_text(self, "key")
+        _set(self, "versions", _mapping("environment", "versions", self.versions))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of the tuner; `run_key` names what was asked, so that the same command finds it again."""
+
+    id: str
+    run_key: str
+    seed: int
+    options: Mapping[str, Json]
+    machine: str  # fingerprint
+    environment: str  # key
+    started: datetime
+    ended: datetime | None = None  # None: still running, or killed
+    stop_reason: str | None = None
+
+    def __post_init__(self) -> None:
+        _need_text(self, "id", "machine", "environment")
+        _set(self, "seed", int(self.seed))
+        _set(self, "options", _mapping("session", "options", self.options))
+        _set(self, "started", as_utc(self.started))
+        _set(self, "ended", None if self.ended is None else as_utc(self.ended))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One ask/tell round of one task of a session; `notes` holds what resuming needs (generator states)."""
+
+    session: str
+    workload: str
+    target: str
+    index: int
+    notes: Mapping[str, Json] = field(default_factory=dict)
+    started: datetime = field(default_factory=lambda: now())
+
+    def __post_init__(self) -> None:
+        _need_text(self, "session", "workload", "target")
+        _set(self, "notes", _mapping("round", "notes", self.notes))
+        _set(self, "started", as_utc(self.started))
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed repeat."""
+
+    seconds: float
+    residency: str = "warm"  # state of the caches before the run: warm, cold, …
+    reference_s: float | None = None  # the reference kernel timed beside it, to notice drift
+
+    def __post_init__(self) -> None:
+        _set(self, "seconds", _number("sample", "seconds", self.seconds, least=0.0))
+        _set(self, "reference_s", _maybe("sample", "reference_s", self.reference_s, least=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The answer of a candidate against the reference; `max_error` and `tolerance` are in the same unit.
+
+    A non-finite error (NaN in the output) is stored as None. A passing verdict with an error above its
+    tolerance is refused here: it would make a wrong kernel applicable.
+    """
+
+    max_error: float | None
+    tolerance: float
+    seeds: tuple[int, ...] = ()
+    verdict: bool = False  # True: the answer was right
+
+    def __post_init__(self) -> None:
+        error = self.max_error
+        _set(self, "max_error", float(error) if error is not None and math.isfinite(error) else None)
+        _set(self, "tolerance", _number("verification", "tolerance", self.tolerance, least=0.0))
+        _set(self, "seeds", tuple(int(s) for s in self.seeds))
+        _set(self, "verdict", bool(self.verdict))
+        if self.verdict and (self.max_error is None or self.max_error > self.tolerance):
+            raise ValueError(
+                f"verification: verdict is True but max_error {error} is above tolerance {self.tolerance}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """One distinct candidate that was tried, and everything known about how that went.
+
+    `median_s` is a time if and only if `status` is OK: a failure has no time, never an infinite one.
+    """
+
+    session: str  # uuid
+    workload: str  # key
+    target: str  # key
+    machine: str  # fingerprint
+    environment: str  # key
+    trace: str  # JSON text, replayable
+    trace_hash: str
+    status: Status
+    median_s: float | None = None
+    samples: tuple[Sample, ...] = ()  # every repeat, in order
+    verification: Verification | None = None  # None: never checked, so never applied
+    build_s: float | None = None
+    error: str | None = None  # full text of the failure
+    sketch_hash: str = ""
+    decisions: Mapping[str, Json] = field(default_factory=dict)
+    parents: tuple[str, ...] = ()  # trace hashes it was bred from
+    made_by: str = ""  # rule, mutation or person
+    predicted: float | None = None  # score before measuring
+    assembly: Mapping[str, Json] = field(default_factory=dict)  # counts: spills, fma, …
+    source_sha: str | None = None
+    round: int | None = None  # index of a started Round of the same session, workload and target
+    created: datetime = field(default_factory=lambda: now())
+    id: int | None = field(default=None, compare=False)  # given by the log that holds it
+
+    def __post_init__(self) -> None:
+        _need_text(self, "session", "workload", "target", "machine", "environment", "trace", "trace_hash")
+        _set(self, "status", Status(self.status))
+        ok = self.status is Status.OK
+        if ok != (self.median_s is not None):
+            missing = "needs a median_s" if ok else "has no time: median_s must be None"
+            raise ValueError(f"trial: status {self.status} {missing}")
+        _set(self, "median_s", _maybe("trial", "median_s", self.median_s, least=0.0))
+        _set(self, "build_s", _maybe("trial", "build_s", self.build_s, least=0.0))
+        _set(self, "predicted", _maybe("trial", "predicted", self.predicted))
+        _set(self, "samples", tuple(self.samples))
+        _set(self, "parents", tuple(self.parents))
+        _set(self, "decisions", _mapping("trial", "decisions", self.decisions))
+        _set(self, "assembly", _mapping("trial", "assembly", self.assembly))
+        _set(self, "error", None if self.error is None else printable(self.error))
+        _set(self, "created", as_utc(self.created))
+
+    @property
+    def verified(self) -> bool:
+        """OK and checked right: the only kind of trial that may be applied."""
+        return self.status is Status.OK and self.verification is not None and self.verification.verdict
+
+    @property
+    def unique_key(self) -> tuple[str, str, str, str]:
+        return (self.session, self.workload, self.target, self.trace_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTrial:
+    """A trial measured on another machine: its time says nothing here, its trace may be worth measuring."""
+
+    machine: Machine
+    trial: TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A candidate about to be launched.
+
+    It outlives a kill -9, so that a hang is remembered and re-issued or blamed.
+    """
+
+    session: str
+    workload: str
+    target: str
+    trace_hash: str
+    trace: str
+    worker_pid: int = 0
+    boot_id: str = ""
+    started: datetime = field(default_factory=lambda: now())
+    attempts: int = 1  # times it was launched; counted by the store
+
+    def __post_init__(self) -> None:
+        _need_text(self, "session", "workload", "target", "trace_hash", "trace")
+        _set(self, "started", as_utc(self.started))
+
+    @property
+    def unique_key(self) -> tuple[str, str, str, str]:
+        return (self.session, self.workload, self.target, self.trace_hash)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One measured rate of a machine, e.g. `Calibration("peak_f32", 117e9, "FLOP/s")`."""
+
+    name: str
+    value: float
+    unit: str = ""
+    samples: tuple[float, ...] = ()
+    measured: datetime = field(default_factory=lambda: now())
+
+    def __post_init__(self) -> None:
+        _need_text(self, "name")
+        _set(self, "value", _number("calibration", "value", self.value))
+        _set(self, "samples", tuple(_number("calibration", "samples", s) for s in self.samples))
+        _set(self, "measured", as_utc(self.measured))
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failures that share a status and an error signature."""
+
+    status: Status
+    signature: str  # first line of the error with its numbers blanked
+    count: int
+    example: int  # id of the first such trial
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a session got on one task."""
+
+    workload: str
+    target: str
+    trials: int
+    ok: int
+    failed: int
+    best_s: float | None  # best verified median
+    curve: tuple[tuple[int, float], ...]  # (number of the trial within the task from 1, new best)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `TrialStore.check` found; a healthy log has no problems."""
+
+    schema_version: int
+    trials: int
+    problems: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def as_utc(time: datetime) -> datetime:
+    """The same instant in UTC. A time without a zone is refused: two machines would read it differently."""
+    if time.tzinfo is None:
+        raise ValueError(f"time {time} has no time zone; use datetime.now(UTC)")
+    return time.astimezone(UTC)
+
+
+def freeze(value: Json) -> Json:
+    """The JSON value with tuples for lists, so that what is stored equals what is read back.
+
+    >>> freeze({"tile": [4, [1, 2]]})
+    {'tile': (4, (1, 2))}
+    """
+    match value:
+        case Mapping():
+            return {_json_key(k): freeze(v) for k, v in value.items()}
+        case list() | tuple():
+            return tuple(freeze(v) for v in value)
+        case None | bool() | int() | str():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case _:
+            raise ValueError(
+                f"{value!r} cannot be stored: JSON holds None, bool, int, finite float, str, list, dict"
+            )
+
+
+def canonical_json(value: Json) -> str:
+    """The one text of a JSON value: sorted, compact, ASCII.
+
+    >>> canonical_json({"b": (1, 2), "a": None})
+    '{"a":null,"b":[1,2]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def environment_key(versions: Mapping[str, str]) -> str:
+    """Hash of a set of versions, independent of their order."""
+    return hashlib.sha256(canonical_json(dict(versions)).encode()).hexdigest()[:32]
+
+
+def printable(text: str) -> str:
+    """The text with what a database cannot hold (NUL, lone surrogates of undecodable bytes) spelled out.
+
+    >>> printable("a\\x00b\\udcff")
+    'a\\\\x00b\\\\udcff'
+    """
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def error_signature(error: str | None) -> str:
+    """What two occurrences of one failure have in common: the first line, numbers and addresses blanked.
+
+    >>> error_signature("kernel 'k' needs 66560 bytes at 0x7f3a\\nmore")
+    "kernel 'k' needs # bytes at #"
+    """
+    line = next((s.strip() for s in (error or "").splitlines() if s.strip()), "")
+    return re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "#", line)[:200]
+
+
+def distinct_traces(trials: Iterable[TrialRecord], k: int) -> tuple[TrialRecord, ...]:
+    """The first `k` trials with different traces (one trace may have been measured by several sessions)."""
+    found: dict[str, TrialRecord] = {}
+    for trial in trials:
+        if len(found) >= k:
+            break
+        found.setdefault(trial.trace_hash, trial)
+    return tuple(found.values())
+
+
+def _set(record: object, name: str, value: object) -> None:
+    object.__setattr__(record, name, value)  # frozen records normalise themselves once, while being made
+
+
+def _need_text(record: object, *names: str) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if not isinstance(value, str) or not value:
+            raise ValueError(f"{type(record).__name__}: {name} must be a non-empty string, got {value!r}")
+
+
+def _number(owner: str, name: str, value: float, least: float = -math.inf) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        bound = "" if least == -math.inf else f" of at least {least:g}"
+        raise ValueError(f"{owner}: {name} must be a finite number{bound}, got {value!r}")
+    return float(value)
+
+
+def _maybe(owner: str, name: str, value: float | None, least: float = -math.inf) -> float | None:
+    return None if value is None else _number(owner, name, value, least)
+
+
+def _mapping(owner: str, name: str, value: Mapping[str, Json]) -> Mapping[str, Json]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{owner}: {name} must be a mapping, got {value!r}")
+    frozen: Mapping[str, Json] = freeze(value)
+    return frozen
+
+
+def _json_key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"{key!r} cannot be a JSON key: keys are strings")
+    return key
