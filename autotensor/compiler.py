@@ -25,7 +25,9 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 
 
-def compile_trace(dag: ComputeDAG, trace: Trace, target: Target, name: str = "kernel", asm: bool = False) -> Artifact:
+def compile_trace(
+    dag: ComputeDAG, trace: Trace, target: Target, name: str = "kernel", asm: bool = False
+) -> Artifact:
     """The artifact of a DAG under a trace.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be compiled.

@@ -2,7 +2,8 @@
 
     compile(program, parse("llvm"), name="matmul") ──▶ Artifact
 
-A module of this package registers itself with `@backend("kind")`; the modules are imported at the first look-up.
+A module of this package registers itself with `@backend("kind")`; the modules are imported at the first
+look-up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ class Backend(Protocol):
     """Makes native code of a program. `asm` asks for the assembly among the artifact's texts."""
 
     def __call__(
-        self, program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
+        self,
+        program: Program,
+        target: Target,
+        *,
+        name: str,
+        asm: bool = False,
+        cache: ObjectCache | None = None,
     ) -> Artifact: ...
 
 
@@ -54,7 +61,9 @@ def compile(
         _import_all()
         found = BACKENDS.get(target.kind)
     if found is None:
-        raise CodegenError(f"no backend compiles for {target.kind!r}.", fix=f"There are: {', '.join(sorted(BACKENDS))}.")
+        raise CodegenError(
+            f"no backend compiles for {target.kind!r}.", fix=f"There are: {', '.join(sorted(BACKENDS))}."
+        )
     return found(program, target, name=name, asm=asm, cache=cache)
 
 

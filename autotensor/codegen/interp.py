@@ -1,21 +1,28 @@
 """The interpreter: THE definition of the loop IR. Slow, obvious, and suspicious.
 
-    run_program(program, {"A": a, "B": b, "C": c})        prepare kernels, then run kernels, arrays changed in place
+    run_program(program, {"A": a, "B": b, "C": c})        prepare kernels, then run kernels, arrays changed in
+    place
 
 What it defines beyond the nodes' own docstrings:
 
-* Indices: one per axis (LOOP level), or a single position in memory, counted in elements (FLAT level; strides are part of it).
-* A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested ones run serially. Outside of a
-  parallel loop, stores to GLOBAL buffers happen in thread 0 only; everything else in every thread.
-* THREAD loops run as on a GPU: every thread of every block runs the whole kernel, and a loop over threadIdx.x takes the thread's own
-  index if it is below the extent. SHARED memory is one per block, LOCAL and REGISTER one per thread.
-* Integers wrap; x // 0 and x % 0 are 0; a float that does not fit an integer gives some integer. MIN and MAX give NaN if either is.
+* Indices: one per axis (LOOP level), or a single position in memory, counted in elements (FLAT level; strides
+  are part of it).
+* A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested ones run serially.
+  Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; everything else in every
+  thread.
+* THREAD loops run as on a GPU: every thread of every block runs the whole kernel, and a loop over threadIdx.x
+  takes the thread's own index if it is below the extent. SHARED memory is one per block, LOCAL and REGISTER
+  one per thread.
+* Integers wrap; x // 0 and x % 0 are 0; a float that does not fit an integer gives some integer. MIN and MAX
+  give NaN if either is.
 * Each operation rounds to its type: nothing is fused, and 16-bit floats stay 16 bits.
 
-What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races between threads, barriers
-that not all threads reach, and with `strict=True` reads of elements that nothing has written.
+What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
+between threads, barriers that not all threads reach, and with `strict=True` reads of elements that nothing
+has written.
 
-Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python: `interp_source.py`.
+Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
+`interp_source.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +31,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -40,14 +46,20 @@ _WRITTEN = (Role.INPUT, Role.CONSTANT)  # full before the first kernel
 
 
 def run_program(
-    program: Program, arrays: Mapping[str, Array], *, nthreads: int = 1, check: bool = True, strict: bool = False
+    program: Program,
+    arrays: Mapping[str, Array],
+    *,
+    nthreads: int = 1,
+    check: bool = True,
+    strict: bool = False,
 ) -> None:
     """Runs the prepare kernels, then the run kernels, on `arrays` (by buffer name), in place.
 
     Workspace and prepared buffers are fresh; outputs are left as they come until they are written.
-    nthreads: CPU threads, which meet at the end of each kernel; races between them are found when there are two or more.
-    check: arrays against the program's arguments and indices against shapes. strict: reads against earlier writes.
-    Raises ArgumentError for missing or wrong arrays, IllegalProgram as above.
+    nthreads: CPU threads, which meet at the end of each kernel; races between them are found when there are
+    two or more.
+    check: arrays against the program's arguments and indices against shapes. strict: reads against earlier
+    writes. Raises ArgumentError for missing or wrong arrays, IllegalProgram as above.
     """
     memories: dict[str, Memory] = {}
     copies: list[tuple[Array, Memory, Buffer]] = []
@@ -60,7 +72,9 @@ def run_program(
         if flat is None:
             flat = _copied_in(array, buffer)
             if role is Role.OUTPUT:
-                copies.append((array, memories.setdefault(buffer.name, Memory(buffer.name, flat, True)), buffer))
+                copies.append(
+                    (array, memories.setdefault(buffer.name, Memory(buffer.name, flat, True)), buffer)
+                )
         written = None if role in _WRITTEN or not strict else np.zeros(flat.size, np.bool_)
         memory = memories.setdefault(buffer.name, Memory(buffer.name, flat, True))
         memory.written = written
@@ -88,7 +102,9 @@ def run_func(func: PrimFunc, arrays: Mapping[str, Array], tid: int = 0, nthreads
     else:
         code = _compiled(func, False, True)
         if code.is_generator and nthreads > 1:
-            raise IllegalProgram(f"kernel {func.name!r} has a barrier; its threads cannot run one after another.")
+            raise IllegalProgram(
+                f"kernel {func.name!r} has a barrier; its threads cannot run one after another."
+            )
         with np.errstate(all="ignore"):
             _finish(code, Thread(tid, nthreads, 0, {}, memories, Gang("call", {}), False))
     for array, flat, buffer in copies:
@@ -107,16 +123,19 @@ def _compiled(func: PrimFunc, careful: bool, check: bool) -> Compiled:
         return compile_func(func, careful, check)
 
 
-# -- arrays -----------------------------------------------------------------------------------------------------------
+# -- arrays --------------------------------------------------------------------------------------------------
 
 
 def _argument(buffer: Buffer, arrays: Mapping[str, Array], is_output: bool, check: bool) -> Array:
     array = arrays.get(buffer.name)
     if array is None:
-        raise ArgumentError(f"array {buffer.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}.")
+        raise ArgumentError(
+            f"array {buffer.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}."
+        )
     if check and (array.shape != buffer.shape or array.dtype != buffer.dtype.numpy):
         raise ArgumentError(
-            f"array {buffer.name!r} is {array.dtype} of shape {array.shape}; expected {buffer.dtype} of shape {buffer.shape}."
+            f"array {buffer.name!r} is {array.dtype} of shape {array.shape}; "
+            f"expected {buffer.dtype} of shape {buffer.shape}."
         )
     if is_output and not array.flags.writeable:
         raise ArgumentError(f"array {buffer.name!r} is an output but cannot be written.")
@@ -125,7 +144,10 @@ def _argument(buffer: Buffer, arrays: Mapping[str, Array], is_output: bool, chec
 
 def _flat(array: Array, buffer: Buffer) -> Array | None:
     """The array's own memory as one axis; None when it is not laid out as the buffer is."""
-    dense = not buffer.strides or storage(buffer) == buffer.size and buffer.strides == Buffer("", buffer.shape, buffer.dtype).row_major()
+    dense = not buffer.strides or (
+        storage(buffer) == buffer.size
+        and buffer.strides == Buffer("", buffer.shape, buffer.dtype).row_major()
+    )
     return array.reshape(-1) if dense and array.flags.c_contiguous else None
 
 
@@ -140,7 +162,7 @@ def _copied_in(array: Array, buffer: Buffer) -> Array:
     return flat
 
 
-# -- threads ----------------------------------------------------------------------------------------------------------
+# -- threads -------------------------------------------------------------------------------------------------
 
 
 def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool, strict: bool) -> None:
@@ -227,7 +249,7 @@ def _all_together(
     other = (ended or elsewhere)[0]
     does = "has ended" if ended else "waits at another one"
     raise IllegalProgram(
-        f"kernel {func.name!r}: divergent barrier: thread {first[0].tid} of block {first[0].block} waits at a barrier, "
-        f"thread {other.tid} {does}.",
-        fix="A barrier must stand where all threads pass, outside of conditions and loops that depend on the thread.",
+        f"kernel {func.name!r}: divergent barrier: thread {first[0].tid} of block {first[0].block} waits at "
+        f"a barrier, thread {other.tid} {does}.",
+        fix="A barrier must stand where all threads pass, outside of what depends on the thread.",
     )

@@ -1,11 +1,11 @@
 """Memory of the interpreter: fresh contents, checked access, records of who touched what.
 
-    Memory    one flat array (of a caller, a workspace or an Alloc), with the notes for races and for reads before writes
-    Tracked   a buffer's shape over a Memory; every load and store through it is checked and noted
-    vload …   vector access without notes, for code that runs alone
+    Memory    one flat array (of a caller, a workspace or an Alloc), with the notes for races and for reads
+    before writes Tracked   a buffer's shape over a Memory; every load and store through it is checked and
+    noted vload …   vector access without notes, for code that runs alone
 
-Rules of a race: two threads touch one element, at least one writes, and no barrier lies between. Blocks of a grid never meet,
-so between two blocks any such pair is a race.
+Rules of a race: two threads touch one element, at least one writes, and no barrier lies between. Blocks of a
+grid never meet, so between two blocks any such pair is a race.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class Site:
     names: dict[str, str]  # Python name → variable, for messages
 
     def fail(self, what: str, fix: str = "") -> NoReturn:
-        where = _values(self.names)
+        values = _values(self.names)
+        where = f" with {values}" if values else ""
         raise IllegalProgram(
-            f"kernel {self.kernel!r}: {what}, in `{str(self.stmt).strip()}`{' with ' + where if where else ''}.", fix=fix
+            f"kernel {self.kernel!r}: {what}, in `{str(self.stmt).strip()}`{where}.", fix=fix
         )
 
 
@@ -78,7 +79,7 @@ def fresh(size: int, dtype: DType) -> Array:
 
 
 class Memory:
-    """One flat array. `written` is None when reads need no check; `shared` when several threads may touch it."""
+    """One flat array. `written` is None when reads need no check; `shared`: several threads may touch it."""
 
     __slots__ = ("flat", "name", "readers", "shared", "writers", "written")
 
@@ -149,7 +150,14 @@ class Thread:
     __slots__ = ("at", "block", "gang", "memory", "nthreads", "strict", "tid")
 
     def __init__(
-        self, tid: int, nthreads: int, block: int, at: dict[str, int], memory: dict[str, Memory], gang: Gang, strict: bool
+        self,
+        tid: int,
+        nthreads: int,
+        block: int,
+        at: dict[str, int],
+        memory: dict[str, Memory],
+        gang: Gang,
+        strict: bool,
     ) -> None:
         self.tid = tid
         self.nthreads = nthreads
@@ -191,7 +199,8 @@ def nd_view(memory: Memory, buffer: Buffer) -> Array:
 def _check_size(memory: Memory, buffer: Buffer) -> None:
     if memory.flat.size < storage(buffer):
         raise IllegalProgram(
-            f"buffer {buffer.name!r} of shape {buffer.shape} needs {storage(buffer)} elements; its memory has {memory.flat.size}."
+            f"buffer {buffer.name!r} of shape {buffer.shape} needs {storage(buffer)} elements; "
+            f"its memory has {memory.flat.size}."
         )
 
 
@@ -280,9 +289,17 @@ def out_of_bounds(site: Site, index: tuple[Any, ...], shape: tuple[int, ...]) ->
 
 
 def _race(site: Site, buffer: Buffer, at: int, wrong: str) -> NoReturn:
-    index = np.unravel_index(at, buffer.shape) if buffer.shape and not buffer.strides and at < buffer.size else (at,)
+    index = (
+        np.unravel_index(at, buffer.shape)
+        if buffer.shape and not buffer.strides and at < buffer.size
+        else (at,)
+    )
     text = ", ".join(str(int(i)) for i in index)
-    fix = "Put a barrier between them." if buffer.scope is Scope.SHARED else "Let one thread do it, or put a barrier between."
+    fix = (
+        "Put a barrier between them."
+        if buffer.scope is Scope.SHARED
+        else "Let one thread do it, or put a barrier between."
+    )
     site.fail(f"race on {buffer.name}[{text}]: {wrong} without a barrier between", fix)
 
 
@@ -331,7 +348,7 @@ def _vcheck(view: Array, index: tuple[Any, ...], mask: Any, site: Site) -> None:
 
 
 def vselect(cond: Any, then: Any, otherwise: Any, mask: Any) -> Any:
-    """Lanes of `then` or `otherwise`, which are functions of the lanes that they are wanted for and touch no others."""
+    """Lanes of `then` or `otherwise`, which are functions of the lanes wanted and touch no others."""
     on = cond if mask is None else cond & mask
     off = ~cond if mask is None else ~cond & mask
     if not off.any():

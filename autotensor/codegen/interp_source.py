@@ -3,10 +3,11 @@
     for i in 0..16:                         for i_1 in range(0, 16):
       C[i] = C[i] + A[i]           ──▶          C_2[i_1] = (C_2[i_1] + A_3[i_1])
 
-Values: scalar integers are Python ints kept within their type (wrapped only where an interval cannot prove it), bools are Python
-bools, scalar floats are NumPy scalars, vectors are NumPy arrays. Each index is compared with the shape unless an interval proves it.
-With `careful`, every access goes through a `Tracked` buffer instead. Repeated sub-expressions of one statement are computed
-once. Kernels with barriers become generators that yield at them.
+Values: scalar integers are Python ints kept within their type (wrapped only where an interval cannot prove
+it), bools are Python bools, scalar floats are NumPy scalars, vectors are NumPy arrays. Each index is compared
+with the shape unless an interval proves it. With `careful`, every access goes through a `Tracked` buffer
+instead. Repeated sub-expressions of one statement are computed once. Kernels with barriers become generators
+that yield at them.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def thread_axes(func: PrimFunc) -> dict[str, int]:
         for name, extent in axes.items():
             if extent > given.get(name, extent):
                 raise CodegenError(
-                    f"kernel {func.name!r}: the loop over {name} has {extent} iterations; the launch has {given[name]}."
+                    f"kernel {func.name!r}: the loop over {name} has {extent} iterations; "
+                    f"the launch has {given[name]}."
                 )
         axes |= given
     return axes
@@ -175,7 +177,7 @@ class _Writer:
         self.views: dict[tuple[Buffer, bool], str] = {}
         self.barriers: dict[Stmt, bool] = {}
 
-    # -- the function -------------------------------------------------------------------------------------------------
+    # -- the function ----------------------------------------------------------------------------------------
     def compiled(self) -> Compiled:
         used = _accesses(self.func)
         for buffer, flat in used:
@@ -195,7 +197,8 @@ class _Writer:
         for buffer, _ in self.views:
             if buffer.name not in params | allocated:
                 raise CodegenError(
-                    f"kernel {self.func.name!r} uses buffer {buffer.name!r}, which is neither a parameter nor allocated here."
+                    f"kernel {self.func.name!r} uses buffer {buffer.name!r}, "
+                    "which is neither a parameter nor allocated here."
                 )
 
     def has_barrier(self, s: Stmt) -> bool:
@@ -229,9 +232,11 @@ class _Writer:
                     self.put(f"{local} = {'_flat' if flat else '_nd'}({source}, {record})")
 
     def site(self, verb: str, buffer: Buffer | None) -> str:
-        return self.constant((verb, buffer, self.stmt), Site(self.func.name, verb, buffer, self.stmt, self.names))
+        return self.constant(
+            (verb, buffer, self.stmt), Site(self.func.name, verb, buffer, self.stmt, self.names)
+        )
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
     def block(self, s: Stmt) -> None:
         """The statement, one level deeper."""
         self.indent += 1
@@ -271,7 +276,9 @@ class _Writer:
                 self.statement(body)
             case If(cond, then, otherwise):
                 if cond.dtype.lanes != 1:
-                    raise CodegenError(f"kernel {self.func.name!r}: a condition has {cond.dtype.lanes} lanes.")
+                    raise CodegenError(
+                        f"kernel {self.func.name!r}: a condition has {cond.dtype.lanes} lanes."
+                    )
                 self.begin(s, cond)
                 self.put(f"if {self.expr(cond)}:")
                 self.block(then)
@@ -290,7 +297,9 @@ class _Writer:
                 self.begin(s, value)
                 self.put(self.expr(value))
             case _:
-                raise CodegenError(f"kernel {self.func.name!r}: the interpreter does not know {type(s).__name__}.")
+                raise CodegenError(
+                    f"kernel {self.func.name!r}: the interpreter does not know {type(s).__name__}."
+                )
 
     def in_function(self, s: Stmt) -> None:
         name = self.fresh("nest")
@@ -305,9 +314,8 @@ class _Writer:
         if name is None:
             name = self.vars[var] = self.fresh(var.name)
             self.names[name] = var.name
-        elif interval is not None and var in self.ranges:
-            if self.ranges[var] != interval:
-                self.known.clear()  # bound again elsewhere: what was derived from the old range is void
+        elif interval is not None and self.ranges.get(var, interval) != interval:
+            self.known.clear()  # bound again elsewhere: what was derived from the old range is void
         if interval is not None:
             self.ranges[var] = interval
         return name
@@ -330,7 +338,9 @@ class _Writer:
         if parallel:
             first, size = self.fresh("first"), self.fresh("size")
             self.put(f"{first} = {begin}; {size} = {extent}")
-            self.put(f"for {var} in range({first} + {size} * _tid // _nt, {first} + {size} * (_tid + 1) // _nt):")
+            self.put(
+                f"for {var} in range({first} + {size} * _tid // _nt, {first} + {size} * (_tid + 1) // _nt):"
+            )
         else:
             end = str(low + count[0]) if low == high and count[0] == count[1] else f"{begin} + {extent}"
             self.put(f"for {var} in range({begin}, {end}):")
@@ -354,7 +364,8 @@ class _Writer:
         lanes = max((i.dtype.lanes for i in indices), default=1)
         if value.dtype != buffer.dtype.with_lanes(lanes):
             raise CodegenError(
-                f"kernel {self.func.name!r} stores a {value.dtype} into {buffer.name!r}, which holds {buffer.dtype}"
+                f"kernel {self.func.name!r} stores a {value.dtype} into {buffer.name!r}, "
+                f"which holds {buffer.dtype}"
                 f"{f' ({lanes} lanes)' if lanes > 1 else ''}, in `{str(s).strip()}`."
             )
         self.begin(s, *indices, value, mask)
@@ -370,9 +381,13 @@ class _Writer:
         view = self.views[buffer, flat]
         source = self.expr(value)
         if self.careful:
-            self.put(f"{view}.store(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})")
+            self.put(
+                f"{view}.store(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"
+            )
         elif lanes > 1:
-            self.put(f"_vstore({view}, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})")
+            self.put(
+                f"_vstore({view}, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"
+            )
         elif self.proven(buffer, indices, flat):  # Python, too, computes the value before the indices
             self.put(f"{view}[{', '.join(self.expr(i) for i in indices) or '0'}] = {source}")
         else:
@@ -389,13 +404,15 @@ class _Writer:
     def tuple_of(self, indices: Iterable[Expr]) -> str:
         return f"({''.join(self.expr(i) + ', ' for i in indices) or '0,'})"
 
-    # -- expressions --------------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr) -> str:
-        """Python text of the value, in parentheses where needed; must be asked for in the order of evaluation."""
+        """Python text of the value, in parentheses where needed; asked for in the order of evaluation."""
         if isinstance(e, Var):
             name = self.vars.get(e)
             if name is None:
-                raise CodegenError(f"kernel {self.func.name!r} uses variable {e.name!r}, which is not bound there.")
+                raise CodegenError(
+                    f"kernel {self.func.name!r} uses variable {e.name!r}, which is not bound there."
+                )
             return name
         if isinstance(e, Const):
             return self.literal(e)
@@ -463,7 +480,9 @@ class _Writer:
                 return self.cast(e, a)
             case Call(name, args, _):
                 if name not in FUNCTIONS:
-                    raise CodegenError(f"kernel {self.func.name!r} calls {name!r}, which the interpreter does not know.")
+                    raise CodegenError(
+                        f"kernel {self.func.name!r} calls {name!r}, which the interpreter does not know."
+                    )
                 if name == "abs" and e.dtype.lanes == 1 and not e.dtype.is_float:
                     return self.wrapped(e, f"abs({self.expr(args[0])})")
                 return f"_math_{name}({', '.join([self.expr(a) for a in args])})"
@@ -475,11 +494,17 @@ class _Writer:
             case Broadcast(a, lanes):
                 return f"_full({lanes}, {self.expr(a)}, {self.dtype(e.dtype)})"
             case _:
-                raise CodegenError(f"kernel {self.func.name!r}: the interpreter does not know {type(e).__name__}.")
+                raise CodegenError(
+                    f"kernel {self.func.name!r}: the interpreter does not know {type(e).__name__}."
+                )
 
     def binary(self, e: Binary, op: Op, a: Expr, b: Expr) -> str:
         t = e.dtype
-        if (op is Op.DIV and not t.is_float) or (op in _INTEGER_ONLY and t.is_float) or (op in _NO_BOOL and t.is_bool):
+        if (
+            (op is Op.DIV and not t.is_float)
+            or (op in _INTEGER_ONLY and t.is_float)
+            or (op in _NO_BOOL and t.is_bool)
+        ):
             raise CodegenError(f"kernel {self.func.name!r}: {op.value!r} is not defined for {t}.")
         x = self.expr(a)
         y = self.expr(b)
@@ -581,7 +606,7 @@ class _Writer:
             return f"{view}[{', '.join(at)}]"
         return f"{view}.item({', '.join(at)})"
 
-    # -- intervals of scalar integers -----------------------------------------------------------------------------------
+    # -- intervals of scalar integers ------------------------------------------------------------------------
     def proven(self, buffer: Buffer, indices: tuple[Expr, ...], flat: bool) -> bool:
         if not self.check:
             return True
@@ -662,7 +687,7 @@ def _combine(op: Op, x: Interval, y: Interval, default: Interval) -> Interval:
             most = max(abs(x[0]), abs(x[1]))
             return -most, most
         case Op.MOD if y[0] > 0:
-            return (x if 0 <= x[0] and x[1] < y[0] else (0, y[1] - 1))
+            return x if x[0] >= 0 and x[1] < y[0] else (0, y[1] - 1)
         case Op.MIN:
             return min(x[0], y[0]), min(x[1], y[1])
         case Op.MAX:

@@ -1,21 +1,25 @@
-"""Mathematical functions in LLVM IR: name × type → a native intrinsic, a polynomial, or a call of the C library per lane.
+"""Mathematical functions in LLVM IR: name × type → a native intrinsic, a polynomial, or a call of the C
+library per lane.
 
-`emit(writer, name, type, args)` writes the code for scalars and vectors alike and gives the result operand. The formulas are
-written with a small algebra, `M`, so that they read as in the papers. Errors, measured in tests/codegen/test_intrinsics.py
-against float64/longdouble on dense samples, in units in the last place:
+`emit(writer, name, type, args)` writes the code for scalars and vectors alike and gives the result operand.
+The formulas are written with a small algebra, `M`, so that they read as in the papers. Errors, measured in
+tests/codegen/test_intrinsics.py against float64/longdouble on dense samples, in units in the last place:
 
     float32   exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan pow  <= 4     polynomials
     float64   exp exp2 expm1 log log2 log10 log1p sigmoid tanh                      <= 4     polynomials
-    both      sqrt floor ceil trunc round abs isnan isinf                           exact; round is half to even
-    the rest  asin acos atan atan2 sinh cosh asinh acosh atanh fmod; float64 erf sin cos tan pow: the C library's
+    both      sqrt floor ceil trunc round abs isnan isinf                           exact; round is half to
+    even the rest  asin acos atan atan2 sinh cosh asinh acosh atanh fmod; float64 erf sin cos tan pow: the C
+    library's
 
-sin, cos and tan of float32 reduce in float64 and are good up to |x| = 1e9. 16-bit floats are computed in float32 by the caller.
+sin, cos and tan of float32 reduce in float64 and are good up to |x| = 1e9. 16-bit floats are computed in
+float32 by the caller.
 
 Source: coefficients of Cephes (Moshier), fdlibm (Sun 1993) and N. Juffa's erff.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +111,15 @@ class M:
         return self.w.op(f"fcmp {relation} {self.t} {self.text(a)}, {self.text(b)}")
 
     def pick(self, cond: str, a: X | float, b: X | float) -> X:
-        return X(self, self.w.op(f"select {self.cond} {cond}, {self.t} {self.text(a)}, {self.t} {self.text(b)}"))
+        return X(
+            self, self.w.op(f"select {self.cond} {cond}, {self.t} {self.text(a)}, {self.t} {self.text(b)}")
+        )
+
+    def both(self, a: str, b: str) -> str:
+        return self.w.op(f"and {self.cond} {a}, {b}")
+
+    def neither(self, a: str) -> str:
+        return self.w.op(f"xor {self.cond} {a}, {literal(True, bool_.with_lanes(self.dtype.lanes))}")
 
     def clamp(self, x: X, low: float, high: float) -> X:
         """x within [low, high]; NaN stays."""
@@ -162,7 +174,14 @@ def emit(w: Writer, name: str, dtype: DType, args: list[str]) -> str:
     return formula(m, *xs).v if formula is not None else _library(w, name, dtype, args)
 
 
-_NATIVE = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven", "trunc": "trunc", "abs": "fabs"}
+_NATIVE = {
+    "sqrt": "sqrt",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round": "roundeven",
+    "trunc": "trunc",
+    "abs": "fabs",
+}
 
 
 def _abs_int(w: Writer, t: DType, x: str) -> str:
@@ -186,18 +205,23 @@ def _library(w: Writer, name: str, t: DType, args: list[str]) -> str:
     return result
 
 
-# -- exponentials --------------------------------------------------------------------------------------------------------
-# e**x = 2**n · e**r with n = round(x·log2 e), r = x - n·ln 2 in two parts; e**r - 1 = r + r²·q(r) on |r| <= ln 2 / 2.
+# -- exponentials
+# --------------------------------------------------------------------------------------------------------
+# e**x = 2**n · e**r with n = round(x·log2 e), r = x - n·ln 2 in two parts; e**r - 1 = r + r²·q(r) on |r| <=
+# ln 2 / 2.
 
 _LOG2E = 1.4426950408889634
 _LN2_SINGLE = (0.693359375, -2.12194440e-4)
 _LN2_DOUBLE = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
-_EXP_SINGLE = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-_EXP_DOUBLE = (
-    1.6059043836821614e-10, 2.0876756987868099e-09, 2.5052108385441719e-08, 2.7557319223985888e-07, 2.7557319223985893e-06,
-    2.4801587301587302e-05, 1.9841269841269841e-04, 1.3888888888888889e-03, 8.3333333333333333e-03, 4.1666666666666667e-02,
-    1.6666666666666667e-01, 5.0e-01,
-)  # fmt: skip
+_EXP_SINGLE = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+_EXP_DOUBLE = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
 
 
 def _reduced(m: M, x: X) -> tuple[str, X]:
@@ -225,7 +249,11 @@ def _exp2(m: M, x: X) -> X:
     n, k = m.clean_int(m.native("roundeven", x))
     f = x - n
     # f·ln 2 with the rounding of ln 2 given back
-    high_part, low_part = (0.6931471805599453, 2.3190468138462996e-17) if m.double else (0.693147182464599609375, -1.904654323148236e-09)
+    high_part, low_part = (
+        (0.6931471805599453, 2.3190468138462996e-17)
+        if m.double
+        else (0.693147182464599609375, -1.904654323148236e-09)
+    )
     r = f * high_part
     return m.scale(m.fma(f, low_part, _expm1_small(m, r)) + 1.0, k)
 
@@ -258,7 +286,8 @@ def _tanh_double(m: M, x: X) -> X:
     return m.native("copysign", t / (t + 2.0), x)
 
 
-# -- logarithms ----------------------------------------------------------------------------------------------------------
+# -- logarithms
+# ----------------------------------------------------------------------------------------------------------
 # x = 2**e · (1 + f) with 1 + f in [sqrt ½, sqrt 2]
 
 
@@ -331,13 +360,22 @@ def _log_base(m: M, x: X, unit: tuple[float, float], per_e: tuple[float, float])
 
 
 def _log2(m: M, x: X) -> X:
-    unit = (1.4426950408889634, 2.0355273740931033e-17) if m.double else (1.44269502162933349609375, 1.925963033500012e-08)
+    unit = (
+        (1.4426950408889634, 2.0355273740931033e-17)
+        if m.double
+        else (1.44269502162933349609375, 1.925963033500012e-08)
+    )
     return _log_base(m, x, unit, (1.0, 0.0))
 
 
 def _log10(m: M, x: X) -> X:
     if m.double:
-        return _log_base(m, x, (0.4342944819032518, 1.098319650216765e-17), (3.01029995663611771306e-01, 3.69423907715893078616e-13))
+        return _log_base(
+            m,
+            x,
+            (0.4342944819032518, 1.098319650216765e-17),
+            (3.01029995663611771306e-01, 3.69423907715893078616e-13),
+        )
     return _log_base(m, x, (0.4342944920063018798828125, -1.010305007e-08), (0.30078125, 2.48745663981195e-4))
 
 
@@ -352,7 +390,8 @@ def _log1p(m: M, x: X) -> X:
     return m.pick(m.test("ult", x, -1.0), float("nan"), result)
 
 
-# -- erf, circular functions, powers -----------------------------------------------------------------------------------------
+# -- erf, circular functions, powers
+# -----------------------------------------------------------------------------------------
 
 
 def _erf_single(m: M, x: X) -> X:
@@ -378,6 +417,10 @@ def _narrowed(m: M, x: X) -> X:
     return X(m, m.w.op(f"fptrunc {x.m.t} {x.v} to {m.t}"))
 
 
+_SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(6, 0, -1))
+_COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(6, 0, -1))
+
+
 def _circular(m: M, x: X) -> tuple[M, X, X, X]:
     """quadrant 0…3 (as float), sin r and cos r with x = quadrant·π/2 + r, all in float64."""
     d, (y,) = _widened(m, x)
@@ -386,8 +429,7 @@ def _circular(m: M, x: X) -> tuple[M, X, X, X]:
     quadrant = n - 4.0 * d.native("floor", n * 0.25)
     z = r * r
     # Taylor to r**13: below 2e-12 on |r| <= π/4, far inside float32
-    sine = d.poly(z, 1.605904383682e-10, -2.5052108385442e-08, 2.755731922398589e-06, -1.984126984126984e-04, 8.333333333333333e-03, -1.6666666666666666e-01)  # fmt: skip
-    cosine = d.poly(z, 2.08767569878681e-09, -2.755731922398589e-07, 2.48015873015873e-05, -1.388888888888889e-03, 4.1666666666666664e-02, -0.5)  # fmt: skip
+    sine, cosine = d.poly(z, *_SINE), d.poly(z, *_COSINE)
     return d, quadrant, d.fma(sine * z, r, r), d.fma(cosine, z, 1.0)
 
 
@@ -433,8 +475,7 @@ def _pow_single(m: M, x: X, y: X) -> X:
     is_odd = m.w.op(f"and {m.cond} {is_whole}, {m.test('une', m.native('floor', half), half)}")
     signed = m.pick(is_odd, m.native("copysign", result, x), result)
     ok = m.w.op(f"or {m.cond} {is_whole}, {m.test('oeq', m.native('fabs', x), float('inf'))}")
-    negative = m.w.op(f"and {m.cond} {m.test('olt', x, 0.0)}, {m.w.op(f'xor {m.cond} {ok}, {literal(True, bool_.with_lanes(m.dtype.lanes))}')}")  # fmt: skip
-    signed = m.pick(negative, float("nan"), signed)
+    signed = m.pick(m.both(m.test("olt", x, 0.0), m.neither(ok)), float("nan"), signed)
     # NaN**0 and 1**NaN are 1; otherwise a NaN stays
     nan = m.w.op(f"fcmp uno {m.t} {x.v}, {y.v}")
     one = m.w.op(f"or {m.cond} {m.test('oeq', y, 0.0)}, {m.test('oeq', x, 1.0)}")

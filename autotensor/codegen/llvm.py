@@ -1,7 +1,8 @@
 """The CPU backend: Program → LLVM → native objects. Start reading here.
 
     Program ─▶ kernel texts (llvm_kernel, llvm_expr, llvm_memory, llvm_index, intrinsics)
-            ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build) ─▶ CompiledProgram, Artifact
+            ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build) ─▶ CompiledProgram,
+            Artifact
 
 Symbols are named by content, so that objects of many programs can be linked into one model.
 """
@@ -32,9 +33,11 @@ _RUN, _PREPARE = "ENTRY.run", "ENTRY.prepare"  # stand-ins until the text is has
 
 # CPU features without which an object may be an illegal instruction; those that LLVM emits for our code.
 _NEEDS = (
-    "sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2 avx512f avx512vl avx512bw avx512dq avx512cd avx512vnni avx512bf16 avx512fp16 "
-    "avx512vbmi avx512vbmi2 avx512bitalg avx512vpopcntdq avxvnni amx-tile neon fullfp16 bf16 dotprod sve sve2"
-).split()
+    *("sse4.1", "sse4.2", "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "avxvnni", "amx-tile"),
+    *("avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "avx512vnni", "avx512bf16", "avx512fp16"),
+    *("avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512vpopcntdq"),
+    *("neon", "fullfp16", "bf16", "dotprod", "sve", "sve2"),
+)
 _IMPLIED = {32: "sse4.1 sse4.2 avx avx2 fma f16c bmi bmi2", 64: "avx512f avx512vl avx512bw avx512dq avx512cd"}
 
 
@@ -51,9 +54,15 @@ class CompiledProgram:
 
 
 def compile_kernels(
-    program: Program, target: Target, prefix: str = "at", *, asm: bool = False, cache: ObjectCache | None = None
+    program: Program,
+    target: Target,
+    prefix: str = "at",
+    *,
+    asm: bool = False,
+    cache: ObjectCache | None = None,
 ) -> CompiledProgram:
-    """Compile both parts of a program into one object whose symbols start with `prefix` and end with a content hash.
+    """Compile both parts of a program into one object whose symbols start with `prefix` and end with a
+    content hash.
 
     asm: keep the assembly too; that takes half the compile time again, and the cache is not asked.
     """
@@ -87,10 +96,13 @@ def signature(target: Target) -> tuple[str, ...]:
 
 
 def needs(target: Target) -> tuple[str, ...]:
-    """The CPU features that code for `target` may use; from its vector width when only the CPU's name is known."""
+    """The CPU features that code for `target` may use; from its vector width when only the CPU's name is
+    known."""
     features = {f[1:] for f in target.features.split(",") if f.startswith("+")}
     if not features:
-        features = {f for width, names in _IMPLIED.items() if target.vector_bytes >= width for f in names.split()}
+        features = {
+            f for width, names in _IMPLIED.items() if target.vector_bytes >= width for f in names.split()
+        }
     return tuple(n for n in _NEEDS if n in features)
 
 
@@ -154,13 +166,16 @@ def _part(
     for k, func in enumerate(funcs):
         missing = [b.name for b in func.params if b not in slots]
         if missing:
-            raise CodegenError(f"kernel {func.name!r} has parameters that the program lacks: {', '.join(missing)}.")
+            raise CodegenError(
+                f"kernel {func.name!r} has parameters that the program lacks: {', '.join(missing)}."
+            )
         texts.append(kernel_text(func, f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}", aligned))
     return texts
 
 
 def _attributes(target: Target) -> str:
-    """Of kernels. No CPU names: the text must stay valid for another machine. no-builtins: loops stay loops, not memcpy."""
+    """Of kernels. No CPU names: the text must stay valid for another machine. no-builtins: loops stay loops,
+    not memcpy."""
     marks = ["nounwind", "noinline", '"no-builtins"']
     if target.vector_bytes == 64:
         marks += ['"prefer-vector-width"="512"', '"min-legal-vector-width"="512"']
@@ -170,13 +185,19 @@ def _attributes(target: Target) -> str:
 def _few_passes_suffice(func: PrimFunc) -> bool:
     """Whether a kernel accumulates in registers and never in memory.
 
-    What the full pipeline would add is moving accumulators from memory to registers; index arithmetic is already outside the
-    loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the same speed (Zen 4, LLVM 22).
+    What the full pipeline would add is moving accumulators from memory to registers; index arithmetic is
+    already outside the
+    loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the same speed (Zen 4,
+    LLVM 22).
     """
     tiled = False
     for node in walk(func.body):
-        tiled = tiled or isinstance(node, Alloc) and node.buffer.scope is Scope.REGISTER
-        if isinstance(node, Store) and node.buffer.scope is not Scope.REGISTER and node.buffer in _loaded(node.value):
+        tiled = tiled or (isinstance(node, Alloc) and node.buffer.scope is Scope.REGISTER)
+        if (
+            isinstance(node, Store)
+            and node.buffer.scope is not Scope.REGISTER
+            and node.buffer in _loaded(node.value)
+        ):
             return False
     return tiled
 
@@ -185,4 +206,12 @@ def _loaded(e: Expr) -> set[Buffer]:
     return {load.buffer for load in loads(e)}
 
 
-__all__ = ["Call", "CompiledProgram", "compile_kernels", "compile_program", "emit_plan", "module_text", "needs"]
+__all__ = [
+    "Call",
+    "CompiledProgram",
+    "compile_kernels",
+    "compile_program",
+    "emit_plan",
+    "module_text",
+    "needs",
+]

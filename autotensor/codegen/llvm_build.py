@@ -53,8 +53,8 @@ def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:
 def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
     """Object bytes of a module.
 
-    lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no passes.
-    Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
+    lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no
+    passes. Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
     """
     with _LOCK:
         tm = machine(target.triple, target.arch, target.features, opt)

@@ -2,8 +2,10 @@
 
     void entry(ptr ctx, ptr args, i32 tid, i32 nthreads)
 
-A part's entry fetches its pointers from `args` and runs the kernels in order; threads meet where a kernel touches what one
-since the last meeting has written. A plan is an entry over other entries: per call an array of pointers into the arguments.
+A part's entry fetches its pointers from `args` and runs the kernels in order; threads meet where a kernel
+touches what one
+since the last meeting has written. A plan is an entry over other entries: per call an array of pointers into
+the arguments.
 
     ctx ──▶ [0] void barrier(ctx, tid, nthreads)      called by every thread; not called when nthreads is 1
 """
@@ -38,7 +40,9 @@ class Call:
     """One step of a plan: an entry and its pointers, each an argument of the plan plus an offset in bytes."""
 
     symbol: str
-    slots: tuple[tuple[int, int], ...]  # (index into the plan's arguments, byte offset), in the callee's order
+    slots: tuple[
+        tuple[int, int], ...
+    ]  # (index into the plan's arguments, byte offset), in the callee's order
     barrier: bool = True  # whether threads must meet before it; ignored for the first call
 
 
@@ -47,9 +51,13 @@ def entry_text(
 ) -> str:
     """An entry that runs kernels in order.
 
-    slots: position of every buffer in `args`. workspace: its position and the bytes between two threads' parts.
+    slots: position of every buffer in `args`. workspace: its position and the bytes between two threads'
+    parts.
     """
-    lines = [f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{", "entry:"]
+    lines = [
+        f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{",
+        "entry:",
+    ]
     used = sorted({slots[b] for k in kernels for b in k.params})
     for slot in used:
         lines += _fetch(f"%a{slot}", slot)
@@ -96,11 +104,13 @@ def plan_text(name: str, calls: Sequence[Call], n_args: int) -> str:
     for call in calls:
         for arg, offset in call.slots:
             if not 0 <= arg < n_args or offset < 0:
-                raise CodegenError(
-                    f"plan {name!r}: {call.symbol} wants byte {offset} of argument {arg}; there are {n_args} arguments."
-                )
+                what = f"{call.symbol} wants byte {offset} of argument {arg}"
+                raise CodegenError(f"plan {name!r}: {what}; there are {n_args} arguments.")
     lines = [f"declare void @{s}(ptr, ptr, i32, i32)" for s in dict.fromkeys(c.symbol for c in calls)]
-    lines += [f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{", "entry:"]
+    lines += [
+        f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{",
+        "entry:",
+    ]
     most = max((len(c.slots) for c in calls), default=0)
     lines.append(f"  %slots = alloca [{max(1, most)} x ptr], align 16")
     for slot in sorted({arg for c in calls for arg, _ in c.slots}):

@@ -1,13 +1,14 @@
 """Expressions as LLVM instructions: arithmetic, casts and calls (memory is in llvm_memory.py).
 
-Every expression without loads is written once, at the head of the outermost scope in which its variables exist; LLVM finds
-loop invariants already outside their loops. Expressions with loads are written where they are used and reused until a store
-to one of their buffers.
+Every expression without loads is written once, at the head of the outermost scope in which its variables
+exist; LLVM finds
+loop invariants already outside their loops. Expressions with loads are written where they are used and
+reused until a store to one of their buffers.
 
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
-* min and max return NaN when either side is NaN, as NumPy's do; one vminps/vmaxps when a side is a constant, else three
-  instructions of which one is in the dependency chain.
+* min and max return NaN when either side is NaN, as NumPy's do; one vminps/vmaxps when a side is a constant,
+  else three instructions of which one is in the dependency chain.
 * integer division by zero gives 0 and never traps; division and modulo round towards minus infinity.
 * bfloat16 computes in float32 and rounds after every operation.
 """
@@ -42,7 +43,15 @@ from autotensor.ir.expr import (
 from autotensor.ir.node import children
 
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
-_INT_OPS = {Op.ADD: "add", Op.SUB: "sub", Op.MUL: "mul", Op.AND: "and", Op.OR: "or", Op.XOR: "xor", Op.SHL: "shl"}
+_INT_OPS = {
+    Op.ADD: "add",
+    Op.SUB: "sub",
+    Op.MUL: "mul",
+    Op.AND: "and",
+    Op.OR: "or",
+    Op.XOR: "xor",
+    Op.SHL: "shl",
+}
 _BOOL_OPS = {**dict.fromkeys((Op.ADD, Op.OR, Op.MAX), "or"), **dict.fromkeys((Op.MUL, Op.AND, Op.MIN), "and")}
 _FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT: "ogt", Cmp.GE: "oge"}
 _INT_CMP = {Cmp.EQ: "eq", Cmp.NE: "ne", Cmp.LT: "lt", Cmp.LE: "le", Cmp.GT: "gt", Cmp.GE: "ge"}
@@ -55,12 +64,18 @@ class Values(Writer):
         super().__init__()
         self.name = name  # of the kernel, for messages
         self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
-        self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)  # buffer → remembered expressions that load it
+        self.readers: defaultdict[Any, list[Expr]] = defaultdict(
+            list
+        )  # buffer → remembered expressions that load it
         self.nonnegative: set[Expr] = set()
         self.affines: dict[Expr, Affine] = {}
         self._reads: dict[Expr, frozenset[Any]] = {}
 
-    # -- where things are computed -------------------------------------------------------------------------------------
+    def error(self, what: str, fix: str = "") -> CodegenError:
+        return CodegenError(f"kernel {self.name!r}: {what}", fix=fix)
+
+    # -- where things are computed
+    # -------------------------------------------------------------------------------------
     def reads(self, e: Expr) -> frozenset[Any]:
         """The buffers that `e` loads."""
         found = self._reads.get(e)
@@ -78,7 +93,7 @@ class Values(Writer):
         found = self.levels.get(e)
         if found is None:
             if isinstance(e, Var):
-                raise CodegenError(f"kernel {self.name!r} reads variable {e.name!r}, which nothing binds here.")
+                raise self.error(f"nothing binds variable {e.name!r} here.")
             found = max((self.level(c) for c in children(e) if isinstance(c, Expr)), default=0)
             self.levels[e] = found
             self.scopes[found].keys.append(e)
@@ -108,14 +123,15 @@ class Values(Writer):
             return literal(e.value, e.dtype)
         reads = self.reads(e)
         level = self.depth if reads else self.level(e)
-        saved = self.at_level(level)
+        saved = self.cur if reads else self.at_head(level)
         result = self._emit(e)
         self.cur = saved
         for buffer in reads:
             self.readers[buffer].append(e)
         return self.remember(e, result, level)
 
-    # -- one case per node ---------------------------------------------------------------------------------------------
+    # -- one case per node
+    # ---------------------------------------------------------------------------------------------
     def load(self, e: Load) -> str:
         raise NotImplementedError
 
@@ -128,9 +144,13 @@ class Values(Writer):
             case Broadcast(a, _):
                 return self.splat(self.value(a), e.dtype)
             case Unary(Neg.NEG, a):
-                return self._in_float32(a.dtype, [self.value(a)], self._negate) or self._negate(a.dtype, self.value(a))
+                return self._in_float32(a.dtype, [self.value(a)], self._negate) or self._negate(
+                    a.dtype, self.value(a)
+                )
             case Unary(Neg.NOT, a):
-                return self.op(f"xor {ty(a.dtype)} {self.value(a)}, {literal(-1 if a.dtype.is_int else True, a.dtype)}")
+                return self.op(
+                    f"xor {ty(a.dtype)} {self.value(a)}, {literal(-1 if a.dtype.is_int else True, a.dtype)}"
+                )
             case Compare(op, a, b):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
             case Select(cond, a, b):
@@ -144,7 +164,7 @@ class Values(Writer):
             case Ramp(base, stride, lanes):
                 steps = ", ".join(f"{ty(base.dtype)} {k * stride}" for k in range(lanes))
                 return self.op(f"add {ty(e.dtype)} {self.splat(self.value(base), e.dtype)}, <{steps}>")
-        raise CodegenError(f"kernel {self.name!r}: the CPU backend cannot compile a {type(e).__name__}.")
+        raise self.error(f"the CPU backend cannot compile a {type(e).__name__}.")
 
     def _binary(self, op: Op, a: Expr, b: Expr) -> str:
         t = a.dtype
@@ -156,13 +176,15 @@ class Values(Writer):
         if op in _INT_OPS:
             return self.op(f"{_INT_OPS[op]} {ty(t)} {self.value(a)}, {self.value(b)}")
         if op is Op.SHR:
-            return self.op(f"{'lshr' if t.kind == 'uint' else 'ashr'} {ty(t)} {self.value(a)}, {self.value(b)}")
+            return self.op(
+                f"{'lshr' if t.kind == 'uint' else 'ashr'} {ty(t)} {self.value(a)}, {self.value(b)}"
+            )
         if op in (Op.MIN, Op.MAX):
             name = f"llvm.{'u' if t.kind == 'uint' else 's'}{op.value}.{suffix(t)}"
             return self.call(name, t, (t, self.value(a)), (t, self.value(b)))
         if op in (Op.FLOORDIV, Op.MOD):
             return self._divide(op, a, b)
-        raise CodegenError(f"kernel {self.name!r}: {op.value!r} is not defined for {t}.")
+        raise self.error(f"{op.value!r} is not defined for {t}.")
 
     def _fused(self, op: Op, a: Expr, b: Expr) -> str | None:
         """`x*y + z`, `x*y - z`, `z - x*y` in one operation."""
@@ -194,7 +216,7 @@ class Values(Writer):
         if op in _FLOAT_OPS:
             return self.op(f"{_FLOAT_OPS[op]} {ty(t)} {x}, {y}")
         if op not in (Op.MIN, Op.MAX):
-            raise CodegenError(f"kernel {self.name!r}: {op.value!r} is not defined for {t}.")
+            raise self.error(f"{op.value!r} is not defined for {t}.")
         if _is_number(b):
             a, b, x, y = b, a, y, x
         # `x < y ? x : y` gives y when either is NaN, so only a NaN in x has to be restored.
@@ -222,7 +244,9 @@ class Values(Writer):
         cond = ty(DType("bool", 1, t.lanes))
         zero, one = literal(0, t), literal(1, t)
         odd = None
-        if divisor is None:  # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
+        if (
+            divisor is None
+        ):  # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
             odd = self.op(f"icmp eq {word} {y}, {zero}")
             if t.kind == "int":
                 minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")
@@ -266,7 +290,9 @@ class Values(Writer):
         return self.op(f"fneg {ty(t)} {x}" if t.is_float else f"sub {ty(t)} {literal(0, t)}, {x}")
 
     def _call(self, name: str, t: DType, args: list[str]) -> str:
-        result = self._in_float32(t, args, lambda wide, *xs: intrinsics.emit(self, name, wide, list(xs)), name)
+        result = self._in_float32(
+            t, args, lambda wide, *xs: intrinsics.emit(self, name, wide, list(xs)), name
+        )
         return result or intrinsics.emit(self, name, t, args)
 
     def _in_float32(self, t: DType, args: list[str], fn: Any, name: str = "") -> str | None:
@@ -277,7 +303,10 @@ class Values(Writer):
         result: str = fn(wide, *(self.cast(x, t, wide) for x in args))
         return result if name in ("isnan", "isinf") else self.cast(result, wide, t)
 
-    # -- casts -----------------------------------------------------------------------------------------------------------
+    # -- casts
+    #
+    #
+    # -----------------------------------------------------------------------------------------------------------
     def cast(self, x: str, old: DType, new: DType) -> str:
         """`x` of type `old` as type `new`, correctly rounded."""
         if old == new:

@@ -2,10 +2,12 @@
 
     define internal void @k(ptr noalias %p0, …, i32 %tid, i32 %nthreads, ptr noalias %ws)
 
-Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which is the form that
-LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without one runs in thread 0 only.
-LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER buffers are stack slots
-with constant addresses, which LLVM's SROA turns into values.
+Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which
+is the form that
+LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without one runs in
+thread 0 only.
+LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER
+buffers are stack slots with constant addresses, which LLVM's SROA turns into values.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm_index import not_negative
 from autotensor.codegen.llvm_memory import Memory, Place
 from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
@@ -48,7 +49,13 @@ def kernel_text(func: PrimFunc, name: str, aligned: Collection[Any] = ()) -> Ker
     kernel.function()
     text = f"define internal void @{name}({', '.join(params)}) #0 {{\n{kernel.text()}\n}}\n"
     return KernelText(
-        name, func.params, text, kernel.declared, kernel.workspace_top, kernel.loaded, kernel.stores_in(func.body)
+        name,
+        func.params,
+        text,
+        kernel.declared,
+        kernel.workspace_top,
+        kernel.loaded,
+        kernel.stores_in(func.body),
     )
 
 
@@ -92,7 +99,8 @@ class Kernel(Memory):
             self._stores[s] = found
         return found
 
-    # -- the function ----------------------------------------------------------------------------------------------------
+    # -- the function
+    # ----------------------------------------------------------------------------------------------------
     def function(self) -> None:
         self.start("entry")
         self.cur.append(self.stack)
@@ -127,14 +135,17 @@ class Kernel(Memory):
             case Evaluate(value):
                 self.value(value)
             case Barrier():
-                raise CodegenError(
-                    f"kernel {self.name!r} has a barrier inside.",
+                raise self.error(
+                    "there is a barrier inside.",
                     fix="On the CPU threads meet between kernels only: split it into two kernels.",
                 )
             case _:
-                raise CodegenError(f"kernel {self.name!r}: the CPU backend cannot compile a {type(s).__name__}.")
+                raise self.error(f"the CPU backend cannot compile a {type(s).__name__}.")
 
-    # -- loops -----------------------------------------------------------------------------------------------------------
+    # -- loops
+    #
+    #
+    # -----------------------------------------------------------------------------------------------------------
     def _for(self, s: For, top: bool) -> None:
         match s.kind:
             case ForKind.SERIAL:
@@ -142,23 +153,25 @@ class Kernel(Memory):
             case ForKind.UNROLLED:
                 for k in range(self._constant_extent(s)):
                     begin = s.begin
-                    at = const(int(begin.value) + k) if isinstance(begin, Const) else Binary(Op.ADD, begin, const(k))
+                    at = (
+                        const(int(begin.value) + k)
+                        if isinstance(begin, Const)
+                        else Binary(Op.ADD, begin, const(k))
+                    )
                     self.stmt(substitute(s.body, {s.var: at}))
             case ForKind.PARALLEL:
                 if not top:
-                    raise CodegenError(
-                        f"kernel {self.name!r}: parallel loop {s.var.name!r} is inside another loop, a condition or a sequence.",
+                    raise self.error(
+                        f"parallel loop {s.var.name!r} is inside another loop, a condition or a sequence.",
                         fix="A CPU kernel has at most one parallel loop, and it is the outermost one.",
                     )
                 self._parallel(s)
             case _:
-                raise CodegenError(
-                    f"kernel {self.name!r}: the CPU backend cannot compile the {s.kind.value} loop {s.var.name!r}."
-                )
+                raise self.error(f"the CPU backend cannot compile the {s.kind.value} loop {s.var.name!r}.")
 
     def _constant_extent(self, s: For) -> int:
         if not isinstance(s.extent, Const):
-            raise CodegenError(f"kernel {self.name!r}: unrolled loop {s.var.name!r} has no constant extent.")
+            raise self.error(f"unrolled loop {s.var.name!r} has no constant extent.")
         return int(s.extent.value)
 
     def _serial(self, s: For) -> None:
@@ -215,10 +228,11 @@ class Kernel(Memory):
         self.do(f"br i1 {again}, label %{body}, label %{after}")
         self.start(after)
 
-    # -- conditions, variables, buffers ----------------------------------------------------------------------------------
+    # -- conditions, variables, buffers
+    # ----------------------------------------------------------------------------------
     def _if(self, cond: Expr, then: Stmt, otherwise: Stmt | None) -> None:
         if cond.dtype.lanes != 1:
-            raise CodegenError(f"kernel {self.name!r}: a condition has {cond.dtype.lanes} lanes; it must be a mask.")
+            raise self.error(f"a condition has {cond.dtype.lanes} lanes; it must be a mask.")
         yes, after = self.label("then"), self.label("endif")
         no = after if otherwise is None else self.label("else")
         self.do(f"br i1 {self.value(cond)}, label %{yes}, label %{no}")
@@ -245,8 +259,8 @@ class Kernel(Memory):
 
     def _alloc(self, buffer: Buffer, body: Stmt, top: bool) -> None:
         if buffer.scope not in (Scope.LOCAL, Scope.REGISTER):
-            raise CodegenError(
-                f"kernel {self.name!r}: the CPU backend cannot allocate {buffer.name!r} in {buffer.scope.value} scope."
+            raise self.error(
+                f"the CPU backend cannot allocate {buffer.name!r} in {buffer.scope.value} scope."
             )
         size = -(-max(1, buffer.bytes) // ALIGNMENT) * ALIGNMENT
         in_workspace = buffer.scope is Scope.LOCAL and self.stack_bytes + size > STACK_BYTES
@@ -268,7 +282,8 @@ class Kernel(Memory):
 
 
 def _is_parallel(s: Stmt) -> bool:
-    """Whether the statement is a parallel loop, or allocations and lets around one (or one in a wrong place, for the message)."""
+    """Whether the statement is a parallel loop, or allocations and lets around one (or one in a wrong place,
+    for the message)."""
     if isinstance(s, For):
         return s.kind is ForKind.PARALLEL or _is_parallel(s.body)
     return any(_is_parallel(c) for c in children(s) if isinstance(c, Stmt))

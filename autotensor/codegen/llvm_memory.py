@@ -1,23 +1,25 @@
 """Loads and stores: addresses, vectors, masks, gathers.
 
-An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the head of its
-loop; the constant comes last and ends up as the displacement of the memory operand:
+An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the
+head of its loop; the constant comes last and ends up as the displacement of the memory operand:
 
-    A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶      (the last one differs between the rows of a tile)
+    A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶      (the last one differs between the rows of
+    a tile)
 
-Which instruction a vector access becomes depends on the lanes' offsets from a common base: 0, 1, 2, … is a vector move; all equal
-a scalar and a splat; descending a move and a reversal; other constants one scalar move per lane; anything else, or a
-scattered access with a mask per lane, the gather or scatter intrinsic.
+Which instruction a vector access becomes depends on the lanes' offsets from a common base: 0, 1, 2, … is a
+vector move; all equal
+a scalar and a splat; descending a move and a reversal; other constants one scalar move per lane; anything
+else, or a scattered access with a mask per lane, the gather or scatter intrinsic.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
-from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm_expr import Values
 from autotensor.codegen.llvm_index import Affine, affine, lanes_of, not_negative
 from autotensor.codegen.llvm_text import literal, mem, suffix, ty, vector_literal
@@ -27,7 +29,8 @@ from autotensor.ir.func import Buffer, Scope
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer is: its pointer, the scope in which that exists, what is known of its alignment in bytes."""
+    """Where a buffer is: its pointer, the scope in which that exists, what is known of its alignment in
+    bytes."""
 
     pointer: str
     level: int
@@ -44,19 +47,18 @@ class Memory(Values):
     def place(self, buffer: Any) -> Place:
         found = self.places.get(buffer)
         if found is None:
-            raise CodegenError(
-                f"kernel {self.name!r} uses buffer {buffer.name!r}, which is neither a parameter nor allocated here."
-            )
+            raise self.error(f"buffer {buffer.name!r} is neither a parameter nor allocated here.")
         return found
 
-    # -- addresses -------------------------------------------------------------------------------------------------------
+    # -- addresses
+    # -------------------------------------------------------------------------------------------------------
     def address(self, buffer: Any, index: Affine) -> tuple[str, int]:
         """Pointer to an element, and the alignment that can be proved, in bytes."""
         place = self.place(buffer)
         if buffer.scope is Scope.REGISTER and index.terms:
             at = " + ".join(f"{c}*{getattr(t, 'name', type(t).__name__)}" for t, c in index.terms.items())
-            raise CodegenError(
-                f"kernel {self.name!r}: index {at} of register buffer {buffer.name!r} is not a constant.",
+            raise self.error(
+                f"index {at} of register buffer {buffer.name!r} is not a constant.",
                 fix="Unroll the loop over it, or keep the buffer in local scope.",
             )
         # Partial sums stay inside the object only when nothing is subtracted later.
@@ -65,18 +67,21 @@ class Memory(Values):
         )
         gep = f"getelementptr {'inbounds ' if safe else ''}{mem(buffer.dtype)}, ptr"
         pointer, reached = place.pointer, place.level
-        for level, term, c in sorted(((self.level(t), t, c) for t, c in index.terms.items()), key=_outermost_first):
+        terms = sorted(
+            ((self.level(t), bool(self.reads(t)), t, c) for t, c in index.terms.items()), key=_outermost_first
+        )
+        for level, loaded, term, c in terms:
             reached = max(reached, level)
             key = (pointer, term, c, safe)
             found = self.known.get(key)
             if found is None:
-                saved = self.at_level(reached)
+                saved = self.cur if loaded else self.at_head(reached)
                 step = self.index(term)
                 if c != 1:
                     step = self.op(f"mul nsw i64 {step}, {c}")
                 found = self.op(f"{gep} {pointer}, i64 {step}")
                 self.cur = saved
-                if not self.reads(term):
+                if not loaded:
                     self.remember(key, found, reached)
             pointer = found
         if index.constant:
@@ -89,8 +94,8 @@ class Memory(Values):
     def _lanes(self, buffer: Any, indices: tuple[Expr, ...]) -> tuple[Affine, tuple[int, ...]] | Expr:
         """The flat index as base and lane offsets, or as it is when it has no such form."""
         if len(indices) != 1:
-            raise CodegenError(
-                f"kernel {self.name!r}: access to {buffer.name!r} has {len(indices)} indices; lowering must flatten it to one."
+            raise self.error(
+                f"access to {buffer.name!r} has {len(indices)} indices; lowering must flatten it to one."
             )
         index = indices[0]
         if index.dtype.element != int64:
@@ -99,14 +104,17 @@ class Memory(Values):
             return affine(index, self.affines), (0,)
         return lanes_of(index, self.affines) or index
 
-    # -- loads -----------------------------------------------------------------------------------------------------------
+    # -- loads
+    #
+    #
+    # -----------------------------------------------------------------------------------------------------------
     def load(self, e: Load) -> str:
         """The loaded value, as its type in registers."""
         t = e.dtype
         mask = _without_true(e.mask)
         lanes = self._lanes(e.buffer, e.indices)
         if mask is not None and mask.dtype.lanes > 1 and t.lanes == 1:
-            raise CodegenError(f"kernel {self.name!r}: a scalar load of {e.buffer.name!r} has a vector mask.")
+            raise self.error(f"a scalar load of {e.buffer.name!r} has a vector mask.")
         if isinstance(lanes, Expr):
             return self._gather(t, self._pointers(e.buffer, lanes), mask)
         base, offsets = lanes
@@ -148,7 +156,9 @@ class Memory(Values):
         m, word = ty(bool_.with_lanes(t.lanes)), mem(t)
         name = f"llvm.masked.load.{_memory_suffix(t)}.p0"
         self.declared.setdefault(name, f"declare {word} @{name}(ptr, {m}, {word})")
-        loaded = self.op(f"call {word} @{name}(ptr align {align} {pointer}, {m} {mask}, {word} zeroinitializer)")
+        loaded = self.op(
+            f"call {word} @{name}(ptr align {align} {pointer}, {m} {mask}, {word} zeroinitializer)"
+        )
         return self._to_register(loaded, t)
 
     def _gather(self, t: DType, pointers: str, mask: Expr | None) -> str:
@@ -156,9 +166,8 @@ class Memory(Values):
         name = f"llvm.masked.gather.{_memory_suffix(t)}.v{t.lanes}p0"
         self.declared.setdefault(name, f"declare {word} @{name}({v}, {m}, {word})")
         align = t.element.bytes
-        loaded = self.op(
-            f"call {word} @{name}({v} align {align} {pointers}, {m} {self._mask(mask, t)}, {word} zeroinitializer)"
-        )
+        operands = f"{v} align {align} {pointers}, {m} {self._mask(mask, t)}, {word} zeroinitializer"
+        loaded = self.op(f"call {word} @{name}({operands})")
         return self._to_register(loaded, t)
 
     def _spread(self, buffer: Any, base: Affine, offsets: tuple[int, ...]) -> str:
@@ -170,11 +179,11 @@ class Memory(Values):
     def _pointers(self, buffer: Any, index: Expr) -> str:
         """A vector of pointers from a vector of indices."""
         if buffer.scope is Scope.REGISTER:
-            raise CodegenError(
-                f"kernel {self.name!r}: the vector index of register buffer {buffer.name!r} is not a constant."
-            )
+            raise self.error(f"the vector index of register buffer {buffer.name!r} is not a constant.")
         base = self.place(buffer).pointer
-        return self.op(f"getelementptr {mem(buffer.dtype)}, ptr {base}, <{index.dtype.lanes} x i64> {self.index(index)}")
+        return self.op(
+            f"getelementptr {mem(buffer.dtype)}, ptr {base}, <{index.dtype.lanes} x i64> {self.index(index)}"
+        )
 
     def _mask(self, mask: Expr | None, t: DType) -> str:
         b = bool_.with_lanes(t.lanes)
@@ -186,14 +195,17 @@ class Memory(Values):
     def _to_register(self, x: str, t: DType) -> str:
         return self.op(f"icmp ne {mem(t)} {x}, {literal(0, DType('uint', 8, t.lanes))}") if t.is_bool else x
 
-    # -- stores ----------------------------------------------------------------------------------------------------------
+    # -- stores
+    #
+    #
+    # ----------------------------------------------------------------------------------------------------------
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, mask: Expr | None) -> None:
         mask = _without_true(mask)
         lanes = self._lanes(buffer, indices)
         n = indices[0].dtype.lanes
         t = buffer.dtype.with_lanes(n)
         if value.dtype.element != buffer.dtype or value.dtype.lanes not in (1, n):
-            raise CodegenError(f"kernel {self.name!r} stores {value.dtype} into {buffer.name!r}, which takes {t}.")
+            raise self.error(f"{value.dtype} is stored into {buffer.name!r}, which takes {t}.")
         x = self.value(value)
         if value.dtype.lanes < n:
             x = self.splat(x, t)
@@ -203,7 +215,12 @@ class Memory(Values):
         self.forget(buffer)
 
     def _store(
-        self, buffer: Buffer, lanes: tuple[Affine, tuple[int, ...]] | Expr, t: DType, x: str, mask: Expr | None
+        self,
+        buffer: Buffer,
+        lanes: tuple[Affine, tuple[int, ...]] | Expr,
+        t: DType,
+        x: str,
+        mask: Expr | None,
     ) -> None:
         if isinstance(lanes, Expr):
             return self._scatter(t, x, self._pointers(buffer, lanes), mask)
@@ -211,7 +228,7 @@ class Memory(Values):
         if mask is not None and buffer.scope is Scope.REGISTER:
             return self._blend(buffer, base, offsets, t, x, mask)
         if not _contiguous(offsets):
-            if mask is not None or buffer.scope is not Scope.REGISTER and len(set(offsets)) < len(offsets):
+            if mask is not None or (buffer.scope is not Scope.REGISTER and len(set(offsets)) < len(offsets)):
                 return self._scatter(t, x, self._spread(buffer, base, offsets), mask)
             word = ty(DType("uint", 8)) if t.is_bool else ty(t.element)
             for k, offset in enumerate(offsets):
@@ -241,7 +258,7 @@ class Memory(Values):
     ) -> None:
         """A masked store to registers: keep the old value where the mask is false."""
         if not _contiguous(offsets):
-            raise CodegenError(f"kernel {self.name!r}: masked scattered store to register buffer {buffer.name!r}.")
+            raise self.error(f"masked scattered store to register buffer {buffer.name!r}.")
         pointer, align = self.address(buffer, base.plus(Affine(offsets[0], {})))
         old = self.op(f"load {mem(t)}, ptr {pointer}, align {align}")
         new = self.op(f"select {ty(mask.dtype)} {self.value(mask)}, {mem(t)} {x}, {mem(t)} {old}")
@@ -256,11 +273,12 @@ class Memory(Values):
 
 
 def _contiguous(offsets: tuple[int, ...]) -> bool:
-    return all(b - a == 1 for a, b in zip(offsets, offsets[1:], strict=False))
+    return all(b - a == 1 for a, b in pairwise(offsets))
 
 
-def _outermost_first(item: tuple[int, Expr, int]) -> int:
-    return item[0]
+def _outermost_first(item: tuple[int, bool, Expr, int]) -> tuple[int, bool]:
+    """By level; what depends on loads comes last, because it stands in the middle of its scope."""
+    return item[:2]
 
 
 def _memory_suffix(t: DType) -> str:
@@ -269,4 +287,6 @@ def _memory_suffix(t: DType) -> str:
 
 def _without_true(mask: Expr | None) -> Expr | None:
     inner = mask.a if isinstance(mask, Broadcast) else mask
-    return None if isinstance(inner, Const) and inner.value else inner if isinstance(mask, Broadcast) else mask
+    return (
+        None if isinstance(inner, Const) and inner.value else inner if isinstance(mask, Broadcast) else mask
+    )

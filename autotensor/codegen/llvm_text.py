@@ -1,14 +1,16 @@
 """LLVM IR as text: types, literals and the `Writer` that one function is written with.
 
-Text, not `llvmlite.ir`: a 14x32 micro-kernel has some 500 instructions; the writer makes them in 2 ms where IRBuilder
-needs 20 (2026-07), and instructions can be inserted at the head of a scope that was opened long ago, which is how index
-arithmetic is hoisted out of loops while it is written.
+Text, not `llvmlite.ir`: a 14x32 micro-kernel has some 500 instructions; the writer makes them in 2 ms where
+IRBuilder
+needs 20 (2026-07), and instructions can be inserted at the head of a scope that was opened long ago, which
+is how index arithmetic is hoisted out of loops while it is written.
 
-    scopes        root ── loop i ── loop k          a scope is a place in the text: everything in its `pre` list
-    pre lists      [B·j]    [A·i]    [B·k]           dominates the rest of the scope
+    scopes        root ── loop i ── loop k          a scope is a place in the text: everything in its `pre`
+    list pre lists      [B·j]    [A·i]    [B·k]           dominates the rest of the scope
     known         node → operand, forgotten when the scope that holds the definition closes
 
-Operands are strings ("%v12", "1.0", "splat (float 0x3FF0…)"); their types follow from the expression they came from.
+Operands are strings ("%v12", "1.0", "splat (float 0x3FF0…)"); their types follow from the expression they
+came from.
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class Writer:
         self.known: dict[Any, str] = {}
         self.scopes: list[Scope] = []
 
-    # -- instructions ------------------------------------------------------------------------------------------------
+    # -- instructions
+    # ------------------------------------------------------------------------------------------------
     def op(self, text: str) -> str:
         """Writes an instruction with a result; gives the result."""
         self.count += 1
@@ -127,7 +130,8 @@ class Writer:
         self.declared.setdefault(name, f"declare {ty(result)} @{name}({types})")
         return self.op(f"call {ty(result)} @{name}({', '.join(f'{ty(t)} {v}' for t, v in args)})")
 
-    # -- scopes --------------------------------------------------------------------------------------------------------
+    # -- scopes
+    # --------------------------------------------------------------------------------------------------------
     def open(self) -> Scope:
         """A scope that starts here."""
         scope = Scope(self.block)
@@ -149,14 +153,18 @@ class Writer:
         self.scopes[level].keys.append(key)
         return value
 
-    def at_level(self, level: int) -> list[Any]:
-        """Sends what follows to the head of a scope; give the result back to `self.cur` afterwards."""
+    def at_head(self, level: int) -> list[Any]:
+        """Sends what follows to the head of a scope; give the result back to `self.cur` afterwards.
+
+        Its operands must be at heads too: what stands in the middle of a scope comes after everything at its
+        head.
+        """
         saved = self.cur
-        if level < self.depth:
-            self.cur = self.scopes[level].pre
+        self.cur = self.scopes[level].pre
         return saved
 
-    # -- small arithmetic ------------------------------------------------------------------------------------------------
+    # -- small arithmetic
+    # ------------------------------------------------------------------------------------------------
     def splat(self, value: str, t: DType) -> str:
         """A scalar operand in all lanes of vector type `t`."""
         if value[0] != "%" and not value.startswith("@"):

@@ -1,9 +1,9 @@
 """Writing graphs: `input`, `ops.<operator>`, `call`.
 
-    x = input((1, 3, 224, 224), name="x")
-    y = ops.conv2d(x, weight, padding=1)       # NumPy arrays and numbers become constants
-    y = call(my_te_function, y)                # an operator of one's own
-    graph = Graph((x,), (ops.relu(y) + 1.0,), "small")
+x = input((1, 3, 224, 224), name="x")
+y = ops.conv2d(x, weight, padding=1)       # NumPy arrays and numbers become constants
+y = call(my_te_function, y)                # an operator of one's own
+graph = Graph((x,), (ops.relu(y) + 1.0,), "small")
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
     try:
         bound = inspect.signature(OPERATORS.get(op).compute).bind(*args, **kwargs)
     except TypeError as error:
-        raise GraphError(f"{op}: {error}.", fix=f"Its arguments are {inspect.signature(OPERATORS.get(op).compute)}.") from error
+        raise GraphError(
+            f"{op}: {error}.", fix=f"Its arguments are {inspect.signature(OPERATORS.get(op).compute)}."
+        ) from error
     tensors: list[Any] = []
     attrs: dict[str, Any] = {}
     for name, value in bound.arguments.items():

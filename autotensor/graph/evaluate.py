@@ -1,9 +1,8 @@
-"""What a graph means: evaluation by the operators' NumPy references. Slow, obvious, and independent of the compiler."""
+"""What a graph means, by the operators' NumPy references: slow, obvious, independent of the compiler."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
 from autotensor.ops import OPERATORS
+from autotensor.te import reference
 
 
 def evaluate(graph: Graph, *arrays: Array, **named: Array) -> tuple[Array, ...]:
@@ -32,7 +32,8 @@ def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
     if isinstance(node.op, TeFunction):
         results = _evaluate_function(node.op, inputs)
     else:
-        result = OPERATORS.get(node.op).reference(*inputs, **dict(node.attrs))
+        with np.errstate(all="ignore"):  # 1 / (1 + exp(1000)) is 0, as in a kernel
+            result = OPERATORS.get(node.op).reference(*inputs, **dict(node.attrs))
         results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     value = np.asarray(results[node.output])
     if value.shape != node.shape:
@@ -41,11 +42,9 @@ def evaluate_node(node: Apply, inputs: list[Array]) -> Array:
 
 
 def _evaluate_function(fn: TeFunction, inputs: list[Array]) -> tuple[Array, ...]:
-    from autotensor.te import reference
-
     names = [b.name for b in fn.dag.inputs]
-    values: Mapping[str, Any] = reference.evaluate(fn.dag, dict(zip(names, inputs, strict=True)))
-    return tuple(np.asarray(values[n]) for n in fn.outputs)
+    values = reference.evaluate(fn.dag, dict(zip(names, inputs, strict=True)))
+    return tuple(values[n] for n in fn.outputs)
 
 
 def _bind(graph: Graph, arrays: tuple[Array, ...], named: Mapping[str, Array]) -> dict[GraphNode, Array]:
@@ -61,6 +60,8 @@ def _bind(graph: Graph, arrays: tuple[Array, ...], named: Mapping[str, Array]) -
             raise GraphError(f"graph {graph.name!r} needs its input {name!r}, {node!r}.")
         array = np.asarray(given[name])
         if array.shape != node.shape:
-            raise GraphError(f"input {name!r} of graph {graph.name!r} has shape {array.shape}, expected {node.shape}.")
+            raise GraphError(
+                f"input {name!r} of graph {graph.name!r} has shape {array.shape}, expected {node.shape}."
+            )
         values[node] = array.astype(node.dtype.numpy, copy=False)
     return values

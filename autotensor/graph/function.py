@@ -5,8 +5,8 @@
 
     y = call(swish, x)                         # a node of the graph, like any operator
 
-The function is traced once, on placeholders; the graph keeps the trace. Two functions of one name and one computation
-are the same function.
+The function is traced once, on placeholders; the graph keeps the trace. Two functions of one name and one
+computation are the same function.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class TeFunction:
     def trace(fn: Callable[..., Any], inputs: Sequence[TensorType], name: str = "") -> TeFunction:
         """The trace of `fn` on placeholders of these types.
 
-        Raises GraphError when `fn` fails, gives something that is not computed, or reads other than its arguments.
+        Raises GraphError when `fn` fails, gives something that is not computed, or reads other than its
+        arguments.
         """
         name = name or getattr(fn, "__name__", "function").strip("<>")
         tensors = [placeholder(t.shape, t.dtype, name=f"x{n}") for n, t in enumerate(inputs)]
@@ -60,7 +61,9 @@ class TeFunction:
             what = error.what if isinstance(error, TensorError) else str(error)
             raise GraphError(f"call: function {name!r} on {_listed(inputs)}: {what}", fix=fix) from error
         if not all(isinstance(r.op, Compute) for r in results):
-            raise GraphError(f"call: function {name!r} returns one of its arguments.", fix="Return computed tensors.")
+            raise GraphError(
+                f"call: function {name!r} returns one of its arguments.", fix="Return computed tensors."
+            )
         if len(dag.inputs) != len(tensors):
             others = ", ".join(b.name for b in dag.inputs[: len(dag.inputs) - len(tensors)])
             raise GraphError(
@@ -77,7 +80,7 @@ class TeFunction:
 
     @property
     def kind(self) -> Kind:
-        """How it may be fused: ELEMENTWISE when it provably is, ANCHOR (takes an epilogue) with a reduction."""
+        """How it may be fused: ELEMENTWISE when it provably is, ANCHOR (takes an epilogue) if it reduces."""
         if len(self.outputs) > 1:
             return Kind.OPAQUE
         if any(s.is_reduction for s in self.dag.stages):

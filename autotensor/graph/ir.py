@@ -3,16 +3,14 @@
     Input ──┐
     Constant┴─▶ Apply("conv2d") ──▶ Apply("relu") ──▶ output
 
-Nodes are interned (`ir/node.py`): equal applications are one object, so a graph never computes the same thing twice, and
-what no output needs is in no graph. Constants are the same when their bytes are. `print(graph)` shows one line per node.
-Nodes are written with `graph/build.py`.
+Nodes are interned (`ir/node.py`): equal applications are one object, so a graph never computes the same
+thing twice, and what no output needs is in no graph. Constants are the same when their bytes are.
+`print(graph)` shows one line per node. Nodes are written with `graph/build.py`.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,15 +19,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
-from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
+from autotensor.graph.infer import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
 from autotensor.ops import OPERATORS, Kind, TensorType
-from autotensor.te import Tensor, placeholder
-from autotensor.te.dag import ComputeDAG
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Attrs = tuple[tuple[str, Any], ...]
 
 
 class GraphNode(Node):
@@ -52,7 +48,7 @@ class GraphNode(Node):
     def _typed(self, type_: TensorType) -> None:
         object.__setattr__(self, "type", type_)
 
-    # -- arithmetic: nodes of the operators of the same meaning ---------------------------------------------------
+    # -- arithmetic: nodes of the operators of the same meaning ------------------------------------------
     def __add__(self, other: Any) -> GraphNode:
         return _binary("add", self, other)
 
@@ -92,7 +88,7 @@ class Input(GraphNode):
         self._typed(self.of)
 
     def __repr__(self) -> str:
-        return f"Input({self.name}: {_type_text(self.of)})"
+        return f"Input({self.name}: {type_text(self.of)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +101,12 @@ class Data:
     @staticmethod
     def of(array: Array) -> Data:
         kept = np.asarray(array)
-        if kept.flags.writeable or not kept.flags.c_contiguous or kept.base is not None or not kept.dtype.isnative:
+        if (
+            kept.flags.writeable
+            or not kept.flags.c_contiguous
+            or kept.base is not None
+            or not kept.dtype.isnative
+        ):
             native = kept.dtype.newbyteorder("=")
             kept = np.array(kept, dtype=native, order="C", copy=True)  # nobody can change it behind our back
             kept.flags.writeable = False
@@ -143,7 +144,7 @@ class Constant(GraphNode):
 
 
 class Apply(GraphNode):
-    """Result number `output` of an operator (by name) or of a te function. `attrs` hold what is not default."""
+    """Result `output` of an operator (by name) or of a te function. `attrs` hold what is not default."""
 
     op: str | TeFunction
     inputs: tuple[GraphNode, ...]
@@ -175,17 +176,19 @@ class Apply(GraphNode):
         return len(result_types(self.op, tuple(x.type for x in self.inputs), self.attrs))
 
     def attr(self, name: str) -> Any:
-        """The attribute as given, else the operator's default. Raises GraphError when it has no such attribute."""
+        """The attribute as given, else the default. Raises GraphError when there is no such attribute."""
         for key, value in self.attrs:
             if key == name:
                 return value
-        defaults = _defaults(self.op)
+        defaults = defaults_of(self.op)
         if name not in defaults:
-            raise GraphError(f"{self.op_name} has no attribute {name!r}; it has {', '.join(defaults) or 'none'}.")
+            raise GraphError(
+                f"{self.op_name} has no attribute {name!r}; it has {', '.join(defaults) or 'none'}."
+            )
         return defaults[name]
 
     def has_attr(self, name: str) -> bool:
-        return any(key == name for key, _ in self.attrs) or name in _defaults(self.op)
+        return any(key == name for key, _ in self.attrs) or name in defaults_of(self.op)
 
     def given(self, inputs: Iterable[GraphNode], **attrs: Any) -> GraphNode:
         """The same operator on other inputs, with some attributes changed."""
@@ -195,10 +198,10 @@ class Apply(GraphNode):
         """Floating-point operations of one evaluation of the operator."""
         if isinstance(self.op, TeFunction):
             return self.op.dag.flops()
-        return _flops(self.op, tuple(x.type for x in self.inputs), self.attrs)
+        return flops_of(self.op, tuple(x.type for x in self.inputs), self.attrs)
 
     def __repr__(self) -> str:
-        return f"Apply({self.op_name}, {_type_text(self.type)})"
+        return f"Apply({self.op_name}, {type_text(self.type)})"
 
 
 def constant(array: Any, name: str = "", dtype: DType | str | None = None) -> Constant:
@@ -206,11 +209,15 @@ def constant(array: Any, name: str = "", dtype: DType | str | None = None) -> Co
     return Constant(Data.of(np.asarray(array, None if dtype is None else dtype_of(dtype).numpy)), name)
 
 
-def apply(op: str | TeFunction, inputs: Iterable[GraphNode], attrs: Mapping[str, Any] | None = None, output: int = 0) -> Apply:
+def apply(
+    op: str | TeFunction, inputs: Iterable[GraphNode], attrs: Mapping[str, Any] | None = None, output: int = 0
+) -> Apply:
     """A node; attributes that have their default value are dropped, so that equal calls are equal nodes."""
-    defaults = _defaults(op)
-    kept = {k: _frozen(v) for k, v in (attrs or {}).items()}
-    items = tuple(sorted((k, v) for k, v in kept.items() if k not in defaults or repr(v) != repr(defaults[k])))
+    defaults = defaults_of(op)
+    kept = {k: frozen(v) for k, v in (attrs or {}).items()}
+    items = tuple(
+        sorted((k, v) for k, v in kept.items() if k not in defaults or repr(v) != repr(defaults[k]))
+    )
     node: Apply = Apply(op, tuple(inputs), items, output)
     return node
 
@@ -226,7 +233,9 @@ def as_node(value: Any, like: DType | None = None) -> GraphNode:
         return constant(value, dtype=like or ("float32" if isinstance(value, float) else "int64"))
     if isinstance(value, (np.ndarray, np.generic)):
         return constant(value)
-    raise GraphError(f"{type(value).__name__} cannot be part of a graph.", fix="Give a node, an array or a number.")
+    raise GraphError(
+        f"{type(value).__name__} cannot be part of a graph.", fix="Give a node, an array or a number."
+    )
 
 
 def _binary(op: str, a: Any, b: Any) -> GraphNode:
@@ -234,53 +243,7 @@ def _binary(op: str, a: Any, b: Any) -> GraphNode:
     return apply(op, (as_node(a, like), as_node(b, like)))
 
 
-def _frozen(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(v) for v in value)
-    if isinstance(value, np.generic):
-        return value.item()
-    return str(value) if isinstance(value, DType) else value
-
-
-@functools.lru_cache(maxsize=None)
-def _operator_defaults(op: str) -> Mapping[str, Any]:
-    parameters = inspect.signature(OPERATORS.get(op).compute).parameters.values()
-    return {p.name: _frozen(p.default) for p in parameters if p.default is not p.empty and "Tensor" not in str(p.annotation)}
-
-
-def _defaults(op: str | TeFunction) -> Mapping[str, Any]:
-    return _operator_defaults(op) if isinstance(op, str) else {}
-
-
-def result_types(op: str | TeFunction, inputs: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Types of an operator's results. Raises GraphError naming the operator and what it was given."""
-    if isinstance(op, TeFunction):
-        return op.types
-    try:
-        return OPERATORS.get(op).types(inputs, dict(attrs))
-    except AutotensorError as error:
-        raise GraphError(f"{_call_text(op, inputs, attrs)}: {error.what}", fix=error.fix) from error
-    except (TypeError, ValueError, IndexError) as error:
-        raise GraphError(f"{_call_text(op, inputs, attrs)}: {error}.") from error
-
-
-@functools.lru_cache(maxsize=4096)
-def _flops(op: str, inputs: tuple[TensorType, ...], attrs: Attrs) -> int:
-    results = compute_te(op, [placeholder(t.shape, t.dtype) for t in inputs], attrs)
-    if not any(t.op.__class__.__name__ == "Compute" for t in results):
-        return 0
-    return ComputeDAG.of(list(results)).flops()
-
-
-def compute_te(op: str | TeFunction, inputs: Iterable[Tensor], attrs: Attrs) -> tuple[Tensor, ...]:
-    """The operator's results as tensor expressions."""
-    if isinstance(op, TeFunction):
-        return op.compute(*inputs)
-    result = OPERATORS.get(op).compute(*inputs, **dict(attrs))
-    return result if isinstance(result, tuple) else (result,)
-
-
-# -- graphs -------------------------------------------------------------------------------------------------------
+# -- graphs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -301,12 +264,14 @@ class Graph:
             names = tuple(f"output_{n}" for n in range(len(self.outputs))) if several else ("output",)
             object.__setattr__(self, "output_names", names)
         if not self.outputs or len(self.output_names) != len(self.outputs):
-            raise GraphError(f"graph {self.name!r} has {len(self.outputs)} outputs and {len(self.output_names)} names.")
+            raise GraphError(
+                f"graph {self.name!r} has {len(self.outputs)} outputs and {len(self.output_names)} names."
+            )
         if wrong := [x for x in self.inputs if not isinstance(x, Input)]:
             raise GraphError(f"graph {self.name!r}: {wrong[0]!r} is listed as an input but is not one.")
         if free := [n for n in self.nodes if isinstance(n, Input) and n not in self.inputs]:
             raise GraphError(
-                f"graph {self.name!r} reads {free[0].name!r} {_type_text(free[0].type)}, which is not among its inputs.",
+                f"graph {self.name!r} reads {free[0].name!r} {type_text(free[0].type)}, not an input of it.",
                 fix="List it in `inputs`.",
             )
 
@@ -388,33 +353,34 @@ def topological(outputs: Iterable[GraphNode]) -> Iterator[GraphNode]:
             stack.extend((x, False) for x in reversed(node.inputs))
 
 
-# -- text ---------------------------------------------------------------------------------------------------------
+# -- text ------------------------------------------------------------------------------------------------
 
 
-def _type_text(t: TensorType) -> str:
-    return f"{t.dtype}{list(t.shape)}"
-
-
-def _call_text(op: str, inputs: tuple[TensorType, ...], attrs: Attrs) -> str:
-    parts = [*(_type_text(t) for t in inputs), *(f"{k}={v}" for k, v in attrs)]
-    return f"{op}({', '.join(parts)})"
-
-
-def _constant_text(node: Constant) -> str:
+def _constant_text(node: GraphNode) -> str:
+    assert isinstance(node, Constant)
     if node.array.size == 1 and not node.name:
         return f"{node.array.reshape(-1)[0]!s}"
-    return f"{node.name or 'const'}: {_type_text(node.type)}"
+    return f"{node.name or 'const'}: {type_text(node.type)}"
 
 
 def _lines(graph: Graph) -> Iterator[str]:
     names: dict[GraphNode, str] = dict(zip(graph.inputs, graph.input_names, strict=True))
-    args = ", ".join(f"{name}: {_type_text(x.type)}" for x, name in zip(graph.inputs, graph.input_names, strict=True))
+    args = ", ".join(
+        f"{name}: {type_text(x.type)}" for x, name in zip(graph.inputs, graph.input_names, strict=True)
+    )
     yield f"graph {graph.name}({args}):"
     for node in graph.applies:
         names[node] = f"%{sum(isinstance(n, Apply) for n in names)}"
-        read = [names.get(x) or _constant_text(x) for x in node.inputs if isinstance(x, Constant) or x in names]
+        read = [
+            names.get(x) or _constant_text(x) for x in node.inputs if isinstance(x, Constant) or x in names
+        ]
         parts = [*read, *(f"{k}={v}" for k, v in node.attrs)]
         result = f".{node.output}" if node.results > 1 else ""
-        yield f"    {names[node]} = {node.op_name}({', '.join(parts)}){result}  # {_type_text(node.type)}"
-    shown = ((names.get(n) or f"({_constant_text(n)})") if not isinstance(n, Constant) else f"({_constant_text(n)})" for n in graph.outputs)
+        yield f"    {names[node]} = {node.op_name}({', '.join(parts)}){result}  # {type_text(node.type)}"
+    shown = (
+        (names.get(n) or f"({_constant_text(n)})")
+        if not isinstance(n, Constant)
+        else f"({_constant_text(n)})"
+        for n in graph.outputs
+    )
     yield f"    return {', '.join(shown)}"

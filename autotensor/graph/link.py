@@ -1,10 +1,11 @@
 """From compiled groups to one native function for the whole model.
 
-    groups + an Artifact for each workload ──▶ Artifact(args: inputs, outputs, prepared weights, arena, per-thread space)
+    groups + an Artifact for each workload ──▶ Artifact(inputs, outputs, prepared weights, arena)
 
-Constants are prepared now, once; equal arrays are stored once. Intermediate values lie in one arena. Inputs and outputs
-are the caller's arrays. The entry is a plan (codegen): it calls the kernels' entries in order, and lets threads meet only
-where a kernel touches bytes that one since the last meeting wrote (or writes bytes that one read).
+Constants are prepared now, once; equal arrays are stored once. Intermediate values lie in one arena. Inputs
+and outputs are the caller's arrays. The entry is a plan (codegen): it calls the kernels' entries in order,
+and lets threads meet only where a kernel touches bytes that one since the last meeting wrote (or writes
+bytes that one read).
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact]
     steps = _steps(graph, groups, artifacts, names, memory)
     args = _arguments(graph, values, memory, artifacts)
     index = {a.name: n for n, a in enumerate(args)}
-    calls = [Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps]
+    calls = [
+        Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
+    ]
     entry = f"model_{hashlib.sha256(repr((calls, args)).encode()).hexdigest()[:20]}"
     objects = dict.fromkeys(o for a in artifacts for o in a.objects)
     return Artifact(
@@ -106,13 +109,13 @@ def _bound(group: Group) -> dict[str, GraphNode]:
     return dict(zip(group.arg_names, (*group.inputs, *(storage(o) for o in group.outputs)), strict=True))
 
 
-# -- constants --------------------------------------------------------------------------------------------------------
+# -- constants -------------------------------------------------------------------------------------------
 
 
 def _prepare_all(
     groups: Sequence[Group], artifacts: Sequence[Artifact]
 ) -> tuple[dict[str, Array], list[dict[str, str]]]:
-    """Arrays that the model keeps, and for every group the model's name for each of its constant arguments."""
+    """Arrays that the model keeps, and for every group the model's names for its constant arguments."""
     modules: dict[int, Module] = {}
     values: dict[str, Array] = {}
     by_digest: dict[tuple[Any, ...], str] = {}
@@ -138,7 +141,9 @@ def _prepare(group: Group, artifact: Artifact, module: Module) -> dict[str, Arra
     for spec in artifact.role("constant"):
         node = bound[spec.name]
         if not isinstance(node, Constant):
-            raise GraphError(f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}.")
+            raise GraphError(
+                f"group {group.name!r}: argument {spec.name!r} must be a constant, it is {node!r}."
+            )
         constants[spec.name] = node.array.reshape(spec.shape)
     if not artifact.role("constant", "prepared"):
         return {}
@@ -162,11 +167,11 @@ def _bytes(array: Array) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory ----------------------------------------------------------------------------------------------
 
 
 def plan_memory(graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]) -> MemoryPlan:
-    """Offsets of intermediate values and of the kernels' shared workspaces; see `value_name` for their names."""
+    """Offsets of intermediate values and of the workspaces that a kernel's threads share."""
     outside = {storage(o) for o in graph.outputs}
     values = [
         Lifetime(_space(n, spec.name), spec.bytes, n, n)
@@ -223,8 +228,12 @@ def _steps(
             return arena.get(_space(n, spec.name), Place(ARENA))
 
         all_places = tuple(place(s) for s in artifact.args)
-        writes = [p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("output", "workspace")]
-        reads = [p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("input", "workspace")]
+        writes = [
+            p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("output", "workspace")
+        ]
+        reads = [
+            p for p, s in zip(all_places, artifact.args, strict=True) if s.role in ("input", "workspace")
+        ]
         meets = any(w.meets(p) for w in written for p in (*reads, *writes)) or any(
             r.meets(p) for r in read for p in writes
         )
@@ -239,8 +248,14 @@ def _steps(
 def _arguments(
     graph: Graph, values: Mapping[str, Array], memory: MemoryPlan, artifacts: Sequence[Artifact]
 ) -> tuple[ArgSpec, ...]:
-    args = [ArgSpec(n, "input", x.shape, str(x.dtype)) for n, x in zip(graph.input_names, graph.inputs, strict=True)]
-    args += [ArgSpec(n, "output", o.shape, str(o.dtype)) for n, o in zip(graph.output_names, graph.outputs, strict=True)]
+    args = [
+        ArgSpec(n, "input", x.shape, str(x.dtype))
+        for n, x in zip(graph.input_names, graph.inputs, strict=True)
+    ]
+    args += [
+        ArgSpec(n, "output", o.shape, str(o.dtype))
+        for n, o in zip(graph.output_names, graph.outputs, strict=True)
+    ]
     if clash := {a.name for a in args} & set(values):
         raise GraphError(f"graph {graph.name!r}: {sorted(clash)[0]!r} names both an argument and a constant.")
     args += [ArgSpec(n, "prepared", v.shape, v.dtype.name) for n, v in values.items()]
@@ -250,7 +265,7 @@ def _arguments(
     return tuple(args)
 
 
-# -- for people and tools ---------------------------------------------------------------------------------------------
+# -- for people and tools --------------------------------------------------------------------------------
 
 
 def _texts(graph: Graph, steps: Sequence[Step], memory: MemoryPlan) -> dict[str, str]:
@@ -265,7 +280,9 @@ def _texts(graph: Graph, steps: Sequence[Step], memory: MemoryPlan) -> dict[str,
     return texts
 
 
-def _meta(graph: Graph, steps: Sequence[Step], memory: MemoryPlan, index: Mapping[str, int]) -> dict[str, Any]:
+def _meta(
+    graph: Graph, steps: Sequence[Step], memory: MemoryPlan, index: Mapping[str, int]
+) -> dict[str, Any]:
     meta = {
         "kind": "model",
         "graph": graph.key,

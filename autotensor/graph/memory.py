@@ -1,13 +1,13 @@
-"""Where intermediate values live: one arena, an offset for each, shared by values that are not alive together.
+"""Where intermediate values live: one arena, shared by values that are not alive together.
 
     steps      0    1    2    3
     a 0..1   [####|####]
     b 1..3        [####|####|####]          a and c share bytes, b lies beside them
     c 2..3             [####|####]
 
-Several greedy orders are tried and the smallest arena wins; its size stands beside the lower bound (most bytes alive at
-one step), which no plan can beat. Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020 (greedy by size, greedy by breadth).
+Several greedy orders are tried and the smallest arena wins; its size stands beside the lower bound (most
+bytes alive at one step), which no plan can beat. Source: Pisarchyk and Lee, "Efficient Memory Management
+for Deep Neural Net Inference", 2020 (greedy by size, greedy by breadth).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class MemoryPlan:
 
     def __str__(self) -> str:
         return (
-            f"arena {self.arena_bytes} bytes ({self.strategy}); at least {self.lower_bound_bytes} are alive at once, "
-            f"{self.unshared_bytes} without sharing"
+            f"arena {self.arena_bytes} bytes ({self.strategy}); "
+            f"at least {self.lower_bound_bytes} are alive at once, {self.unshared_bytes} without sharing"
         )
 
 
@@ -89,7 +89,10 @@ def plan(values: Sequence[Lifetime]) -> MemoryPlan:
 
 def lower_bound(values: Sequence[Lifetime]) -> int:
     """Most bytes alive at one step; the maximum is met where some value begins."""
-    return max((sum(v.size for v in values if v.first <= step <= v.last) for step in {v.first for v in values}), default=0)
+    return max(
+        (sum(v.size for v in values if v.first <= step <= v.last) for step in {v.first for v in values}),
+        default=0,
+    )
 
 
 def _breadth(values: Sequence[Lifetime]) -> Order:
@@ -108,7 +111,9 @@ def _place(values: Sequence[Lifetime], order: Order, *, tightest: bool) -> tuple
     ranked = sorted(range(len(values)), key=lambda n: (*order(values[n]), n))
     offsets: dict[int, int] = {}
     for n in ranked:
-        taken = sorted((offsets[m], offsets[m] + values[m].size) for m in offsets if values[m].meets(values[n]))
+        taken = sorted(
+            (offsets[m], offsets[m] + values[m].size) for m in offsets if values[m].meets(values[n])
+        )
         offsets[n] = _gap(taken, values[n].size, tightest=tightest)
     return tuple(offsets[n] for n in range(len(values)))
 

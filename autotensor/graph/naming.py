@@ -36,7 +36,8 @@ def _conv(node: Apply) -> str:
     step = max(stride) if isinstance(stride, tuple) else stride
     parts = [
         f"conv2d {kernel}" + (f"/{step}" if step != 1 else ""),
-        ("" if size["N"] == 1 else f"{size['N']}x") + f"{size['H']}x{size['W']}x{size['C']}->{node.inputs[1].shape[0]}",
+        ("" if size["N"] == 1 else f"{size['N']}x")
+        + f"{size['H']}x{size['W']}x{size['C']}->{node.inputs[1].shape[0]}",
         *([f"groups={groups}"] if groups != 1 else []),
     ]
     return " ".join(parts)

@@ -3,10 +3,10 @@
     conv2d ─▶ add(bias) ─▶ add(shortcut) ─▶ relu        one group, head conv2d, the rest its epilogue
     reshape                                             no kernel: another shape for the same bytes
 
-A group is a head (any operator) and the elementwise operators after it, as long as nobody outside reads the values in
-between. Its computation is written as tensor expressions by chaining the operators' own te functions. Where only rows and
-channels matter (pointwise convolutions, dense layers, elementwise groups) it is written over [rows, channels], so that
-equal work has equal workloads wherever it stands in the model.
+A group is a head (any operator) and the elementwise operators after it, as long as nobody outside reads the
+values in between. Its computation is written as tensor expressions by chaining the operators' own te
+functions. Where only rows and channels matter (pointwise convolutions, dense layers, elementwise groups) it
+is written over [rows, channels], so that equal work has equal workloads wherever it stands in the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from math import prod
 from autotensor import te
 from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, compute_te
+from autotensor.graph.infer import compute_te
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.naming import group_name
 from autotensor.ops import OPERATORS, Kind
 from autotensor.te import Placeholder, Tensor, placeholder
@@ -35,8 +36,8 @@ Shape = tuple[int, ...]
 class Group:
     """One kernel program of the model.
 
-    `inputs` are the values that the placeholders stand for (an Input, a Constant, or another group's output; never a
-    view); a placeholder's shape may be another one over the same bytes.
+    `inputs` are the values that the placeholders stand for (an Input, a Constant, or another group's
+    output; never a view); a placeholder's shape may be another one over the same bytes.
     """
 
     name: str  # for people
@@ -87,8 +88,8 @@ def partition(graph: Graph) -> tuple[Group, ...]:
         chain = _chain(graph, node, taken, rank)
         taken.update(chain)
         chains.append(chain)
-    # A group can run when all that its last operator reads is there.
-    chains.sort(key=lambda chain: rank[chain[-1]])
+    # A group can run when all that its last operator reads is there; several results come from one operator.
+    chains.sort(key=lambda chain: rank[chain[0] if chain[0].results > 1 else chain[-1]])
     return tuple(_group(graph, chain) for chain in chains)
 
 
@@ -108,7 +109,7 @@ def storage(node: GraphNode) -> GraphNode:
 
 
 def own_outputs(graph: Graph) -> Graph:
-    """The graph with a copy wherever an output has no bytes of its own: an input, a constant, or twice one value."""
+    """The graph with a copy of every output that is an input, a constant, or an output already."""
     outputs: list[GraphNode] = []
     seen: set[GraphNode] = set()
     for out in graph.outputs:
@@ -127,13 +128,17 @@ def _copy(x: Tensor) -> Tensor:
     return result
 
 
-# -- which nodes belong together ------------------------------------------------------------------------------------
+# -- which nodes belong together -------------------------------------------------------------------------
 
 
-def _chain(graph: Graph, head: Apply, taken: set[GraphNode], rank: Mapping[GraphNode, int]) -> tuple[Apply, ...]:
+def _chain(
+    graph: Graph, head: Apply, taken: set[GraphNode], rank: Mapping[GraphNode, int]
+) -> tuple[Apply, ...]:
     """The head and the longest epilogue whose inner values nobody else reads."""
     if head.results > 1:
-        same = (n for n in graph.applies if n.op == head.op and n.inputs == head.inputs and n.attrs == head.attrs)
+        same = (
+            n for n in graph.applies if n.op == head.op and n.inputs == head.inputs and n.attrs == head.attrs
+        )
         return tuple(same)
     members = [head]
     best = 1
@@ -153,12 +158,12 @@ def _joins(node: Apply, shape: Shape, taken: set[GraphNode]) -> bool:
 
 
 def _closed(graph: Graph, members: list[Apply]) -> bool:
-    """Whether only the last member is read from outside (then no cycle through other groups can exist either)."""
+    """Whether only the last member is read from outside. Then no cycle through other groups can exist."""
     inside = set(members)
     return all(m not in graph.outputs and inside.issuperset(graph.consumers[m]) for m in members[:-1])
 
 
-# -- writing a group as tensor expressions --------------------------------------------------------------------------
+# -- writing a group as tensor expressions ---------------------------------------------------------------
 
 
 class _Writer:
@@ -207,7 +212,9 @@ def _general(chain: tuple[Apply, ...]) -> _Writer:
     writer = _Writer()
     if chain[0].results > 1:
         first = chain[0]
-        inputs = [writer.read(x, x.shape, n) for x, n in zip(first.inputs, _parameter_names(first), strict=True)]
+        inputs = [
+            writer.read(x, x.shape, n) for x, n in zip(first.inputs, _parameter_names(first), strict=True)
+        ]
         results = compute_te(first.op, inputs, first.attrs)
         writer.values = {n: _computed(results[n.output]) for n in chain}
         return writer
@@ -217,11 +224,11 @@ def _general(chain: tuple[Apply, ...]) -> _Writer:
 
 
 def _pointwise(chain: tuple[Apply, ...]) -> _Writer | None:
-    """A 1x1 convolution (NHWC, stride 1, no padding) or dense layer as [rows, k] x [channels, k]; else None."""
+    """A 1x1 convolution (NHWC, stride 1, unpadded) or dense layer as [rows, k] x [channels, k]; else None."""
     head = chain[0]
     if len(head.inputs) != 2 or not is_pointwise(head):
         return None
-    x, w = head.inputs
+    x = head.inputs[0]
     channels, depth = head.shape[-1], x.shape[-1]
     rows = prod(x.shape[:-1])
     writer = _Writer()
@@ -244,7 +251,7 @@ def _all_are(value: object, wanted: int) -> bool:
 
 
 def _flat(chain: tuple[Apply, ...]) -> _Writer | None:
-    """An elementwise group over [rows, channels], or over [elements] when nothing is broadcast along rows; else None."""
+    """An elementwise group over [elements], or [rows, channels] if something is broadcast; else None."""
     shape = chain[0].shape
     if chain[0].kind is not Kind.ELEMENTWISE or len(shape) < 1:
         return None
@@ -256,11 +263,13 @@ def _flat(chain: tuple[Apply, ...]) -> _Writer | None:
 
 
 def _epilogue(writer: _Writer, chain: Sequence[Apply], target: Shape) -> bool:
-    """Writes elementwise operators over `target`, [rows, channels] or [elements]; False when one does not fit."""
+    """Writes elementwise operators over `target`, [rows, channels] or [elements]; False if one cannot be."""
     for node in chain:
         if isinstance(node.op, TeFunction) or node.has_attr("axis"):
             return False
-        shapes = [_flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs]
+        shapes = [
+            _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs
+        ]
         if None in shapes:
             return False
         writer.write(node, [s for s in shapes if s is not None])
@@ -268,7 +277,7 @@ def _epilogue(writer: _Writer, chain: Sequence[Apply], target: Shape) -> bool:
 
 
 def _flattened(shape: Shape, full: Shape, target: Shape, vector: bool = False) -> Shape | None:
-    """The shape over the same bytes that broadcasts against `target` as `shape` does against `full`; None if none does.
+    """A shape over the same bytes that broadcasts against `target` as `shape` does against `full`, or None.
 
     vector: with a single row, prefer [channels] (a bias) to [1, channels].
 
@@ -294,7 +303,7 @@ def _parameter_names(node: Apply) -> list[str]:
 
 
 def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
-    """Raises GraphError unless every output has its own group and every group only reads what was made before it."""
+    """Raises GraphError unless every output has its own group and every group reads what is made before."""
     made: set[GraphNode] = set()
     for g in groups:
         for x in g.inputs:
@@ -303,4 +312,6 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
         made.update(g.outputs)
     roots = [storage(o) for o in graph.outputs]
     if any(r not in made for r in roots) or len(set(roots)) != len(roots):
-        raise GraphError(f"graph {graph.name!r} has an output that no group makes.", fix="Use own_outputs(graph) first.")
+        raise GraphError(
+            f"graph {graph.name!r} has an output that no group makes.", fix="Use own_outputs(graph) first."
+        )

@@ -1,8 +1,8 @@
 """The rewriting engine's driver for graphs.
 
-Rules are those of `ir/rewrite.py`; a rule gets (node, uses), where `uses[node]` says how often a node is read, so that a
-rule can see that a value has one reader only. The driver walks producers first and never recurses along the graph: models
-are hundreds of nodes deep, which the engine's recursion is not made for.
+Rules are those of `ir/rewrite.py`; a rule gets (node, uses), where `uses[node]` says how often a node is
+read, so that a rule can see that a value has one reader only. The driver walks producers first and never
+recurses along the graph: models are hundreds of nodes deep, which the engine's recursion is not made for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Index expressions as sums: `8*yo + yi + 3` is `{yo: 8, yi: 1} + 3`.
 
-A term is a Var or an opaque sub-expression (`x // 4`, `min(a, b)`, a load). Every scalar integer expression has this
-form, in the worst case with itself as the only term. The sum equals the expression modulo 2**bits; int64, the type of
-indices, is taken never to overflow.
+A term is a Var or an opaque sub-expression (`x // 4`, `min(a, b)`, a load). Every scalar integer expression
+has this form, in the worst case with itself as the only term. The sum equals the expression modulo 2**bits;
+int64, the type of indices, is taken never to overflow.
 
     affine(yo*8 + yi)            what lowering, strides and bounds read
     to_expr(a, order=loops)      back to an expression, terms in a given order, constant last
@@ -104,8 +104,8 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
 def _transparent(e: Expr, a: Expr) -> bool:
     """Whether a cast may be looked through.
 
-    Narrowing keeps sums modulo 2**bits. Widening does for signed 32-bit arithmetic without loads: that is an index,
-    narrowed only because it fits.
+    Narrowing keeps sums modulo 2**bits. Widening does for signed 32-bit arithmetic without loads: that is an
+    index, narrowed only because it fits.
     """
     source, target = a.dtype, e.dtype
     if not source.is_int or source.kind == "uint":
@@ -115,9 +115,9 @@ def _transparent(e: Expr, a: Expr) -> bool:
     return source.bits >= 32 and not isinstance(a, Var) and not any_node(a, lambda n: isinstance(n, Load))
 
 
-# -- the law x = c*(x//c) + x%c -------------------------------------------------------------------------------------
+# -- the law x = c*(x//c) + x%c ------------------------------------------------------------------------------
 def recombine(a: Affine) -> Affine:
-    """Joins quotients and remainders of one value: `k*c*(x//c) + k*(x%c) -> k*x`, also through `(x//b)//c = x//(b*c)`."""
+    """Joins quotients and remainders of one value: `k*c*(x//c) + k*(x%c)` is `k*x`, for nested ones too."""
     while True:
         step = _recombine_once(a)
         if step is None:
@@ -131,29 +131,56 @@ def _recombine_once(a: Affine) -> Affine | None:
             case Binary(Op.MOD, x, Const(c)) if c > 0:
                 quotient = floordiv_term(x, int(c))
                 if a.terms.get(quotient) == k * int(c):
-                    rest = {t: n for t, n in a.terms.items() if t is not term and t is not quotient}
-                    constant = a.constant + gather(x, k, rest)
-                    return Affine({t: n for t, n in rest.items() if n}, constant, a.dtype)
+                    return _replaced(a, (term, quotient), x, k)
+                joined = _join_remainders(a, term, k, quotient)
+                if joined is not None:
+                    return joined
             case Binary(Op.FLOORDIV, x, Const(c)) if c > 0 and k % c == 0 and a.terms.get(x) == -k // int(c):
-                # m*x - m*c*(x//c) = m*(x%c)
-                remainder = Binary(Op.MOD, x, const(int(c), x.dtype))
-                rest = {t: n for t, n in a.terms.items() if t is not term and t is not x}
-                rest[remainder] = rest.get(remainder, 0) - k // int(c)
-                return Affine({t: n for t, n in rest.items() if n}, a.constant, a.dtype)
+                remainder = Binary(Op.MOD, x, term.b)  # m*x - m*c*(x//c) = m*(x%c)
+                return _replaced(a, (term, x), remainder, -k // int(c))
     return None
+
+
+def _join_remainders(a: Affine, term: Binary, k: int, quotient: Expr) -> Affine | None:
+    """k*(x%c) + k*c*(x//c % b) = k*(x % (b*c))."""
+    x, c = term.a, int(term.b.value)  # type: ignore[attr-defined]
+    for other, n in a.terms.items():
+        match other:
+            case Binary(Op.MOD, y, Const(b)) if y is quotient and n == k * c and fits(int(b) * c, x.dtype):
+                whole = Binary(Op.MOD, x, const(int(b) * c, x.dtype))
+                return _replaced(a, (term, other), whole, k)
+    return None
+
+
+def _replaced(a: Affine, old: tuple[Expr, Expr], new: Expr, k: int) -> Affine:
+    """The sum with k*new where the first of two terms stood and without the other."""
+    terms: dict[Expr, int] = {}
+    constant, done = a.constant, False
+    for t, n in a.terms.items():
+        if t is not old[0] and t is not old[1]:
+            terms[t] = terms.get(t, 0) + n
+        elif not done:
+            constant += gather(new, k, terms)
+            done = True
+    return Affine({t: n for t, n in terms.items() if n}, constant, a.dtype)
+
+
+def fits(value: int, dtype: DType) -> bool:
+    """Whether a positive number can be written in the type."""
+    return 0 < value == wrap_int(value, dtype)
 
 
 def floordiv_term(x: Expr, c: int) -> Expr:
     """`x // c` with nested quotients merged: (y // b) // c = y // (b*c) for positive b, c."""
     match x:
-        case Binary(Op.FLOORDIV, y, Const(b)) if b > 0:
+        case Binary(Op.FLOORDIV, y, Const(b)) if b > 0 and fits(int(b) * c, x.dtype):
             return Binary(Op.FLOORDIV, y, const(int(b) * c, x.dtype))
     return Binary(Op.FLOORDIV, x, const(c, x.dtype))
 
 
-# -- division ---------------------------------------------------------------------------------------------------------
+# -- division ------------------------------------------------------------------------------------------------
 def split_by(a: Affine, c: int) -> tuple[Affine, Affine]:
-    """(quotient, rest) with a = c*quotient + rest; rest holds the terms that c does not divide and a constant in 0..c-1.
+    """(quotient, rest) with a = c*quotient + rest: terms that c does not divide and a constant in 0..c-1.
 
     Hence `a // c = quotient + rest // c` and `a % c = rest % c` for every c > 0.
     """
@@ -175,9 +202,9 @@ def stride(index: Expr, var: Var) -> int | None:
     return a.coefficient(var)
 
 
-# -- back to expressions ----------------------------------------------------------------------------------------------
+# -- back to expressions -------------------------------------------------------------------------------------
 def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
-    """The sum as an expression: terms of `order` first and in that order, then the others as they appeared, then the constant.
+    """The sum as an expression: terms of `order`, then the others as they appeared, then the constant.
 
     A sum does not begin with a minus when it has anything positive to begin with.
     """

@@ -3,19 +3,17 @@
     interval(8*i + j, {i: Interval(0, 3), j: Interval(0, 7)})   ──▶ Interval(0, 31)
     prove(8*i + j < 32, …)                                      ──▶ True
 
-Sums are bounded through their affine form, so that `i - i` is 0. Conditions known to hold (`assume`, an enclosing If or
-mask) tighten the result. Data of narrow types may wrap around; where it might, the answer is the whole range of the type.
-int64, the type of indices, is taken never to overflow. `Bounds` is the same with memory, for passes that ask often.
+Sums are bounded through their affine form, so that `i - i` is 0. Conditions known to hold (`assume`, an
+enclosing If or mask) tighten the result. Data of narrow types may wrap around; where it might, the answer is
+the whole range of the type. int64, the type of indices, is taken never to overflow. `Bounds` is the same with
+memory, for passes that ask often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
 
-from autotensor.base.dtype import DType
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import (
     Binary,
@@ -33,71 +31,27 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
+from autotensor.ir.intervals import (
+    BOOL,
+    EVERYTHING,
+    NO_RANGES,
+    Interval,
+    Ranges,
+    binary_interval,
+    dtype_interval,
+    wrapped,
+)
 
-
-class Interval(NamedTuple):
-    """Integers from `lo` to `hi`, both included; None is unbounded."""
-
-    lo: int | None
-    hi: int | None
-
-    def __str__(self) -> str:
-        return f"[{'-inf' if self.lo is None else self.lo}, {'inf' if self.hi is None else self.hi}]"
-
-    @property
-    def value(self) -> int | None:
-        """The only member, if there is just one."""
-        return self.lo if self.lo == self.hi else None
-
-    def has(self, x: int) -> bool:
-        return (self.lo is None or self.lo <= x) and (self.hi is None or x <= self.hi)
-
-    def within(self, other: Interval) -> bool:
-        return (other.lo is None or (self.lo is not None and self.lo >= other.lo)) and (
-            other.hi is None or (self.hi is not None and self.hi <= other.hi)
-        )
-
-    def meet(self, other: Interval) -> Interval:
-        """Members of both; just `self` where there are none (code that is never reached), so that no interval is empty."""
-        lo = other.lo if self.lo is None else self.lo if other.lo is None else max(self.lo, other.lo)
-        hi = other.hi if self.hi is None else self.hi if other.hi is None else min(self.hi, other.hi)
-        return self if lo is not None and hi is not None and lo > hi else Interval(lo, hi)
-
-    def hull(self, other: Interval) -> Interval:
-        """The least interval around both."""
-        lo = None if self.lo is None or other.lo is None else min(self.lo, other.lo)
-        hi = None if self.hi is None or other.hi is None else max(self.hi, other.hi)
-        return Interval(lo, hi)
-
-    def plus(self, other: Interval) -> Interval:
-        lo = None if self.lo is None or other.lo is None else self.lo + other.lo
-        hi = None if self.hi is None or other.hi is None else self.hi + other.hi
-        return Interval(lo, hi)
-
-    def shift(self, k: int) -> Interval:
-        return Interval(None if self.lo is None else self.lo + k, None if self.hi is None else self.hi + k)
-
-    def times(self, k: int) -> Interval:
-        if k == 0:
-            return Interval(0, 0)
-        lo, hi = (self.lo, self.hi) if k > 0 else (self.hi, self.lo)
-        return Interval(None if lo is None else lo * k, None if hi is None else hi * k)
-
-
-Ranges = Mapping[Var, Interval]
-
-EVERYTHING = Interval(None, None)
-BOOL = Interval(0, 1)
-NO_RANGES: Ranges = {}
+__all__ = ["EVERYTHING", "NO_RANGES", "Bounds", "Interval", "Ranges", "bounds", "interval", "prove"]
 
 
 def interval(expr: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> Interval:
-    """The values `expr` (integer, possibly a vector) can take; may be larger than the exact set, never smaller."""
+    """The values `expr` (integer, possibly a vector) can take; perhaps more than the exact set."""
     return bounds(ranges, assume).of(expr)
 
 
 def prove(cond: Expr, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -> bool | None:
-    """True when `cond` always holds (in every lane), False when it never does, None when that is not known."""
+    """True when `cond` always holds (in every lane), False when it never does, None when it is not known."""
     return bounds(ranges, assume).decide(cond)
 
 
@@ -107,18 +61,6 @@ def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
     for cond in assume:
         out = out.assuming(cond)
     return out
-
-
-@lru_cache(maxsize=64)
-def dtype_interval(dtype: DType) -> Interval:
-    """All values of the type; int64 counts as unbounded, for it never overflows here."""
-    if dtype.is_bool:
-        return BOOL
-    if not dtype.is_int or (dtype.bits == 64 and dtype.kind == "int"):
-        return EVERYTHING
-    if dtype.kind == "uint":
-        return Interval(0, (1 << dtype.bits) - 1)
-    return Interval(-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
 
 
 class Bounds:
@@ -131,14 +73,17 @@ class Bounds:
         known: Mapping[Expr, Interval] | Ranges,
         facts: tuple[tuple[Affine, Interval], ...] = (),
         truths: Mapping[Expr, bool] | None = None,
+        sums: dict[Expr, Affine | None] | None = None,
     ) -> None:
         self.known: Mapping[Expr, Interval] = known  # type: ignore[assignment]  # Var or opaque term -> interval
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
         self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
-        self._affine: dict[Expr, Affine | None] = {}
+        self._affine: dict[Expr, Affine | None] = (
+            {} if sums is None else sums
+        )  # true everywhere, hence shared
 
-    # -- intervals ----------------------------------------------------------------------------------------------------
+    # -- intervals -------------------------------------------------------------------------------------------
     def of(self, e: Expr) -> Interval:
         """The values of an integer or bool expression."""
         found = self._memo.get(e)
@@ -180,7 +125,7 @@ class Bounds:
         return Interval(lo, hi)
 
     def _by_facts(self, a: Affine, out: Interval) -> Interval:
-        """`out`, tightened by writing the sum as m*fact + rest, for each fact alone and for all facts in a row."""
+        """`out`, tightened: the sum is m*fact + rest, for each fact alone and for all facts in a row."""
         left, total = a, Interval(0, 0)
         for fact, values in self.facts:
             term, k = next(iter(fact.terms.items()))
@@ -195,7 +140,7 @@ class Bounds:
         return out.meet(total.plus(self._plain(left)))
 
     def exact(self, e: Expr) -> bool:
-        """Whether `affine(e)` (of a vector: base and stride) is the value of `e`, not only that modulo 2**bits."""
+        """Whether `affine(e)` (of a vector: base and stride) is the value of `e` without wrapping."""
         dtype = e.dtype
         if dtype.bits == 64 and dtype.kind == "int":
             return True
@@ -248,7 +193,7 @@ class Bounds:
                 return BOOL if decided is None else Interval(int(decided), int(decided))
         return whole
 
-    # -- conditions ---------------------------------------------------------------------------------------------------
+    # -- conditions ------------------------------------------------------------------------------------------
     def decide(self, cond: Expr) -> bool | None:
         """True: holds always, in all lanes. False: never, in no lane. None: not known."""
         if cond in self.truths:
@@ -278,7 +223,13 @@ class Bounds:
                 return swapped
             case Cmp.LT:
                 d = self.difference(a, b)
-                return True if d.hi is not None and d.hi < 0 else False if d.lo is not None and d.lo >= 0 else None
+                return (
+                    True
+                    if d.hi is not None and d.hi < 0
+                    else False
+                    if d.lo is not None and d.lo >= 0
+                    else None
+                )
             case Cmp.GE:
                 less = self._compare(Cmp.LT, a, b)
                 return None if less is None else not less
@@ -305,7 +256,7 @@ class Bounds:
         return self.of(a).plus(self.of(b).times(-1))
 
     def _never_equal(self, a: Expr, b: Expr) -> bool:
-        """6*x + 4*y + 1 is never 0: the greatest common divisor of the coefficients does not divide the constant."""
+        """6*x + 4*y + 1 is never 0: what divides all coefficients does not divide the constant."""
         x, y = self.affine(a), self.affine(b)
         if x is None or y is None or not (self.exact(a) and self.exact(b)):
             return False
@@ -313,9 +264,9 @@ class Bounds:
         g = gcd(*d.terms.values())
         return g > 1 and d.constant % g != 0
 
-    # -- what is known to hold ----------------------------------------------------------------------------------------
+    # -- what is known to hold -------------------------------------------------------------------------------
     def with_range(self, term: Expr, values: Interval) -> Bounds:
-        return Bounds({**self.known, term: values}, self.facts, self.truths)
+        return Bounds({**self.known, term: values}, self.facts, self.truths, self._affine)
 
     def assuming(self, cond: Expr, holds: bool = True) -> Bounds:
         """These bounds where `cond` is known to hold (or not to)."""
@@ -330,7 +281,7 @@ class Bounds:
                 return self.assuming(a, holds)
             case Const():
                 return self
-        out = Bounds(self.known, self.facts, {**self.truths, cond: holds})
+        out = Bounds(self.known, self.facts, {**self.truths, cond: holds}, self._affine)
         if isinstance(cond, Compare) and cond.a.dtype.is_int and cond.a.dtype.lanes == 1:
             return out._assuming_compare(cond.op if holds else NEGATED[cond.op], cond.a, cond.b)
         return out
@@ -343,9 +294,13 @@ class Bounds:
                 return self
             case Cmp.GT | Cmp.GE:
                 return self._assuming_compare(Cmp.LT if op is Cmp.GT else Cmp.LE, b, a)
-            case Cmp.LT | Cmp.LE if isinstance(b, Binary) and b.op is Op.MIN:  # x < min(p, q): x < p and x < q
+            case Cmp.LT | Cmp.LE if (
+                isinstance(b, Binary) and b.op is Op.MIN
+            ):  # x < min(p, q): x < p and x < q
                 return self._assuming_compare(op, a, b.a)._assuming_compare(op, a, b.b)
-            case Cmp.LT | Cmp.LE if isinstance(a, Binary) and a.op is Op.MAX:  # max(p, q) < x: p < x and q < x
+            case Cmp.LT | Cmp.LE if (
+                isinstance(a, Binary) and a.op is Op.MAX
+            ):  # max(p, q) < x: p < x and q < x
                 return self._assuming_compare(op, a.a, b)._assuming_compare(op, a.b, b)
         x, y = self.affine(a), self.affine(b)
         if x is None or y is None:
@@ -355,7 +310,7 @@ class Bounds:
         return self.with_fact(d, values)
 
     def with_fact(self, sum_: Affine, values: Interval) -> Bounds:
-        """These bounds where the sum is known to lie in `values`; minima and maxima with one sign are taken apart."""
+        """These bounds where the sum is known to lie in `values`; minima and maxima are taken apart."""
         for term, k in sum_.terms.items():
             if isinstance(term, Binary) and abs(k) == 1 and term.op in (Op.MIN, Op.MAX):
                 # s - min(p, q) <= c  ->  s - p <= c and s - q <= c;  s + max(p, q) <= c  likewise
@@ -373,7 +328,7 @@ class Bounds:
             new = Interval(None if lo is None else -(-lo // k), None if hi is None else hi // k)
             known[term] = self.of(term).meet(new)
         facts = self.facts if len(sum_.terms) < 2 else (*self.facts, (sum_, values))
-        return Bounds(known, facts, self.truths)
+        return Bounds(known, facts, self.truths, self._affine)
 
     def _split_fact(self, sum_: Affine, term: Expr, k: int, values: Interval) -> Bounds:
         assert isinstance(term, Binary)
@@ -404,90 +359,3 @@ def lanes_of(e: Expr) -> tuple[Expr | None, int]:
         case Broadcast(a, _):
             return a, 0
     return None, 0
-
-
-def wrapped(i: Interval, dtype: DType) -> Interval:
-    """`i` where the type holds all of it; else everything the type holds, for the value may have wrapped around."""
-    whole = dtype_interval(dtype.element)
-    return i if whole is EVERYTHING or i.within(whole) else whole
-
-
-# -- operators on intervals -------------------------------------------------------------------------------------------
-def binary_interval(op: Op, a: Interval, b: Interval) -> Interval:
-    """All `x op y` for x in a, y in b, as mathematical integers."""
-    match op:
-        case Op.ADD:
-            return a.plus(b)
-        case Op.SUB:
-            return a.plus(b.times(-1))
-        case Op.MUL:
-            return _product(a, b)
-        case Op.FLOORDIV:
-            return _quotient(a, b)
-        case Op.MOD:
-            return _remainder(a, b)
-        case Op.MIN:
-            hi = a.hi if b.hi is None else b.hi if a.hi is None else min(a.hi, b.hi)
-            return Interval(None if a.lo is None or b.lo is None else min(a.lo, b.lo), hi)
-        case Op.MAX:
-            lo = a.lo if b.lo is None else b.lo if a.lo is None else max(a.lo, b.lo)
-            return Interval(lo, None if a.hi is None or b.hi is None else max(a.hi, b.hi))
-        case Op.AND:
-            return _bit_and(a, b)
-        case Op.OR | Op.XOR:
-            if a.lo is None or b.lo is None or a.hi is None or b.hi is None or a.lo < 0 or b.lo < 0:
-                return EVERYTHING
-            return Interval(0, (1 << max(a.hi, b.hi).bit_length()) - 1)
-        case Op.SHL if b.value is not None and 0 <= b.value < 64:
-            return a.times(1 << b.value)
-        case Op.SHR if b.value is not None and 0 <= b.value < 64:
-            return _quotient(a, Interval(1 << b.value, 1 << b.value))
-    return EVERYTHING
-
-
-def _product(a: Interval, b: Interval) -> Interval:
-    if b.value is not None:
-        return a.times(b.value)
-    if a.value is not None:
-        return b.times(a.value)
-    if a.lo is None or a.hi is None or b.lo is None or b.hi is None:
-        positive = a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0
-        return Interval(a.lo * b.lo if positive else None, None)  # type: ignore[operator]
-    corners = [x * y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    return Interval(min(corners), max(corners))
-
-
-def _quotient(a: Interval, b: Interval) -> Interval:
-    if b.lo is None or b.hi is None or (b.lo <= 0 <= b.hi):
-        return EVERYTHING
-    c = b.value
-    if c is not None:
-        lo, hi = (a.lo, a.hi) if c > 0 else (a.hi, a.lo)
-        return Interval(None if lo is None else lo // c, None if hi is None else hi // c)
-    if a.lo is None or a.hi is None:
-        return EVERYTHING
-    corners = [x // y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
-    return Interval(min(corners), max(corners))
-
-
-def _remainder(a: Interval, b: Interval) -> Interval:
-    c = b.value
-    if c is not None and c != 0 and a.lo is not None and a.hi is not None and a.lo // c == a.hi // c:
-        return Interval(a.lo % c, a.hi % c) if a.lo <= a.hi else Interval(0, 0)
-    if b.lo is not None and b.lo > 0:
-        hi = None if b.hi is None else b.hi - 1
-        if a.lo is not None and a.lo >= 0 and a.hi is not None:
-            hi = a.hi if hi is None else min(hi, a.hi)
-        return Interval(0, hi)
-    if b.hi is not None and b.hi < 0:
-        return Interval(None if b.lo is None else b.lo + 1, 0)
-    return EVERYTHING
-
-
-def _bit_and(a: Interval, b: Interval) -> Interval:
-    """A non-negative operand bounds the result."""
-    tops = [i.hi for i in (a, b) if i.lo is not None and i.lo >= 0]
-    if not tops:
-        return EVERYTHING
-    known = [t for t in tops if t is not None]
-    return Interval(0, min(known) if known else None)

@@ -13,9 +13,14 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
+import numpy as np
+
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote
 from autotensor.base.errors import TensorError
 from autotensor.ir.node import Node
+
+
+NUMBERS = (int, float, np.number, np.bool_, np.generic)  # np.generic: bfloat16
 
 
 class Op(enum.Enum):
@@ -64,6 +69,7 @@ class Expr(Node):
     """Base of all expressions."""
 
     _derived: ClassVar[tuple[str, ...]] = ("dtype",)
+    __array_ufunc__ = None  # NumPy scalars leave the operators to us
     if False:  # for type checkers: filled by __derive__
 
         @property
@@ -137,9 +143,13 @@ class Expr(Node):
         return call("pow", other, self)
 
     def __neg__(self) -> Expr:
+        if self.dtype.is_bool:
+            raise TensorError("'-' is not defined for bool.", fix="Convert it with .astype('int32').")
         return Unary(Neg.NEG, self)
 
     def __invert__(self) -> Expr:
+        if self.dtype.is_float:
+            raise TensorError(f"'~' is not defined for {self.dtype}.")
         return Unary(Neg.NOT, self)
 
     def __abs__(self) -> Expr:
@@ -159,11 +169,12 @@ class Expr(Node):
 
     # `i == j` must build an expression for authors and still answer "the same node?" for dicts: a deferred
     # comparison that is an identity test as a bool and a Compare as an operand (TVM does the same).
+    # NotImplemented lets the other side (an IterVar, a tensor of rank 0) do it; failing that, Python compares by identity.
     def __eq__(self, other: object) -> Any:
-        return self is other if not isinstance(other, (Expr, int, float)) else Equality(self, other, Cmp.EQ)
+        return Equality(self, other, Cmp.EQ) if isinstance(other, (Expr, *NUMBERS)) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return self is not other if not isinstance(other, (Expr, int, float)) else Equality(self, other, Cmp.NE)
+        return Equality(self, other, Cmp.NE) if isinstance(other, (Expr, *NUMBERS)) else NotImplemented
 
     __hash__ = object.__hash__
 
@@ -375,17 +386,25 @@ def as_expr(x: Any, dtype: DType | None = None) -> Expr:
         return x
     if isinstance(x, Equality):
         return x.expr()
-    if hasattr(x, "var"):  # te.IterVar
-        return as_expr(x.var)
-    if isinstance(x, bool) or type(x).__name__ == "bool_":
-        return Const(bool(x), bool_) if dtype is None or dtype.is_bool else const(x, dtype)
-    if isinstance(x, int) or hasattr(x, "__index__"):
-        return const(int(x), dtype or int64)
-    if isinstance(x, float) or hasattr(x, "__float__"):
-        return const(float(x), dtype if dtype is not None and dtype.is_float else float32)
-    if hasattr(x, "shape") and not x.shape and callable(x):
+    if isinstance(x, NUMBERS):
+        return _number(x, dtype)
+    if isinstance(getattr(x, "var", None), Var):  # te.IterVar
+        return x.var  # type: ignore[no-any-return]
+    if getattr(x, "shape", None) == () and callable(x):  # te.Tensor of rank 0
         return as_expr(x())
     raise TensorError(f"{x!r} cannot be part of an expression.", fix="Index tensors with all their axes: A[i, j].")
+
+
+def _number(x: Any, dtype: DType | None) -> Expr:
+    """A bare number beside a value of `dtype`: it takes that type, unless it is of a higher kind (1.5 beside integers)."""
+    if isinstance(x, (bool, np.bool_)):
+        return const(bool(x), dtype or bool_)
+    if isinstance(x, (int, np.integer)):
+        t = int64 if dtype is None or dtype.is_bool else dtype
+        if t.is_int and wrap_int(int(x), t.element) != int(x):
+            raise TensorError(f"{int(x)} does not fit in {t.element}.", fix="Convert the other operand with .astype.")
+        return const(int(x), t)
+    return const(float(x), dtype if dtype is not None and dtype.is_float else float32)
 
 
 def const(value: float | int | bool, dtype: DType | str = int64) -> Expr:
@@ -407,6 +426,8 @@ def cast(dtype: DType, a: Expr) -> Expr:
             return const(wrap_int(int(a.value), target), target)
         if target.is_float:
             return const(a.value, target)
+    if isinstance(a, Const) and target.is_bool:
+        return const(bool(a.value), target)
     if isinstance(a, Const) and target.is_float:  # a float32 constant is what float32 makes of it
         return const(float(a.type.numpy.type(a.value)), target)
     return Cast(target, a)
@@ -416,10 +437,6 @@ def match_types(a: Any, b: Any) -> tuple[Expr, Expr]:
     """Both operands as expressions of one type and lane count; numbers take the other side's type."""
     x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     y = as_expr(b, x.dtype)
-    if isinstance(b, (float,)) and x.dtype.is_int:
-        y = as_expr(b)
-    if isinstance(a, (float,)) and y.dtype.is_int:
-        x = as_expr(a)
     t = promote(x.dtype, y.dtype)
     x, y = cast(t, x), cast(t, y)
     lanes = max(x.dtype.lanes, y.dtype.lanes)
@@ -436,11 +453,18 @@ def binary(op: Op, a: Any, b: Any) -> Expr:
     if op in (Op.FLOORDIV, Op.MOD) and x.dtype.is_float:
         quotient = call("floor", divide(x, y))
         return quotient if op is Op.FLOORDIV else x - quotient * y
+    if (x.dtype.is_bool and op not in _OF_BOOLS) or (x.dtype.is_float and op in _BITS):
+        fix = "Convert it with .astype('int32')." if x.dtype.is_bool else ""
+        raise TensorError(f"{op.value!r} is not defined for {x.dtype}.", fix=fix)
     if isinstance(x, Const) and isinstance(y, Const) and x.dtype.is_int:
         folded = fold_int(op, int(x.value), int(y.value))
         if folded is not None:
             return const(wrap_int(folded, x.dtype), x.dtype)
     return Binary(op, x, y)
+
+
+_OF_BOOLS = (Op.AND, Op.OR, Op.XOR, Op.MIN, Op.MAX)
+_BITS = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
 
 
 def wrap_int(value: int, dtype: DType) -> int:
@@ -507,7 +531,7 @@ def select(cond: Any, then: Any, otherwise: Any) -> Expr:
 
 
 def call(name: str, *args: Any) -> Expr:
-    """A function of `MATH`; integers become float32, except for `abs` and `pow`."""
+    """A function of `MATH`; integers become float32, except for `abs`."""
     if name not in MATH:
         raise TensorError(f"function {name!r} is unknown.", fix=f"Known: {', '.join(MATH)}.")
     first = as_expr(args[0], args[1].dtype if len(args) > 1 and isinstance(args[1], Expr) else None)
@@ -517,7 +541,7 @@ def call(name: str, *args: Any) -> Expr:
         t = promote(t, v.dtype)
     if not t.is_float and name != "abs":
         t = float32.with_lanes(t.lanes)
-    cast_values = tuple(cast(t, v) for v in values)
+    cast_values = tuple(broadcast(cast(t, v), t.lanes) for v in values)
     return Call(name, cast_values, bool_.with_lanes(t.lanes) if name in ("isnan", "isinf") else t)
 
 

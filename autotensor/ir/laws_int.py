@@ -1,7 +1,8 @@
 """Laws of integer sums, quotients, remainders, minima and maxima, as rules for `simplify`.
 
-A quotient or remainder looks at its dividend as a sum: what the divisor divides goes out, what stays below it vanishes.
-Laws that are false when a value wraps around ask `s.bounds.exact` first. `s` is the Simplifier; operands are simple already.
+A quotient or remainder looks at its dividend as a sum: what the divisor divides goes out, what stays below it
+vanishes. Laws that are false when a value wraps around ask `s.bounds.exact` first. `s` is the Simplifier;
+operands are simple already.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from autotensor.base.dtype import DType
-from autotensor.ir.affine import Affine, recombine, split_by, to_expr
+from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
 from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import (
     Binary,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 Parts = tuple[Affine, Affine]
 
 
-# -- sums -------------------------------------------------------------------------------------------------------------
+# -- sums ----------------------------------------------------------------------------------------------------
 def canonical_sum(a: Affine, s: Simplifier) -> Expr:
     """The one spelling of a sum: recombined, terms in order of appearance, constant last."""
     if len(a.terms) > 1:
@@ -47,18 +48,20 @@ def canonical_sum(a: Affine, s: Simplifier) -> Expr:
 
 
 def join_divmod(a: Affine, s: Simplifier) -> Affine:
-    """x%c = x - c*(x//c), used when the sum holds that quotient with the right factor, however x//c came to be spelled."""
+    """x%c = x - c*(x//c), used when the sum holds that quotient with its factor, however x//c is spelled."""
     for term, k in a.terms.items():
         match term:
             case Binary(Op.MOD, x, Const(c)) if c > 0 and s.bounds.exact(x):
                 quotient = s.affine(s.expr(Binary(Op.FLOORDIV, x, term.b)))
-                if quotient.terms and all(a.terms.get(t) == k * int(c) * n for t, n in quotient.terms.items()):
+                if quotient.terms and all(
+                    a.terms.get(t) == k * int(c) * n for t, n in quotient.terms.items()
+                ):
                     without = Affine({t: n for t, n in a.terms.items() if t is not term}, a.constant, a.dtype)
                     return join_divmod(recombine(without.plus(s.affine(x), k).plus(quotient, -k * int(c))), s)
     return a
 
 
-# -- quotient and remainder -------------------------------------------------------------------------------------------
+# -- quotient and remainder ----------------------------------------------------------------------------------
 @rule(Binary)
 def divide(e: Binary, s: Simplifier) -> Expr | None:
     """Quotients by a positive constant."""
@@ -71,7 +74,7 @@ def divide(e: Binary, s: Simplifier) -> Expr | None:
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
         return const(values.lo // c, e.dtype)  # all of x in one quotient
     match x:
-        case Binary(Op.FLOORDIV, y, Const(b)) if b > 0 and b * c == wrap_int(int(b) * c, e.dtype):
+        case Binary(Op.FLOORDIV, y, Const(b)) if b > 0 and fits(int(b) * c, e.dtype):
             return Binary(Op.FLOORDIV, y, const(int(b) * c, e.dtype))  # (y // b) // c = y // (b*c)
         case Binary(Op.MOD, y, Const(m)) if m > 0 and m % c == 0:
             quotient = Binary(Op.FLOORDIV, y, e.b)  # (y % (n*c)) // c = (y // c) % n
@@ -100,7 +103,9 @@ def remainder(e: Binary, s: Simplifier) -> Expr | None:
     values = s.bounds.of(x)
     a = s.affine(x)
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
-        return s.sum_expr(Affine(a.terms, a.constant - values.lo // c * c, a.dtype))  # all of x in one quotient
+        return s.sum_expr(
+            Affine(a.terms, a.constant - values.lo // c * c, a.dtype)
+        )  # all of x in one quotient
     match x:
         case Binary(Op.MOD, y, Const(m)) if m > 0 and m % c == 0:
             return Binary(Op.MOD, y, e.b)  # (y % (n*c)) % c = y % c
@@ -121,7 +126,7 @@ def _nearest(k: int, c: int) -> int:
 
 
 def bounded_rests(a: Affine, c: int, s: Simplifier) -> Iterator[tuple[Parts, int]]:
-    """((q, r), g) for each g > 1 that divides c, where a = g*q + r and r stays in 0..g-1; the largest g first."""
+    """((q, r), g) for each g > 1 dividing c, where a = g*q + r and r stays in 0..g-1; the largest g first."""
     for g in sorted({gcd(k, c) for k in a.terms.values()} - {1}, reverse=True):
         if g == c:
             continue
@@ -130,7 +135,7 @@ def bounded_rests(a: Affine, c: int, s: Simplifier) -> Iterator[tuple[Parts, int
             yield (whole, rest), g
 
 
-# -- minimum and maximum ----------------------------------------------------------------------------------------------
+# -- minimum and maximum -------------------------------------------------------------------------------------
 @rule(Binary)
 def least(e: Binary, s: Simplifier) -> Expr | None:
     """min and max by range; constants go right."""
@@ -168,7 +173,7 @@ def _lesser(op: Op, x: Expr, y: Expr, s: Simplifier) -> Expr | None:
     return None
 
 
-# -- bits, constants, casts -------------------------------------------------------------------------------------------
+# -- bits, constants, casts ----------------------------------------------------------------------------------
 @rule(Binary)
 def fold_integers(e: Binary, s: Simplifier) -> Expr | None:
     """Two constants are one."""
@@ -196,7 +201,7 @@ def bits(e: Binary, s: Simplifier) -> Expr | None:
 
 @rule(Cast)
 def casts(e: Cast, s: Simplifier) -> Expr | None:
-    """Constants convert now; a cast to something wider and back vanishes; two casts are one where nothing is lost."""
+    """Constants convert now; a cast to something wider and back vanishes; two are one if nothing is lost."""
     x, target = e.a, e.type
     if x.dtype == e.dtype:
         return x
@@ -234,7 +239,9 @@ def keeps_values(y: Expr, x: Expr, s: Simplifier) -> bool:
         return a.kind == b.kind == "float" and a.bits <= b.bits
     if not a.is_int or not b.is_int:
         return False
-    return b.bits > a.bits + (a.kind == "uint" and b.kind == "int") - 1 and (a.kind == b.kind or b.kind == "int")
+    return b.bits > a.bits + (a.kind == "uint" and b.kind == "int") - 1 and (
+        a.kind == b.kind or b.kind == "int"
+    )
 
 
 @rule(Unary)

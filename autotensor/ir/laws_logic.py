@@ -1,7 +1,8 @@
 """Laws of comparisons, conditions, selects and floating point, as rules for `simplify`.
 
-An integer comparison is decided by range or brought into one form: terms with positive sign left, the others right, divided
-by what divides them all. Floats: only laws that hold for every bit pattern, so never x*0, x - x, x + 0.0 or not (x < y).
+An integer comparison is decided by range or brought into one form: terms with positive sign left, the others
+right, divided by what divides them all. Floats: only laws that hold for every bit pattern, so never x*0, x -
+x, x + 0.0 or not (x < y).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from autotensor.ir.simplify import Simplifier
 
 
-# -- comparisons ------------------------------------------------------------------------------------------------------
+# -- comparisons ---------------------------------------------------------------------------------------------
 @rule(Compare)
 def decide(e: Compare, s: Simplifier) -> Expr | None:
     """Conditions that always or never hold."""
@@ -91,7 +92,7 @@ def _at_most(d: Affine, bound: int, s: Simplifier) -> Expr | None:
 
 
 def _without_small_terms(a: Affine, bound: int, s: Simplifier) -> tuple[dict[Expr, int], int]:
-    """g*x + r <= b  is  x <= (b - r)//g, where that is one number for every value of r: `8*i + j < 24` is `i < 3`."""
+    """g*x + r <= b  is  x <= (b - r)//g, where that is one number for all r: `8*i + j < 24` is `i < 3`."""
     for g in sorted({abs(k) for k in a.terms.values()} - {1}, reverse=True):
         whole, rest = split_by(a, g)
         if whole.terms and rest.terms:
@@ -102,14 +103,14 @@ def _without_small_terms(a: Affine, bound: int, s: Simplifier) -> tuple[dict[Exp
 
 
 def _sides(terms: dict[Expr, int], bound: int, like: Affine) -> tuple[Affine, Affine]:
-    """`terms = bound` with positive terms left, negative ones right, the constant where it is not negative."""
+    """`terms = bound` with positive terms left, negative ones right, the constant where it is positive."""
     left = {t: k for t, k in terms.items() if k > 0}
     right = {t: -k for t, k in terms.items() if k < 0}
     moved = bound < 0 and bool(right)
     return Affine(left, -bound if moved else 0, like.dtype), Affine(right, 0 if moved else bound, like.dtype)
 
 
-# -- conditions -------------------------------------------------------------------------------------------------------
+# -- conditions ----------------------------------------------------------------------------------------------
 @rule(Binary)
 def connective(e: Binary, s: Simplifier) -> Expr | None:
     """AND and OR of bools: constants, repetition, one side implied by the other."""
@@ -155,7 +156,9 @@ def selects(e: Select, s: Simplifier) -> Expr | None:
     if e.then is e.otherwise:
         return e.then
     match e:
-        case Select(c, Const(True), Const(False)) if e.then is TRUE and e.otherwise is FALSE and c.dtype.lanes == 1:
+        case Select(c, Const(True), Const(False)) if (
+            e.then is TRUE and e.otherwise is FALSE and c.dtype.lanes == 1
+        ):
             return c
         case Select(Unary(Neg.NOT, c), x, y):
             return Select(c, y, x)
@@ -169,7 +172,7 @@ def constant_bool(e: Expr | None) -> bool | None:
     return bool(e.value) if isinstance(e, Const) and e.type.is_bool else None
 
 
-# -- floats -----------------------------------------------------------------------------------------------------------
+# -- floats --------------------------------------------------------------------------------------------------
 _FOLDED = {Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide}
 
 

@@ -1,7 +1,8 @@
-"""Laws of Ramp and Broadcast, as rules for `simplify`: what is done alike in all lanes is done once, to a scalar.
+"""Laws of Ramp and Broadcast, as rules for `simplify`: what is alike in all lanes is done once, to a scalar.
 
-Sums of ramps are ramps by adding bases and strides. For quotients and the like the vector is written with a lane variable L
-in 0..lanes-1, simplified as a scalar, and read back: no L left is a Broadcast, a constant times L is a Ramp.
+Sums of ramps are ramps by adding bases and strides. For quotients and the like the vector is written with a
+lane variable L in 0..lanes-1, simplified as a scalar, and read back: no L left is a Broadcast, a constant
+times L is a Ramp.
 
     Ramp(16*i, 1, 16) // 32  =  (16*i + L) // 32  =  i // 2   ──▶  Broadcast(i // 2)
 """
@@ -72,7 +73,7 @@ def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
 
 @rule(Binary)
 def sum_of_ramps(e: Binary, s: Simplifier) -> Expr | None:
-    """Ramps add and subtract base by base, and are multiplied by constants (all modulo 2**bits, as their lanes are)."""
+    """Ramps add and subtract base by base, and are multiplied by constants (modulo 2**bits, as lanes are)."""
     lanes = e.dtype.lanes
     if lanes == 1 or not e.dtype.is_int:
         return None
@@ -128,19 +129,33 @@ def by_lane(e: Binary, s: Simplifier) -> Expr | None:
     if not (s.bounds.exact(e.a) and s.bounds.exact(e.b)):
         return None
     lane = Var(LANE, e.dtype.element)
-    x, y = in_lane(e.a, lane), in_lane(e.b, lane)
-    if x is None or y is None:
+    if lanes_of(e.a)[0] is None or lanes_of(e.b)[0] is None:
         return None
+    x, y = in_lane(e.a, lane), in_lane(e.b, lane)
+    assert x is not None
+    assert y is not None
     inner = s.inside(lane, Interval(0, e.dtype.lanes - 1))
     return from_lanes(inner.affine(inner.expr(Binary(e.op, x, y))), lane, e.dtype.lanes, inner)
 
 
 def in_lane(e: Expr, lane: Var) -> Expr | None:
-    """Lane number `lane` of a Ramp or Broadcast."""
-    base, step = lanes_of(e)
-    if base is None or step == 0:
-        return base
-    return Binary(Op.ADD, base, Binary(Op.MUL, lane, const(step, lane.type)))
+    """Lane number `lane` of a vector made of ramps and broadcasts; None for any other."""
+    match e:
+        case Ramp(base, step, _):
+            number = lane if lane.type == base.dtype else Cast(base.dtype, lane)
+            return Binary(Op.ADD, base, Binary(Op.MUL, number, const(step, base.dtype)))
+        case Broadcast(a, _):
+            return a
+        case Binary(op, a, b) | Compare(op, a, b):
+            x, y = in_lane(a, lane), in_lane(b, lane)
+            return None if x is None or y is None else type(e)(op, x, y)  # type: ignore[arg-type]
+        case Unary(op, a):
+            x = in_lane(a, lane)
+            return None if x is None else Unary(op, x)
+        case Cast(dtype, a):
+            x = in_lane(a, lane)
+            return None if x is None else Cast(dtype.element, x)
+    return e if e.dtype.lanes == 1 else None
 
 
 def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:

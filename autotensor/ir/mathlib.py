@@ -1,7 +1,8 @@
-"""What the functions of `MATH` are: NumPy functions, on scalars and arrays alike, in the type of their arguments.
+"""What the functions of `MATH` are: NumPy functions, on scalars and arrays alike, in the type of their
+arguments.
 
-The interpreter and the reference evaluator both take their meaning from here. `round` rounds half to even; 16-bit floats are computed
-in float32 and rounded once.
+The interpreter and the reference evaluator both take their meaning from here. `round` rounds half to even;
+16-bit floats are computed in float32 and rounded once.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
         for k in range(1024):
           C[y][x] += A[k][y] * B[k][x]
 
-Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence needs them.
-Names that are no identifiers get one, different names different ones within one text. `to_text(x, types=True)` spells out
-names and types everywhere: then different nodes have different texts.
+Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence
+needs them. Names that are no identifiers get one, different names different ones within one text. `to_text(x,
+types=True)` spells out names and types everywhere: then different nodes have different texts.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ _LOOP = {
     ForKind.UNROLLED: "unrolled",
     ForKind.THREAD: "bind",
 }
+MARK = "\0"
 _TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", *_LOOP.values()}
 
 
@@ -97,12 +98,15 @@ def to_text(
     return object.__repr__(x)
 
 
-def stmt_lines(stmt: Stmt) -> list[str]:
-    """The lines of a statement."""
-    return to_text(stmt).split("\n")
+def neighbourhood(func: PrimFunc, stmt: Stmt, lines: int = 5) -> str:
+    """`stmt` inside the text of `func`, marked by `>`, with this many lines either side."""
+    text = Printer(_display_names(_names_in(func), {}, False), marked=stmt).function(func)
+    at = next((n for n, line in enumerate(text) if MARK in line), 0)
+    shown = text[max(0, at - lines) : at + lines + 1]
+    return "\n".join(("> " if MARK in line else "  ") + line.replace(MARK, "") for line in shown)
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 def _names_in(x: Any) -> list[str]:
     """All names, in order of first appearance."""
     names: dict[str, None] = {}
@@ -128,7 +132,7 @@ def _names_in(x: Any) -> list[str]:
 
 
 def _display_names(all_names: Iterable[str], wanted: Mapping[str, str], types: bool) -> dict[str, str]:
-    """name → what is printed; no two alike. Given names come first, then names that are identifiers, then the others."""
+    """name → what is printed, no two alike; given names choose first, then identifiers, then the others."""
     if types:
         return {n: n if n.isidentifier() else f"`{n}`" for n in all_names}
     out: dict[str, str] = {}
@@ -168,14 +172,15 @@ def _axis_name(axis: Any) -> str:
 class Printer:
     """Prints nodes with a fixed table of names."""
 
-    def __init__(self, names: Mapping[str, str], types: bool) -> None:
+    def __init__(self, names: Mapping[str, str], types: bool = False, marked: Node | None = None) -> None:
         self.names = names
         self.types = types
+        self.marked = marked  # the statement whose first line is to begin with MARK
 
     def name(self, name: str) -> str:
         return self.names.get(name, name)
 
-    # -- expressions --------------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr, tight: bool = False, least: int = _OR) -> str:
         """tight: inside an index. least: the rank below which the text needs parentheses."""
         text, rank = self._ranked(e, tight)
@@ -202,7 +207,8 @@ class Printer:
                 text = self.place(e.buffer, e.indices)
                 return (text if e.mask is None else f"({text} if {self.expr(e.mask)})"), _ATOM
             case Select(cond, then, otherwise):
-                return f"({self.expr(then, tight)} if {self.expr(cond, tight)} else {self.expr(otherwise, tight)})", _ATOM
+                sides = self.expr(then, tight), self.expr(otherwise, tight)
+                return f"({sides[0]} if {self.expr(cond, tight)} else {sides[1]})", _ATOM
             case Cast(dtype, a):
                 return f"{dtype.element}({self.expr(a, tight)})", _ATOM
             case Call(name, args, dtype):
@@ -275,17 +281,21 @@ class Printer:
             text += f"@{scope.value}"
         return text + (f"/{', '.join(map(str, strides))}/" if strides else "")
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
     def stmt(self, s: Stmt, last: bool = True) -> list[str]:
-        """last: nothing follows in this block, so that a Let or Alloc may extend to its end without a block of its own."""
+        """last: nothing follows in this block, so a Let or Alloc reaches to its end."""
+        lines = self._stmt(s, last)
+        return [MARK + lines[0], *lines[1:]] if s is self.marked else lines
+
+    def _stmt(self, s: Stmt, last: bool) -> list[str]:
         match s:
             case For():
                 return [self.loop_header(s), *_indented(self.stmt(s.body))]
             case Seq(()):
                 return ["pass"]
             case Seq(stmts):
-                lines = (self.stmt(x, last and n == len(stmts) - 1) for n, x in enumerate(stmts))
-                return [line for part in lines for line in part]
+                parts = (self.stmt(x, last and n == len(stmts) - 1) for n, x in enumerate(stmts))
+                return [line for part in parts for line in part]
             case Store():
                 return [self._store(s)]
             case If(cond, then, otherwise):
@@ -336,7 +346,7 @@ class Printer:
         strides = f", strides={list(b.strides)}" if b.strides else ""
         return f"{self.name(b.name)} = {b.scope.value}({list(b.shape)}, {b.dtype}{strides})"
 
-    # -- functions ----------------------------------------------------------------------------------------------------
+    # -- functions -------------------------------------------------------------------------------------------
     def function(self, f: PrimFunc) -> list[str]:
         params = ", ".join(f"{self.name(b.name)}: {self.buffer_type(b)}" for b in f.params)
         notes = [f"{key}={value!r}" for key, value in f.attrs]

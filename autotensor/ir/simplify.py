@@ -3,9 +3,10 @@
     for xi in range(8):                                  for xi in range(8):
       if xo*8 + xi < 1024: C[(xo*8+xi)//8] = 0     ──▶     C[xo] = 0            with xo in 0..127
 
-Expressions go bottom-up through the laws in `laws_int`, `laws_logic` and `laws_vector`, until none applies; sums are
-gathered in one go and come out in one spelling. Statements are walked from the top, collecting what is known inside: a
-loop's range, a condition's truth. Everything is remembered per node and per set of things known.
+Expressions go bottom-up through the laws in `laws_int`, `laws_logic` and `laws_vector`, until none applies;
+sums are gathered in one go and come out in one spelling. Statements are walked from the top, collecting what
+is known inside: a loop's range, a condition's truth. Everything is remembered per node and per set of things
+known.
 """
 
 from __future__ import annotations
@@ -67,12 +68,16 @@ class Simplifier:
 
     def __init__(self, known: Bounds, values: dict[Var, Expr] | None = None) -> None:
         self.bounds = known
-        self.values: dict[Var, Expr] = values or {}  # variables that are replaced: loops of one turn, trivial Lets
+        self.values: dict[Var, Expr] = (
+            values or {}
+        )  # variables that are replaced: loops of one turn, trivial Lets
         self._memo: dict[Node, Any] = {}
         self._inner: dict[Any, Simplifier] = {}
 
-    # -- scopes -------------------------------------------------------------------------------------------------------
-    def inside(self, var: Var, values: Interval, begin: Expr | None = None, extent: Expr | None = None) -> Simplifier:
+    # -- scopes ----------------------------------------------------------------------------------------------
+    def inside(
+        self, var: Var, values: Interval, begin: Expr | None = None, extent: Expr | None = None
+    ) -> Simplifier:
         """Where `var` lies in `values`, and in begin .. begin + extent - 1 when these are no constants."""
         key = (var, values, begin, extent)
         found = self._inner.get(key)
@@ -80,7 +85,11 @@ class Simplifier:
             known = self.bounds.with_range(var, values)
             if begin is not None and not isinstance(begin, Const):
                 known = known.assuming(Binary(Op.SUB, begin, var) <= 0)
-            if begin is not None and extent is not None and not (isinstance(begin, Const) and isinstance(extent, Const)):
+            if (
+                begin is not None
+                and extent is not None
+                and not (isinstance(begin, Const) and isinstance(extent, Const))
+            ):
                 known = known.assuming(Binary(Op.SUB, var, begin) < extent)
             found = self._inner[key] = Simplifier(known, self.values)
         return found
@@ -93,7 +102,7 @@ class Simplifier:
         return found
 
     def where(self, cond: Expr, holds: bool = True) -> Simplifier:
-        """Where `cond` is known. A condition that reads memory may stop holding at the next store, so it tells nothing."""
+        """Where `cond` is known. One that reads memory tells nothing: a store may undo it."""
         found = self._inner.get((cond, holds))
         if found is None:
             if any_node(cond, lambda n: isinstance(n, Load)):
@@ -101,7 +110,7 @@ class Simplifier:
             found = self._inner[(cond, holds)] = Simplifier(self.bounds.assuming(cond, holds), self.values)
         return found
 
-    # -- expressions --------------------------------------------------------------------------------------------------
+    # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr) -> Any:
         memo = self._memo
         done = memo.get(e)
@@ -207,12 +216,12 @@ class Simplifier:
                 return Reduce(combiner, tuple(expr(x) for x in sources), axes, index)
         return e
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements ------------------------------------------------------------------------------------------
     def stmt(self, st: Stmt) -> Stmt:
         done = self._memo.get(st)
         if done is None:
             done = self._memo[st] = self._stmt(st)
-        return done  # type: ignore[no-any-return]
+        return done
 
     def _stmt(self, st: Stmt) -> Stmt:
         match st:
@@ -241,25 +250,36 @@ class Simplifier:
             return NOTHING
         return Store(buffer, tuple(self.expr(i) for i in indices), self.expr(value), None if holds else mask)
 
-    def _for(self, loop: For) -> Stmt:
+    def loop_scope(self, loop: For) -> Simplifier | None:
+        """The scope of a loop's body; None when the body never runs."""
         begin, extent = self.expr(loop.begin), self.expr(loop.extent)
         turns = self.bounds.of(extent)
         if turns.hi is not None and turns.hi <= 0:
-            return NOTHING
-        if turns.value == 1 and loop.kind is not ForKind.THREAD:  # a thread axis of one turn still counts for the launch
-            return self.replacing(loop.var, begin).stmt(loop.body)
+            return None
+        if (
+            turns.value == 1 and loop.kind is not ForKind.THREAD
+        ):  # a thread axis of one turn still counts for the launch
+            return self.replacing(loop.var, begin)
         first = self.bounds.of(begin)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
-        body = self.inside(loop.var, Interval(first.lo, last), begin, extent).stmt(loop.body)
-        if body is NOTHING:
+        return self.inside(loop.var, Interval(first.lo, last), begin, extent)
+
+    def _for(self, loop: For) -> Stmt:
+        scope = self.loop_scope(loop)
+        if scope is None:
             return NOTHING
-        return For(loop.var, begin, extent, loop.kind, body, loop.thread)
+        body = scope.stmt(loop.body)
+        if loop.var in scope.values or body is NOTHING:
+            return body
+        return For(loop.var, self.expr(loop.begin), self.expr(loop.extent), loop.kind, body, loop.thread)
 
     def _if(self, st: If) -> Stmt:
         cond = self.expr(st.cond)
         holds = constant_bool(cond)
         if holds is not None:
-            return self.stmt(st.then) if holds else NOTHING if st.otherwise is None else self.stmt(st.otherwise)
+            return (
+                self.stmt(st.then) if holds else NOTHING if st.otherwise is None else self.stmt(st.otherwise)
+            )
         then = self.where(cond).stmt(st.then)
         otherwise = None if st.otherwise is None else self.where(cond, False).stmt(st.otherwise)
         if otherwise is NOTHING:
@@ -273,7 +293,9 @@ class Simplifier:
     def _let(self, var: Var, value: Expr, body: Stmt) -> Stmt:
         if isinstance(value, (Const, Var)):
             return self.replacing(var, value).stmt(body)
-        scope = self.inside(var, self.bounds.of(value)) if value.dtype.is_int and value.dtype.lanes == 1 else self
+        scope = (
+            self.inside(var, self.bounds.of(value)) if value.dtype.is_int and value.dtype.lanes == 1 else self
+        )
         inner = scope.stmt(body)
         return NOTHING if inner is NOTHING else Let(var, value, inner)
 

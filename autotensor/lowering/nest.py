@@ -131,14 +131,20 @@ class _Nest:
         box = self.extents.boxes[stage.name]
         shape = tuple(int(s.extent) for s in box)
         for b in stage.op.buffers:
-            self.private[b] = Buffer(b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL)
+            self.private[b] = Buffer(
+                b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
+            )
             self.bases[b] = tuple(s.base if s.base is not None else const(0) for s in box)
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
-        found = {leaf_var(stage.name, a.name): Interval(0, self._extent(stage, a.name) - 1) for a in stage.leaves}
+        found = {
+            leaf_var(stage.name, a.name): Interval(0, self._extent(stage, a.name) - 1) for a in stage.leaves
+        }
         for r in stage.relations:
             if isinstance(r, Fuse):
-                found.update({leaf_var(stage.name, x): Interval(0, self._extent(stage, x) - 1) for x in (r.a, r.b)})
+                found.update(
+                    {leaf_var(stage.name, x): Interval(0, self._extent(stage, x) - 1) for x in (r.a, r.b)}
+                )
         return found
 
     def _extent(self, stage: Stage, axis: str) -> int:
@@ -147,7 +153,9 @@ class _Nest:
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> _Loops:
         name = stage.name
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
-        owner = {a.name: a.name for a in stage.leaves}  # loop right inside which a value is known, while it is a variable
+        owner = {
+            a.name: a.name for a in stage.leaves
+        }  # loop right inside which a value is known, while it is a variable
         lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
         guards: list[Expr] = []
         for relation in reversed(stage.relations):
@@ -163,7 +171,9 @@ class _Nest:
                 case Fuse(a, b, fused):
                     cols = self._extent(stage, b)
                     outer, inner = values[fused] // cols, values[fused] % cols
-                    if fused in owner:  # the loop itself: name its parts, so that everything inside stays linear in them
+                    if (
+                        fused in owner
+                    ):  # the loop itself: name its parts, so that everything inside stays linear in them
                         leaf = owner[fused]
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
                         lets[leaf] = (*lets.get(leaf, ()), *pair)
@@ -179,7 +189,9 @@ class _Nest:
         guards.extend(self._domain_guards(stage, values, ranges))
         return _Loops(stage, values, local, lets, tuple(guards))
 
-    def _domain_guards(self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]) -> list[Expr]:
+    def _domain_guards(
+        self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
+    ) -> list[Expr]:
         """Conditions that keep an attached stage inside its own domain; those that nobody needs are left out."""
         if not isinstance(stage.place, At):
             return []
@@ -188,7 +200,10 @@ class _Nest:
         for a in stage.op.axes:
             if self._reads_stay_inside(stage, a.var, reach):
                 continue
-            below, above = compare(Cmp.GE, values[a.name], const(0)), compare(Cmp.LT, values[a.name], const(a.extent))
+            below, above = (
+                compare(Cmp.GE, values[a.name], const(0)),
+                compare(Cmp.LT, values[a.name], const(a.extent)),
+            )
             out.extend(c for c in (below, above) if prove(c, ranges) is not True)
         return out
 
@@ -231,7 +246,9 @@ class _Nest:
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self._prepare_hosted(producer, ranges)
-        body = self._host(hosted, lambda: self._level(loops, depth + 1, placed | frozenset(ready), ranges), ranges)
+        body = self._host(
+            hosted, lambda: self._level(loops, depth + 1, placed | frozenset(ready), ranges), ranges
+        )
         return self._wrap(loops, leaf, _guard(ready, body))
 
     def _prepare_hosted(self, producer: Stage, ranges: dict[Var, Interval]) -> None:
@@ -267,7 +284,9 @@ class _Nest:
             for axis, key, value in stage.pragmas
         )
 
-    def _ready(self, loops: _Loops, depth: int, placed: frozenset[Expr], bound: tuple[Axis, ...]) -> list[Expr]:
+    def _ready(
+        self, loops: _Loops, depth: int, placed: frozenset[Expr], bound: tuple[Axis, ...]
+    ) -> list[Expr]:
         """Guards not yet placed whose variables are all bound."""
         known = self._bound_vars(loops, bound)
         own = self._bound_vars(loops, loops.stage.leaves)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from autotensor.base import switches
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Stmt
+from autotensor.ir.verify import Level, verify
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.partition import partition
@@ -29,7 +31,7 @@ class Pass:
 
     name: str
     run: Callable[[Stmt], Stmt]
-    makes: str = "loop"
+    makes: Level = Level.LOOP
 
 
 def _simplify(body: Stmt) -> Stmt:
@@ -40,13 +42,15 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
     Pass("partition tails", partition),  # before flatten: afterwards guards no longer name axes
     Pass("protect loads", protect),  # after partition: interior copies need no masks
-    Pass("flatten", flatten, makes="flat"),
-    Pass("simplify indices", _simplify, makes="flat"),
-    Pass("vectorize", vectorize, makes="flat"),  # before unroll: one vector body, then its copies
-    Pass("unroll", unroll, makes="final"),
-    Pass("simplify", _simplify, makes="final"),
-    Pass("unmask", unmask, makes="final"),  # after unroll: now indices of register tiles are constants
+    Pass("flatten", flatten, makes=Level.FLAT),
+    Pass("simplify indices", _simplify, makes=Level.FLAT),
+    Pass("vectorize", vectorize, makes=Level.FLAT),  # before unroll: one vector body, then its copies
+    Pass("unroll", unroll, makes=Level.FLAT),
+    Pass("simplify", _simplify, makes=Level.FINAL),  # indices of register tiles are constants only now
+    Pass("unmask", unmask, makes=Level.FINAL),  # after unroll: now indices of register tiles are constants
 )
+
+VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG
 
 Hook = Callable[[Pass, PrimFunc], None]
 
@@ -58,10 +62,13 @@ def lower(state: State, *, passes: tuple[Pass, ...] = PIPELINE, hook: Hook | Non
     Raises ScheduleError or LoweringError when the schedule cannot be turned into loops.
     """
     program = build_program(state)
+    careful = switches.debug() >= VERIFY_AT
 
     def finish(func: PrimFunc) -> PrimFunc:
         for p in passes:
             func = replace(func, body=p.run(func.body))
+            if careful:
+                verify(func, p.makes, p.name)
             if hook is not None:
                 hook(p, func)
         return func

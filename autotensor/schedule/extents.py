@@ -188,7 +188,9 @@ def leaf_var(stage: str, axis: str) -> Var:
     return Var(f"{stage}:{axis}")
 
 
-def spans(stage: Stage, inside: frozenset[str], found: Mapping[tuple[str, str], Number], base: bool) -> dict[str, Span]:
+def spans(
+    stage: Stage, inside: frozenset[str], found: Mapping[tuple[str, str], Number], base: bool
+) -> dict[str, Span]:
     """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still.
 
     base: also say where each span starts, over the variables of the loops outside.
@@ -242,7 +244,9 @@ def _undo_fuse(
     single, whole = s == 1, s >= rows * cols
     in_row = both(fused.aligned, cols % s == 0)
     on_rows = both(fused.aligned, s % cols == 0)
-    high = where(whole, rows, where(in_row, 1, where(on_rows, s // cols, least(rows, (s + cols - 2) // cols + 1))))
+    high = where(
+        whole, rows, where(in_row, 1, where(on_rows, s // cols, least(rows, (s + cols - 2) // cols + 1)))
+    )
     low = where(both(_not(whole), in_row), s, cols)
     high, low = where(single, 1, high), where(single, 1, low)
     if fused.origin == ((name, fused_name),):  # the loop stands still: its parts are variables of their own
@@ -263,7 +267,9 @@ def _not(a: Any) -> Any:
 
 
 def _implies(a: Any, b: Any) -> Any:
-    return (not a or b) if isinstance(a, bool) and isinstance(b, bool) else np.logical_or(np.logical_not(a), b)
+    return (
+        (not a or b) if isinstance(a, bool) and isinstance(b, bool) else np.logical_or(np.logical_not(a), b)
+    )
 
 
 def scaled(e: Expr, k: int) -> Expr:
@@ -398,7 +404,9 @@ def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
         return Span(least(extent, dim), _origin(r))
     if extent >= dim:
         return Span(dim, (), zero)
-    return Span(int(extent), _origin(r), plus(const(int(r.low)), r.base) if r.base is not None else const(int(r.low)))
+    return Span(
+        int(extent), _origin(r), plus(const(int(r.low)), r.base) if r.base is not None else const(int(r.low))
+    )
 
 
 def _origin(r: Reach) -> Origin:

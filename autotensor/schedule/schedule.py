@@ -79,7 +79,9 @@ class Schedule:
             return self.state.stage(what).name
         op = what.op if isinstance(what, Tensor) else what
         if isinstance(op, Placeholder):
-            raise ScheduleError(f"{op.name!r} is an input and has no loops.", fix="Use cache_read to copy it.")
+            raise ScheduleError(
+                f"{op.name!r} is an input and has no loops.", fix="Use cache_read to copy it."
+            )
         if isinstance(op, Compute):
             found = self.dag.tensors.get(hash((id(op), 0)))
             if found is not None:
@@ -134,7 +136,9 @@ class Schedule:
             return self.state.stage(stage).leaf(axis.name).name
         if isinstance(axis, str):
             return axis
-        raise ScheduleError(f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0].")
+        raise ScheduleError(
+            f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0]."
+        )
 
     def _origin(self, axis: IterVar) -> str | None:
         """The name that the DAG gave to a te axis."""
@@ -161,7 +165,8 @@ class StageRef:
     def op(self) -> OpRef:
         op = self.schedule.state.stage(self.name).op
         return OpRef(
-            tuple(AxisRef(self.name, a.name) for a in op.axes), tuple(AxisRef(self.name, a.name) for a in op.reduce_axes)
+            tuple(AxisRef(self.name, a.name) for a in op.axes),
+            tuple(AxisRef(self.name, a.name) for a in op.reduce_axes),
         )
 
     @property
@@ -173,12 +178,18 @@ class StageRef:
         return self.schedule.axis_name(self.name, axis)
 
     def split(
-        self, axis: AxisLike, factor: int | None = None, nparts: int | None = None, factors: Sequence[int] | None = None
+        self,
+        axis: AxisLike,
+        factor: int | None = None,
+        nparts: int | None = None,
+        factors: Sequence[int] | None = None,
     ) -> tuple[AxisRef, ...]:
         """Splits a loop: inner extent `factor`, or outer extent `nparts`, or all inner extents `factors`."""
         given = [x for x in (factor, nparts, factors) if x is not None]
         if len(given) != 1:
-            raise ScheduleError(f"split: axis {self._axis(axis)!r} needs exactly one of factor, nparts, factors.")
+            raise ScheduleError(
+                f"split: axis {self._axis(axis)!r} needs exactly one of factor, nparts, factors."
+            )
         inner = tuple(factors) if factors is not None else (factor,) if factor is not None else ()
         name = self._axis(axis)
         self.schedule.do(SplitStep(self.name, name, inner, nparts))

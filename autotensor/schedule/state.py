@@ -100,7 +100,9 @@ class Stage:
         for leaf in self.leaves:
             if leaf.name == axis:
                 return leaf
-        raise ScheduleError(f"stage {self.name!r} has no axis {axis!r}; it has {', '.join(a.name for a in self.leaves)}.")
+        raise ScheduleError(
+            f"stage {self.name!r} has no axis {axis!r}; it has {', '.join(a.name for a in self.leaves)}."
+        )
 
     def position(self, axis: str) -> int:
         return self.leaves.index(self.leaf(axis))

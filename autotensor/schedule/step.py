@@ -85,15 +85,22 @@ _ANNOTATIONS: dict[str, Callable[[Any], bool]] = {
     "Size | None": lambda v: v is None or _ANNOTATIONS["Size"](v),
     "tuple[str, ...]": lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v),
     "tuple[Size, ...]": lambda v: isinstance(v, tuple) and all(_ANNOTATIONS["Size"](x) for x in v),
-    "tuple[tuple[int, Size], ...]": lambda v: isinstance(v, tuple)
-    and all(isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], int) and _ANNOTATIONS["Size"](x[1]) for x in v),
+    "tuple[tuple[int, Size], ...]": lambda v: (
+        isinstance(v, tuple)
+        and all(
+            isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], int) and _ANNOTATIONS["Size"](x[1])
+            for x in v
+        )
+    ),
 }
 
 
 def _check(name: str, field: dataclasses.Field[Any], value: Any) -> None:
     test = _ANNOTATIONS[str(field.type)]
     if not test(value):
-        raise ScheduleError(f"step {name}: argument {field.name!r} is {value!r}, which is not a {field.type}.")
+        raise ScheduleError(
+            f"step {name}: argument {field.name!r} is {value!r}, which is not a {field.type}."
+        )
 
 
 def refs(s: Step) -> tuple[Ref, ...]:
@@ -153,7 +160,8 @@ def rename_stage(name: str, names: Mapping[str, str]) -> str:
     """`A.local:C` under the map: every base word but the derived suffixes."""
     parts = re.split(r"([.:])", name)
     return "".join(
-        names.get(p, p) if _WORD.fullmatch(p) and (n == 0 or parts[n - 1] == ":") else p for n, p in enumerate(parts)
+        names.get(p, p) if _WORD.fullmatch(p) and (n == 0 or parts[n - 1] == ":") else p
+        for n, p in enumerate(parts)
     )
 
 

@@ -41,7 +41,9 @@ class Trace:
         return Trace(tuple(rename(s, names) for s in self.steps))
 
     def to_json(self) -> str:
-        return json.dumps({"version": VERSION, "steps": [to_json(s) for s in self.steps]}, separators=(",", ":"))
+        return json.dumps(
+            {"version": VERSION, "steps": [to_json(s) for s in self.steps]}, separators=(",", ":")
+        )
 
     @staticmethod
     def from_json(text: str) -> Trace:
@@ -50,7 +52,11 @@ class Trace:
             data: Any = json.loads(text)
         except (ValueError, RecursionError) as e:
             raise ScheduleError("the trace is not JSON.") from e
-        if not isinstance(data, dict) or data.get("version") != VERSION or not isinstance(data.get("steps"), list):
+        if (
+            not isinstance(data, dict)
+            or data.get("version") != VERSION
+            or not isinstance(data.get("steps"), list)
+        ):
             found = data.get("version") if isinstance(data, dict) else None
             raise ScheduleError(f"the trace has version {found!r}; this version reads {VERSION}.")
         return Trace(tuple(from_json(s) for s in data["steps"]))

@@ -9,31 +9,55 @@ Start reading at `te/compute.py`, then `te/dag.py` (what the rest of the system 
 
 from __future__ import annotations
 
-from functools import partial as _partial
-
-from autotensor.ir.expr import MATH as _MATH
-from autotensor.ir.expr import Expr, call, cast, const, max_value, maximum, min_value, minimum, select
+from autotensor.ir.expr import Expr, call, maximum, minimum, select
 from autotensor.te.compute import Compute, all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
+from autotensor.te.math import (
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    cast,
+    ceil,
+    const,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    floordiv,
+    floormod,
+    fmod,
+    indexdiv,
+    indexmod,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    log10,
+    max_value,
+    min_value,
+    pow,
+    power,
+    round,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)
 from autotensor.te.tensor import AxisKind, IterVar, Placeholder, Tensor, placeholder
 
 if_then_else = select  # both evaluate only the side they take
-
-for _name in _MATH:
-    globals()[_name] = _partial(call, _name)
-power = _partial(call, "pow")
-floordiv = Expr.__floordiv__
-floormod = Expr.__mod__
-
-
-def indexdiv(a: Expr, b: object) -> Expr:
-    """Floor division of indices (TVM's name)."""
-    return a // b
-
-
-def indexmod(a: Expr, b: object) -> Expr:
-    """Floor modulo of indices (TVM's name)."""
-    return a % b
-
 
 __all__ = [
     "AxisKind",
@@ -42,18 +66,41 @@ __all__ = [
     "IterVar",
     "Placeholder",
     "Tensor",
+    "abs",
+    "acos",
+    "acosh",
     "all",
     "any",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
     "call",
     "cast",
+    "ceil",
     "comm_reducer",
     "compute",
     "const",
+    "cos",
+    "cosh",
+    "erf",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
     "floordiv",
     "floormod",
+    "fmod",
     "if_then_else",
     "indexdiv",
     "indexmod",
+    "isinf",
+    "isnan",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
     "max",
     "max_value",
     "maximum",
@@ -61,10 +108,19 @@ __all__ = [
     "min_value",
     "minimum",
     "placeholder",
+    "pow",
     "power",
     "prod",
     "reduce_axis",
+    "round",
+    "rsqrt",
     "select",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
     "sum",
-    *_MATH,
+    "tan",
+    "tanh",
+    "trunc",
 ]

@@ -13,11 +13,12 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autotensor.base.dtype import DType, bool_, dtype_of
+from autotensor.base.dtype import DType, bool_
 from autotensor.base.errors import TensorError
 from autotensor.ir.expr import (
     FALSE,
     TRUE,
+    Binary,
     Combiner,
     Expr,
     Load,
@@ -45,7 +46,12 @@ class Compute:
     __slots__ = ("axes", "bodies", "name", "reduce_axes", "tag")
 
     def __init__(
-        self, name: str, axes: tuple[IterVar, ...], reduce_axes: tuple[IterVar, ...], bodies: tuple[Expr, ...], tag: str
+        self,
+        name: str,
+        axes: tuple[IterVar, ...],
+        reduce_axes: tuple[IterVar, ...],
+        bodies: tuple[Expr, ...],
+        tag: str,
     ) -> None:
         self.name = name
         self.axes = axes
@@ -84,29 +90,51 @@ def reduce_axis(dom: Any, name: str = "k") -> IterVar:
     """An axis to sum over: `reduce_axis(64)` or `reduce_axis((0, 64))`."""
     begin, end = dom if isinstance(dom, (tuple, list)) else (0, dom)
     if begin != 0:
-        raise TensorError(f"reduce_axis {name!r} starts at {begin}.", fix="Start at 0 and add the offset to the indices.")
+        raise TensorError(
+            f"reduce_axis {name!r} starts at {begin}.", fix="Start at 0 and add the offset to the indices."
+        )
     (extent,) = check_shape(end, f"reduce_axis {name!r}")
     return IterVar(check_name(name), extent, AxisKind.REDUCE)
 
 
 def compute(
-    shape: Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", axis_names: Sequence[str] = ()
+    shape: Any,
+    fcompute: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    axis_names: Sequence[str] = (),
 ) -> Any:
     """A tensor whose element at (i, j, …) is `fcompute(i, j, …)`; a tuple of tensors when it returns several.
 
     shape: ints, () for a scalar. Axes are named after the function's parameters.
-    Raises TensorError when the function takes another number of axes, a reduction is not at the top of the body,
-    or outputs reduce differently.
+    Raises TensorError when the function takes another number of axes, a reduction is not at the top of the
+    body, or outputs reduce differently.
     """
     extents = check_shape(shape, f"compute {name!r}")
     names = tuple(axis_names) or _parameter_names(fcompute, len(extents), name)
-    axes = tuple(IterVar(n, e, AxisKind.SPATIAL) for n, e in zip(_distinct(names), extents, strict=True))
+    if len(names) != len(extents):
+        raise TensorError(
+            f"compute {name!r} has {len(extents)} axes but {len(names)} names for them: {', '.join(names)}."
+        )
+    axes = tuple(
+        IterVar(check_name(n), e, AxisKind.SPATIAL) for n, e in zip(_distinct(names), extents, strict=True)
+    )
     result = fcompute(*(a.var for a in axes))
     several = isinstance(result, (tuple, list))
     bodies = tuple(as_expr(r) for r in (result if several else (result,)))
-    op = Compute(check_name(name), axes, _reduction_axes(bodies, name), bodies, tag)
+    reduces = _reduction_axes(bodies, name)
+    wanted = tuple(range(len(bodies)))
+    if isinstance(
+        bodies[0], Reduce
+    ):  # the stage computes all results of the reducer, also those not asked for
+        wanted = tuple(b.index for b in bodies if isinstance(b, Reduce))
+        first = bodies[0]
+        bodies = tuple(
+            Reduce(first.combiner, first.sources, first.axes, n) for n in range(len(first.sources))
+        )
+    op = Compute(check_name(name), axes, reduces, bodies, tag)
     outputs = tuple(op.output(n) for n in range(len(bodies)))
-    return outputs if several else outputs[0]
+    return tuple(outputs[n] for n in wanted) if several else outputs[wanted[0]]
 
 
 def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str, ...]:
@@ -117,7 +145,8 @@ def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str,
     required = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty]
     if len(required) != rank:
         raise TensorError(
-            f"compute {name!r} has {rank} axes but its function takes {len(required)} arguments ({', '.join(p.name for p in required)})."
+            f"compute {name!r} has {rank} axes but its function takes {len(required)} arguments "
+            f"({', '.join(p.name for p in required)})."
         )
     return tuple(p.name for p in required)
 
@@ -143,30 +172,42 @@ def _reduction_axes(bodies: tuple[Expr, ...], name: str) -> tuple[IterVar, ...]:
     if not tops:
         return ()
     first = tops[0]
-    same = [t.combiner is first.combiner and t.sources == first.sources and t.axes == first.axes for t in tops]
+    same = [
+        t.combiner is first.combiner and t.sources == first.sources and t.axes == first.axes for t in tops
+    ]
     if len(tops) != len(bodies) or False in same:
-        raise TensorError(f"compute {name!r}: several outputs must come from one reduction over the same axes.")
+        raise TensorError(
+            f"compute {name!r}: several outputs must come from one reduction over the same axes."
+        )
     return tuple(first.axes)
 
 
-# -- reducers -----------------------------------------------------------------------------------------------------
+# -- reducers ------------------------------------------------------------------------------------------------
 
 
-def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce") -> Callable[..., Any]:
+def comm_reducer(
+    fcombine: Callable[..., Any], fidentity: Callable[..., Any], name: str = "reduce"
+) -> Callable[..., Any]:
     """A reducer of one's own: `fcombine(x, y)` joins two partial results, `fidentity(dtype)` starts.
 
     For tuples both functions take and give tuples, and the reducer is called with a tuple of sources:
 
-        argmax = te.comm_reducer(lambda x, y: (te.select(x[1] >= y[1], x[0], y[0]), te.select(x[1] >= y[1], x[1], y[1])),
-                                 lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+        def larger(x, y):
+            return te.select(x[1] >= y[1], x[0], y[0]), te.maximum(x[1], y[1])
+
+        argmax = te.comm_reducer(larger, lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
         T = te.compute((m,), lambda i: argmax((k.var, A[i, k]), axis=k))      # gives two tensors
     """
 
     def reducer(expr: Any, axis: Any) -> Any:
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+        if len({id(a) for a in axes}) != len(axes):
+            raise TensorError(f"{name}: a reduce axis is listed twice.")
         for a in axes:
             if not isinstance(a, IterVar) or a.kind is not AxisKind.REDUCE:
-                raise TensorError(f"{name}: axis {a!r} is not a reduce axis.", fix="Make it with te.reduce_axis.")
+                raise TensorError(
+                    f"{name}: axis {a!r} is not a reduce axis.", fix="Make it with te.reduce_axis."
+                )
         several = isinstance(expr, (tuple, list))
         sources = tuple(as_expr(e) for e in (expr if several else (expr,)))
         combiner = _combiner(name, fcombine, fidentity, tuple(s.dtype for s in sources), several)
@@ -177,7 +218,11 @@ def comm_reducer(fcombine: Callable[..., Any], fidentity: Callable[..., Any], na
 
 
 def _combiner(
-    name: str, fcombine: Callable[..., Any], fidentity: Callable[..., Any], types: tuple[DType, ...], several: bool
+    name: str,
+    fcombine: Callable[..., Any],
+    fidentity: Callable[..., Any],
+    types: tuple[DType, ...],
+    several: bool,
 ) -> Combiner:
     lhs = tuple(Var(f"lhs{n}", t) for n, t in enumerate(types))
     rhs = tuple(Var(f"rhs{n}", t) for n, t in enumerate(types))
@@ -186,14 +231,20 @@ def _combiner(
     else:
         result, identity = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
     if len(result) != len(types) or len(identity) != len(types):
-        raise TensorError(f"reducer {name!r} joins {len(result)} values and starts from {len(identity)}; its sources are {len(types)}.")
-    return Combiner(
-        name,
-        lhs,
-        rhs,
-        tuple(cast(t, as_expr(r, t)) for r, t in zip(result, types, strict=True)),
-        tuple(cast(t, as_expr(e, t)) for e, t in zip(identity, types, strict=True)),
-    )
+        raise TensorError(
+            f"reducer {name!r} joins {len(result)} values and starts from {len(identity)}; "
+            f"its sources are {len(types)}."
+        )
+    results = tuple(cast(t, as_expr(r, t)) for r, t in zip(result, types, strict=True))
+    identities = tuple(cast(t, as_expr(e, t)) for e, t in zip(identity, types, strict=True))
+    # Names of the known reducers are promises that schedules rely on; nobody else's reducer may bear one.
+    known = isinstance(results[0], Binary) and {results[0].a, results[0].b} == {lhs[0], rhs[0]}
+    if name in _OPERATOR and not (known and not several and results[0].op is _OPERATOR[name]):  # type: ignore[attr-defined]
+        name = f"{name}_of_{len(types)}"
+    return Combiner(name, lhs, rhs, results, identities)
+
+
+_OPERATOR = {"sum": Op.ADD, "prod": Op.MUL, "max": Op.MAX, "min": Op.MIN, "any": Op.OR, "all": Op.AND}
 
 
 def _sum_identity(t: DType) -> Expr:
@@ -220,8 +271,3 @@ def all(*args: Any, axis: Any = None) -> Expr:
     if axis is None:
         return all_of(*args)
     return _all(cast(bool_, as_expr(args[0])), axis=axis)  # type: ignore[no-any-return]
-
-
-def constant_of(value: float, dtype: DType | str = "float32") -> Expr:
-    """A number of the given type."""
-    return const(value, dtype_of(dtype))

@@ -2,9 +2,9 @@
 
     te objects (identity)  ──ComputeDAG.of──▶  StageOp records over Buffers, by name
 
-Every stage and axis has a unique name; two that ask for one name become `k`, `k_1`. Bodies mention their own axes as
-`Var(axis name)` and other tensors as `Load(Buffer)`. `canonical()` renames stages to t0…, inputs to a0…, axes to i0…/r0…,
-so that equal computations are equal data whatever their authors called things.
+Every stage and axis has a unique name; two that ask for one name become `k`, `k_1`. Bodies mention their own
+axes as `Var(axis name)` and other tensors as `Load(Buffer)`. `canonical()` renames stages to t0…, inputs to
+a0…, axes to i0…/r0…, so that equal computations are equal data whatever their authors called things.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IterDef:
 
 @dataclass(frozen=True, slots=True)
 class StageOp:
-    """One compute: output n is `buffers[n][axes] = bodies[n]`, joined by `combiner` over `reduce_axes` if there are any."""
+    """One compute: `buffers[n][axes] = bodies[n]` for each output, joined over `reduce_axes` if there are any."""
 
     name: str
     axes: tuple[IterDef, ...]
@@ -73,7 +73,7 @@ class StageOp:
         return prod(a.extent for a in self.all_axes)
 
     def flops(self) -> int:
-        """Floating-point operations, counted on the expression: arithmetic, comparisons, math calls; one per join."""
+        """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join."""
         per_point = sum(_count(body) for body in self.bodies)
         if self.combiner is not None:
             per_point += sum(max(1, _count(r)) for r in self.combiner.result)
@@ -106,12 +106,17 @@ class ComputeDAG:
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
-    tensors: Mapping[int, Buffer] = field(default_factory=dict, compare=False, repr=False)  # id(te op), index → Buffer
-    keep: tuple[object, ...] = field(default=(), compare=False, repr=False)  # te objects, so that ids stay theirs
+    tensors: Mapping[tuple[int, int], Buffer] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # id(te op), index → Buffer
+    keep: tuple[object, ...] = field(
+        default=(), compare=False, repr=False
+    )  # te objects, so that ids stay theirs
 
     @staticmethod
     def of(args: Tensor | Sequence[Tensor]) -> ComputeDAG:
-        """The DAG that computes the computed tensors among `args`; the placeholders among them fix the calling order.
+        """The DAG that computes the computed tensors among `args`; the placeholders among them fix the
+        calling order.
 
         Placeholders that are read but not listed come first, in order of use (so `of([C])` works).
         Raises TensorError when nothing is computed, or a listed placeholder is not read by anything.
@@ -120,7 +125,9 @@ class ComputeDAG:
         for t in listed:
             if not isinstance(t, Tensor):
                 raise TensorError(f"arguments must be tensors, got {type(t).__name__}.")
-        return _build(listed)  # type: ignore[arg-type]
+        if len({(id(t.op), t.index) for t in listed}) != len(listed):
+            raise TensorError(f"the arguments list a tensor twice: {', '.join(t.name for t in listed)}.")
+        return _build(listed)
 
     def stage(self, name: str) -> StageOp:
         for s in self.stages:
@@ -149,13 +156,20 @@ class ComputeDAG:
         found = set()
         for s in self.stages:
             reads = s.reads()
-            if reads and all(b.name in known for b in reads) and not any(b in self.outputs for b in s.buffers):
+            if (
+                reads
+                and all(b.name in known for b in reads)
+                and not any(b in self.outputs for b in s.buffers)
+            ):
                 found.add(s.name)
                 known.update(b.name for b in s.buffers)
         return frozenset(found)
 
     def canonical(self) -> tuple[ComputeDAG, dict[str, str]]:
-        """The same DAG under canonical names, and the map from old to new names (`stage` and `stage.axis`)."""
+        """The same DAG under canonical names, and the map from old to new names (`stage` and `stage.axis`).
+
+        Reducers that are not of te's own become `reduce`, and tags, which are for people, are dropped.
+        """
         names: dict[str, str] = {b.name: f"a{n}" for n, b in enumerate(self.inputs)}
         for n, s in enumerate(self.stages):
             names[s.name] = f"t{n}"
@@ -163,7 +177,8 @@ class ComputeDAG:
                 names[b.name] = f"t{n}" if m == 0 else f"t{n}_v{m}"
             names.update({f"{s.name}.{a.name}": f"i{m}" for m, a in enumerate(s.axes)})
             names.update({f"{s.name}.{a.name}": f"r{m}" for m, a in enumerate(s.reduce_axes)})
-        return self.renamed(names), names
+        renamed = self.renamed(names)
+        return replace(renamed, stages=tuple(_anonymous(s) for s in renamed.stages)), names
 
     def renamed(self, names: Mapping[str, str]) -> ComputeDAG:
         """The DAG with buffers, stages (`stage`) and axes (`stage.axis`) renamed; unknown names stay."""
@@ -205,7 +220,7 @@ class ComputeDAG:
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The buffer of a te tensor of this DAG."""
-        found = self.tensors.get(hash((id(tensor.op), tensor.index)))
+        found = self.tensors.get((id(tensor.op), tensor.index))
         if found is None:
             raise TensorError(f"tensor {tensor.name!r} does not belong to this schedule.")
         return found
@@ -219,7 +234,10 @@ class ComputeDAG:
         if len(set(order)) != len(order):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(order)}.")
         extra = [t for t, name in zip(args, order, strict=True) if name not in wanted]
-        outputs = (*self.outputs, *(self.buffer_of(t) for t in extra))  # an intermediate asked for becomes an output
+        outputs = (
+            *self.outputs,
+            *(self.buffer_of(t) for t in extra),
+        )  # an intermediate asked for becomes an output
         rank = {name: n for n, name in enumerate(order)}
         return replace(
             self,
@@ -227,6 +245,14 @@ class ComputeDAG:
             outputs=tuple(sorted(outputs, key=lambda b: rank[b.name])),
             args=order,
         )
+
+
+def _anonymous(s: StageOp) -> StageOp:
+    """The stage without its tag and without the name of a user's reducer."""
+    c = s.combiner
+    if c is not None and c.name not in ("sum", "prod", "max", "min", "any", "all"):
+        c = Combiner("reduce", c.lhs, c.rhs, c.result, c.identity)
+    return replace(s, combiner=c, tag="")
 
 
 def _topological(outputs: Iterable[Tensor]) -> list[object]:
@@ -257,7 +283,7 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         if isinstance(t.op, Placeholder) and t.op not in [op for op in ops if isinstance(op, Placeholder)]:
             raise TensorError(f"placeholder {t.name!r} is listed but nothing reads it.")
     taken: set[str] = set()
-    tensors: dict[int, Buffer] = {}
+    tensors: dict[tuple[int, int], Buffer] = {}
 
     def unique(name: str) -> str:
         candidate, n = name, 0
@@ -279,19 +305,19 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     for t in (*unlisted, *placeholders.values()):
         assert isinstance(t.op, Placeholder)
         b = Buffer(unique(t.op.name), t.shape, t.dtype)
-        tensors[hash((id(t.op), 0))] = b
+        tensors[(id(t.op), 0)] = b
         inputs.append(b)
         if t.op.constant:
             constants.add(b.name)
     stages = [_stage(op, unique, tensors) for op in ops if not isinstance(op, Placeholder)]
-    out_buffers = tuple(tensors[hash((id(t.op), t.index))] for t in outputs)
-    args = (*(b.name for b in inputs[: len(unlisted)]), *(tensors[hash((id(t.op), t.index))].name for t in listed))
+    out_buffers = tuple(tensors[(id(t.op), t.index)] for t in outputs)
+    args = (*(b.name for b in inputs[: len(unlisted)]), *(tensors[(id(t.op), t.index)].name for t in listed))
     return ComputeDAG(
         tuple(inputs), frozenset(constants), tuple(stages), out_buffers, args, tensors, (*listed, *ops)
     )
 
 
-def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
+def _stage(op: object, unique: object, tensors: dict[tuple[int, int], Buffer]) -> StageOp:
     from autotensor.te.compute import Compute
 
     assert isinstance(op, Compute)
@@ -313,7 +339,7 @@ def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
 
     def lower_load(node: object) -> Expr | None:
         if isinstance(node, Load) and isinstance(node.buffer, Tensor):
-            return Load(tensors[hash((id(node.buffer.op), node.buffer.index))], node.indices, node.mask)
+            return Load(tensors[(id(node.buffer.op), node.buffer.index)], node.indices, node.mask)
         return None
 
     tops = op.bodies
@@ -325,10 +351,10 @@ def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
     _check_bound(name, bodies, {d.var for d in (*axes, *reduces)})
     shape = tuple(a.extent for a in axes)
     buffers = tuple(
-        Buffer(name if n == 0 else f"{name}_v{n}", shape, b.dtype) for n, b in enumerate(op.bodies)
+        Buffer(name if n == 0 else unique(f"{name}_v{n}"), shape, b.dtype) for n, b in enumerate(op.bodies)
     )
     for n, b in enumerate(buffers):
-        tensors[hash((id(op), n))] = b
+        tensors[(id(op), n)] = b
     return StageOp(name, axes, reduces, bodies, combiner, buffers, op.tag)
 
 
@@ -337,6 +363,7 @@ def _check_bound(name: str, bodies: tuple[Expr, ...], known: set[Var]) -> None:
         for node in walk(body):
             if isinstance(node, Var) and node not in known:
                 raise TensorError(
-                    f"compute {name!r} uses axis {node.name.split('#')[0]!r} outside the reduction that it belongs to.",
+                    f"compute {name!r} uses axis {node.name.split('#')[0]!r} outside the reduction "
+                    "that it belongs to.",
                     fix="Pass it as axis= of te.sum (or another reducer).",
                 )

@@ -5,15 +5,15 @@
     tolerance(dag)                                    how far a correct program may be from it
     random_inputs(dag, seed, kind="integer")          inputs for which float results are exact
 
-A stage is computed over its whole iteration space at once: axis n becomes an index array of shape [1, …, extent, …, 1], reduce
-axes last, and NumPy broadcasts. Large spaces are cut into blocks.
+A stage is computed over its whole iteration space at once: axis n becomes an index array of shape [1, …,
+extent, …, 1], reduce axes last, and NumPy broadcasts. Large spaces are cut into blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import inf, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -45,23 +45,24 @@ Array = np.ndarray[Any, Any]
 POINTS_PER_BLOCK = 8 << 20  # with about four temporaries of 8 bytes: 256 MB
 
 
-def evaluate(
-    dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = None
-) -> dict[str, Array]:
+def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = None) -> dict[str, Array]:
     """Every computed buffer of the DAG by name, intermediates too.
 
-    arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and returned
-    instead of their own (integers and bools keep theirs).
+    arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and
+    returned instead of their own (integers and bools keep theirs).
     Raises ArgumentError for missing or wrong inputs, TensorError for an index out of bounds.
     """
     known: dict[str, Array] = {}
     for b in dag.inputs:
         array = arrays.get(b.name)
         if array is None:
-            raise ArgumentError(f"input {b.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}.")
+            raise ArgumentError(
+                f"input {b.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}."
+            )
         if array.shape != b.shape or array.dtype != b.dtype.numpy:
             raise ArgumentError(
-                f"input {b.name!r} is {array.dtype} of shape {array.shape}; expected {b.dtype} of shape {b.shape}."
+                f"input {b.name!r} is {array.dtype} of shape {array.shape}; "
+                f"expected {b.dtype} of shape {b.shape}."
             )
         known[b.name] = array.astype(accumulate) if accumulate is not None and b.dtype.is_float else array
     out: dict[str, Array] = {}
@@ -86,11 +87,15 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
     for box in _boxes(tuple(a.extent for a in stage.all_axes)):
         sizes = tuple(end - begin for begin, end in box)
         grid = {
-            axis.var: np.arange(begin, end, dtype=np.int64).reshape([-1 if m == n else 1 for m in range(len(box))])
+            axis.var: np.arange(begin, end, dtype=np.int64).reshape(
+                [-1 if m == n else 1 for m in range(len(box))]
+            )
             for n, (axis, (begin, end)) in enumerate(zip(stage.all_axes, box, strict=True))
         }
         values = _Values(stage, grid, arrays, types)
-        results = [np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies]  # [*spatial, *reduce]
+        results = [
+            np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies
+        ]  # [*spatial, *reduce]
         where = tuple(slice(begin, end) for begin, end in box[:rank])
         if combiner is None:
             for out, r in zip(outs, results, strict=True):
@@ -103,7 +108,7 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
 
 
 def _boxes(extents: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Boxes that tile the space in order; inner axes whole as far as a block may hold them, outer ones cut."""
+    """Boxes that tile the space in order; inner axes are whole if a block holds them, outer ones cut."""
     if not extents:
         yield ()
         return
@@ -114,7 +119,7 @@ def _boxes(extents: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
             yield ((begin, min(extents[0], begin + step)), *rest)
 
 
-# -- reductions -------------------------------------------------------------------------------------------------------
+# -- reductions ----------------------------------------------------------------------------------------------
 
 _UFUNCS: dict[Op, Any] = {
     Op.ADD: np.add,
@@ -139,22 +144,24 @@ def _join(
     state = tuple(so_far)
     for point in np.ndindex(sources[0].shape[rank:]):
         right = tuple(s[(..., *point)] for s in sources)
-        values = _Values(None, dict(zip((*combiner.lhs, *combiner.rhs), (*state, *right), strict=True)), {}, types)
+        values = _Values(
+            None, dict(zip((*combiner.lhs, *combiner.rhs), (*state, *right), strict=True)), {}, types
+        )
         state = tuple(values.value(r, None) for r in combiner.result)
     return state
 
 
 def _ufunc(combiner: Combiner) -> Any:
-    """The NumPy function of a combiner that is one associative operator, whatever its name; None for others."""
+    """The NumPy function of a combiner that is one associative operator, whatever its name; else None."""
     match combiner.result:
         case (Binary(op, a, b),) if op in _UFUNCS:
-            l, r = combiner.lhs[0], combiner.rhs[0]
-            if (a is l and b is r) or (a is r and b is l):
+            x, y = combiner.lhs[0], combiner.rhs[0]
+            if (a is x and b is y) or (a is y and b is x):
                 return _UFUNCS[op]
     return None
 
 
-# -- expressions ------------------------------------------------------------------------------------------------------
+# -- expressions ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +200,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Values:
-    """Values of expressions over one grid. Where `mask` is false a value is arbitrary and nothing is complained about."""
+    """Values of expressions over one grid. Where `mask` is false, any value and any index will do."""
 
     def __init__(
         self, stage: StageOp | None, env: Mapping[Var, Any], arrays: Mapping[str, Array], types: _Types
@@ -274,38 +281,58 @@ class _Values:
         )
 
 
-# -- how exact, and with which inputs ----------------------------------------------------------------------------------
+# -- how exact, and with which inputs ------------------------------------------------------------------------
 
 _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _BFLOAT_EPS = 2.0**-7
-OPERATIONS = 8  # roundings that a body without reduction is allowed: its operations, and fused or reordered ones
+OPERATIONS = 8  # roundings that a body is allowed: those of its operations, fused and reordered ones
 GROWTH = 4.0  # standard deviations of a random walk of roundings
+_EXACT = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod")
 
 
 def _eps(t: DType) -> float:
     return _BFLOAT_EPS if t.kind == "bfloat" else _EPS[t.bits] if t.is_float else 0.0
 
 
+def _rounding(e: Expr) -> float:
+    """eps of the coarsest operation in the expression that rounds; 0 when all of them are exact."""
+    coarsest = 0.0
+    for node in walk(e):
+        match node:
+            case Binary(Op.ADD | Op.SUB | Op.MUL | Op.DIV, a) if a.dtype.is_float:
+                rounds = True
+            case Call(name) if node.dtype.is_float:
+                rounds = name not in _EXACT
+            case Cast(t, a) if t.is_float:
+                rounds = not a.dtype.is_float or _eps(t) > _eps(a.dtype)
+            case _:
+                continue
+        coarsest = max(coarsest, _eps(node.dtype) if rounds else 0.0)
+    return coarsest
+
+
 def error_bound(dag: ComputeDAG) -> dict[str, float]:
-    """For each computed buffer, how far a correct program may be from another, relative to the largest magnitude in it.
+    """Per computed buffer, how far two correct programs may be apart, relative to its largest magnitude.
 
-        bound = max over buffers read (bound) + eps × (8 + 4 × sqrt(reduction length))
+        bound = max of the bounds of what is read + 8 eps(body) + 4 eps(combiner) sqrt(reduction length)
 
-    eps is that of the coarsest float type in the body. Roundings of a sum of n terms, in any order, behave like a random walk
-    of n steps; 4 of its standard deviations leave a false alarm about once in 10⁴ outputs at worst, and in practice never, as
-    blocked summation walks much less than n steps. The worst case, n × eps, would hide real mistakes.
-    Buffers of integers and bools: 0, unless they are computed from floats, where a rounding may change the result by anything
-    (argmax of near ties, round of near halves): inf.
+    eps is that of the coarsest operation that rounds: 0 for copies, comparisons, max and the like. Roundings
+    of a sum of n terms behave like a random walk of n steps, of which 4 standard deviations are allowed; sums
+    in blocks walk much less. The worst case, n eps, would hide real mistakes. Not covered: results that
+    cancel to far below their terms in the whole buffer, and functions that magnify the errors of their
+    arguments. Integers and bools that depend on rounded floats (argmax of near ties, round of near halves)
+    may differ by
+    anything: inf.
     """
     bounds = {b.name: 0.0 for b in dag.inputs}
     for s in dag.stages:
-        types = {n.dtype.element for body in s.bodies for n in walk(body) if isinstance(n, Expr)}
-        eps = max((_eps(t) for t in types), default=0.0)
-        inherited = max((bounds[b.name] for b in s.reads()), default=0.0)
-        own = eps * (OPERATIONS + GROWTH * sqrt(prod(a.extent for a in s.reduce_axes))) if s.is_reduction else eps * OPERATIONS
+        bound = max((bounds[b.name] for b in s.reads()), default=0.0)
+        bound += OPERATIONS * max(_rounding(body) for body in s.bodies)
+        if s.combiner is not None:
+            length = prod(a.extent for a in s.reduce_axes)
+            bound += GROWTH * sqrt(length) * max(_rounding(r) for r in s.combiner.result)
         for b in s.buffers:
-            exact = not b.dtype.is_float and eps == 0.0 and inherited == 0.0
-            bounds[b.name] = inherited + own if b.dtype.is_float else 0.0 if exact else float("inf")
+            bounds[b.name] = bound if b.dtype.is_float or bound == 0.0 else inf
     return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
 
 
@@ -314,7 +341,8 @@ def tolerance(dag: ComputeDAG, output: str = "") -> tuple[float, float]:
 
         |x - reference| <= rtol × |reference| + atol_factor × max |reference|
 
-    Both are the error bound. Integer outputs must be equal: (0, 0), unless they depend on floats (see `error_bound`).
+    Both are the error bound. Integer outputs must be equal: (0, 0), unless they depend on floats (see
+    `error_bound`).
     """
     bounds = error_bound(dag)
     names = [output] if output else [b.name for b in dag.outputs if b.dtype.is_float]
@@ -325,9 +353,10 @@ def tolerance(dag: ComputeDAG, output: str = "") -> tuple[float, float]:
 def random_inputs(dag: ComputeDAG, seed: int, kind: str = "normal") -> dict[str, Array]:
     """Inputs by name; the same seed gives the same arrays.
 
-    kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if unsigned).
-    "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and any two correct programs agree bit for
-    bit; integers from -8 … 8. Bools are fair coins. Inputs that serve as indices cannot be known: replace them.
+    kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if
+    unsigned). "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and
+    any two correct programs agree bit for bit; integers from -8 … 8. Bools are fair coins. Inputs that serve
+    as indices cannot be known: replace them.
     """
     if kind not in ("normal", "integer"):
         raise ArgumentError(f"inputs of kind {kind!r} are unknown.", fix="Known: normal, integer.")

@@ -1,7 +1,7 @@
 """Tensors as an author writes them: placeholders, and results of computes.
 
-Objects compare by identity: two unnamed placeholders of one shape are two tensors. Indexing a tensor gives a `Load`,
-so that `A[i, k] * B[k, j]` is an expression. Start reading at `te/compute.py`.
+Objects compare by identity: two unnamed placeholders of one shape are two tensors. Indexing a tensor gives a
+`Load`, so that `A[i, k] * B[k, j]` is an expression. Start reading at `te/compute.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import Cmp, Equality, Expr, Load, Op, Var, as_expr, binary, call, cast, compare, divide
+from autotensor.ir.expr import (
+    NUMBERS,
+    Cmp,
+    Equality,
+    Expr,
+    Load,
+    Op,
+    Var,
+    as_expr,
+    binary,
+    call,
+    cast,
+    compare,
+    divide,
+)
 
 if TYPE_CHECKING:
     from autotensor.te.compute import Compute
@@ -35,6 +49,7 @@ class Operable:
     """Arithmetic for things that stand for one expression."""
 
     __slots__ = ()
+    __array_ufunc__ = None  # NumPy scalars leave the operators to us
 
     def __add__(self, other: Any) -> Expr:
         return binary(Op.ADD, as_expr(self), other)
@@ -63,14 +78,50 @@ class Operable:
     def __floordiv__(self, other: Any) -> Expr:
         return binary(Op.FLOORDIV, as_expr(self), other)
 
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return binary(Op.FLOORDIV, other, as_expr(self))
+
     def __mod__(self, other: Any) -> Expr:
         return binary(Op.MOD, as_expr(self), other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return binary(Op.MOD, other, as_expr(self))
+
+    def __and__(self, other: Any) -> Expr:
+        return binary(Op.AND, as_expr(self), other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return binary(Op.AND, other, as_expr(self))
+
+    def __or__(self, other: Any) -> Expr:
+        return binary(Op.OR, as_expr(self), other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return binary(Op.OR, other, as_expr(self))
+
+    def __xor__(self, other: Any) -> Expr:
+        return binary(Op.XOR, as_expr(self), other)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return binary(Op.SHL, as_expr(self), other)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return binary(Op.SHR, as_expr(self), other)
 
     def __pow__(self, other: Any) -> Expr:
         return call("pow", as_expr(self), other)
 
+    def __rpow__(self, other: Any) -> Expr:
+        return call("pow", other, as_expr(self))
+
     def __neg__(self) -> Expr:
         return -as_expr(self)
+
+    def __invert__(self) -> Expr:
+        return ~as_expr(self)
+
+    def __abs__(self) -> Expr:
+        return call("abs", as_expr(self))
 
     def __lt__(self, other: Any) -> Expr:
         return compare(Cmp.LT, as_expr(self), other)
@@ -84,14 +135,16 @@ class Operable:
     def __ge__(self, other: Any) -> Expr:
         return compare(Cmp.GE, as_expr(self), other)
 
+    # As in Expr: an expression when used as one, an identity test when used as a bool. Tensors compare by
+    # identity only.
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, (Expr, int, float)):
-            return Equality(as_expr(self), other, Cmp.EQ)
+        if isinstance(other, (Expr, *NUMBERS)) or (isinstance(self, IterVar) and isinstance(other, IterVar)):
+            return Equality(as_expr(self), as_expr(other), Cmp.EQ)
         return self is other
 
     def __ne__(self, other: object) -> Any:
-        if isinstance(other, (Expr, int, float)):
-            return Equality(as_expr(self), other, Cmp.NE)
+        if isinstance(other, (Expr, *NUMBERS)) or (isinstance(self, IterVar) and isinstance(other, IterVar)):
+            return Equality(as_expr(self), as_expr(other), Cmp.NE)
         return self is not other
 
     __hash__ = object.__hash__
@@ -109,7 +162,8 @@ class IterVar(Operable):
         self.name = name
         self.extent = extent
         self.kind = kind
-        # Authors reuse names ("k" twice in one expression), vars are interned by name: the number keeps them apart.
+        # Authors reuse names ("k" twice in one expression), vars are interned by name: the number keeps them
+        # apart.
         self.var = Var(f"{name}#{next(_fresh)}", int64)
 
     def __repr__(self) -> str:
@@ -129,7 +183,9 @@ class Tensor(Operable):
 
     __slots__ = ("dtype", "index", "op", "shape")
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, op: Placeholder | Compute, index: int = 0) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, op: Placeholder | Compute, index: int = 0
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self.op = op
@@ -186,7 +242,8 @@ def check_shape(shape: Any, where: str) -> tuple[int, ...]:
 def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise TensorError(
-            f"name {name!r} must be letters, digits and _ (schedules use . * : and brackets for derived names)."
+            f"name {name!r} must be letters, digits and _ "
+            "(schedules use . * : and brackets for derived names)."
         )
     return name
 
@@ -198,4 +255,6 @@ def placeholder(
 
     shape: ints. Raises TensorError for a bad shape, dtype or name.
     """
-    return Tensor(check_shape(shape, f"placeholder {name!r}"), dtype_of(dtype), Placeholder(check_name(name), constant))
+    return Tensor(
+        check_shape(shape, f"placeholder {name!r}"), dtype_of(dtype), Placeholder(check_name(name), constant)
+    )

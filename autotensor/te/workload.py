@@ -1,7 +1,7 @@
 """Workloads: a canonical DAG, its text and its key.
 
-Two authors who write the same computation get the same key, whatever names they use; the tuning log files under it.
-The text is JSON and complete: a worker process rebuilds the DAG from it.
+Two authors who write the same computation get the same key, whatever names they use; the tuning log files
+under it. The text is JSON and complete: a worker process rebuilds the DAG from it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def _stage_to_json(s: StageOp) -> dict[str, Any]:
 
 def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
     if data.get("version") != FORMAT:
-        raise InputError(f"workload format {data.get('version')!r} is not known here; this version reads {FORMAT}.")
+        raise InputError(
+            f"workload format {data.get('version')!r} is not known here; this version reads {FORMAT}."
+        )
     buffers = {n: Buffer(n, tuple(shape), dtype_of(t)) for n, shape, t in data["inputs"]}
     inputs = tuple(buffers.values())
     stages = []
@@ -92,7 +94,11 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
         buffers.update({b.name: b for b in outs})
         stages.append(StageOp(s["name"], axes, reduces, bodies, combiner, outs))
     return ComputeDAG(
-        inputs, frozenset(data["constants"]), tuple(stages), tuple(buffers[n] for n in data["outputs"]), tuple(data["args"])
+        inputs,
+        frozenset(data["constants"]),
+        tuple(stages),
+        tuple(buffers[n] for n in data["outputs"]),
+        tuple(data["args"]),
     )
 
 
@@ -110,7 +116,11 @@ def _combiner_from_json(data: list[Any]) -> Combiner:
     lhs = tuple(Var(f"lhs{n}", dtype_of(t)) for n, t in enumerate(types))
     rhs = tuple(Var(f"rhs{n}", dtype_of(t)) for n, t in enumerate(types))
     return Combiner(
-        name, lhs, rhs, tuple(expr_from_json(r, {}) for r in result), tuple(expr_from_json(e, {}) for e in identity)
+        name,
+        lhs,
+        rhs,
+        tuple(expr_from_json(r, {}) for r in result),
+        tuple(expr_from_json(e, {}) for e in identity),
     )
 
 
@@ -153,7 +163,9 @@ def expr_from_json(data: Any, buffers: dict[str, Buffer]) -> Expr:
         case ["p", op, a, b]:
             return ir.Compare(Cmp[op], expr_from_json(a, buffers), expr_from_json(b, buffers))
         case ["s", c, a, b]:
-            return ir.Select(expr_from_json(c, buffers), expr_from_json(a, buffers), expr_from_json(b, buffers))
+            return ir.Select(
+                expr_from_json(c, buffers), expr_from_json(a, buffers), expr_from_json(b, buffers)
+            )
         case ["t", t, a]:
             return ir.Cast(_type(t), expr_from_json(a, buffers))
         case ["f", name, args, t]:

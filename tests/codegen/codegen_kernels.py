@@ -57,11 +57,17 @@ def run(p: Program, *arrays: Array, threads: int = 1, target: Target | None = No
     scratch = [aligned_empty((s.stride * threads,), "uint8") for s in artifact.args if s.per_thread]
     for s in scratch:
         s[:] = 0xFF
-    call(loaded.entry if part == "run" else loaded.prepare, [*pointers, *(s.ctypes.data for s in scratch)], threads)
+    call(
+        loaded.entry if part == "run" else loaded.prepare,
+        [*pointers, *(s.ctypes.data for s in scratch)],
+        threads,
+    )
     return artifact
 
 
-def elementwise(fn: Callable[..., Expr], inputs: Sequence[Array], lanes: int = 1, out: DType | None = None) -> Array:
+def elementwise(
+    fn: Callable[..., Expr], inputs: Sequence[Array], lanes: int = 1, out: DType | None = None
+) -> Array:
     """`fn` of the inputs' elements; the inputs' length is a multiple of `lanes`."""
     from autotensor.base.dtype import dtype_of
 
@@ -81,11 +87,17 @@ def elementwise(fn: Callable[..., Expr], inputs: Sequence[Array], lanes: int = 1
     return y
 
 
-# -- register-tiled kernels ------------------------------------------------------------------------------------------------
+# -- register-tiled kernels
+# ------------------------------------------------------------------------------------------------
 
 
 def tile_steps(
-    acc: Buffer, rows: int, columns: int, a: Callable[[int], Expr], b: Callable[[int], Expr], lanes: int = LANES
+    acc: Buffer,
+    rows: int,
+    columns: int,
+    a: Callable[[int], Expr],
+    b: Callable[[int], Expr],
+    lanes: int = LANES,
 ) -> tuple[Stmt, Stmt]:
     """Initialisation and update of a tile of `rows` x `columns` vectors: acc[r, c] += a(r) * b(c)."""
     zero, update = [], []
@@ -97,11 +109,17 @@ def tile_steps(
     return seq(*zero), seq(*update)
 
 
-def tile_result(acc: Buffer, out: Buffer, rows: int, columns: int, at: Callable[[int, int], Expr], lanes: int = LANES) -> Stmt:
+def tile_result(
+    acc: Buffer, out: Buffer, rows: int, columns: int, at: Callable[[int, int], Expr], lanes: int = LANES
+) -> Stmt:
     """out[at(r, c) …] = acc[r, c]."""
     return seq(
         *(
-            Store(out, (Ramp(at(r, c), 1, lanes),), Load(acc, (Ramp(const((r * columns + c) * lanes), 1, lanes),)))
+            Store(
+                out,
+                (Ramp(at(r, c), 1, lanes),),
+                Load(acc, (Ramp(const((r * columns + c) * lanes), 1, lanes),)),
+            )
             for r in range(rows)
             for c in range(columns)
         )
@@ -109,7 +127,8 @@ def tile_result(acc: Buffer, out: Buffer, rows: int, columns: int, at: Callable[
 
 
 def gemm(m: int, n: int, k: int, rows: int, columns: int, lanes: int = LANES) -> Program:
-    """C[m, n] = A[m, k] · B[k, n], B packed as [n/(16·columns), k, 16·columns]; parallel over column panels."""
+    """C[m, n] = A[m, k] · B[k, n], B packed as [n/(16·columns), k, 16·columns]; parallel over column
+    panels."""
     width = columns * lanes
     A, B, C = buffer("A", m, k), buffer("B", n // width, k, width), buffer("C", m, n)
     acc = buffer("acc", rows * width, scope=Scope.REGISTER)
@@ -122,14 +141,17 @@ def gemm(m: int, n: int, k: int, rows: int, columns: int, lanes: int = LANES) ->
         lambda c: Load(B, (Ramp((jo * k + kk) * width + c * lanes, 1, lanes),)),
         lanes,
     )
-    result = tile_result(acc, C, rows, columns, lambda r, c: (io * rows + r) * n + jo * width + c * lanes, lanes)
+    result = tile_result(
+        acc, C, rows, columns, lambda r, c: (io * rows + r) * n + jo * width + c * lanes, lanes
+    )
     body = Alloc(acc, seq(zero, loop(kk, k, update), result))
     nest = loop(jo, n // width, loop(io, m // rows, body), ForKind.PARALLEL)
     return program(nest, (A, Role.INPUT), (B, Role.PREPARED), (C, Role.OUTPUT))
 
 
 def conv(h: int, w: int, ci: int, co: int, rows: int, columns: int, kernel: int = 3) -> Program:
-    """NHWC convolution, stride 1, of an input that is already padded; `rows` pixels x 16·columns channels a tile."""
+    """NHWC convolution, stride 1, of an input that is already padded; `rows` pixels x 16·columns channels a
+    tile."""
     width, lanes, padded = columns * LANES, LANES, w + kernel - 1
     X = buffer("X", h + kernel - 1, padded, ci)
     W = buffer("W", co // width, kernel, kernel, ci, width)
@@ -141,9 +163,13 @@ def conv(h: int, w: int, ci: int, co: int, rows: int, columns: int, kernel: int 
         rows,
         columns,
         lambda r: Load(X, (((y + kh) * padded + x * rows + r + kw) * ci + c,)),
-        lambda v: Load(W, (Ramp((((o * kernel + kh) * kernel + kw) * ci + c) * width + v * lanes, 1, lanes),)),
+        lambda v: Load(
+            W, (Ramp((((o * kernel + kh) * kernel + kw) * ci + c) * width + v * lanes, 1, lanes),)
+        ),
     )
-    result = tile_result(acc, Y, rows, columns, lambda r, v: (y * w + x * rows + r) * co + o * width + v * lanes)
+    result = tile_result(
+        acc, Y, rows, columns, lambda r, v: (y * w + x * rows + r) * co + o * width + v * lanes
+    )
     reduction = loop(kh, kernel, loop(kw, kernel, loop(c, ci, update)))
     tile = Alloc(acc, seq(zero, reduction, result))
     nest = loop(y, h, loop(o, co // width, loop(x, w // rows, tile)), ForKind.PARALLEL)
@@ -168,7 +194,9 @@ def ulps(got: Array, exact: Array) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = exact.astype(dtype)
         same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
-        unit = np.maximum(np.abs(np.spacing(rounded)), np.finfo(dtype).smallest_subnormal).astype(np.longdouble)
+        unit = np.maximum(np.abs(np.spacing(rounded)), np.finfo(dtype).smallest_subnormal).astype(
+            np.longdouble
+        )
         error = np.where(same, 0, np.abs(got.astype(np.longdouble) - exact.astype(np.longdouble)) / unit)
     return float(np.max(np.nan_to_num(error, nan=math.inf)))
 

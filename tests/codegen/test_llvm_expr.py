@@ -1,4 +1,5 @@
-"""Every expression node on the CPU backend against NumPy: arithmetic, casts, comparisons, all types, scalars and vectors."""
+"""Every expression node on the CPU backend against NumPy: arithmetic, casts, comparisons, all types, scalars
+and vectors."""
 
 from __future__ import annotations
 
@@ -24,7 +25,20 @@ from autotensor.base.dtype import (
     uint32,
     uint64,
 )
-from autotensor.ir.expr import Binary, Broadcast, Cmp, Compare, Const, Expr, Neg, Op, Unary, cast, const, select
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Neg,
+    Op,
+    Unary,
+    cast,
+    const,
+    select,
+)
 
 INTS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 FLOATS = (float16, float32, float64, bfloat16)
@@ -109,39 +123,62 @@ def test_min_and_max_keep_nan(t: DType, lanes: int) -> None:
     same(elementwise(lambda x, y: Binary(Op.MIN, x, y), [a, b], lanes), quiet(np.minimum, a, b))
     same(elementwise(lambda x, y: Binary(Op.MAX, x, y), [a, b], lanes), quiet(np.maximum, a, b))
     zero = np.zeros(1, a.dtype)
-    same(elementwise(lambda x: Binary(Op.MAX, x, const(0.0, x.dtype)), [a], lanes), quiet(np.maximum, a, zero))
-    same(elementwise(lambda x: Binary(Op.MIN, const(0.0, x.dtype), x), [a], lanes), quiet(np.minimum, a, zero))
+    same(
+        elementwise(lambda x: Binary(Op.MAX, x, const(0.0, x.dtype)), [a], lanes), quiet(np.maximum, a, zero)
+    )
+    same(
+        elementwise(lambda x: Binary(Op.MIN, const(0.0, x.dtype), x), [a], lanes), quiet(np.minimum, a, zero)
+    )
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("t", (*INTS, *FLOATS), ids=str)
+@pytest.mark.parametrize("t", [*INTS, *FLOATS], ids=str)
 def test_comparisons_and_select(t: DType, lanes: int) -> None:
     a, b = data(t, 1), data(t, 2)
     b[::3] = a[::3]
     if t.is_float:
         a[::5] = np.nan
-    names = {Cmp.EQ: "equal", Cmp.NE: "not_equal", Cmp.LT: "less", Cmp.LE: "less_equal", Cmp.GT: "greater", Cmp.GE: "greater_equal"}
+    names = {
+        Cmp.EQ: "equal",
+        Cmp.NE: "not_equal",
+        Cmp.LT: "less",
+        Cmp.LE: "less_equal",
+        Cmp.GT: "greater",
+        Cmp.GE: "greater_equal",
+    }
     for op, name in names.items():
-        same(elementwise(lambda x, y, op=op: Compare(op, x, y), [a, b], lanes), quiet(getattr(np, name), a, b))
+        same(
+            elementwise(lambda x, y, op=op: Compare(op, x, y), [a, b], lanes), quiet(getattr(np, name), a, b)
+        )
     same(elementwise(lambda x, y: select(x < y, x, y), [a, b], lanes), np.where(quiet(np.less, a, b), a, b))
 
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_bool_logic(lanes: int) -> None:
     a, b = data(bool_, 1), data(bool_, 2)
-    for op, fn in ((Op.AND, np.logical_and), (Op.OR, np.logical_or), (Op.XOR, np.logical_xor), (Op.MIN, np.minimum), (Op.MAX, np.maximum)):
+    for op, fn in (
+        (Op.AND, np.logical_and),
+        (Op.OR, np.logical_or),
+        (Op.XOR, np.logical_xor),
+        (Op.MIN, np.minimum),
+        (Op.MAX, np.maximum),
+    ):
         same(elementwise(lambda x, y, op=op: Binary(op, x, y), [a, b], lanes), fn(a, b))
     same(elementwise(lambda x: ~x, [a], lanes), ~a)
 
 
 @pytest.mark.parametrize("lanes", LANES)
-@pytest.mark.parametrize("old", (bool_, *INTS, *FLOATS), ids=str)
+@pytest.mark.parametrize("old", [bool_, *INTS, *FLOATS], ids=str)
 def test_casts(old: DType, lanes: int) -> None:
     a = data(old, 1)
     for new in (bool_, *INTS, *FLOATS):
         x = np.abs(a) if old.is_float and new.kind == "uint" else a
         with np.errstate(all="ignore"):
-            want = x.astype(np.float32).astype(new.numpy) if new == bfloat16 or old == bfloat16 else x.astype(new.numpy)
+            want = (
+                x.astype(np.float32).astype(new.numpy)
+                if new == bfloat16 or old == bfloat16
+                else x.astype(new.numpy)
+            )
         same(elementwise(lambda v, new=new: cast(new, v), [x], lanes, out=new), want)
 
 
@@ -150,12 +187,26 @@ def test_rounding_to_sixteen_bits_is_correct(lanes: int) -> None:
     """Halfway cases, where rounding twice would be wrong; overflow, subnormals, NaN."""
     rng = np.random.default_rng(5)
     half = rng.standard_normal(4096).astype(np.float16).astype(np.float64)
-    x = np.concatenate([half * (1 + 2.0**-11), half * (1 + 2.0**-11 + 2.0**-40), half * 1e-5, half * 1e5, [np.nan, np.inf, -np.inf, 0.0] * 8])
+    x = np.concatenate(
+        [
+            half * (1 + 2.0**-11),
+            half * (1 + 2.0**-11 + 2.0**-40),
+            half * 1e-5,
+            half * 1e5,
+            [np.nan, np.inf, -np.inf, 0.0] * 8,
+        ]
+    )
     with np.errstate(all="ignore"):
         for source in (x, x.astype(np.float32)):
-            same(elementwise(lambda v: cast(float16, v), [source], lanes, out=float16), source.astype(np.float16))
+            same(
+                elementwise(lambda v: cast(float16, v), [source], lanes, out=float16),
+                source.astype(np.float16),
+            )
         single = x.astype(np.float32)
-        same(elementwise(lambda v: cast(bfloat16, v), [single], lanes, out=bfloat16), single.astype(bfloat16.numpy))
+        same(
+            elementwise(lambda v: cast(bfloat16, v), [single], lanes, out=bfloat16),
+            single.astype(bfloat16.numpy),
+        )
 
 
 def test_multiply_add_is_fused_in_all_forms() -> None:
@@ -178,7 +229,10 @@ def test_constants_of_all_types() -> None:
         for v in values:
             for lanes in LANES:
                 fn = lambda x, v=v, t=t: select(x.equal(const(0, x.dtype)), const(v, x.dtype), x)  # noqa: E731
-                same(elementwise(fn, [z], lanes), np.full(8, np.float32(v) if t == bfloat16 else v).astype(t.numpy))
+                same(
+                    elementwise(fn, [z], lanes),
+                    np.full(8, np.float32(v) if t == bfloat16 else v).astype(t.numpy),
+                )
 
 
 def test_shared_subexpressions_are_written_once() -> None:

@@ -23,7 +23,9 @@ def values(t: DType, n: int = N) -> np.ndarray:
     return (x % 3 == 0) if t.is_bool else x.astype(np.float32).astype(t.numpy)
 
 
-def copy(source, destination, index, target_index, mask=None, store_mask=None, lanes=8, t=float32, extent=None):
+def copy(
+    source, destination, index, target_index, mask=None, store_mask=None, lanes=8, t=float32, extent=None
+):
     """destination[target_index(i)] = source[index(i)] for i in range(extent)."""
     x, y, i = buffer("x", source.size, dtype=t), buffer("y", destination.size, dtype=t), Var("i")
     body = Store(
@@ -32,7 +34,11 @@ def copy(source, destination, index, target_index, mask=None, store_mask=None, l
         Load(x, (index(i),), mask(i) if mask else None),
         store_mask(i) if store_mask else None,
     )
-    run(program(loop(i, extent or destination.size // lanes, body), (x, Role.INPUT), (y, Role.OUTPUT)), source, destination)
+    run(
+        program(loop(i, extent or destination.size // lanes, body), (x, Role.INPUT), (y, Role.OUTPUT)),
+        source,
+        destination,
+    )
     return destination
 
 
@@ -41,7 +47,13 @@ def copy(source, destination, index, target_index, mask=None, store_mask=None, l
 def test_ramps(t: DType, stride: int) -> None:
     x = values(t, 512)
     start = 256
-    got = copy(x, np.zeros(N, t.numpy), lambda i: Ramp(i * 8 * stride + start, stride, 8), lambda i: Ramp(i * 8, 1, 8), t=t)
+    got = copy(
+        x,
+        np.zeros(N, t.numpy),
+        lambda i: Ramp(i * 8 * stride + start, stride, 8),
+        lambda i: Ramp(i * 8, 1, 8),
+        t=t,
+    )
     steps = np.arange(N) * stride + start
     assert (got == x[steps]).all()
 
@@ -49,8 +61,8 @@ def test_ramps(t: DType, stride: int) -> None:
 @pytest.mark.parametrize("t", TYPES, ids=str)
 def test_strided_and_reversed_stores(t: DType) -> None:
     for stride in (2, -1):
-        got = copy(values(t), np.zeros(2 * N, t.numpy), lambda i: Ramp(i * 8, 1, 8),
-                   lambda i, s=stride: Ramp(i * 8 * s + (0 if s > 0 else N), s, 8), t=t, extent=8)  # fmt: skip
+        target = lambda i, s=stride: Ramp(i * 8 * s + (0 if s > 0 else N), s, 8)  # noqa: E731
+        got = copy(values(t), np.zeros(2 * N, t.numpy), lambda i: Ramp(i * 8, 1, 8), target, t=t, extent=8)
         at = np.arange(N) * stride + (0 if stride > 0 else N)
         assert (got[at] == values(t)).all()
         assert got.sum() == values(t).sum()
@@ -70,7 +82,12 @@ def test_gather_and_scatter_by_loaded_indices(t: DType) -> None:
     ):
         got = np.zeros(N, t.numpy)
         body = Store(y, (store,), Load(x, (load,)))
-        run(program(loop(i, N // 8, body), (x, Role.INPUT), (p, Role.INPUT), (y, Role.OUTPUT)), source, order, got)
+        run(
+            program(loop(i, N // 8, body), (x, Role.INPUT), (p, Role.INPUT), (y, Role.OUTPUT)),
+            source,
+            order,
+            got,
+        )
         assert (got == want).all()
 
 
@@ -84,7 +101,9 @@ def test_masks_per_lane(t: DType) -> None:
         x = values(t, 160)
         got = copy(x, np.zeros(N, t.numpy), load, lambda i: Ramp(i * 8, 1, 8), mask=mask, t=t)
         assert (got == np.where(np.arange(N) < limit, x[at], np.zeros(1, t.numpy))).all()
-        got = copy(x, np.zeros(160, t.numpy), lambda i: Ramp(i * 8, 1, 8), load, store_mask=mask, t=t, extent=8)
+        got = copy(
+            x, np.zeros(160, t.numpy), lambda i: Ramp(i * 8, 1, 8), load, store_mask=mask, t=t, extent=8
+        )
         want = np.zeros(160, t.numpy)
         want[at[:limit]] = x[:limit]
         assert (got == want).all()
@@ -95,12 +114,17 @@ def test_scalar_masks(t: DType) -> None:
     x = values(t)
     got = copy(x, np.zeros(N, t.numpy), lambda i: i, lambda i: i, mask=lambda i: i % 3 < 2, t=t, lanes=1)
     assert (got == np.where(np.arange(N) % 3 < 2, x, np.zeros(1, t.numpy))).all()
-    got = copy(x, np.zeros(N, t.numpy), lambda i: i, lambda i: i, store_mask=lambda i: i % 3 < 2, t=t, lanes=1)
+    got = copy(
+        x, np.zeros(N, t.numpy), lambda i: i, lambda i: i, store_mask=lambda i: i % 3 < 2, t=t, lanes=1
+    )
     assert (got == np.where(np.arange(N) % 3 < 2, x, np.zeros(1, t.numpy))).all()
     for stride in (1, 2):  # one mask for a whole vector
-        got = copy(values(t, 128), np.zeros(N, t.numpy), lambda i, s=stride: Ramp(i * 8 * s, s, 8), lambda i: Ramp(i * 8, 1, 8),
-                   mask=lambda i: i < 4, store_mask=lambda i: i < 6, t=t)  # fmt: skip
-        assert (got == np.where(np.arange(N) < 32, values(t, 128)[np.arange(N) * stride], np.zeros(1, t.numpy))).all()
+        x, load = values(t, 128), lambda i, s=stride: Ramp(i * 8 * s, s, 8)
+        masks = {"mask": lambda i: i < 4, "store_mask": lambda i: i < 6}
+        got = copy(x, np.zeros(N, t.numpy), load, lambda i: Ramp(i * 8, 1, 8), t=t, **masks)
+        assert (
+            got == np.where(np.arange(N) < 32, values(t, 128)[np.arange(N) * stride], np.zeros(1, t.numpy))
+        ).all()
 
 
 @pytest.mark.parametrize("lanes", [1, 8])
@@ -147,7 +171,12 @@ def test_register_buffers_mix_scalars_and_vectors_and_masks() -> None:
         seq(
             Store(r, (Ramp(const(0), 1, 16),), Load(x, (Ramp(const(0), 1, 16),))),
             loop(i, 16, Store(r, (i,), Load(r, (i,)) * const(2.0)), ForKind.UNROLLED),
-            Store(r, (Ramp(const(0), 1, 8),), const(0.0, float32.with_lanes(8)), Ramp(const(0), 1, 8) < Broadcast(const(3), 8)),
+            Store(
+                r,
+                (Ramp(const(0), 1, 8),),
+                const(0.0, float32.with_lanes(8)),
+                Ramp(const(0), 1, 8) < Broadcast(const(3), 8),
+            ),
             Store(y, (Ramp(const(0), 1, 16),), Load(r, (Ramp(const(0), 1, 16),))),
         ),
     )
@@ -159,7 +188,9 @@ def test_register_buffers_mix_scalars_and_vectors_and_masks() -> None:
 def test_a_register_index_must_be_a_constant() -> None:
     r, y, i = buffer("r", 16, scope=Scope.REGISTER), buffer("y", 16), Var("i")
     body = Alloc(r, loop(i, 16, Store(y, (i,), Load(r, (i * 2,)))))
-    with pytest.raises(CodegenError, match=r"kernel 'k': index 2\*i of register buffer 'r' is not a constant"):
+    with pytest.raises(
+        CodegenError, match=r"kernel 'k': index 2\*i of register buffer 'r' is not a constant"
+    ):
         run(program(body, (y, Role.OUTPUT)), np.zeros(16, np.float32))
 
 
@@ -176,7 +207,9 @@ def test_local_buffers_on_the_stack_and_in_the_workspace(elements: int, threads:
     a, b = np.random.default_rng(0).random((6, elements), np.float32), np.zeros((6, elements), np.float32)
     artifact = run(p, a, b, threads=threads)
     assert (b == 2 * a[:, ::-1]).all()
-    assert [s.per_thread for s in artifact.args] == ([False, False] if elements == 64 else [False, False, True])
+    assert [s.per_thread for s in artifact.args] == (
+        [False, False] if elements == 64 else [False, False, True]
+    )
 
 
 def test_elementwise_helper_covers_all_lanes() -> None:

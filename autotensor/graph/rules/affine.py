@@ -2,8 +2,8 @@
 
     relu(batch_norm(conv2d(x, w)))  ──▶  relu(add(conv2d(x, w * scale), shift))
 
-A per-channel scale commutes with convolution and dense layers because they are linear in their weights. Rounding differs
-in the last bits, as in every inference engine: the folding itself is done in float64.
+A per-channel scale commutes with convolution and dense layers because they are linear in their weights.
+Rounding differs in the last bits, as in every inference engine: the folding itself is done in float64.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotensor.ir.rewrite import Rules, rule
 
 
 def channel_axis(node: GraphNode) -> int | None:
-    """The axis of a convolution's or dense layer's result that its weights' first axis makes; None for other nodes."""
+    """The axis of a convolution's or dense layer's result that its weights' first axis makes, or None."""
     match node:
         case Apply("conv2d"):
             return str(node.attr("layout")).index("C")
@@ -29,7 +29,7 @@ def channel_axis(node: GraphNode) -> int | None:
 
 
 def per_channel(value: Array, shape: tuple[int, ...], axis: int) -> Array | None:
-    """`value`, broadcast against `shape`, as a vector [shape[axis]]; None if it differs along another axis."""
+    """`value`, broadcast against `shape`, as a vector [shape[axis]]; None if it varies along another axis."""
     full = value.reshape((1,) * (len(shape) - value.ndim) + value.shape)
     if full.ndim != len(shape) or any(n != 1 and k != axis for k, n in enumerate(full.shape)):
         return None

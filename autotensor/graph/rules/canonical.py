@@ -1,10 +1,10 @@
 """One way to write each thing: what frontends spell in many ways gets one form, and what does nothing goes.
 
-    flatten, squeeze, unsqueeze, reshape   ──▶  reshape(shape), one in a row
-    conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadcast)
-    transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
-    conv2d(pad(x))                         ──▶  conv2d with padding
-    add(constant, x)                       ──▶  add(x, constant)
+flatten, squeeze, unsqueeze, reshape   ──▶  reshape(shape), one in a row
+conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadcast)
+transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
+conv2d(pad(x))                         ──▶  conv2d with padding
+add(constant, x)                       ──▶  add(x, constant)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def reshape(x: GraphNode, shape: Iterable[int]) -> GraphNode:
 
 
 def transpose(x: GraphNode, axes: Sequence[int]) -> GraphNode:
-    """Axis n of the result is axis axes[n] of x; x itself when nothing moves, a reshape when only extents of 1 do."""
+    """Axis n of the result is axis axes[n] of x; a reshape (or x itself) when only extents of 1 move."""
     if tuple(axes) == tuple(range(len(axes))):
         return x
     long = [a for a in axes if x.shape[a] != 1]
@@ -142,17 +142,21 @@ def regular_window(node: Apply, uses: Uses) -> GraphNode | None:
     """stride=(1, 1) ──▶ stride=1, padding=(1, 1) ──▶ padding=1, so that equal work looks equal."""
     changed: dict[str, object] = {}
     for name, value in node.attrs:
-        if name in ("stride", "dilation", "kernel", "padding") and isinstance(value, tuple) and node.op in WINDOWED:
-            short = simplest(four(value)) if name == "padding" else value[0] if len(set(value)) == 1 else value
+        if (
+            name in ("stride", "dilation", "kernel", "padding")
+            and isinstance(value, tuple)
+            and node.op in WINDOWED
+        ):
+            short = (
+                simplest(four(value)) if name == "padding" else value[0] if len(set(value)) == 1 else value
+            )
             changed |= {name: short} if short != value else {}
     return node.given(node.inputs, **changed) if changed else None
 
 
 WINDOWED = frozenset({"conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d"})
 
-CANONICAL = Rules(
-    nothing, one_view, transposes, biases, constants_last, padding_into_conv, regular_window
-)
+CANONICAL = Rules(nothing, one_view, transposes, biases, constants_last, padding_into_conv, regular_window)
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -1,7 +1,7 @@
 """Common subexpressions and dead code.
 
-Nodes are interned, so equal applications are one node already, and a graph holds only what its outputs need. What is left
-for a rule is to recognise the same thing in two orders.
+Nodes are interned, so equal applications are one node already, and a graph holds only what its outputs
+need. What is left for a rule is to recognise the same thing in two orders.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.ir.rewrite import Rules, rule
 
-# A result much larger than its inputs (a broadcast, say) is cheaper to compute than to read from memory or disk.
+# A result much larger than its inputs (a broadcast, say) is cheaper to compute than to read from memory.
 MAX_GROWTH_BYTES = 1 << 20
 
 

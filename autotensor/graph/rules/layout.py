@@ -2,10 +2,11 @@
 
     x[N,C,H,W] ─▶ transpose ─▶ conv NHWC ─▶ add ─▶ relu ─▶ pool NHWC ─▶ … ─▶ global pool ─▶ reshape ─▶ dense
 
-One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each operator says
-which form it wants and in which it answers, and the other form is made at most once. So transposes stand only where a
-chain of channels-last operators begins or ends: around user te functions, and at the edges of the model. Vectors along
-channels, W = H = 1 and C = 1 need none: there a transpose is a reshape. Weights stay as they are.
+One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each
+operator says which form it wants and in which it answers, and the other form is made at most once. So
+transposes stand only where a chain of channels-last operators begins or ends: around user te functions, and
+at the edges of the model. Vectors along channels, W = H = 1 and C = 1 need none: there a transpose is a
+reshape. Weights stay as they are.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def channels_last(graph: Graph) -> Graph:
 
 
 def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
-    """The operator on channels-last inputs giving a channels-last result; None when it must stay as written."""
+    """The operator with channels last in inputs and result; None when it must stay as written."""
     if isinstance(node.op, TeFunction) or not node.inputs:
         return None
     first = node.inputs[0]
@@ -100,7 +101,7 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
 
 
 def _reduced(node: Apply, forms: Forms) -> GraphNode | None:
-    """A reduction of a channels-last value whose result is as written: mean over h and w gives [N, C] either way."""
+    """A reduction of a channels-last value to a result as written: mean over h and w gives [N, C]."""
     if node.op not in REDUCTIONS or not forms.is_last(node.inputs[0]) or node.attr("keepdims"):
         return None
     over = node.attr("axis")
@@ -122,7 +123,7 @@ def _operand(node: GraphNode, forms: Forms) -> GraphNode:
     return transpose(full, TO_LAST) if node.shape else written
 
 
-# -- operators that name axes: their attributes for channels last, None when they cannot be moved ---------------------
+# -- operators that name axes: their attributes for channels last, None when they cannot be moved --------
 
 
 def _axis(node: Apply) -> dict[str, Any]:
@@ -166,7 +167,7 @@ BY_AXES: dict[str | TeFunction, Callable[[Apply], dict[str, Any] | None]] = {
 }
 
 
-# -- afterwards: flattening ---------------------------------------------------------------------------------------------
+# -- afterwards: flattening ------------------------------------------------------------------------------
 
 
 @rule(Apply)
@@ -177,7 +178,11 @@ def flattened_weights(node: Apply, uses: Uses) -> GraphNode | None:
             pass
         case _:
             return None
-    if len(x.shape) != 4 or transposition(turned) != TO_FIRST or node.inputs[0].shape != (x.shape[0], w.shape[1]):
+    if (
+        len(x.shape) != 4
+        or transposition(turned) != TO_FIRST
+        or node.inputs[0].shape != (x.shape[0], w.shape[1])
+    ):
         return None
     _, c, h, width = turned.shape
     columns = w.array.reshape(-1, c, h, width).transpose(0, 2, 3, 1).reshape(w.shape)  # [n, h*w*c]

@@ -40,19 +40,20 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     match s:
         case For(var, begin, extent, kind, body, thread):
             inside = in_loop(known, var, begin, extent)
-            if kind in (ForKind.SERIAL, ForKind.PARALLEL) and isinstance(begin, Const) and isinstance(extent, Const):
+            if (
+                kind in (ForKind.SERIAL, ForKind.PARALLEL)
+                and isinstance(begin, Const)
+                and isinstance(extent, Const)
+            ):
                 whole = Interval(int(begin.value), int(begin.value) + int(extent.value) - 1)
                 main = _main_range(var, whole, body, inside) if budget.left > 0 else None
                 if main is not None:
                     budget.left -= 1
                     if kind is ForKind.PARALLEL:
-                        return For(var, begin, extent, kind, _test(var, whole, main, body, inside, budget), thread)
-                    return seq(
-                        *(
-                            _visit(_loop(s, part), known, budget)
-                            for part in _parts(whole, main)
+                        return For(
+                            var, begin, extent, kind, _test(var, whole, main, body, inside, budget), thread
                         )
-                    )
+                    return seq(*(_visit(_loop(s, part), known, budget) for part in _parts(whole, main)))
             return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
         case Let(var, value, body):
             inside = in_let(known, var, value)
@@ -64,7 +65,11 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
                     return Let(var, value, _test(var, whole, main, body, inside, budget))
             return Let(var, value, _visit(body, inside, budget))
         case If(cond, then, otherwise):
-            return If(cond, _visit(then, known.assuming(cond), budget), None if otherwise is None else _visit(otherwise, known, budget))
+            return If(
+                cond,
+                _visit(then, known.assuming(cond), budget),
+                None if otherwise is None else _visit(otherwise, known, budget),
+            )
         case Seq(stmts):
             return seq(*(_visit(x, known, budget) for x in stmts))
         case Alloc(buffer, body):
@@ -186,5 +191,3 @@ def _holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
     if k < 0:
         return Interval(-((-most) // -k) if most % -k == 0 else most // -k + 1, None)
     return None
-
-

@@ -34,7 +34,9 @@ def _stmt(s: Stmt, known: Bounds) -> Stmt:
             return Alloc(buffer, _stmt(inner, known))
         case Store(buffer, indices, value, mask):
             inside = known if mask is None else known.assuming(mask)
-            return Store(buffer, tuple(_expr(i, None, inside) for i in indices), _expr(value, mask, inside), mask)
+            return Store(
+                buffer, tuple(_expr(i, None, inside) for i in indices), _expr(value, mask, inside), mask
+            )
         case Evaluate(value):
             return Evaluate(_expr(value, None, known))
         case _:

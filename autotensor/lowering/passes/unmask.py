@@ -28,7 +28,9 @@ def _visit(node: object, known: Bounds) -> object:
             return If(_visit(cond, known), _visit(then, known.assuming(cond)), other)  # type: ignore[arg-type]
         case Load(buffer, (index,), mask) if mask is not None:
             reach = known.of(index)
-            inside = reach.lo is not None and reach.hi is not None and reach.lo >= 0 and reach.hi < buffer.size
+            inside = (
+                reach.lo is not None and reach.hi is not None and reach.lo >= 0 and reach.hi < buffer.size
+            )
             return Load(buffer, (_visit(index, known),), None if inside else mask)  # type: ignore[arg-type]
         case Stmt() | Expr():
             return map_children(node, lambda c: _visit(c, known))

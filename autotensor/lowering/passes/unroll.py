@@ -1,6 +1,6 @@
 """unroll: UNROLLED loops become their iterations, written out.
 
-    for i in unrolled(2): S(i)     ──▶     S(0); S(1)
+for i in unrolled(2): S(i)     ──▶     S(0); S(1)
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def unroll(body: Stmt) -> Stmt:
             raise LoweringError(f"unroll: loop {node.var.name!r} has no constant extent.")
         begin, extent = int(node.begin.value), int(node.extent.value)
         if extent > LIMIT:
-            raise LoweringError(f"unroll: loop {node.var.name!r} has {extent} iterations; at most {LIMIT} are written out.")
+            raise LoweringError(
+                f"unroll: loop {node.var.name!r} has {extent} iterations; at most {LIMIT} are written out."
+            )
         return seq(*(substitute(node.body, {node.var: const(begin + n)}) for n in range(extent)))
 
     return transform(body, visit)

@@ -39,7 +39,8 @@ def vectorize(body: Stmt) -> Stmt:
             return None
         if not isinstance(node.extent, Const) or int(node.extent.value) > MAX_LANES:
             raise LoweringError(
-                f"vectorize: loop {node.var.name!r} needs a constant extent of at most {MAX_LANES}.", fix="Split it first."
+                f"vectorize: loop {node.var.name!r} needs a constant extent of at most {MAX_LANES}.",
+                fix="Split it first.",
             )
         return _Vectorizer(node.var, Ramp(node.begin, 1, int(node.extent.value))).stmt(node.body, None)
 
@@ -108,14 +109,18 @@ class _Vectorizer:
         match s:
             case Store(buffer, (index,), value, own):
                 if not self.moves(index):
-                    raise LoweringError(f"vectorize: all lanes of {self.var.name!r} write one element of {buffer.name!r}.")
+                    raise LoweringError(
+                        f"vectorize: all lanes of {self.var.name!r} write one element of {buffer.name!r}."
+                    )
                 mine = None if own is None else self.wide(own, mask)
                 return Store(buffer, (self.wide(index, mask),), self.wide(value, mask), _both(mask, mine))
             case Seq(stmts):
                 return seq(*(self.stmt(x, mask) for x in stmts))
             case For(var, begin, extent, kind, body, thread):
                 if self.moves(begin) or self.moves(extent):
-                    raise LoweringError(f"vectorize: the extent of {var.name!r} depends on the vectorized {self.var.name!r}.")
+                    raise LoweringError(
+                        f"vectorize: the extent of {var.name!r} depends on the vectorized {self.var.name!r}."
+                    )
                 return For(var, begin, extent, kind, self.stmt(body, mask), thread)
             case If(cond, then, otherwise):
                 if not self.moves(cond):
@@ -134,7 +139,9 @@ class _Vectorizer:
             case Evaluate(value):
                 return Evaluate(self.expr(value, mask))
             case Alloc():
-                raise LoweringError(f"vectorize: a stage is computed inside the vectorized loop {self.var.name!r}.")
+                raise LoweringError(
+                    f"vectorize: a stage is computed inside the vectorized loop {self.var.name!r}."
+                )
             case _:
                 raise LoweringError(f"vectorize: {type(s).__name__} inside a vectorized loop.")
 
@@ -167,5 +174,3 @@ def _both(a: Expr | None, b: Expr | None) -> Expr | None:
     if a is None or b is None:
         return b if a is None else a
     return Binary(Op.AND, a, b)
-
-

@@ -74,7 +74,10 @@ class CacheWrite:
         scope = scope_of("cache_write", self.scope)
         stage = state.stage(self.stage)
         if stage.touched or not isinstance(stage.place, Root):
-            raise ScheduleError(f"cache_write: stage {stage.name!r} has been scheduled already.", fix="Make cache_write its first step.")
+            raise ScheduleError(
+                f"cache_write: stage {stage.name!r} has been scheduled already.",
+                fix="Make cache_write its first step.",
+            )
         name = fresh(f"{stage.name}.{self.scope}", set(state.names))
         op = stage.op
         near = tuple(

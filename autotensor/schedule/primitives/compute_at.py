@@ -34,9 +34,14 @@ class ComputeAt:
         if isinstance(host.place, Inlined):
             raise ScheduleError(f"compute_at: stage {host.name!r} is inlined and has no loops.")
         if axis.mark is Mark.VECTORIZED:
-            raise ScheduleError(f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized; nothing fits inside it.")
+            raise ScheduleError(
+                f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized; nothing fits inside it."
+            )
         if any(a.mark is Mark.PARALLEL for a in stage.leaves):
-            raise ScheduleError(f"compute_at: stage {stage.name!r} has a parallel loop.", fix="Attach it before parallel, or not at all.")
+            raise ScheduleError(
+                f"compute_at: stage {stage.name!r} has a parallel loop.",
+                fix="Attach it before parallel, or not at all.",
+            )
         placed = state.with_stage(replace(stage, place=At(host.name, axis.name)))
         _check_cycle(placed, stage)
         readers = state.consumers(stage)
@@ -85,7 +90,9 @@ class ComputeRoot:
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         if isinstance(stage.place, Inlined):
-            raise ScheduleError(f"compute_root: stage {stage.name!r} is inlined already.", fix="Leave the inline step out.")
+            raise ScheduleError(
+                f"compute_root: stage {stage.name!r} is inlined already.", fix="Leave the inline step out."
+            )
         return state.with_stage(replace(stage, place=Root()))
 
     def call(self) -> str:
@@ -108,16 +115,20 @@ class Inline:
         if state.is_output(stage):
             raise ScheduleError(f"compute_inline: stage {stage.name!r} is an output; it must be computed.")
         if stage.op.is_reduction:
-            raise ScheduleError(f"compute_inline: stage {stage.name!r} is a reduction and has no expression to inline.")
+            raise ScheduleError(
+                f"compute_inline: stage {stage.name!r} is a reduction and has no expression to inline."
+            )
         if inside := state.attached(stage.name):
-            raise ScheduleError(f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}.")
+            raise ScheduleError(
+                f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}."
+            )
         stages = tuple(
-            replace(s, op=inline_into(s.op, stage.op)) if s.name != stage.name and any(b in stage.op.buffers for b in s.op.reads()) else s
+            replace(s, op=inline_into(s.op, stage.op))
+            if s.name != stage.name and any(b in stage.op.buffers for b in s.op.reads())
+            else s
             for s in state.stages
         )
         return replace(state, stages=stages).with_stage(replace(stage, place=Inlined()))
 
     def call(self) -> str:
         return f's["{self.stage}"].compute_inline()'
-
-

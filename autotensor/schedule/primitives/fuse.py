@@ -39,7 +39,8 @@ class FuseStep:
         for axis in (a, b):
             if axis.mark is not Mark.SERIAL:
                 raise ScheduleError(
-                    f"fuse: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}.", fix="Fuse before marking it."
+                    f"fuse: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}.",
+                    fix="Fuse before marking it.",
                 )
             if inside := state.attached(stage.name, axis.name):
                 raise ScheduleError(

@@ -40,7 +40,9 @@ class Layout:
         }
         order = self.order.split()
         if set(order) != parts or len(order) != len(parts):
-            raise ScheduleError(f"layout: order {self.order!r} of {self.tensor!r} must name each of {', '.join(sorted(parts))} once.")
+            raise ScheduleError(
+                f"layout: order {self.order!r} of {self.tensor!r} must name each of {', '.join(sorted(parts))} once."
+            )
         if any(d >= len(buffer.shape) for d in factors):
             raise ScheduleError(f"layout: {self.tensor!r} has {len(buffer.shape)} dimensions.")
         if any(isinstance(f, Ref) for f in factors.values()):

@@ -15,7 +15,9 @@ def _marked(state: State, verb: str, stage_name: str, axis_name: str, mark: Mark
     stage = state.stage(stage_name)
     axis = stage.leaf(axis_name)
     if axis.mark is not Mark.SERIAL:
-        raise ScheduleError(f"{verb}: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}.")
+        raise ScheduleError(
+            f"{verb}: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}."
+        )
     if spatial and axis.kind is AxisKind.REDUCE:
         raise ScheduleError(
             f"{verb}: axis {axis.name!r} of stage {stage.name!r} is a reduction; its iterations depend on one another.",
@@ -78,11 +80,13 @@ class Parallel:
         stage = state.stage(self.stage)
         if not isinstance(stage.place, Root):
             raise ScheduleError(
-                f"parallel: stage {stage.name!r} is computed inside another stage.", fix="Parallelise that stage's outer loop."
+                f"parallel: stage {stage.name!r} is computed inside another stage.",
+                fix="Parallelise that stage's outer loop.",
             )
         if others := [a.name for a in stage.leaves if a.mark is Mark.PARALLEL]:
             raise ScheduleError(
-                f"parallel: axis {others[0]!r} of stage {stage.name!r} is parallel already.", fix="Fuse the two axes first."
+                f"parallel: axis {others[0]!r} of stage {stage.name!r} is parallel already.",
+                fix="Fuse the two axes first.",
             )
         return _marked(state, "parallel", self.stage, self.axis, Mark.PARALLEL, spatial=True)
 

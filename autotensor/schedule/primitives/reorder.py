@@ -25,7 +25,9 @@ class Reorder:
         stage = state.stage(self.stage)
         named = [stage.leaf(a) for a in self.axes]
         if len(set(self.axes)) != len(self.axes):
-            raise ScheduleError(f"reorder: an axis of stage {stage.name!r} is named twice: {', '.join(self.axes)}.")
+            raise ScheduleError(
+                f"reorder: an axis of stage {stage.name!r} is named twice: {', '.join(self.axes)}."
+            )
         places = sorted(stage.position(a) for a in self.axes)
         leaves = list(stage.leaves)
         for place, axis in zip(places, named, strict=True):

@@ -41,22 +41,34 @@ class RFactor:
         if axis.kind is not AxisKind.REDUCE or op.combiner is None:
             raise ScheduleError(f"rfactor: axis {axis.name!r} of stage {stage.name!r} is not a reduction.")
         if isinstance(stage.place, At):
-            raise ScheduleError(f"rfactor: stage {stage.name!r} is computed inside another.", fix="Use rfactor before compute_at.")
+            raise ScheduleError(
+                f"rfactor: stage {stage.name!r} is computed inside another.",
+                fix="Use rfactor before compute_at.",
+            )
         roots = {a.name for a in op.axes}
         if any(r.parent in roots if isinstance(r, Split) else r.a in roots for r in stage.relations):
             raise ScheduleError(
-                f"rfactor: spatial loops of stage {stage.name!r} have been changed already.", fix="Use rfactor first."
+                f"rfactor: spatial loops of stage {stage.name!r} have been changed already.",
+                fix="Use rfactor first.",
             )
         if inside := state.attached(stage.name):
-            raise ScheduleError(f"rfactor: stage {inside[0].name!r} is computed inside {stage.name!r}.", fix="Use rfactor first.")
+            raise ScheduleError(
+                f"rfactor: stage {inside[0].name!r} is computed inside {stage.name!r}.",
+                fix="Use rfactor first.",
+            )
         extents = derive(state)
         values, guard = _reduction_values(stage, extents.of)
         leaves = [a for a in stage.leaves if a.kind is AxisKind.REDUCE]
         name = fresh(f"{op.name}.rf", set(state.names))
         factor = IterDef(axis.name, extents[stage.name, axis.name])
-        rest = tuple(IterDef(a.name, extents[stage.name, a.name], AxisKind.REDUCE) for a in leaves if a.name != axis.name)
+        rest = tuple(
+            IterDef(a.name, extents[stage.name, a.name], AxisKind.REDUCE)
+            for a in leaves
+            if a.name != axis.name
+        )
         bodies = tuple(
-            _guarded(substitute(b, values), guard, e) for b, e in zip(op.bodies, op.combiner.identity, strict=True)
+            _guarded(substitute(b, values), guard, e)
+            for b, e in zip(op.bodies, op.combiner.identity, strict=True)
         )
         shape = (factor.extent, *(a.extent for a in op.axes))
         partial = tuple(

@@ -35,9 +35,13 @@ class SplitStep:
         axis = stage.leaf(self.axis)
         for f in (*self.factors, *(() if self.nparts is None else (self.nparts,))):
             if not isinstance(f, Ref) and f < 1:
-                raise ScheduleError(f"split: factor {f} of axis {axis.name!r} of stage {stage.name!r} is not positive.")
+                raise ScheduleError(
+                    f"split: factor {f} of axis {axis.name!r} of stage {stage.name!r} is not positive."
+                )
         if (self.nparts is None) == (not self.factors):
-            raise ScheduleError(f"split: axis {axis.name!r} of stage {stage.name!r} needs either factors or nparts.")
+            raise ScheduleError(
+                f"split: axis {axis.name!r} of stage {stage.name!r} needs either factors or nparts."
+            )
         if axis.mark is not Mark.SERIAL:
             raise ScheduleError(
                 f"split: axis {axis.name!r} of stage {stage.name!r} is already {axis.mark.value}.",

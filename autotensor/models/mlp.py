@@ -1,0 +1,46 @@
+"""A multi-layer perceptron: dense layers with ReLU between them.
+
+x: float32[batch, 784] ──▶ dense 512 ─▶ relu ─▶ dense 256 ─▶ relu ─▶ dense 10 ──▶ logits
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.weights import Array, Weights, reading
+
+SIZES = (784, 512, 256, 10)
+
+
+def build(
+    batch: int = 1, weights: Weights | None = None, seed: int = 0, *, sizes: tuple[int, ...] = SIZES
+) -> Graph:
+    """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; None draws them from the seed."""
+    if len(sizes) < 2:
+        raise InputError(f"mlp: sizes {sizes} must be the widths of input, layers and output.")
+    with reading("mlp", weights, shapes(sizes), seed) as read:
+        x = input((batch, sizes[0]), name="x")
+        y: GraphNode = x
+        for n, (depth, width) in enumerate(pairwise(sizes), start=1):
+            names = ((f"fc{n}.weight", (width, depth)), (f"fc{n}.bias", (width,)))
+            y = ops.dense(y, *(constant(read(name, shape), name) for name, shape in names))
+            y = ops.relu(y) if n < len(sizes) - 1 else y
+        return Graph((x,), (y,), "mlp", ("logits",))
+
+
+def shapes(sizes: tuple[int, ...] = SIZES) -> dict[str, tuple[int, ...]]:
+    """Every weight's shape, by name."""
+    found: dict[str, tuple[int, ...]] = {}
+    for n, (depth, width) in enumerate(pairwise(sizes), start=1):
+        found |= {f"fc{n}.weight": (width, depth), f"fc{n}.bias": (width,)}
+    return found
+
+
+def inputs(rng: np.random.Generator, batch: int = 1, width: int = SIZES[0]) -> dict[str, Array]:
+    """A batch of numbers in [0, 1), like pixels."""
+    return {"x": rng.random((batch, width), dtype=np.float32)}

@@ -1,0 +1,159 @@
+"""ResNet-18, 34 and 50 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
+
+    x: float32[batch, 3, 224, 224] ──▶ logits: float32[batch, 1000]
+
+"v1.5": in a bottleneck the 3x3 convolution has the stride, not the first 1x1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.weights import Array, Reader, Weights, reading
+
+STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+WIDTHS = (64, 128, 256, 512)
+EPS = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One residual block: its convolutions in order, and the projection of its shortcut."""
+
+    name: str
+    convs: tuple[Conv, ...]
+    shortcut: Conv | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conv:
+    """A convolution without bias, and the batch norm after it."""
+
+    name: str
+    norm: str
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int = 1
+
+
+def build(
+    depth: int = 50,
+    batch: int = 1,
+    weights: Weights | None = None,
+    seed: int = 0,
+    *,
+    image: int = 224,
+    classes: int = 1000,
+) -> Graph:
+    """The model's graph. weights: by torchvision's names; None draws them from the seed.
+
+    Raises InputError for an unknown depth, or weights that are missing, misshaped or of another model.
+    """
+    if depth not in STAGES:
+        raise InputError(
+            f"there is no resnet{depth}.", fix=f"Known: {', '.join(f'resnet{d}' for d in STAGES)}."
+        )
+    name = f"resnet{depth}"
+    with reading(name, weights, shapes(depth, classes), seed) as read:
+        x = input((batch, 3, image, image), name="x")
+        y = ops.relu(_conv(x, STEM, read))
+        y = ops.max_pool2d(y, kernel=3, stride=2, padding=1)
+        for block in blocks(depth):
+            y = _block(y, block, read)
+        y = ops.flatten(ops.global_avg_pool2d(y))
+        width = blocks_width(depth)
+        fc = [constant(read(n, s), n) for n, s in (("fc.weight", (classes, width)), ("fc.bias", (classes,)))]
+        return Graph((x,), (ops.dense(y, *fc),), name, ("logits",))
+
+
+STEM = Conv("conv1", "bn1", 3, 64, 7, 2)
+
+
+def blocks(depth: int) -> Iterator[Block]:
+    """The residual blocks of all four stages."""
+    inputs = 64
+    for stage, (count, width) in enumerate(zip(STAGES[depth], WIDTHS, strict=True), start=1):
+        for n in range(count):
+            at = f"layer{stage}.{n}"
+            stride = 2 if stage > 1 and n == 0 else 1
+            outputs = width * 4 if depth >= 50 else width
+            convs = (
+                _bottleneck(at, inputs, width, stride) if depth >= 50 else _basic(at, inputs, width, stride)
+            )
+            project = stride != 1 or inputs != outputs
+            down = (
+                Conv(f"{at}.downsample.0", f"{at}.downsample.1", inputs, outputs, 1, stride)
+                if project
+                else None
+            )
+            yield Block(at, convs, down)
+            inputs = outputs
+
+
+def _basic(at: str, inputs: int, width: int, stride: int) -> tuple[Conv, ...]:
+    return (
+        Conv(f"{at}.conv1", f"{at}.bn1", inputs, width, 3, stride),
+        Conv(f"{at}.conv2", f"{at}.bn2", width, width, 3),
+    )
+
+
+def _bottleneck(at: str, inputs: int, width: int, stride: int) -> tuple[Conv, ...]:
+    return (
+        Conv(f"{at}.conv1", f"{at}.bn1", inputs, width, 1),
+        Conv(f"{at}.conv2", f"{at}.bn2", width, width, 3, stride),
+        Conv(f"{at}.conv3", f"{at}.bn3", width, width * 4, 1),
+    )
+
+
+def blocks_width(depth: int) -> int:
+    return WIDTHS[-1] * (4 if depth >= 50 else 1)
+
+
+def shapes(depth: int, classes: int = 1000) -> dict[str, tuple[int, ...]]:
+    """Every weight's shape, by name, in torchvision's order."""
+    found: dict[str, tuple[int, ...]] = {}
+    convs = [STEM]
+    for block in blocks(depth):
+        convs += [*block.convs, *([block.shortcut] if block.shortcut else [])]
+    for c in convs:
+        found[f"{c.name}.weight"] = (c.outputs, c.inputs, c.kernel, c.kernel)
+        found |= {
+            f"{c.norm}.{part}": (c.outputs,) for part in ("weight", "bias", "running_mean", "running_var")
+        }
+    return found | {"fc.weight": (classes, blocks_width(depth)), "fc.bias": (classes,)}
+
+
+def _block(x: GraphNode, block: Block, read: Reader) -> GraphNode:
+    y = x
+    for n, conv in enumerate(block.convs):
+        y = _conv(y, conv, read)
+        if n + 1 < len(block.convs):
+            y = ops.relu(y)
+    shortcut = x if block.shortcut is None else _conv(x, block.shortcut, read)
+    result: GraphNode = ops.relu(y + shortcut)
+    return result
+
+
+def _conv(x: GraphNode, c: Conv, read: Reader) -> GraphNode:
+    kernel = constant(read(f"{c.name}.weight", (c.outputs, c.inputs, c.kernel, c.kernel)), f"{c.name}.weight")
+    y = ops.conv2d(x, kernel, stride=c.stride, padding=c.kernel // 2)
+    return batch_norm(y, c.norm, c.outputs, read)
+
+
+def batch_norm(x: GraphNode, name: str, channels: int, read: Reader) -> GraphNode:
+    """batch_norm with the parameters `name.weight`, `name.bias`, `name.running_mean`, `name.running_var`."""
+    parts = (f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var"))
+    result: GraphNode = ops.batch_norm(x, *(constant(read(p, (channels,)), p) for p in parts), eps=EPS)
+    return result
+
+
+def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
+    """A batch of normalised noise."""
+    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}

@@ -1,0 +1,137 @@
+"""Weights: files of named arrays, and a checked way to read them by name.
+
+weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight,
+layer1.0.bn1.running_mean, … graph = resnet.build(weights=weights)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Weights = Mapping[str, Array]
+
+IGNORED = ("num_batches_tracked",)  # torch's batch norm counts its training steps
+
+
+def load_weights(path: str | Path) -> dict[str, Array]:
+    """The arrays in a `.safetensors` or `.npz` file, by name.
+
+    Raises InputError when the file is missing, damaged or of another kind. Nothing in it is executed.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no weights file {str(path)!r}.")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import load_file
+
+            return dict(load_file(path))
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+    except Exception as error:  # safetensors and zipfile raise many kinds
+        raise InputError(f"weights file {str(path)!r} cannot be read: {error}.") from error
+    raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
+
+
+class Reader:
+    """Hands out arrays by name and shape, and remembers which were taken."""
+
+    def __init__(self, weights: Weights, model: str) -> None:
+        self.weights = weights
+        self.model = model
+        self.taken: set[str] = set()
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
+        """The array of that name as float32. Raises InputError when it is missing or has another shape."""
+        if name not in self.weights:
+            near = difflib.get_close_matches(name, self.weights, n=1)
+            raise InputError(
+                f"{self.model}: weights lack {name!r} of shape {shape}.",
+                fix=f"Did you mean {near[0]!r}?" if near else "Names are torchvision's.",
+            )
+        array = np.asarray(self.weights[name])
+        if array.shape != shape:
+            raise InputError(f"{self.model}: weight {name!r} has shape {array.shape}, expected {shape}.")
+        self.taken.add(name)
+        return array.astype(np.float32, copy=False)
+
+    def finish(self) -> None:
+        """Raises InputError naming weights that the model did not ask for: they belong to another model."""
+        extra = sorted(n for n in self.weights if n not in self.taken and not n.endswith(IGNORED))
+        if extra:
+            more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
+            raise InputError(
+                f"{self.model}: weights hold {', '.join(map(repr, extra[:3]))}{more}, which it has not.",
+                fix="Is it the file of another model?",
+            )
+
+
+class Seeded(Mapping[str, Array]):
+    """Weights that are drawn when asked for: a mapping of names to the shapes that `shapes` says.
+
+    Each array depends on the seed and its name only, so that two models share the weights that they name
+    alike.
+    """
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
+        self.shapes = shapes
+        self.seed = seed
+
+    def __getitem__(self, name: str) -> Array:
+        rng = np.random.default_rng([self.seed, *name.encode()])
+        return draw(name, self.shapes[name], rng)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """A random array that keeps activations near unit scale.
+
+    Weights: He initialisation (normal, variance 2 / fan-in; 1 / fan-in for the last layer). Batch norm:
+    statistics that are not trivial, so that a wrong folding shows.
+    """
+    kind = name.rsplit(".", 1)[-1]
+    match kind:
+        case "running_mean":
+            values = rng.normal(0.0, 0.2, shape)
+        case "running_var":
+            values = rng.uniform(0.5, 1.5, shape)
+        case "bias":
+            values = rng.normal(0.0, 0.1, shape)
+        case _ if len(shape) == 1:  # batch norm's gamma
+            values = rng.uniform(0.6, 1.2, shape)
+        case _:
+            values = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(2.0 / np.prod(shape[1:]))
+    return np.asarray(values, dtype=np.float32)
+
+
+class Shapes(dict[str, tuple[int, ...]]):
+    """Collects the names and shapes that a model asks for; hands out arrays that cost nothing."""
+
+    def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
+        self[name] = shape
+        return np.broadcast_to(np.float32(0), shape)
+
+
+@contextmanager
+def reading(
+    model: str, weights: Weights | None, shapes: Mapping[str, tuple[int, ...]], seed: int
+) -> Iterator[Reader]:
+    """A reader of the given weights, or of seeded ones; at the end it checks that nothing is left over."""
+    reader = Reader(Seeded(shapes, seed) if weights is None else weights, model)
+    yield reader
+    reader.finish()

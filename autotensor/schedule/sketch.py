@@ -1,0 +1,74 @@
+"""Sketches: traces with holes, and decisions that fill them.
+
+A hole never changes loop structure; structural choices are separate sketches. An option is a tuple of ints, so that
+numbers that belong together (rows and columns of a register tile) are one decision. `Ref("tile", 1)` in a step stands
+for component 1 of what is chosen for hole "tile".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.step import Step, to_json
+from autotensor.schedule.trace import Trace
+
+Option = tuple[int, ...]
+Decisions = Mapping[str, Option]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """An unknown: one of `options`; `default` is what a rule would take without measuring."""
+
+    name: str
+    options: tuple[Option, ...]
+    default: Option
+
+    def __post_init__(self) -> None:
+        if self.default not in self.options:
+            raise ScheduleError(f"hole {self.name!r}: default {self.default} is not an option.")
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Steps with holes; `made_by` names the rules that made it, in order."""
+
+    steps: tuple[Step, ...] = ()
+    holes: tuple[Hole, ...] = ()
+    made_by: tuple[str, ...] = ()
+
+    def extended(self, steps: tuple[Step, ...], holes: tuple[Hole, ...], rule: str) -> Sketch:
+        return Sketch((*self.steps, *steps), (*self.holes, *holes), (*self.made_by, rule))
+
+    @cached_property
+    def hash(self) -> str:
+        """Identity: the steps with their holes, and the holes' domains."""
+        text = json.dumps([[to_json(s) for s in self.steps], [[h.name, h.options] for h in self.holes]])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def size(self) -> int:
+        """Number of candidates."""
+        total = 1
+        for h in self.holes:
+            total *= len(h.options)
+        return total
+
+    def defaults(self) -> dict[str, Option]:
+        return {h.name: h.default for h in self.holes}
+
+    def random(self, rng: random.Random) -> dict[str, Option]:
+        return {h.name: rng.choice(h.options) for h in self.holes}
+
+    def fill(self, decisions: Decisions) -> Trace:
+        """The trace under decisions. Raises ScheduleError when one is missing or not among its options."""
+        for h in self.holes:
+            if decisions.get(h.name) not in h.options:
+                raise ScheduleError(f"hole {h.name!r} cannot be {decisions.get(h.name)}.")
+        return Trace(self.steps).fill(decisions)

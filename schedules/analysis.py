@@ -1,0 +1,91 @@
+"""Questions that several rules ask of a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.base.target import Target
+from autotensor.ir.expr import Call, Load, Select
+from autotensor.ir.visit import any_node
+from autotensor.schedule.extents import Access, access
+from autotensor.schedule.state import Inlined, Root, Stage, State
+from autotensor.te.dag import StageOp
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One load of a stage: per dimension how the index walks, and the stride of each axis in elements."""
+
+    load: Load
+    dims: tuple[Access | None, ...]
+    strides: dict[str, int]  # axis → elements per step; axes hidden in unknown indices are absent
+
+    def uses(self, axis: str) -> bool:
+        return axis in self.strides or any(d is None or axis in dict(d.linear.terms) for d in self.dims)
+
+
+def reads(op: StageOp) -> tuple[Read, ...]:
+    out = []
+    for load in op.loads():
+        dims = tuple(access(i) for i in load.indices)
+        strides: dict[str, int] = {}
+        for d, step in zip(dims, load.buffer.row_major(), strict=True):
+            if d is not None and not d.div and not d.mod:
+                for name, k in d.linear.terms:
+                    strides[name] = strides.get(name, 0) + k * step
+        out.append(Read(load, dims, strides))
+    return tuple(out)
+
+
+def lanes_of(op: StageOp, target: Target) -> int:
+    """Lanes of one vector register for the widest type that the stage writes."""
+    return target.lanes(max(b.dtype.element.bits for b in op.buffers))
+
+
+def is_expensive(op: StageOp) -> bool:
+    """Whether evaluating the body twice would be noticed: math calls."""
+    return any(any_node(b, lambda n: isinstance(n, Call) and n.name not in ("abs", "floor", "ceil")) for b in op.bodies)
+
+
+def is_padding(op: StageOp) -> bool:
+    """A stage that only moves elements: one load under a Select (pad)."""
+    return (
+        not op.is_reduction
+        and len(op.bodies) == 1
+        and isinstance(op.bodies[0], Select)
+        and len(op.loads()) == 1
+        and isinstance(op.bodies[0].then, Load)
+    )
+
+
+def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
+    """Whether the consumer reads the producer at its own point: same axes in the same order."""
+    if len(consumer.axes) != len(producer.axes):
+        return False
+    point = tuple(a.var for a in consumer.axes)
+    mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
+    same = all(a.extent == b.extent for a, b in zip(consumer.axes, producer.axes, strict=True))
+    return bool(mine) and same and all(load.indices == point for load in mine)
+
+
+def is_constant(state: State, stage: Stage) -> bool:
+    return stage.name in state.constant_stages()
+
+
+def untouched(stage: Stage) -> bool:
+    return isinstance(stage.place, Root) and not stage.touched
+
+
+def epilogue(state: State, stage: Stage) -> Stage | None:
+    """The one root stage that consumes the stage's result point by point; None if there is no such stage."""
+    consumers = state.consumers(stage)
+    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined):
+        return None
+    consumer = consumers[0]
+    if consumer.op.is_reduction or not matches_elementwise(consumer.op, stage.op) or not untouched(consumer):
+        return None
+    return consumer
+
+
+def divisors(n: int, limit: int) -> tuple[int, ...]:
+    return tuple(d for d in range(1, min(n, limit) + 1) if n % d == 0)

@@ -1,0 +1,50 @@
+"""Sketch rules: expert knowledge that turns a stage into partial sketches.
+
+A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it does not
+apply. Rules are tried in order (a number, printed by `autotensor list rules`); the first that answers decides the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Stage, State
+from autotensor.schedule.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Steps and holes to append; `done` are stages that need no rule any more."""
+
+    steps: tuple[Step, ...] = ()
+    holes: tuple[Hole, ...] = ()
+    done: tuple[str, ...] = ()
+
+
+Expand = Callable[[State, Stage, Target], tuple[Extension, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class SketchRule:
+    """A named rule with its place in the order."""
+
+    name: str
+    order: int
+    expand: Expand
+
+
+RULES: list[SketchRule] = []
+
+
+def sketch_rule(name: str, *, order: int) -> Callable[[Expand], Expand]:
+    """Registers the decorated function as a sketch rule."""
+
+    def register(fn: Expand) -> Expand:
+        RULES.append(SketchRule(name, order, fn))
+        RULES.sort(key=lambda r: r.order)
+        return fn
+
+    return register

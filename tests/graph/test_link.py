@@ -1,0 +1,151 @@
+"""Linked models: one native call computes what the graph means."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from autotensor.base.errors import GraphError
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.graph.build import call, constant, input, ops
+from autotensor.graph.evaluate import evaluate
+from autotensor.graph.ir import Graph
+from autotensor.graph.link import link
+from autotensor.graph.partition import own_outputs, partition
+from autotensor.graph.rules import optimize
+from autotensor.models import MODELS
+from autotensor.runtime.artifact import load, save
+from autotensor.runtime.module import Module
+from autotensor.schedule.trace import Trace
+
+TARGET = parse("llvm")
+
+
+def linked(graph):
+    """The model under empty traces: slow, and needs no schedule."""
+    graph = own_outputs(graph)
+    groups = partition(graph)
+    compiled = {}
+    for g in groups:
+        if g.workload.key not in compiled:
+            compiled[g.workload.key] = compile_trace(g.workload.dag, Trace(), TARGET)
+    return link(graph, groups, compiled, TARGET)
+
+
+def results(module, *arrays):
+    got = module(*arrays)
+    return got if isinstance(got, tuple) else (got,)
+
+
+def close(a, b):
+    for x, y in zip(a, b, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5 * max(1.0, float(np.abs(y).max(initial=0))))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_linked_graph_means_what_the_graph_means(random_graph, seed):
+    graph = random_graph(seed + 2000)
+    x = np.random.default_rng(seed).standard_normal(graph.inputs[0].shape).astype(np.float32)
+    module = Module(linked(optimize(graph)), threads=2)
+    for _ in range(3):
+        close(results(module, x), evaluate(graph, x))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_small_cnn(threads):
+    model = MODELS.get("small_cnn")
+    graph = model.build(batch=2)
+    arrays = model.inputs(np.random.default_rng(3), batch=2)
+    artifact = linked(optimize(graph))
+    module = Module(artifact, threads=threads)
+    close(results(module, arrays["x"]), evaluate(graph, arrays["x"]))
+    assert [a.name for a in module.args] == ["x", "logits"]
+
+
+def test_outputs_that_are_inputs_constants_or_twice_the_same(array):
+    x, c = input((2, 3), name="x"), array(4)
+    y = ops.relu(x)
+    module = Module(linked(Graph(x, (x, constant(c), y, y, ops.reshape(y, (6,))))), threads=2)
+    a = array(2, 3)
+    close(results(module, a), (a, c, a.clip(0), a.clip(0), a.clip(0).reshape(6)))
+
+
+def test_equal_weights_are_stored_once(array):
+    x, w = input((4, 4), name="x"), array(4, 4)
+    y = ops.dense(ops.tanh(ops.dense(x, w)), w)
+    artifact = linked(Graph(x, y))
+    assert [v.shape for v in artifact.values.values()] == [(4, 4)]
+    assert len({k["symbol"] for k in artifact.meta["kernels"]}) < len(artifact.meta["kernels"]) + 1
+
+
+def test_independent_kernels_do_not_wait_for_one_another():
+    x, y = input((64,), name="x"), input((64,), name="y")
+    graph = Graph((x, y), (ops.relu(x), ops.tanh(y), ops.exp(ops.sigmoid(x))))
+    artifact = linked(graph)
+    assert artifact.meta["meetings"] == 0  # exp is fused with sigmoid
+    apart = Graph((x,), (ops.softmax(ops.relu(x)),))
+    assert linked(apart).meta["meetings"] == 1
+
+
+def test_the_artifact_says_what_it_is(array, tmp_path):
+    x = input((1, 3, 6, 6), name="image")
+    y = ops.conv2d(x, constant(array(4, 3, 3, 3), "stem.weight"), padding=1)
+    y = ops.max_pool2d(ops.relu(ops.conv2d(ops.relu(y), array(4, 4, 3, 3))), 2)
+    graph = Graph(x, y, "net", ("map",))
+    artifact = linked(optimize(graph))
+    assert artifact.meta["kind"] == "model"
+    assert [k["name"] for k in artifact.meta["kernels"]][:2] == [
+        "transpose 3x6x6",
+        "conv2d 3x3 6x6x3->4 +relu",
+    ]
+    assert "stem.weight" in artifact.values
+    assert artifact.meta["memory"]["lower_bound_bytes"] <= artifact.meta["memory"]["arena_bytes"]
+    assert artifact.texts["graph"].startswith("graph net(image: float32[1, 3, 6, 6]):")
+    assert "conv2d 3x3 6x6x3->4 +relu" in artifact.texts["plan"]
+    json.dumps(artifact.meta)
+    save(tmp_path / "net.atm", artifact)
+    again = Module(load(tmp_path / "net.atm"), threads=2)
+    a = array(1, 3, 6, 6)
+    close(results(again, a), evaluate(graph, a))
+
+
+def test_concurrent_calls_do_not_disturb_each_other(array):
+    from concurrent.futures import ThreadPoolExecutor
+
+    model = MODELS.get("mlp")
+    graph = model.build(batch=1)
+    module = Module(linked(optimize(graph)), threads=1)
+    xs = [model.inputs(np.random.default_rng(n))["x"] for n in range(8)]
+    serial = [module(x) for x in xs]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            for got, expected in zip(pool.map(module, xs), serial, strict=True):
+                np.testing.assert_array_equal(got, expected)
+
+
+def test_messages(array):
+    x = input((2, 3))
+    graph = own_outputs(Graph(x, ops.relu(x)))
+    groups = partition(graph)
+    with pytest.raises(GraphError, match=r"group 'relu 2x3' \(workload [0-9a-f]+\) has not been compiled"):
+        link(graph, groups, {}, TARGET)
+    other = partition(own_outputs(Graph(x, x * array(3))))[0]
+    wrong = compile_trace(other.workload.dag, Trace(), TARGET)
+    with pytest.raises(GraphError, match=r"its program takes a0, a1, t0, the workload a0, t0"):
+        link(graph, groups, {groups[0].workload.key: wrong}, TARGET)
+
+
+def test_user_functions_and_several_results(array):
+    from autotensor import te
+
+    def two(x):
+        return te.compute(x.shape, lambda i: (x[i] * 2.0, x[i] + 1.0), name="two")
+
+    x = input((33,), name="x")
+    double, more = call(two, x)
+    graph = Graph(x, (ops.relu(double) - more, more))
+    a = array(33)
+    close(results(Module(linked(graph), threads=2), a), ((a * 2).clip(0) - (a + 1), a + 1))

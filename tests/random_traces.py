@@ -1,0 +1,249 @@
+"""Random legal schedules of a computation: steps are proposed, those that apply and lower to loops are kept.
+
+    trace = random_trace(random.Random(7), dag, steps=8)
+
+A proposal picks a primitive, then its arguments among what the state offers, so that most of them apply; some are nonsense on
+purpose. `RegisterTile` and the like are sequences, kept as far as they apply, because random single steps seldom meet.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+
+from autotensor.base.errors import ScheduleError
+from autotensor.lowering.nest import build_program
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import derive
+from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Stage, State
+from autotensor.schedule.step import Step
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.tensor import AxisKind
+
+FACTORS = (1, 2, 2, 3, 4, 4, 5, 7, 8, 16)
+UNROLLED = 48  # statements that all unrolled loops of a stage may become
+BLOWUP = 6000  # iterations of one stage's loops: splits by more than the extent multiply them
+
+
+class _Pick:
+    """Choices of a proposal. Raises IndexError where there is nothing to choose from: the proposal then comes to nothing."""
+
+    def __init__(self, rng: random.Random, state: State) -> None:
+        self.rng = rng
+        self.state = state
+
+    def stage(self) -> Stage:
+        return self.rng.choice(self.state.live())
+
+    def one(self, items: Sequence[str]) -> str:
+        return self.rng.choice(list(items))
+
+    def axis(self, stage: Stage, kind: AxisKind | None = None, serial: bool = True) -> str:
+        return self.one(
+            [a.name for a in stage.leaves if (kind is None or a.kind is kind) and (not serial or a.mark is Mark.SERIAL)]
+        )
+
+    def factors(self) -> tuple[int, ...]:
+        return tuple(self.rng.choice(FACTORS) for _ in range(self.rng.choice((1, 1, 1, 2, 3))))
+
+
+def split(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    axis = p.axis(s)
+    if p.rng.random() < 0.25:
+        yield SplitStep(s.name, axis, (), p.rng.choice(FACTORS))
+    else:
+        yield SplitStep(s.name, axis, p.factors())
+
+
+def tile(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    a, b = p.axis(s), p.axis(s)
+    yield SplitStep(s.name, a, (p.rng.choice(FACTORS),))
+    yield SplitStep(s.name, b, (p.rng.choice(FACTORS),))
+    yield Reorder(s.name, (f"{a}.0", f"{b}.0", f"{a}.1", f"{b}.1"))
+
+
+def fuse(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    n = p.rng.randrange(len(s.leaves) - 1) if len(s.leaves) > 1 else 0
+    if len(s.leaves) > 1:
+        yield FuseStep(s.name, s.leaves[n].name, s.leaves[n + 1].name)
+
+
+def reorder(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    names = [a.name for a in s.leaves]
+    yield Reorder(s.name, tuple(p.rng.sample(names, p.rng.randint(min(2, len(names)), len(names)))))
+
+
+def vectorize(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    spatial = [a.name for a in s.leaves if a.kind is AxisKind.SPATIAL]
+    yield Vectorize(s.name, spatial[-1] if spatial and p.rng.random() < 0.6 else p.axis(s))
+
+
+def unroll(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    yield Unroll(s.name, p.axis(s))
+
+
+def parallel(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    yield Parallel(s.name, s.leaves[0].name if s.leaves and p.rng.random() < 0.8 else p.axis(s))
+
+
+def compute_at(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    readers = p.state.consumers(s)
+    host = p.rng.choice(readers) if readers and p.rng.random() < 0.85 else p.stage()
+    yield ComputeAt(s.name, host.name, p.axis(host, serial=False))
+
+
+def inline(p: _Pick) -> Iterator[Step]:
+    yield Inline(p.stage().name)
+
+
+def compute_root(p: _Pick) -> Iterator[Step]:
+    yield ComputeRoot(p.stage().name)
+
+
+def _tensors(p: _Pick) -> list[str]:
+    return [b.name for b in (*p.state.dag.inputs, *(b for s in p.state.live() for b in s.op.buffers))]
+
+
+def cache_read(p: _Pick) -> Iterator[Step]:
+    tensor = p.one(_tensors(p))
+    readers = [s.name for s in p.state.readers(p.state.buffer(tensor))]
+    some = tuple(r for r in readers if p.rng.random() < 0.7)
+    yield CacheRead(tensor, p.one(("local", "global")), some)
+    if readers and p.rng.random() < 0.7:
+        host = p.state.stage(some[0] if some else readers[0])
+        yield ComputeAt(f"{tensor}.local:{host.name}", host.name, p.axis(host, serial=False))
+
+
+def cache_write(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    scope = p.one(("local", "global"))
+    yield CacheWrite(s.name, scope)
+    if p.rng.random() < 0.8:
+        axis = p.axis(s)
+        if p.rng.random() < 0.6:
+            yield SplitStep(s.name, axis, (p.rng.choice(FACTORS),))
+            axis = f"{axis}.0"
+        yield ComputeAt(f"{s.name}.{scope}", s.name, axis)
+
+
+def rfactor(p: _Pick) -> Iterator[Step]:
+    s = p.rng.choice([s for s in p.state.live() if s.op.is_reduction])
+    axis = p.axis(s, AxisKind.REDUCE)
+    if p.rng.random() < 0.6:
+        yield SplitStep(s.name, axis, (p.rng.choice(FACTORS),))
+        axis = f"{axis}.{p.rng.randint(0, 1)}"
+    yield RFactor(s.name, axis)
+
+
+def layout(p: _Pick) -> Iterator[Step]:
+    tensor = p.one(_tensors(p))
+    rank = len(p.state.buffer(tensor).shape)
+    tiled = [d for d in range(rank) if p.rng.random() < 0.5]
+    parts = [f"{d}.{n}" for d in tiled for n in (0, 1)] + [str(d) for d in range(rank) if d not in tiled]
+    p.rng.shuffle(parts)
+    yield Layout(tensor, tuple((d, p.rng.choice(FACTORS)) for d in tiled), " ".join(parts))
+
+
+def pragma(p: _Pick) -> Iterator[Step]:
+    s = p.stage()
+    yield Pragma(s.name, p.axis(s, serial=False), "auto_unroll_max_step", str(p.rng.choice((1, 4, 16))))
+
+
+def register_tile(p: _Pick) -> Iterator[Step]:
+    """A consumer in tiles, its producer computed per tile, both vectorized inside: what sketches make."""
+    consumers = [s for s in p.state.live() if any(p.state.producer(b) for b in s.op.reads())]
+    host = p.rng.choice(consumers)
+    producers = [s for b in host.op.reads() if (s := p.state.producer(b)) is not None]
+    s = p.rng.choice(producers)
+    axes = [a.name for a in host.leaves if a.kind is AxisKind.SPATIAL and a.mark is Mark.SERIAL][-2:]
+    for a in axes:
+        yield SplitStep(host.name, a, p.factors()[:2])
+    yield Reorder(host.name, (*(f"{a}.0" for a in axes), *(f"{a}.1" for a in axes)))
+    yield ComputeAt(s.name, host.name, f"{axes[-1]}.0" if p.rng.random() < 0.7 else f"{axes[0]}.0")
+    reduces = [a.name for a in s.leaves if a.kind is AxisKind.REDUCE]
+    spatial = [a.name for a in s.leaves if a.kind is AxisKind.SPATIAL]
+    yield Reorder(s.name, (*reduces, *spatial))
+    if spatial:
+        if p.rng.random() < 0.5:
+            yield SplitStep(s.name, spatial[-1], (p.rng.choice((2, 4, 8)),))
+            spatial[-1] = f"{spatial[-1]}.1"
+        yield Vectorize(s.name, spatial[-1])
+        for a in spatial[:-1]:
+            yield Unroll(s.name, a)
+    yield Vectorize(host.name, f"{axes[-1]}.1")
+    yield Parallel(host.name, f"{axes[0]}.0")
+
+
+PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
+    *(split,) * 4,
+    tile,
+    *(fuse,) * 3,
+    *(reorder,) * 3,
+    *(vectorize,) * 2,
+    *(unroll,) * 2,
+    *(parallel,) * 2,
+    *(compute_at,) * 6,
+    *(inline,) * 2,
+    compute_root,
+    *(cache_read,) * 2,
+    *(cache_write,) * 2,
+    *(rfactor,) * 3,
+    *(layout,) * 2,
+    pragma,
+    *(register_tile,) * 2,
+)
+
+
+def random_trace(rng: random.Random, dag: ComputeDAG, steps: int = 10) -> Trace:
+    """A legal trace from about `steps` proposals."""
+    trace, state = Trace(), State.initial(dag)
+    for _ in range(rng.randint(0, steps)):
+        proposal = rng.choice(PROPOSALS)(_Pick(rng, state))
+        while True:
+            try:
+                step = next(proposal, None)
+            except IndexError:  # nothing to choose from
+                break
+            if step is None:
+                break
+            after = applied(state, step)
+            if after is None:
+                break
+            trace, state = trace.then(step), after
+    return trace
+
+
+def applied(state: State, step: Step) -> State | None:
+    """The state after the step; None when the step or its lowering is refused, or the program would become large."""
+    try:
+        after = step.apply(state)
+        extents = derive(after)
+        for s in after.live():
+            sizes = [int(extents[s.name, a.name]) for a in s.leaves]
+            unrolled = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.UNROLLED]
+            vector = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.VECTORIZED]
+            if prod(unrolled) > UNROLLED or prod(vector) > 64 or prod(sizes) > BLOWUP:
+                return None
+        build_program(after)
+    except ScheduleError:
+        return None
+    return after
