@@ -103,7 +103,7 @@ def verified(p: Pass, func: PrimFunc) -> None:
     """A hook of `lower`: what the pass promises holds."""
     from autotensor.ir import verify
 
-    verify.verify(func, p.makes)
+    verify.verify(func, p.makes, p.name)
 
 
 @lru_cache(maxsize=8)

@@ -110,7 +110,7 @@ class Bounds:
     def of_affine(self, a: Affine) -> Interval:
         """The values of the sum itself, without wrapping."""
         out = self._plain(a)
-        if self.facts and len(a.terms) > 1 and out.lo != out.hi:
+        if self.facts and len(a.terms) > 1 and out.value is None:
             out = self._by_facts(a, out)
         return out
 
@@ -187,7 +187,7 @@ class Bounds:
                 return wrapped(self.of(base).plus(Interval(min(0, reach), max(0, reach))), e.dtype)
             case Call("abs", (a,)) if e.dtype.is_int:
                 t = self.of(a)
-                return wrapped(binary_interval(Op.MAX, t, t.times(-1)), e.dtype)
+                return wrapped(binary_interval(Op.MAX, t, t.times(-1)).meet(Interval(0, None)), e.dtype)
             case Compare():
                 decided = self.decide(e)
                 return BOOL if decided is None else Interval(int(decided), int(decided))

@@ -11,9 +11,9 @@ bottom-up until nothing fires. `substitute` is one simultaneous walk that never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Iterator, TypeVar
+from typing import Any, TypeVar
 
 from autotensor.base.errors import LoweringError
 from autotensor.ir.node import Node, map_children

@@ -2,7 +2,7 @@
 
     State ──build_program──▶ LOOP ──simplify, protect, partition──▶ LOOP ──flatten, vectorize, unroll──▶ FLAT
 
-`lower` runs it; AUTOTENSOR_DUMP writes the program after every pass, and a verifier stands between them in tests.
+`lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def lower(state: State, *, passes: tuple[Pass, ...] = PIPELINE, hook: Hook | Non
     Raises ScheduleError or LoweringError when the schedule cannot be turned into loops.
     """
     program = build_program(state)
-    careful = switches.debug() >= VERIFY_AT
+    careful = switches.verify() or switches.debug() >= VERIFY_AT
 
     def finish(func: PrimFunc) -> PrimFunc:
         for p in passes:

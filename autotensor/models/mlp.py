@@ -12,7 +12,7 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Weights, reading
+from autotensor.models.weights import Array, Weights, checked
 
 SIZES = (784, 512, 256, 10)
 
@@ -23,14 +23,13 @@ def build(
     """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; None draws them from the seed."""
     if len(sizes) < 2:
         raise InputError(f"mlp: sizes {sizes} must be the widths of input, layers and output.")
-    with reading("mlp", weights, shapes(sizes), seed) as read:
-        x = input((batch, sizes[0]), name="x")
-        y: GraphNode = x
-        for n, (depth, width) in enumerate(pairwise(sizes), start=1):
-            names = ((f"fc{n}.weight", (width, depth)), (f"fc{n}.bias", (width,)))
-            y = ops.dense(y, *(constant(read(name, shape), name) for name, shape in names))
-            y = ops.relu(y) if n < len(sizes) - 1 else y
-        return Graph((x,), (y,), "mlp", ("logits",))
+    w = checked("mlp", weights, shapes(sizes), seed)
+    x = input((batch, sizes[0]), name="x")
+    y: GraphNode = x
+    for n in range(1, len(sizes)):
+        y = ops.dense(y, *(constant(w[name], name) for name in (f"fc{n}.weight", f"fc{n}.bias")))
+        y = ops.relu(y) if n < len(sizes) - 1 else y
+    return Graph((x,), (y,), "mlp", ("logits",))
 
 
 def shapes(sizes: tuple[int, ...] = SIZES) -> dict[str, tuple[int, ...]]:

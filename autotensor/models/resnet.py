@@ -15,7 +15,7 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Reader, Weights, reading
+from autotensor.models.weights import Array, Weights, checked
 
 STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 WIDTHS = (64, 128, 256, 512)
@@ -61,16 +61,14 @@ def build(
             f"there is no resnet{depth}.", fix=f"Known: {', '.join(f'resnet{d}' for d in STAGES)}."
         )
     name = f"resnet{depth}"
-    with reading(name, weights, shapes(depth, classes), seed) as read:
-        x = input((batch, 3, image, image), name="x")
-        y = ops.relu(_conv(x, STEM, read))
-        y = ops.max_pool2d(y, kernel=3, stride=2, padding=1)
-        for block in blocks(depth):
-            y = _block(y, block, read)
-        y = ops.flatten(ops.global_avg_pool2d(y))
-        width = blocks_width(depth)
-        fc = [constant(read(n, s), n) for n, s in (("fc.weight", (classes, width)), ("fc.bias", (classes,)))]
-        return Graph((x,), (ops.dense(y, *fc),), name, ("logits",))
+    w = checked(name, weights, shapes(depth, classes), seed)
+    x = input((batch, 3, image, image), name="x")
+    y = ops.max_pool2d(ops.relu(_conv(x, STEM, w)), kernel=3, stride=2, padding=1)
+    for block in blocks(depth):
+        y = _block(y, block, w)
+    fc = (constant(w[n], n) for n in ("fc.weight", "fc.bias"))
+    logits = ops.dense(ops.flatten(ops.global_avg_pool2d(y)), *fc)
+    return Graph((x,), (logits,), name, ("logits",))
 
 
 STEM = Conv("conv1", "bn1", 3, 64, 7, 2)
@@ -130,27 +128,25 @@ def shapes(depth: int, classes: int = 1000) -> dict[str, tuple[int, ...]]:
     return found | {"fc.weight": (classes, blocks_width(depth)), "fc.bias": (classes,)}
 
 
-def _block(x: GraphNode, block: Block, read: Reader) -> GraphNode:
-    y = x
-    for n, conv in enumerate(block.convs):
-        y = _conv(y, conv, read)
-        if n + 1 < len(block.convs):
-            y = ops.relu(y)
-    shortcut = x if block.shortcut is None else _conv(x, block.shortcut, read)
+def _block(x: GraphNode, block: Block, w: Weights) -> GraphNode:
+    y = _conv(x, block.convs[0], w)
+    for conv in block.convs[1:]:
+        y = _conv(ops.relu(y), conv, w)
+    shortcut = x if block.shortcut is None else _conv(x, block.shortcut, w)
     result: GraphNode = ops.relu(y + shortcut)
     return result
 
 
-def _conv(x: GraphNode, c: Conv, read: Reader) -> GraphNode:
-    kernel = constant(read(f"{c.name}.weight", (c.outputs, c.inputs, c.kernel, c.kernel)), f"{c.name}.weight")
+def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
+    kernel = constant(w[f"{c.name}.weight"], f"{c.name}.weight")
     y = ops.conv2d(x, kernel, stride=c.stride, padding=c.kernel // 2)
-    return batch_norm(y, c.norm, c.outputs, read)
+    return batch_norm(y, c.norm, w)
 
 
-def batch_norm(x: GraphNode, name: str, channels: int, read: Reader) -> GraphNode:
-    """batch_norm with the parameters `name.weight`, `name.bias`, `name.running_mean`, `name.running_var`."""
+def batch_norm(x: GraphNode, name: str, w: Weights) -> GraphNode:
+    """batch_norm with the weights `name.weight`, `name.bias`, `name.running_mean`, `name.running_var`."""
     parts = (f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var"))
-    result: GraphNode = ops.batch_norm(x, *(constant(read(p, (channels,)), p) for p in parts), eps=EPS)
+    result: GraphNode = ops.batch_norm(x, *(constant(w[p], p) for p in parts), eps=EPS)
     return result
 
 

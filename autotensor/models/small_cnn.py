@@ -15,7 +15,7 @@ import numpy as np
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.resnet import batch_norm
-from autotensor.models.weights import Array, Weights, load_weights, reading
+from autotensor.models.weights import Array, Weights, checked, load_weights
 
 CHANNELS = (1, 16, 32, 32)  # of the input and after each convolution
 POOLED = (1, 2)  # convolutions with a 2x2 max pool behind them
@@ -28,17 +28,15 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0) -> Grap
     """The graph. weights None: the trained ones; without their file, ones drawn from the seed."""
     if weights is None and DATA.is_file():
         weights = load_weights(DATA)
-    with reading("small_cnn", weights, shapes(), seed) as read:
-        x = input((batch, CHANNELS[0], 8, 8), name="x")
-        y: GraphNode = x
-        for n, (depth, width) in enumerate(pairwise(CHANNELS), start=1):
-            y = ops.conv2d(
-                y, constant(read(f"conv{n}.weight", (width, depth, 3, 3)), f"conv{n}.weight"), padding=1
-            )
-            y = ops.relu(batch_norm(y, f"bn{n}", width, read))
-            y = ops.max_pool2d(y, kernel=2) if n in POOLED else y
-        fc = [constant(read(name, shapes()[name]), name) for name in ("fc.weight", "fc.bias")]
-        return Graph((x,), (ops.dense(ops.flatten(y), *fc),), "small_cnn", ("logits",))
+    w = checked("small_cnn", weights, shapes(), seed)
+    x = input((batch, CHANNELS[0], 8, 8), name="x")
+    y: GraphNode = x
+    for n in range(1, len(CHANNELS)):
+        y = ops.conv2d(y, constant(w[f"conv{n}.weight"], f"conv{n}.weight"), padding=1)
+        y = ops.relu(batch_norm(y, f"bn{n}", w))
+        y = ops.max_pool2d(y, kernel=2) if n in POOLED else y
+    fc = (constant(w[name], name) for name in ("fc.weight", "fc.bias"))
+    return Graph((x,), (ops.dense(ops.flatten(y), *fc),), "small_cnn", ("logits",))
 
 
 def shapes() -> dict[str, tuple[int, ...]]:

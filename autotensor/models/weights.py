@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,37 +42,34 @@ def load_weights(path: str | Path) -> dict[str, Array]:
     raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
 
 
-class Reader:
-    """Hands out arrays by name and shape, and remembers which were taken."""
+def checked(
+    model: str, weights: Weights | None, shapes: Mapping[str, tuple[int, ...]], seed: int
+) -> dict[str, Array]:
+    """All weights of a model as float32, by name: the given ones, or ones drawn from the seed.
 
-    def __init__(self, weights: Weights, model: str) -> None:
-        self.weights = weights
-        self.model = model
-        self.taken: set[str] = set()
-
-    def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
-        """The array of that name as float32. Raises InputError when it is missing or has another shape."""
-        if name not in self.weights:
-            near = difflib.get_close_matches(name, self.weights, n=1)
+    Raises InputError for weights that are missing, misshaped, or of another model.
+    """
+    if weights is None:
+        return dict(Seeded(shapes, seed))
+    extra = sorted(n for n in weights if n not in shapes and not n.endswith(IGNORED))
+    for name, shape in shapes.items():
+        if name not in weights:
+            near = difflib.get_close_matches(name, extra, n=1)
             raise InputError(
-                f"{self.model}: weights lack {name!r} of shape {shape}.",
+                f"{model}: weights lack {name!r} of shape {shape}.",
                 fix=f"Did you mean {near[0]!r}?" if near else "Names are torchvision's.",
             )
-        array = np.asarray(self.weights[name])
-        if array.shape != shape:
-            raise InputError(f"{self.model}: weight {name!r} has shape {array.shape}, expected {shape}.")
-        self.taken.add(name)
-        return array.astype(np.float32, copy=False)
-
-    def finish(self) -> None:
-        """Raises InputError naming weights that the model did not ask for: they belong to another model."""
-        extra = sorted(n for n in self.weights if n not in self.taken and not n.endswith(IGNORED))
-        if extra:
-            more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
+        if np.shape(weights[name]) != shape:
             raise InputError(
-                f"{self.model}: weights hold {', '.join(map(repr, extra[:3]))}{more}, which it has not.",
-                fix="Is it the file of another model?",
+                f"{model}: weight {name!r} has shape {np.shape(weights[name])}, expected {shape}."
             )
+    if extra:
+        more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
+        raise InputError(
+            f"{model}: weights hold {', '.join(map(repr, extra[:3]))}{more}, which it has not.",
+            fix="Is it the file of another model?",
+        )
+    return {name: np.asarray(weights[name]).astype(np.float32, copy=False) for name in shapes}
 
 
 class Seeded(Mapping[str, Array]):
@@ -117,21 +113,3 @@ def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         case _:
             values = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(2.0 / np.prod(shape[1:]))
     return np.asarray(values, dtype=np.float32)
-
-
-class Shapes(dict[str, tuple[int, ...]]):
-    """Collects the names and shapes that a model asks for; hands out arrays that cost nothing."""
-
-    def __call__(self, name: str, shape: tuple[int, ...]) -> Array:
-        self[name] = shape
-        return np.broadcast_to(np.float32(0), shape)
-
-
-@contextmanager
-def reading(
-    model: str, weights: Weights | None, shapes: Mapping[str, tuple[int, ...]], seed: int
-) -> Iterator[Reader]:
-    """A reader of the given weights, or of seeded ones; at the end it checks that nothing is left over."""
-    reader = Reader(Seeded(shapes, seed) if weights is None else weights, model)
-    yield reader
-    reader.finish()

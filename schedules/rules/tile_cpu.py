@@ -37,6 +37,7 @@ from schedules.registry import Extension, sketch_rule
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
 MAX_ROWS = 30
+MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
 STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
 
 
@@ -76,18 +77,26 @@ def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
     if vector.extent < min(lanes, 8) and vector.extent != max(a.extent for a in op.axes):
         return None
     moving = [r for r in reads(op) if r.uses(vector.name)]
+    if not moving:
+        return None
     packed = []
+    reused = prod(a.extent for a in op.axes[:-1] if any(not r.uses(a.name) for r in moving))
     for r in moving:
-        if r.load.buffer.name in state.dag.constants and _packable(r, vector.name):
+        worth = r.load.buffer.name in state.dag.constants or (
+            r.strides.get(vector.name) != 1 and reused >= MIN_REUSE and _is_input(state, r)
+        )
+        if worth and _packable(r, vector.name):
             packed.append(r)
         elif r.strides.get(vector.name) != 1:
             return None
-    if not moving:
-        return None
     rows = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in moving)]
     chosen = tuple(rows[-2:])
     others = tuple(a for a in op.axes[:-1] if a not in chosen)
     return Roles(vector, chosen, others, tuple(packed), lanes)
+
+
+def _is_input(state: State, r: Read) -> bool:
+    return any(b.name == r.load.buffer.name for b in state.dag.inputs)
 
 
 def _packable(r: Read, axis: str) -> bool:

@@ -22,7 +22,9 @@ def shift_channels(x: te.Tensor) -> te.Tensor:
     """Written for NCHW: every channel gets the one before it."""
     n, c, h, w = x.shape
     return te.compute(
-        (n, c, h, w), lambda n, c, h, w: te.if_then_else(c > 0, x[n, te.maximum(c - 1, 0), h, w], 0.0), name="shift"
+        (n, c, h, w),
+        lambda n, c, h, w: te.if_then_else(c > 0, x[n, te.maximum(c - 1, 0), h, w], 0.0),
+        name="shift",
     )
 
 
@@ -51,7 +53,11 @@ class Maker:
         bias = (self.array(outs),) if self.rng.random() < 0.4 else ()
         stride = self.pick(1, 1, 2, (1, 1))
         return ops.conv2d(
-            x, self.array(outs, x.shape[1], kernel, kernel), *bias, stride=stride, padding=self.pick(kernel // 2, 1)
+            x,
+            self.array(outs, x.shape[1], kernel, kernel),
+            *bias,
+            stride=stride,
+            padding=self.pick(kernel // 2, 1),
         )
 
     def norm(self, x: GraphNode) -> GraphNode:

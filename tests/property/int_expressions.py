@@ -91,7 +91,9 @@ def _lane(e: Expr, env: Mapping[Var, int], n: int) -> int | bool:
     raise AssertionError(e)
 
 
-def values(e: Expr, ranges: Mapping[Var, Interval], assumed: Sequence[Expr]) -> Iterator[tuple[dict[Var, int], Any]]:
+def values(
+    e: Expr, ranges: Mapping[Var, Interval], assumed: Sequence[Expr]
+) -> Iterator[tuple[dict[Var, int], Any]]:
     """(assignment, value) wherever the value is defined and the assumptions hold."""
     for env in assignments(ranges):
         try:

@@ -2,14 +2,15 @@
 
 import random
 
+from hypothesis import given, settings
+from int_expressions import condition, drawn, int_expr, vector
+
 from autotensor.base.dtype import bool_, float32, int32, int64
 from autotensor.ir.expr import Binary, Broadcast, Call, Const, Load, Neg, Op, Ramp, Unary, Var, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node
 from autotensor.ir.printer import to_text
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, Evaluate, For, ForKind, If, Let, Stmt, Store, seq
-from hypothesis import given, settings
-from int_expressions import condition, drawn, int_expr, vector
 
 BUFFERS = (Buffer("A", (8, 8), int64), Buffer("B", (8,), int64), Buffer("B", (8,), int64, Scope.LOCAL))
 FLOATS = (0.0, -0.0, 1.0, 1.5, 0.1, 1e30, float("inf"), float("nan"))

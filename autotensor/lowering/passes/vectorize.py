@@ -28,7 +28,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import free_vars
+from autotensor.ir.visit import free_vars, walk
 
 MAX_LANES = 256
 
@@ -42,9 +42,22 @@ def vectorize(body: Stmt) -> Stmt:
                 f"vectorize: loop {node.var.name!r} needs a constant extent of at most {MAX_LANES}.",
                 fix="Split it first.",
             )
+        if _one_element(node):
+            return For(node.var, node.begin, node.extent, ForKind.UNROLLED, node.body)
         return _Vectorizer(node.var, Ramp(node.begin, 1, int(node.extent.value))).stmt(node.body, None)
 
     return transform(body, visit)
+
+
+def _one_element(loop: For) -> bool:
+    """Whether all lanes of some store write one element.
+
+    That is so when an axis of extent 1 was split by more: its guard `i < 1` leaves a single lane, and the index became 0.
+    Written out, all other iterations vanish.
+    """
+    return any(
+        isinstance(n, Store) and not any(loop.var in free_vars(i) for i in n.indices) for n in walk(loop.body)
+    )
 
 
 class _Vectorizer:

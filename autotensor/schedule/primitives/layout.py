@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Cmp, Expr, Load, all_of, compare, const, select
 from autotensor.ir.func import Buffer
-from autotensor.schedule.axis import fresh
+from autotensor.schedule.axis import Mark, fresh
 from autotensor.schedule.extents import ceil_div
 from autotensor.schedule.state import Ref, Size, Stage, State, redirect
 from autotensor.schedule.step import step
@@ -21,7 +21,8 @@ class Layout:
         W[o, i]      ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶     W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i], 0 in the padding
 
     tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or `d.0`, `d.1`.
-    Of a constant tensor the copy is made once (the prepare part). Padding holds zeros.
+    Of a constant tensor the copy is made once (the prepare part); of others in every call, in parallel over its first
+    dimension. Padding holds zeros.
     Raises ScheduleError for an unknown tensor or an order that does not name every part once.
     """
 
@@ -56,7 +57,10 @@ class Layout:
         for stage in readers:
             state = state.with_stage(replace(stage, op=redirect(stage.op, buffer, packed, index)))
         first = min(readers, key=lambda s: state.names.index(s.name))
-        return state.inserting(Stage.of(op), before=first.name)
+        made = Stage.of(op)
+        if op.axes[0].extent > 1 and self.tensor not in state.dag.constants:
+            made = made.replacing(op.axes[0].name, replace(made.leaves[0], mark=Mark.PARALLEL))
+        return state.inserting(made, before=first.name)
 
     def call(self) -> str:
         return f's.layout("{self.tensor}", {list(self.tiles)}, "{self.order}")'

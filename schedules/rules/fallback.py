@@ -1,0 +1,16 @@
+"""What always works: outer loops in parallel, everything else as written."""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.state import Stage, State
+from schedules.analysis import untouched
+from schedules.registry import Extension, sketch_rule
+
+
+@sketch_rule("fallback", order=90)
+def fallback(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if target.kind != "llvm" or not untouched(stage) or not stage.op.axes:
+        return (Extension(done=(stage.name,)),)
+    return (Extension((Parallel(stage.name, stage.op.axes[0].name),), done=(stage.name,)),)

@@ -1,0 +1,86 @@
+"""Pointwise stages, copies, transposes: parallel outer loops, vectors along memory."""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.analysis import lanes_of, untouched
+from schedules.registry import Extension, sketch_rule
+from schedules.rules.tile_cpu import singles
+
+SMALL = 4096  # elements: below this a parallel region costs more than it saves
+
+
+@sketch_rule("pointwise", order=40)
+def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:
+        return ()
+    lanes = lanes_of(op, target)
+    steps: list[Step] = []
+    hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
+    axes = [a.name for a in op.axes]
+    extent = op.axes[-1].extent
+    if _same_everywhere(op):
+        extent = op.points()
+        while len(axes) > 1:
+            steps.append(FuseStep(stage.name, axes[0], axes[1]))
+            axes[:2] = [fuse_name(axes[0], axes[1])]
+    last = axes[-1]
+    if extent < lanes:
+        return (Extension((*steps, *_parallel(stage.name, axes[:-1] or axes, op.points())), (), (stage.name,)),)
+    steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
+    steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
+    outer = [*axes[:-1], f"{last}.0"]
+    steps.extend(_parallel(stage.name, outer, op.points()))
+    return (Extension(tuple(steps), (hole,), (stage.name,)), *_transposed(op, stage.name, lanes))
+
+
+def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
+    if points < SMALL:
+        return []
+    steps: list[Step] = []
+    fused = axes[0]
+    for axis in axes[1:]:
+        steps.append(FuseStep(name, fused, axis))
+        fused = fuse_name(fused, axis)
+    steps.append(Parallel(name, fused))
+    return steps
+
+
+def _same_everywhere(op: StageOp) -> bool:
+    """Whether every operand is read at the output's own point, so that all axes are one."""
+    point = tuple(a.var for a in op.axes)
+    return all(load.indices == point or not load.buffer.shape for load in op.loads())
+
+
+def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
+    """For copies that turn dimensions around: square tiles, so that both sides are walked in short rows."""
+    loads = op.loads()
+    if len(op.axes) < 2 or len(loads) != 1 or not loads[0].indices:
+        return ()
+    inner = loads[0].indices[-1]
+    source = next((a for a in op.axes[:-1] if a.var is inner), None)
+    if source is None or source.extent < 2:
+        return ()
+    last = op.axes[-1].name
+    tile = Hole(f"{name}/tile", singles((1, 2, 4, 8, 16)), (4,))
+    width = min(lanes, op.axes[-1].extent)
+    others = [a.name for a in op.axes[:-1] if a is not source]
+    steps: list[Step] = [
+        SplitStep(name, source.name, (Ref(tile.name),)),
+        SplitStep(name, last, (width,)),
+        Reorder(name, (*others, f"{source.name}.0", f"{last}.0", f"{source.name}.1", f"{last}.1")),
+        Unroll(name, f"{source.name}.1"),
+        Vectorize(name, f"{last}.1"),
+        *_parallel(name, [*others, f"{source.name}.0"], op.points()),
+    ]
+    return (Extension(tuple(steps), (tile,), (name,)),)

@@ -1,0 +1,148 @@
+"""Row chains: softmax, layer norm and their like, computed row by row while a row is in the nearest cache.
+
+    max[r] = max_k x[r,k];  e[r,k] = exp(x[r,k] - max[r]);  sum[r] = Σ_k e[r,k];  out[r,k] = e[r,k] / sum[r]
+
+    ──▶  parallel for r:  max, e, sum, out of one row
+
+Row reductions keep a vector of partial results (rfactor). A stage joins the chain when all its readers are in it and its
+leading axes are the output's rows.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Inlined, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.analysis import is_constant, lanes_of, reads, untouched
+from schedules.registry import Extension, sketch_rule
+from schedules.rules.tile_cpu import assign_roles
+
+
+@sketch_rule("row_chain", order=15)
+def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or not state.is_output(stage):
+        return ()
+    rows = _row_count(state, stage)
+    if rows == 0:
+        return ()
+    chain = _chain(state, stage, rows)
+    if not any(s.op.is_reduction for s in chain) and not (op.is_reduction and contiguous_reduction(op)):
+        return ()
+    lanes = lanes_of(op, target)
+    for s in (*chain, stage):
+        if s.op.is_reduction and (not contiguous_reduction(s.op) or assign_roles(state, s.op, lanes) is not None):
+            return ()  # the second: a register tile does better
+    steps: list[Step] = []
+    at = _host(steps, stage, rows, lanes)
+    for producer in reversed(chain):
+        steps.extend(_member(producer, stage.name, at, rows, lanes))
+    done = (stage.name, *(s.name for s in chain), *(f"{s.name}.rf" for s in (*chain, stage)))
+    return (Extension(tuple(steps), (), done),)
+
+
+def contiguous_reduction(op: StageOp) -> bool:
+    """Whether the last reduction axis runs along memory in every operand that uses it."""
+    if not op.reduce_axes:
+        return False
+    last = op.reduce_axes[-1].name
+    using = [r for r in reads(op) if r.uses(last)]
+    return bool(using) and all(r.strides.get(last) == 1 for r in using)
+
+
+def _row_count(state: State, stage: Stage) -> int:
+    """Leading axes that are rows: all of a reduction's, all but the last of a pointwise output's."""
+    op = stage.op
+    if op.is_reduction:
+        return len(op.axes)
+    return len(op.axes) - 1
+
+
+def _chain(state: State, out: Stage, rows: int) -> tuple[Stage, ...]:
+    """Stages that may be computed inside the rows of `out`, producers first."""
+    inside = {out.name}
+    found: list[Stage] = []
+    leading = tuple(a.extent for a in out.op.axes[:rows])
+    for s in reversed(state.stages):
+        if s.name in inside or isinstance(s.place, Inlined) or is_constant(state, s) or not untouched(s):
+            continue
+        consumers = state.consumers(s)
+        if not consumers or not all(c.name in inside for c in consumers) or state.is_output(s):
+            continue
+        if tuple(a.extent for a in s.op.axes[:rows]) != leading or not all(
+            _same_rows(c.op, s.op, rows) for c in consumers
+        ):
+            continue
+        inside.add(s.name)
+        found.append(s)
+    return tuple(reversed(found))
+
+
+def _same_rows(consumer: StageOp, producer: StageOp, rows: int) -> bool:
+    """Whether the consumer reads the producer at its own row."""
+    mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
+    return all(load.indices[n] is consumer.axes[n].var for load in mine for n in range(rows))
+
+
+def _host(steps: list[Step], stage: Stage, rows: int, lanes: int) -> str:
+    """Schedules the output; gives the loop that holds one row."""
+    name, op = stage.name, stage.op
+    if op.is_reduction:
+        _vector_reduction(steps, name, op, lanes)
+    fused = op.axes[0].name
+    for axis in op.axes[1:rows]:
+        steps.append(FuseStep(name, fused, axis.name))
+        fused = fuse_name(fused, axis.name)
+    steps.append(Parallel(name, fused))
+    if op.is_reduction:
+        if op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1:
+            steps.append(ComputeAt(f"{name}.rf", name, fused))
+    elif op.axes[-1].extent >= lanes:
+        last = op.axes[-1].name
+        steps.extend((SplitStep(name, last, (lanes,)), Vectorize(name, f"{last}.1")))
+    return fused
+
+
+def _vector_reduction(
+    steps: list[Step], name: str, op: StageOp, lanes: int
+) -> None:
+    """Partial results in vectors along the last reduction axis."""
+    last = op.reduce_axes[-1]
+    if last.extent < lanes or len(op.buffers) != 1:
+        return
+    widths = tuple(w * lanes for w in (1, 2, 4) if w * lanes <= last.extent)
+    # the split decides a shape, so its width cannot be a hole: the widest that leaves four turns
+    width = max((w for w in widths if last.extent // w >= 4), default=widths[0])
+    part = f"{last.name}.1"
+    steps.extend((SplitStep(name, last.name, (width,)), RFactor(name, part)))
+    partial = f"{name}.rf"
+    spatial = [a.name for a in op.axes]
+    others = [a.name for a in op.reduce_axes[:-1]]
+    steps.append(SplitStep(partial, part, (lanes,)))
+    steps.append(Reorder(partial, (*spatial, *others, f"{last.name}.0", f"{part}.0", f"{part}.1")))
+    steps.extend((Unroll(partial, f"{part}.0"), Vectorize(partial, f"{part}.1")))
+    steps.append(Unroll(name, part))
+
+
+def _member(producer: Stage, host: str, at: str, rows: int, lanes: int) -> list[Step]:
+    """Steps that put a producer into the host's row loop."""
+    steps: list[Step] = []
+    name, op = producer.name, producer.op
+    vector = op.is_reduction and op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1
+    if op.is_reduction:
+        _vector_reduction(steps, name, op, lanes)
+    elif len(op.axes) > rows and op.axes[-1].extent >= lanes:
+        last = op.axes[-1].name
+        steps.extend((SplitStep(name, last, (lanes,)), Vectorize(name, f"{last}.1")))
+    steps.append(ComputeAt(name, host, at))
+    if vector:
+        steps.append(ComputeAt(f"{name}.rf", host, at))
+    return steps

@@ -1,0 +1,61 @@
+"""General multi-level tiling: the fallback for reductions that have no register micro-kernel.
+
+Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions; the last
+spatial tile is vectorized when the stores are contiguous. Every tile size is a hole; tiles need not divide.
+Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Parallel, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from schedules.analysis import lanes_of, untouched
+from schedules.registry import Extension, sketch_rule
+from schedules.rules.tile_cpu import nearest, powers, singles
+
+
+@sketch_rule("tile_general", order=60)
+def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if not op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:
+        return ()
+    name = stage.name
+    lanes = min(lanes_of(op, target), op.axes[-1].extent)
+    steps: list[Step] = []
+    holes: list[Hole] = []
+
+    def tile(axis: str, extent: int, wanted: int) -> None:
+        choices = tuple(c for c in powers(extent) if c <= 64) or (1,)
+        holes.append(Hole(f"{name}/{axis}", singles(choices), (nearest(choices, wanted),)))
+        steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))
+
+    for a in op.axes[:-1]:
+        tile(a.name, a.extent, 1)
+    last = op.axes[-1].name
+    blocks = powers(max(1, -(-op.axes[-1].extent // lanes)))[:4]
+    holes.append(Hole(f"{name}/{last}", singles(blocks), (1,)))
+    steps.append(SplitStep(name, last, (Ref(holes[-1].name), lanes)))
+    for a in op.reduce_axes:
+        tile(a.name, a.extent, 1)
+    outer = [*(f"{a.name}.0" for a in op.axes)]
+    inner = [*(f"{a.name}.1" for a in op.axes)]
+    slow = [f"{a.name}.0" for a in op.reduce_axes]
+    fast = [f"{a.name}.1" for a in op.reduce_axes]
+    steps.append(Reorder(name, (*outer, *slow, *inner, *fast, f"{last}.2")))
+    fused = outer[0]
+    for axis in outer[1:]:
+        steps.append(FuseStep(name, fused, axis))
+        fused = fuse_name(fused, axis)
+    if lanes > 1:
+        steps.append(Vectorize(name, f"{last}.2"))
+    steps.append(Parallel(name, fused))
+    steps.append(Pragma(name, fused, "auto_unroll_max_step", "16"))
+    return (Extension(tuple(steps), tuple(holes), (name,)),)

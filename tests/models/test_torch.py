@@ -1,0 +1,75 @@
+"""ResNets against torch: an independent reading of the same weights."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from autotensor.graph.evaluate import evaluate
+from autotensor.graph.rules import optimize
+from autotensor.models import resnet, small_cnn
+from autotensor.models.weights import Seeded, load_weights
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+
+class TorchResNet:
+    """ResNet v1.5 as torchvision defines it, from a mapping of torchvision's names."""
+
+    def __init__(self, depth, weights):
+        self.depth = depth
+        self.w = {n: torch.tensor(np.asarray(a)) for n, a in weights.items()}
+
+    def conv(self, x, name, norm, stride=1):
+        w = self.w[f"{name}.weight"]
+        y = F.conv2d(x, w, stride=stride, padding=w.shape[-1] // 2)
+        mean, var, gamma, beta = (
+            self.w[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(y, mean, var, gamma, beta, training=False, eps=1e-5)
+
+    def block(self, x, at, stride):
+        y = x
+        strides = {1: (1, stride, 1)} if self.depth == 50 else {1: (stride, 1)}
+        for n, s in enumerate(strides[1], start=1):
+            y = self.conv(y, f"{at}.conv{n}", f"{at}.bn{n}", s)
+            y = F.relu(y) if n < len(strides[1]) else y
+        if f"{at}.downsample.0.weight" in self.w:
+            x = self.conv(x, f"{at}.downsample.0", f"{at}.downsample.1", stride)
+        return F.relu(y + x)
+
+    def __call__(self, x):
+        y = F.max_pool2d(F.relu(self.conv(x, "conv1", "bn1", 2)), 3, stride=2, padding=1)
+        for layer, count in enumerate({18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[self.depth], start=1):
+            for n in range(count):
+                y = self.block(y, f"layer{layer}.{n}", 2 if layer > 1 and n == 0 else 1)
+        return F.linear(y.mean((2, 3)), self.w["fc.weight"], self.w["fc.bias"])
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_resnet_equals_torch(depth):
+    weights = dict(Seeded(resnet.shapes(depth), seed=1))
+    graph = resnet.build(depth, weights=weights, image=64)
+    x = resnet.inputs(np.random.default_rng(2), image=64)["x"]
+    with torch.no_grad():
+        expected = TorchResNet(depth, weights)(torch.tensor(x)).numpy()
+    for form in (graph, optimize(graph)):
+        (got,) = evaluate(form, x)
+        assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_small_cnn_equals_torch():
+    w = {n: torch.tensor(a) for n, a in load_weights(small_cnn.DATA).items()}
+    x = small_cnn.inputs(np.random.default_rng(0), batch=4)["x"]
+    y = torch.tensor(x)
+    for n, _ in enumerate(pairwise(small_cnn.CHANNELS), start=1):
+        y = F.conv2d(y, w[f"conv{n}.weight"], padding=1)
+        stats = (w[f"bn{n}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
+        y = F.relu(F.batch_norm(y, *stats, training=False, eps=1e-5))
+        y = F.max_pool2d(y, 2) if n in small_cnn.POOLED else y
+    expected = F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy()
+    np.testing.assert_allclose(evaluate(small_cnn.build(batch=4), x)[0], expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,72 @@
+"""Weights from files, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from autotensor.base.errors import InputError
+from autotensor.models import load_weights, mlp
+from autotensor.models.weights import Seeded
+
+SIZES = (5, 4, 3)
+
+
+@pytest.fixture
+def weights():
+    return dict(Seeded(mlp.shapes(SIZES), seed=3))
+
+
+@pytest.mark.parametrize("ending", [".npz", ".safetensors"])
+def test_files_give_what_was_written(tmp_path, weights, ending):
+    path = tmp_path / f"w{ending}"
+    np.savez(path, **weights) if ending == ".npz" else save_file(weights, path)
+    read = load_weights(path)
+    assert sorted(read) == sorted(weights)
+    assert mlp.build(weights=read, sizes=SIZES).key == mlp.build(seed=3, sizes=SIZES).key
+
+
+def test_other_float_types_are_converted(weights):
+    wide = {n: w.astype(np.float64) for n, w in weights.items()}
+    assert mlp.build(weights=wide, sizes=SIZES).key == mlp.build(weights=weights, sizes=SIZES).key
+
+
+def test_a_missing_name(weights):
+    weights["fc1.wieght"] = weights.pop("fc1.weight")
+    with pytest.raises(
+        InputError, match=r"mlp: weights lack 'fc1.weight' of shape \(4, 5\). Did you mean 'fc1.wieght'"
+    ):
+        mlp.build(weights=weights, sizes=SIZES)
+
+
+def test_a_wrong_shape(weights):
+    weights["fc2.bias"] = np.zeros(7, np.float32)
+    with pytest.raises(InputError, match=r"mlp: weight 'fc2.bias' has shape \(7,\), expected \(3,\)"):
+        mlp.build(weights=weights, sizes=SIZES)
+
+
+def test_names_that_are_left_over(weights):
+    weights |= {f"fc{n}.weight": np.zeros(1) for n in range(5, 10)} | {"bn.num_batches_tracked": np.zeros(())}
+    with pytest.raises(
+        InputError, match=r"'fc5.weight', 'fc6.weight', 'fc7.weight' and 2 more, which it has not"
+    ):
+        mlp.build(weights=weights, sizes=SIZES)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="there is no weights file"):
+        load_weights(tmp_path / "none.npz")
+    (tmp_path / "w.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"has an unknown ending. Known: .safetensors, .npz"):
+        load_weights(tmp_path / "w.bin")
+    for ending in (".npz", ".safetensors"):
+        (tmp_path / f"w{ending}").write_bytes(b"not one")
+        with pytest.raises(InputError, match="cannot be read"):
+            load_weights(tmp_path / f"w{ending}")
+
+
+def test_pickles_are_not_executed(tmp_path):
+    np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
+    with pytest.raises(InputError, match="cannot be read"):
+        load_weights(tmp_path / "w.npz")
