@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autotensor.base.errors import ScheduleError
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Sketch
-from autotensor.schedule.state import Inlined, State
+from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import refs
+from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import rules as _rules  # noqa: F401  # registers them
+from schedules.analysis import untouched
 from schedules.registry import RULES
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
@@ -19,38 +20,56 @@ MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
+    """A sketch under construction; stages in `done` need no rule, those in `waiting` come last."""
+
     sketch: Sketch
-    done: frozenset[str]
+    done: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
-    """All sketches that the rules make for a computation, most promising first. Never empty."""
-    partial = [_Partial(Sketch(), frozenset())]
+    """All sketches that the rules make for a computation, in the rules' order of preference. Never empty."""
+    partial = [_Partial(Sketch())]
     finished: list[Sketch] = []
     while partial:
         current = partial.pop(0)
         state = structure(current.sketch, dag)
-        stage = next(
-            (s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)), None
-        )
+        stage, last_call = _next_stage(state, current)
         if stage is None:
             finished.append(current.sketch)
             continue
-        for rule in RULES:
-            extensions = rule.expand(state, stage, target)
-            if extensions:
-                partial.extend(
-                    _Partial(
-                        current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
-                        current.done | set(e.done) | {stage.name},
-                    )
-                    for e in extensions
-                )
-                break
-        else:
-            partial.append(_Partial(current.sketch, current.done | {stage.name}))
-        partial = partial[:MAX_SKETCHES]
+        partial = [*partial, *_expand(current, state, stage, target, last_call)][:MAX_SKETCHES]
     return tuple(dict.fromkeys(finished))
+
+
+def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
+    """The last stage that no rule has decided; then those that waited and are still untouched (True)."""
+    open_ = [s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)]
+    fresh = next((s for s in open_ if s.name not in current.waiting), None)
+    if fresh is not None:
+        return fresh, False
+    return next((s for s in open_ if untouched(s) and not state.attached(s.name)), None), True
+
+
+def _expand(
+    current: _Partial, state: State, stage: Stage, target: Target, last_call: bool
+) -> tuple[_Partial, ...]:
+    done = current.done | {stage.name}
+    for rule in RULES:
+        extensions = rule.expand(state, stage, target)
+        if not extensions or (last_call and extensions[0].defer):
+            continue
+        if extensions[0].defer:
+            return (replace(current, waiting=current.waiting | {stage.name}),)
+        return tuple(
+            replace(
+                current,
+                sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
+                done=done | set(e.done),
+            )
+            for e in extensions
+        )
+    return (replace(current, done=done),)
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:
@@ -63,9 +82,7 @@ def structure(sketch: Sketch, dag: ComputeDAG) -> State:
     return state
 
 
-def default_trace_of(dag: ComputeDAG, target: Target) -> Sketch:
-    """The sketch that is taken when nothing was ever measured."""
-    sketches = generate(dag, target)
-    if not sketches:
-        raise ScheduleError("no rule applies to this computation.")
-    return sketches[0]
+def default_trace(dag: ComputeDAG, target: Target) -> Trace:
+    """What is used when nothing was ever measured: the first sketch with its rules' own choices."""
+    sketch = generate(dag, target)[0]
+    return sketch.fill(sketch.defaults())

@@ -17,11 +17,15 @@ from autotensor.schedule.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Steps and holes to append; `done` are stages that need no rule any more."""
+    """Steps and holes to append; `done` are stages that need no rule any more.
+
+    `defer` leaves the stage for later: it is looked at again when all others are done, if it is still untouched.
+    """
 
     steps: tuple[Step, ...] = ()
     holes: tuple[Hole, ...] = ()
     done: tuple[str, ...] = ()
+    defer: bool = False
 
 
 Expand = Callable[[State, Stage, Target], tuple[Extension, ...]]

@@ -1,0 +1,188 @@
+"""LoopPicture: the loops of a sketch for a whole population at once, as int64 arrays over candidates.
+
+A sketch is replayed once; its holes become arrays. From the loops' extents follow, per stage and loop level, how often
+the level is entered and how many bytes of every operand the loops inside it touch. Prior and features read only this;
+nothing is lowered to score a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.ir.expr import Load
+from autotensor.ir.func import Buffer
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import Access, Extents, Number, Span, access, derive, least, needed, spans
+from autotensor.schedule.state import At, Ref, Stage, State
+from autotensor.te.tensor import AxisKind
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One loop around a stage's body, its own or its host's."""
+
+    stage: str
+    axis: str
+    extent: Number
+    mark: Mark
+    kind: AxisKind
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One load of a stage, or (when `write`) its store."""
+
+    buffer: Buffer
+    dims: tuple[Access | None, ...]
+    write: bool
+    constant: bool
+    vector: str  # "unit" along the vectorized loop, "broadcast" (does not move), "strided"
+
+
+@dataclass(frozen=True, slots=True)
+class StagePicture:
+    """A stage that runs at every call: its levels (outermost first) and operand footprints per level."""
+
+    name: str
+    levels: tuple[Level, ...]
+    own: int  # number of levels that belong to the stage itself
+    points: Number  # evaluations of the body, tails and recomputation included
+    flops_per_point: float
+    is_reduction: bool
+    operands: tuple[Operand, ...]
+    bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside that level; last: one point
+    lanes: Number  # extent of the vectorized loop, else 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPicture:
+    """All stages of a population of candidates of one sketch."""
+
+    count: int
+    stages: tuple[StagePicture, ...]
+
+
+def picture(state: State, values: Mapping[Ref, Number], count: int = 1) -> LoopPicture:
+    """The picture of a state whose holes have the given numbers (ints, or arrays of `count`)."""
+    extents = derive(state, values)
+    fixed = state.constant_stages()
+    out = []
+    for stage in state.live():
+        if _root_of(state, stage).name not in fixed:
+            out.append(_stage_picture(state, stage, extents))
+    return LoopPicture(count, tuple(out))
+
+
+def _root_of(state: State, stage: Stage) -> Stage:
+    while isinstance(stage.place, At):
+        stage = state.stage(stage.place.stage)
+    return stage
+
+
+def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
+    own = tuple(Level(stage.name, a.name, extents[stage.name, a.name], a.mark, a.kind) for a in stage.leaves)
+    if not isinstance(stage.place, At):
+        return own
+    host = state.stage(stage.place.stage)
+    around = _levels(state, host, extents)
+    keep = len(around) - len(host.leaves) + host.position(stage.place.axis) + 1
+    return (*around[:keep], *own)
+
+
+def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture:
+    levels = _levels(state, stage, extents)
+    points: Number = 1
+    for level in levels:
+        points = points * level.extent
+    lanes: Number = 1
+    vector = ""
+    for a in stage.leaves:
+        if a.mark is Mark.VECTORIZED:
+            lanes, vector = extents[stage.name, a.name], a.name
+    moving = _axes_moved_by(stage, vector, extents)
+    operands = _operands(state, stage, moving)
+    tables = [_axis_spans(state, stage, levels, n, extents) for n in range(len(levels) + 1)]
+    footprints = tuple(tuple(footprint(o, t) for t in tables) for o in operands)
+    flops = stage.op.flops() / max(1, stage.op.points())
+    return StagePicture(
+        stage.name, levels, len(stage.leaves), points, flops, stage.op.is_reduction, operands, footprints, lanes
+    )
+
+
+def _axes_moved_by(stage: Stage, leaf: str, extents: Extents) -> frozenset[str]:
+    """Axes of the op that the vectorized loop moves."""
+    if not leaf:
+        return frozenset()
+    found = spans(stage, frozenset({leaf}), extents.of, False)
+    return frozenset(a.name for a in stage.op.all_axes if np.any(np.asarray(found[a.name].extent) > 1))
+
+
+def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Operand, ...]:
+    constants = set(state.dag.constants) | {b.name for s in state.live() if s.name in state.constant_stages() for b in s.op.buffers}
+    out = [
+        Operand(load.buffer, tuple(access(i) for i in load.indices), False, load.buffer.name in constants, _vector_kind(load, moving, load.buffer.name in constants))
+        for load in stage.op.loads()
+    ]
+    for b in stage.op.buffers:
+        dims = tuple(access(a.var) for a in stage.op.axes)
+        out.append(Operand(b, dims, True, False, "unit"))
+    return tuple(out)
+
+
+def _vector_kind(load: Load, moving: frozenset[str], constant: bool) -> str:
+    stride = 0
+    for index, step in zip(load.indices, load.buffer.row_major(), strict=True):
+        a = access(index)
+        if a is None or a.div or a.mod:
+            return "strided"
+        stride += sum(abs(k) * step for n, k in a.linear.terms if n in moving)
+    if stride == 0:
+        return "broadcast"
+    return "unit" if stride == 1 or constant else "strided"  # constants along the vector are packed
+
+
+def _axis_spans(state: State, stage: Stage, levels: tuple[Level, ...], depth: int, extents: Extents) -> dict[str, Span]:
+    """Spans of the stage's axes while all loops from `depth` inwards run and those outside stand still."""
+    outside = len(levels) - len(stage.leaves)
+    if depth >= outside:
+        inside = frozenset(a.name for a in stage.leaves[depth - outside :])
+        return spans(stage, inside, extents.of, False)
+    if depth == 0:
+        return {a.name: Span(a.extent) for a in stage.op.all_axes}
+    level = levels[depth - 1]
+    box = needed(state, stage, At(level.stage, level.axis), extents.of, extents.boxes, False)
+    found = {a.name: s for a, s in zip(stage.op.axes, box, strict=True)}
+    found.update({a.name: Span(a.extent) for a in stage.op.reduce_axes})
+    return found
+
+
+def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
+    """Bytes of the operand that are touched while its axes run over the given spans."""
+    total: Any = operand.buffer.dtype.bytes
+    for a, dim in zip(operand.dims, operand.buffer.shape, strict=True):
+        total = total * _touched(a, dim, axes)
+    return total
+
+
+def _touched(a: Access | None, dim: int, axes: Mapping[str, Span]) -> Number:
+    if a is None or any(n not in axes for n, _ in a.linear.terms):
+        return dim
+    extent: Number = 1
+    points: Number = 1
+    for n, k in a.linear.terms:
+        extent = extent + abs(k) * (axes[n].extent - 1)
+        points = points * axes[n].extent
+    if a.div:
+        extent = (extent + a.div - 2) // a.div + 1
+    if a.mod:
+        extent = least(extent, a.mod)
+    return least(least(extent, points), dim)
+
+

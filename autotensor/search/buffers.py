@@ -1,0 +1,109 @@
+"""Memory for candidates: arrays between fences that notice stray writes and poison stray reads, and copies of weights.
+
+    slab.place([Need("t0", …), …])         fence ▒ t0 ▒ fence ▒ t0.local ▒ fence      one allocation, used again and again
+
+Fences of what a kernel writes hold 0xA5: a stray write changes them. Fences of what it reads hold 0xFF, which is NaN, or -1:
+a stray read spoils the answer, where harmless bytes would let it pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
+
+FENCE_BYTES = 256
+_WRITTEN, _READ = 0xA5, 0xFF
+_TRAP_INT = 0xA5  # also for bools, which then are neither
+_BYTE = np.dtype(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One array wanted."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read_only: bool = False  # for the kernel
+
+    @property
+    def bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fenced:
+    """An array between two fences."""
+
+    name: str
+    array: Array
+    before: Array  # bytes of the fences
+    after: Array
+    byte: int  # that they hold
+
+    @property
+    def address(self) -> int:
+        return address(self.array)
+
+    def trap(self) -> None:
+        """Fill with what no right answer contains: NaN, or an unlikely bit pattern."""
+        raw = self.array.reshape(-1).view(np.uint8)
+        raw[...] = _TRAP_INT if self.array.dtype.kind in "biu" else 0xFF
+
+    def mend(self) -> None:
+        self.before[...] = self.byte
+        self.after[...] = self.byte
+
+    def complaint(self) -> str:
+        """Where somebody wrote outside the array; empty when the fences are whole."""
+        if (hit := np.flatnonzero(self.before != self.byte)).size:
+            return f"it wrote {len(self.before) - int(hit[-1])} bytes before the start of {self.name!r}"
+        if (hit := np.flatnonzero(self.after != self.byte)).size:
+            return f"it wrote {int(hit[0]) + 1} bytes beyond the end of {self.name!r}"
+        return ""
+
+
+class Slab:
+    """Memory that grows to what is needed and is then used again, so that no candidate pays for page faults."""
+
+    def __init__(self) -> None:
+        self._raw = aligned_empty((0,), _BYTE)
+
+    def place(self, needs: Sequence[Need], shift: int = 0) -> list[Fenced]:
+        """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined. Ends the life of earlier ones."""
+        size = FENCE_BYTES + sum(_padded(n, shift) + FENCE_BYTES for n in needs)
+        self.reserve(size)
+        placed, at = [], 0
+        for need in needs:
+            start = at + FENCE_BYTES + shift * need.dtype.itemsize
+            stop = start + need.bytes
+            after = at + FENCE_BYTES + _padded(need, shift)
+            array: Array = np.ndarray(need.shape, need.dtype, self._raw.data, start)
+            byte = _READ if need.read_only else _WRITTEN
+            fenced = Fenced(need.name, array, self._raw[at:start], self._raw[stop : after + FENCE_BYTES], byte)
+            placed.append(fenced)
+            at = after
+        for fenced in placed:
+            fenced.mend()
+        for fenced in placed:  # neighbours share a fence, and what one reads is what the other writes beyond
+            fenced.before[...] = fenced.byte
+        return placed
+
+    def reserve(self, size: int) -> None:
+        if self._raw.nbytes < size:
+            self._raw = aligned_empty((0,), _BYTE)  # free first
+            self._raw = aligned_empty((size,), _BYTE)
+
+    @property
+    def raw(self) -> Array:
+        return self._raw
+
+
+def _padded(need: Need, shift: int) -> int:
+    size = need.bytes + shift * need.dtype.itemsize
+    return -(-size // ALIGNMENT) * ALIGNMENT

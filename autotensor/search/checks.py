@@ -1,0 +1,309 @@
+"""Is an answer right? Inputs to ask with, how far answers may differ, and where nothing may differ at all.
+
+    make_inputs(dag, "normal", seed=0)         random inputs; those that serve as indices stay in bounds
+    exact_on_integers(dag)                     whether any two correct programs agree bit for bit on "integer" inputs
+    compare(got, want, bound)                  Verdict(error, allowed, complaint)
+
+The oracle is the unscheduled program (DESIGN D10); where its answers come from does not matter here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType
+from autotensor.ir.expr import Binary, Call, Cast, Combiner, Compare, Const, Expr, Load, Neg, Op, Select, Unary, Var
+from autotensor.ir.visit import walk
+from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.reference import error_bound, random_inputs
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+KINDS = ("normal", "positive", "integer")
+LEAST_POSITIVE = 0.1
+MISMATCHES = 1e-3  # share of the results of an argmax, a rounding … of floats that may fall on the other side
+
+
+def make_inputs(dag: ComputeDAG, kind: str, seed: int) -> dict[str, Array]:
+    """Inputs by name. "positive": as "normal", but floats are |x| + 0.1, for programs that take roots or logarithms."""
+    arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal")
+    limits = index_limits(dag)
+    for n, b in enumerate(dag.inputs):
+        if b.name in limits:
+            rng = np.random.default_rng([seed, n, 1])
+            arrays[b.name] = rng.integers(0, max(1, limits[b.name]), b.shape).astype(b.dtype.numpy)
+        elif kind == "positive" and b.dtype.is_float:
+            arrays[b.name] = (np.abs(arrays[b.name]) + LEAST_POSITIVE).astype(b.dtype.numpy)
+    return arrays
+
+
+def index_limits(dag: ComputeDAG) -> dict[str, int]:
+    """Inputs whose values are used as indices, with the least extent that they index."""
+    limits: dict[str, int] = {}
+    names = {b.name for b in dag.inputs}
+    for stage in dag.stages:
+        for load in stage.loads():
+            for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+                for node in walk(index):
+                    if isinstance(node, Load) and node.buffer.name in names:
+                        limits[node.buffer.name] = min(extent, limits.get(node.buffer.name, extent))
+    return limits
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one output compares. `error` and `allowed` are in one unit; infinite errors are wrong whatever is allowed."""
+
+    error: float
+    allowed: float
+    complaint: str = ""  # empty: it is right
+
+    @property
+    def ratio(self) -> float:
+        """How bad, comparable between outputs."""
+        return self.error / self.allowed if self.allowed else 0.0 if self.error == 0.0 else math.inf
+
+
+def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, float]:
+    """Allowed error of each output. `tolerance` replaces the bound of float outputs (an algorithm with other numerics)."""
+    bounds = error_bound(dag)
+    return {
+        b.name: tolerance if tolerance is not None and b.dtype.is_float else bounds[b.name] for b in dag.outputs
+    }
+
+
+def compare(got: Array, want: Array, bound: float) -> Verdict:
+    """`got` against the oracle's `want`.
+
+    Error of floats: the largest |got - want| / (|want| + max |want|), the unit of te.reference.tolerance. A value that is not finite
+    is wrong where the oracle's is. bound 0: every element must be equal, and the error is the largest difference.
+    bound inf (integers decided by floats): the error is the share of elements that differ.
+    """
+    got, want = got.reshape(-1), want.reshape(-1)
+    if bound == 0.0 or want.dtype.kind in "biu":
+        return _compare_equal(got, want, MISMATCHES if math.isinf(bound) else 0.0)
+    if math.isinf(bound):  # floats computed from such integers
+        return _share(~_close(got, want, 1e-3), want, got, MISMATCHES)
+    wide = np.float64 if want.dtype.itemsize > 4 else np.float32
+    g, w = got.astype(wide, copy=False), want.astype(wide, copy=False)
+    finite = np.isfinite(w)
+    whole = bool(finite.all())
+    bad = ~np.isfinite(g) if whole else finite != np.isfinite(g)
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        count = int(bad.sum())
+        return Verdict(math.inf, bound, f"element {at} is {got[at]} instead of {want[at]}, {count} such elements")
+    if not whole:
+        g, w = g[finite], w[finite]
+    if not w.size:
+        return Verdict(0.0, bound)
+    size = np.abs(w)
+    difference = np.abs(g - w)
+    size += size.max()
+    if size.min() > 0:
+        error = difference / size
+    else:
+        error = np.where(difference == 0, 0.0, np.inf)  # the oracle's answers are all zero
+    worst = float(error.max())
+    if worst <= bound:
+        return Verdict(worst, bound)
+    at = int(error.argmax())
+    count = int((error > bound).sum())
+    return Verdict(
+        worst, bound, f"{_number(g[at])} instead of {_number(w[at])}: error {worst:.2g}, allowed {bound:.2g}, {count} such elements"
+    )
+
+
+def _compare_equal(got: Array, want: Array, share: float) -> Verdict:
+    if want.dtype.kind == "b":  # bytes: what was never written is neither 0 nor 1
+        got, want = got.view(np.uint8), want.view(np.uint8)
+    equal = got == want
+    if want.dtype.kind not in "biu":
+        equal |= (got != got) & (want != want)
+    if share:
+        return _share(~equal, want, got, share)
+    if equal.all():
+        return Verdict(0.0, 0.0)
+    at = int(np.flatnonzero(~equal)[0])
+    with np.errstate(all="ignore"):
+        worst = float(np.abs(got.astype(np.float64) - want.astype(np.float64))[~equal].max())
+    count = int((~equal).sum())
+    complaint = f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {count} such elements"
+    return Verdict(worst if math.isfinite(worst) and worst > 0 else math.inf, 0.0, complaint)
+
+
+def _share(differ: Array, want: Array, got: Array, allowed: float) -> Verdict:
+    error = float(differ.mean()) if differ.size else 0.0
+    if error <= allowed:
+        return Verdict(error, allowed)
+    at = int(np.flatnonzero(differ)[0])
+    return Verdict(
+        error, allowed, f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {error:.1%} of all differ"
+    )
+
+
+def _close(got: Array, want: Array, rtol: float) -> Array:
+    with np.errstate(all="ignore"):
+        return np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0.0, equal_nan=True)
+
+
+def _number(x: Any) -> str:
+    return f"{float(x):.9g}"
+
+
+# -- when results are exact -------------------------------------------------------------------------------------------
+
+_MANTISSA = {16: 11, 32: 24, 64: 53}
+_BFLOAT_MANTISSA = 8
+_SMALLEST_UNIT = 2.0**-12
+_KEEPS_GRID = frozenset({"abs", "floor", "ceil", "round", "trunc"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Values that are multiples of `unit`, at most `most` in magnitude."""
+
+    most: float
+    unit: float = 1.0
+
+    def join(self, other: _Grid) -> _Grid:
+        return _Grid(max(self.most, other.most), min(self.unit, other.unit))
+
+
+class _Inexact(Exception):
+    """Some operation may round."""
+
+
+def exact_on_integers(dag: ComputeDAG) -> bool:
+    """Whether every float operation on "integer" inputs is exact, in any order and fused or not.
+
+    True only when it can be shown: sums, products, minima, choices, whose values stay multiples of a unit within the
+    mantissa. Divisions and transcendental functions round.
+    """
+    grids: dict[str, _Grid] = {}
+    for b in dag.inputs:
+        t = b.dtype
+        grids[b.name] = _Grid(1.0 if t.is_bool or (t.is_float and t.bits <= 16) else 2.0 if t.is_float else 8.0)
+    try:
+        for stage in dag.stages:
+            found = _stage_grids(stage, grids)
+            grids.update({b.name: g for b, g in zip(stage.buffers, found, strict=True)})
+    except _Inexact:
+        return False
+    return True
+
+
+def _stage_grids(stage: StageOp, buffers: Mapping[str, _Grid]) -> list[_Grid]:
+    env = {a.var: _Grid(float(max(0, a.extent - 1))) for a in stage.all_axes}
+    grids = [_grid(body, env, buffers) for body in stage.bodies]
+    if stage.combiner is None:
+        return grids
+    length = math.prod(a.extent for a in stage.reduce_axes)
+    return [_joined(stage.combiner, n, grids, length) for n in range(len(grids))]
+
+
+def _joined(combiner: Combiner, n: int, sources: list[_Grid], length: int) -> _Grid:
+    """Component `n` of a reduction: a sum grows with its length; minima and choices do not grow."""
+    left, right = combiner.lhs[n], combiner.rhs[n]
+    identity = _grid(combiner.identity[n], {}, {})
+    start = sources[n].join(identity)
+    match combiner.result[n]:
+        case Binary(Op.ADD, a, b) if {a, b} == {left, right}:
+            total = _Grid(sources[n].most * length + identity.most, start.unit)
+            return _fitting(left.dtype, total)
+        case result:
+            env = {v: s for pair in (combiner.lhs, combiner.rhs) for v, s in zip(pair, sources, strict=True)}
+            env.update({left: start, right: start})
+            after = _grid(result, env, {})
+            if after.join(start) != start:
+                raise _Inexact
+            return start
+
+
+def _grid(e: Expr, env: Mapping[Var, _Grid], buffers: Mapping[str, _Grid]) -> _Grid:
+    def of(x: Expr) -> _Grid:
+        return _grid(x, env, buffers)
+
+    match e:
+        case Var():
+            return env[e]
+        case Const(value, _):
+            return _fitting(e.dtype, _constant(value))
+        case Load(buffer, indices, _):
+            for i in indices:
+                of(i)
+            return buffers[buffer.name]
+        case Binary(op, a, b):
+            return _fitting(e.dtype, _operation(op, of(a), of(b), e.dtype))
+        case Unary(Neg.NEG, a):
+            return of(a)
+        case Unary(_, a):
+            of(a)
+            return _wrapping(e.dtype)
+        case Compare(_, a, b):
+            of(a)
+            of(b)
+            return _Grid(1.0)
+        case Select(cond, a, b):
+            of(cond)
+            return of(a).join(of(b))
+        case Cast(t, a):
+            x = of(a)
+            return _fitting(t, x if t.is_float else _Grid(math.floor(x.most)))
+        case Call(name, args, _) if name in _KEEPS_GRID:
+            x = of(args[0])
+            return x if name == "abs" else _Grid(math.ceil(x.most))
+        case _:
+            raise _Inexact
+
+
+def _constant(value: Any) -> _Grid:
+    number = abs(float(value))
+    if number == 0.0 or math.isinf(number):  # infinities are identities of minima, exact in any order
+        return _Grid(0.0)
+    unit = 1.0
+    while number % unit and unit > _SMALLEST_UNIT:
+        unit /= 2
+    if number % unit:
+        raise _Inexact
+    return _Grid(number, unit)
+
+
+def _operation(op: Op, a: _Grid, b: _Grid, dtype: DType) -> _Grid:
+    match op:
+        case Op.ADD | Op.SUB:
+            return _Grid(a.most + b.most, min(a.unit, b.unit))
+        case Op.MUL:
+            return _Grid(a.most * b.most, a.unit * b.unit)
+        case Op.MIN | Op.MAX:
+            return a.join(b)
+        case Op.FLOORDIV:
+            return a
+        case Op.MOD:
+            return b
+        case Op.DIV:
+            raise _Inexact
+        case _:
+            return _wrapping(dtype)
+
+
+def _wrapping(dtype: DType) -> _Grid:
+    return _Grid(1.0 if dtype.is_bool else 2.0**dtype.bits)
+
+
+def _fitting(dtype: DType, grid: _Grid) -> _Grid:
+    """The grid, if the type holds all of it; integers wrap around in the same way in any order."""
+    if not dtype.is_float:
+        return grid if dtype.is_bool or grid.most < 2.0 ** (dtype.bits - 1) else _wrapping(dtype)
+    mantissa = _BFLOAT_MANTISSA if dtype.kind == "bfloat" else _MANTISSA[dtype.bits]
+    if grid.most / grid.unit > 2.0**mantissa or (dtype.bits == 16 and dtype.kind == "float" and grid.most > 65504):
+        raise _Inexact
+    return grid

@@ -1,0 +1,85 @@
+"""Populations: many candidates of one sketch as index arrays, so that they are made and scored together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.schedule.picture import LoopPicture, picture
+from autotensor.schedule.sketch import Option, Sketch
+from autotensor.schedule.state import Ref, State
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Population:
+    """`choices[hole]` holds, per candidate, the number of the chosen option."""
+
+    sketch: Sketch
+    state: State  # the sketch's structure, replayed once
+    choices: Ints  # [candidates, holes]
+
+    def __len__(self) -> int:
+        return int(self.choices.shape[0])
+
+    @cached_property
+    def picture(self) -> LoopPicture:
+        values: dict[Ref, Ints] = {}
+        for n, hole in enumerate(self.sketch.holes):
+            options = np.asarray(hole.options, dtype=np.int64)  # [options, components]
+            for component in range(options.shape[1]):
+                values[Ref(hole.name, component)] = options[self.choices[:, n], component]
+        return picture(self.state, values, len(self))
+
+    def decisions(self, row: int) -> dict[str, Option]:
+        return {h.name: h.options[int(self.choices[row, n])] for n, h in enumerate(self.sketch.holes)}
+
+    def subset(self, rows: Ints | Sequence[int]) -> Population:
+        return Population(self.sketch, self.state, self.choices[np.asarray(rows, dtype=np.int64)])
+
+
+def sample(sketch: Sketch, state: State, count: int, rng: np.random.Generator) -> Population:
+    """`count` random candidates (all of them, in order, when the sketch has no more)."""
+    sizes = [len(h.options) for h in sketch.holes]
+    if sketch.size <= count:
+        grid = np.indices(sizes).reshape(len(sizes), -1).T if sizes else np.zeros((1, 0), dtype=np.int64)
+        return Population(sketch, state, np.ascontiguousarray(grid, dtype=np.int64))
+    columns = [rng.integers(0, n, count) for n in sizes]
+    return Population(sketch, state, unique(np.stack(columns, axis=1).astype(np.int64)))
+
+
+def unique(rows: Ints) -> Ints:
+    """Distinct rows, in order of first appearance."""
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return rows[np.sort(first)]
+
+
+def encode(sketch: Sketch, decisions: Mapping[str, Option]) -> Ints:
+    """Decisions as one row of option numbers."""
+    return np.asarray([h.options.index(tuple(decisions[h.name])) for h in sketch.holes], dtype=np.int64)
+
+
+def mutate(rows: Ints, sizes: Sequence[int], rng: np.random.Generator) -> Ints:
+    """Each row with one hole redrawn: half the time a neighbouring option, else any."""
+    out = rows.copy()
+    if not sizes or not len(out):
+        return out
+    hole = rng.integers(0, len(sizes), len(out))
+    near = rng.random(len(out)) < 0.5
+    for n, size in enumerate(sizes):
+        mine = hole == n
+        step = np.where(rng.random(int(mine.sum())) < 0.5, -1, 1)
+        anywhere = rng.integers(0, size, int(mine.sum()))
+        moved = np.clip(out[mine, n] + step, 0, size - 1)
+        out[mine, n] = np.where(near[mine], moved, anywhere)
+    return out
+
+
+def crossover(a: Ints, b: Ints, rng: np.random.Generator) -> Ints:
+    """Rows that take every hole from one of two parents."""
+    return np.where(rng.random(a.shape) < 0.5, a, b)

@@ -1,0 +1,49 @@
+"""Tasks and candidates: what is tuned, and one point of its space."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Option, Sketch
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+
+
+@dataclass(frozen=True)
+class Task:
+    """One workload on one target; `weight` is how often a model runs it."""
+
+    workload: Workload
+    target: Target
+    weight: float = 1.0
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.workload.name
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A sketch and decisions for its holes; `made_by` says how it came to be (default, sampled, mutated, …)."""
+
+    sketch: Sketch
+    decisions: Mapping[str, Option]
+    made_by: str = "sampled"
+    parents: tuple[str, ...] = ()
+    predicted: float | None = field(default=None, compare=False)  # seconds
+
+    @cached_property
+    def trace(self) -> Trace:
+        return self.sketch.fill(self.decisions)
+
+    @cached_property
+    def key(self) -> str:
+        """Identity within a task, without filling the trace."""
+        text = json.dumps([self.sketch.hash, sorted(self.decisions.items())])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,28 @@
+"""A pointwise stage behind a reduction waits: the reduction's rule may want its loops as host (fused epilogue)."""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.state import Stage, State
+from schedules.analysis import matches_elementwise, untouched
+from schedules.registry import Extension, sketch_rule
+
+
+@sketch_rule("epilogue", order=12)
+def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
+        return ()
+    return (Extension(defer=True),) if _behind_reduction(state, stage) else ()
+
+
+def _behind_reduction(state: State, stage: Stage) -> bool:
+    """Whether a chain of pointwise stages, each read once, leads back to a reduction."""
+    for b in stage.op.reads():
+        producer = state.producer(b)
+        if producer is None or not untouched(producer) or len(state.consumers(producer)) != 1:
+            continue
+        if not matches_elementwise(stage.op, producer.op):
+            continue
+        if producer.op.is_reduction or _behind_reduction(state, producer):
+            return True
+    return False
