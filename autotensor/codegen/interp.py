@@ -9,7 +9,7 @@ What it defines beyond the nodes' own docstrings:
   are part of it).
 * A PARALLEL loop gives thread t of n the iterations [extent*t//n, extent*(t+1)//n). Nested ones run serially.
   Outside of a parallel loop, stores to GLOBAL buffers happen in thread 0 only; everything else in every
-  thread.
+  thread. A kernel with neither a parallel loop nor a barrier is run by thread 0 alone.
 * THREAD loops run as on a GPU: every thread of every block runs the whole kernel, and a loop over threadIdx.x
   takes the thread's own index if it is below the extent. SHARED memory is one per block, LOCAL and REGISTER
   one per thread.
@@ -38,6 +38,8 @@ from autotensor.base.errors import ArgumentError
 from autotensor.codegen.interp_memory import Array, Gang, IllegalProgram, Memory, Site, Thread, storage
 from autotensor.codegen.interp_source import Compiled, compile_func, thread_axes
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
+from autotensor.ir.stmt import Barrier, For, ForKind
+from autotensor.ir.visit import any_node
 
 __all__ = ["IllegalProgram", "run_func", "run_program", "source_of"]
 
@@ -170,6 +172,8 @@ def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool
     own = {b.name: memories[b.name] for b in func.params}
     for memory in own.values():
         memory.forget()
+    if not _shares_work(func):
+        nthreads = 1
     together = nthreads > 1 or bool(thread_axes(func))
     code = _compiled(func, together or strict, check)
     with np.errstate(all="ignore"):
@@ -184,6 +188,14 @@ def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool
             _finish(code, Thread(0, 1, 0, {}, own, Gang("call", {}), strict))
             for memory in own.values():
                 memory.shared = True
+
+
+@lru_cache(maxsize=128)
+def _shares_work(func: PrimFunc) -> bool:
+    """Whether threads have anything to do with one another in a CPU kernel; otherwise thread 0 runs it alone."""
+    return any_node(
+        func.body, lambda n: isinstance(n, Barrier) or (isinstance(n, For) and n.kind is ForKind.PARALLEL)
+    )
 
 
 def _finish(code: Compiled, thread: Thread) -> None:

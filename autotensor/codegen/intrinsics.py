@@ -1,18 +1,17 @@
-"""Mathematical functions in LLVM IR: name × type → a native intrinsic, a polynomial, or a call of the C
-library per lane.
+"""Mathematical functions in LLVM IR: a native intrinsic, a polynomial, or the C library's function per lane.
 
 `emit(writer, name, type, args)` writes the code for scalars and vectors alike and gives the result operand.
-The formulas are written with a small algebra, `M`, so that they read as in the papers. Errors, measured in
-tests/codegen/test_intrinsics.py against float64/longdouble on dense samples, in units in the last place:
+The formulas are written with a small algebra, `M`, so that they read as in the papers. Errors in units in the
+last place, measured in tests/codegen/test_intrinsics.py against extended precision on dense samples:
 
-    float32   exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan pow  <= 4     polynomials
-    float64   exp exp2 expm1 log log2 log10 log1p sigmoid tanh                      <= 4     polynomials
-    both      sqrt floor ceil trunc round abs isnan isinf                           exact; round is half to
-    even the rest  asin acos atan atan2 sinh cosh asinh acosh atanh fmod; float64 erf sin cos tan pow: the C
-    library's
+    float32   exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan pow    <= 2.5, polynomials
+    float64   exp exp2 expm1 log log2 log10 log1p sigmoid tanh                        <= 2.5, polynomials
+    both      sqrt floor ceil trunc round abs isnan isinf      exact; round is half to even
+    both      asin acos atan atan2 sinh cosh asinh acosh atanh fmod                   C library
+    float64   erf sin cos tan pow                                                     C library
 
-sin, cos and tan of float32 reduce in float64 and are good up to |x| = 1e9. 16-bit floats are computed in
-float32 by the caller.
+sin, cos and tan of float32 reduce in float64 and are good up to |x| = 1e9. sigmoid(x) and exp(x) below the
+least normal number lose digits. 16-bit floats are computed in float32 by the caller.
 
 Source: coefficients of Cephes (Moshier), fdlibm (Sun 1993) and N. Juffa's erff.
 """
@@ -205,8 +204,7 @@ def _library(w: Writer, name: str, t: DType, args: list[str]) -> str:
     return result
 
 
-# -- exponentials
-# --------------------------------------------------------------------------------------------------------
+# -- exponentials ----------------------------------------------------------------------------------------
 # e**x = 2**n · e**r with n = round(x·log2 e), r = x - n·ln 2 in two parts; e**r - 1 = r + r²·q(r) on |r| <=
 # ln 2 / 2.
 
@@ -286,8 +284,7 @@ def _tanh_double(m: M, x: X) -> X:
     return m.native("copysign", t / (t + 2.0), x)
 
 
-# -- logarithms
-# ----------------------------------------------------------------------------------------------------------
+# -- logarithms ------------------------------------------------------------------------------------------
 # x = 2**e · (1 + f) with 1 + f in [sqrt ½, sqrt 2]
 
 
@@ -390,8 +387,7 @@ def _log1p(m: M, x: X) -> X:
     return m.pick(m.test("ult", x, -1.0), float("nan"), result)
 
 
-# -- erf, circular functions, powers
-# -----------------------------------------------------------------------------------------
+# -- erf, circular functions, powers ---------------------------------------------------------------------
 
 
 def _erf_single(m: M, x: X) -> X:

@@ -1,8 +1,8 @@
 """The CPU backend: Program → LLVM → native objects. Start reading here.
 
     Program ─▶ kernel texts (llvm_kernel, llvm_expr, llvm_memory, llvm_index, intrinsics)
-            ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build) ─▶ CompiledProgram,
-            Artifact
+            ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build)
+            ─▶ CompiledProgram, Artifact
 
 Symbols are named by content, so that objects of many programs can be linked into one model.
 """
@@ -86,7 +86,7 @@ def compile_kernels(
 
 def emit_plan(name: str, calls: Sequence[Call], n_args: int, target: Target) -> bytes:
     """Object with one entry `name` that runs `calls` in order, threads meeting in between where asked."""
-    return build(plan_text(name, calls, n_args), target, opt=1, lean=True).object
+    return build(plan_text(name, calls, n_args), target, opt=0).object
 
 
 def signature(target: Target) -> tuple[str, ...]:
@@ -186,9 +186,8 @@ def _few_passes_suffice(func: PrimFunc) -> bool:
     """Whether a kernel accumulates in registers and never in memory.
 
     What the full pipeline would add is moving accumulators from memory to registers; index arithmetic is
-    already outside the
-    loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the same speed (Zen 4,
-    LLVM 22).
+    already outside the loops. Without it a 14x32 micro-kernel compiles in 8 ms instead of 15, to code of the
+    same speed (Zen 4, LLVM 22).
     """
     tiled = False
     for node in walk(func.body):

@@ -67,7 +67,7 @@ def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, o
         module.triple = tm.triple
         module.data_layout = str(tm.target_data)
         parsed = time.perf_counter()
-        if opt:
+        if opt > 1:
             _optimise(module, tm, lean)
         optimised = time.perf_counter()
         data = tm.emit_object(module)

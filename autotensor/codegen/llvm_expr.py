@@ -1,9 +1,8 @@
 """Expressions as LLVM instructions: arithmetic, casts and calls (memory is in llvm_memory.py).
 
 Every expression without loads is written once, at the head of the outermost scope in which its variables
-exist; LLVM finds
-loop invariants already outside their loops. Expressions with loads are written where they are used and
-reused until a store to one of their buffers.
+exist; LLVM finds loop invariants already outside their loops. Expressions with loads are written where they
+are used and reused until a store to one of their buffers.
 
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
@@ -74,8 +73,7 @@ class Values(Writer):
     def error(self, what: str, fix: str = "") -> CodegenError:
         return CodegenError(f"kernel {self.name!r}: {what}", fix=fix)
 
-    # -- where things are computed
-    # -------------------------------------------------------------------------------------
+    # -- where things are computed -----------------------------------------------------------------------
     def reads(self, e: Expr) -> frozenset[Any]:
         """The buffers that `e` loads."""
         found = self._reads.get(e)
@@ -130,8 +128,7 @@ class Values(Writer):
             self.readers[buffer].append(e)
         return self.remember(e, result, level)
 
-    # -- one case per node
-    # ---------------------------------------------------------------------------------------------
+    # -- one case per node -------------------------------------------------------------------------------
     def load(self, e: Load) -> str:
         raise NotImplementedError
 
@@ -303,10 +300,7 @@ class Values(Writer):
         result: str = fn(wide, *(self.cast(x, t, wide) for x in args))
         return result if name in ("isnan", "isinf") else self.cast(result, wide, t)
 
-    # -- casts
-    #
-    #
-    # -----------------------------------------------------------------------------------------------------------
+    # -- casts -------------------------------------------------------------------------------------------
     def cast(self, x: str, old: DType, new: DType) -> str:
         """`x` of type `old` as type `new`, correctly rounded."""
         if old == new:

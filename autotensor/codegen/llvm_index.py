@@ -3,10 +3,9 @@
     (io*14 + 3)*1024 + k            ──▶  Affine(3072, {io: 14336, k: 1})
     Ramp(j*32 + 16, 1, 16)          ──▶  Affine(16, {j: 32}), offsets 0, 1, … 15
 
-Terms are loop variables or opaque sub-expressions. Addresses are built from this (llvm_expr.py), outermost
-term first and
-the constant last, so that rows of a register tile share one base register and differ in the displacement
-only.
+Terms are loop variables or opaque sub-expressions. Addresses are built from this (llvm_memory.py), outermost
+term first and the constant last, so that rows of a register tile share one base register and differ in the
+displacement only.
 """
 
 from __future__ import annotations

@@ -3,11 +3,10 @@
     define internal void @k(ptr noalias %p0, …, i32 %tid, i32 %nthreads, ptr noalias %ws)
 
 Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which
-is the form that
-LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without one runs in
-thread 0 only.
-LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER
-buffers are stack slots with constant addresses, which LLVM's SROA turns into values.
+is the form that LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without
+one runs in thread 0 only. LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's
+workspace `ws`. REGISTER buffers are stack slots with constant addresses, which LLVM's SROA turns into
+values.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
 
-STACK_BYTES = 32 << 10  # an eighth of the smallest thread stack in use (256 KiB on musl, 8 MiB on glibc)
+STACK_BYTES = 32 << 10  # a quarter of the smallest default thread stack, musl's 128 KiB
 ALIGNMENT = 64
 
 
@@ -99,8 +98,7 @@ class Kernel(Memory):
             self._stores[s] = found
         return found
 
-    # -- the function
-    # ----------------------------------------------------------------------------------------------------
+    # -- the function ------------------------------------------------------------------------------------
     def function(self) -> None:
         self.start("entry")
         self.cur.append(self.stack)
@@ -142,10 +140,7 @@ class Kernel(Memory):
             case _:
                 raise self.error(f"the CPU backend cannot compile a {type(s).__name__}.")
 
-    # -- loops
-    #
-    #
-    # -----------------------------------------------------------------------------------------------------------
+    # -- loops -------------------------------------------------------------------------------------------
     def _for(self, s: For, top: bool) -> None:
         match s.kind:
             case ForKind.SERIAL:
@@ -228,8 +223,7 @@ class Kernel(Memory):
         self.do(f"br i1 {again}, label %{body}, label %{after}")
         self.start(after)
 
-    # -- conditions, variables, buffers
-    # ----------------------------------------------------------------------------------
+    # -- conditions, variables, buffers ------------------------------------------------------------------
     def _if(self, cond: Expr, then: Stmt, otherwise: Stmt | None) -> None:
         if cond.dtype.lanes != 1:
             raise self.error(f"a condition has {cond.dtype.lanes} lanes; it must be a mask.")

@@ -1,15 +1,18 @@
 """Loads and stores: addresses, vectors, masks, gathers.
 
 An address is a chain of getelementptr, one per term of the index, outermost loop first, each computed at the
-head of its loop; the constant comes last and ends up as the displacement of the memory operand:
+head of its loop; the constant comes last and ends up as the displacement of the memory operand. Only it
+differs between the rows of a tile:
 
-    A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶      (the last one differs between the rows of
-    a tile)
+    A[io*14336 + k + 3072]    A ──io*14336──▶ ──k──▶ ──3072──▶
 
-Which instruction a vector access becomes depends on the lanes' offsets from a common base: 0, 1, 2, … is a
-vector move; all equal
-a scalar and a splat; descending a move and a reversal; other constants one scalar move per lane; anything
-else, or a scattered access with a mask per lane, the gather or scatter intrinsic.
+Which instructions a vector access becomes depends on the lanes' offsets from a common base:
+
+    0, 1, 2, …          a vector move
+    all equal           a scalar load and a splat
+    …, 2, 1, 0          a vector move and a reversal
+    other constants     one scalar move per lane
+    anything else, or scattered with a mask per lane      the gather or scatter intrinsic
 """
 
 from __future__ import annotations
@@ -29,8 +32,7 @@ from autotensor.ir.func import Buffer, Scope
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a buffer is: its pointer, the scope in which that exists, what is known of its alignment in
-    bytes."""
+    """Where a buffer is: its pointer, the scope in which that exists, its alignment in bytes."""
 
     pointer: str
     level: int
@@ -50,8 +52,7 @@ class Memory(Values):
             raise self.error(f"buffer {buffer.name!r} is neither a parameter nor allocated here.")
         return found
 
-    # -- addresses
-    # -------------------------------------------------------------------------------------------------------
+    # -- addresses ---------------------------------------------------------------------------------------
     def address(self, buffer: Any, index: Affine) -> tuple[str, int]:
         """Pointer to an element, and the alignment that can be proved, in bytes."""
         place = self.place(buffer)
@@ -104,17 +105,14 @@ class Memory(Values):
             return affine(index, self.affines), (0,)
         return lanes_of(index, self.affines) or index
 
-    # -- loads
-    #
-    #
-    # -----------------------------------------------------------------------------------------------------------
+    # -- loads -------------------------------------------------------------------------------------------
     def load(self, e: Load) -> str:
         """The loaded value, as its type in registers."""
         t = e.dtype
         mask = _without_true(e.mask)
         lanes = self._lanes(e.buffer, e.indices)
-        if mask is not None and mask.dtype.lanes > 1 and t.lanes == 1:
-            raise self.error(f"a scalar load of {e.buffer.name!r} has a vector mask.")
+        if mask is not None and mask.dtype.lanes not in (1, t.lanes):
+            raise self.error(f"a load of {t} from {e.buffer.name!r} has a mask of {mask.dtype.lanes} lanes.")
         if isinstance(lanes, Expr):
             return self._gather(t, self._pointers(e.buffer, lanes), mask)
         base, offsets = lanes
@@ -195,15 +193,14 @@ class Memory(Values):
     def _to_register(self, x: str, t: DType) -> str:
         return self.op(f"icmp ne {mem(t)} {x}, {literal(0, DType('uint', 8, t.lanes))}") if t.is_bool else x
 
-    # -- stores
-    #
-    #
-    # ----------------------------------------------------------------------------------------------------------
+    # -- stores ------------------------------------------------------------------------------------------
     def store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, mask: Expr | None) -> None:
         mask = _without_true(mask)
         lanes = self._lanes(buffer, indices)
         n = indices[0].dtype.lanes
         t = buffer.dtype.with_lanes(n)
+        if mask is not None and mask.dtype.lanes not in (1, n):
+            raise self.error(f"a store of {t} to {buffer.name!r} has a mask of {mask.dtype.lanes} lanes.")
         if value.dtype.element != buffer.dtype or value.dtype.lanes not in (1, n):
             raise self.error(f"{value.dtype} is stored into {buffer.name!r}, which takes {t}.")
         x = self.value(value)
@@ -286,7 +283,7 @@ def _memory_suffix(t: DType) -> str:
 
 
 def _without_true(mask: Expr | None) -> Expr | None:
-    inner = mask.a if isinstance(mask, Broadcast) else mask
-    return (
-        None if isinstance(inner, Const) and inner.value else inner if isinstance(mask, Broadcast) else mask
-    )
+    """A mask that is always true is none; one that is the same in all lanes is a scalar."""
+    if isinstance(mask, Broadcast):
+        mask = mask.a
+    return None if isinstance(mask, Const) and mask.value else mask

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor.base.errors import GraphError, TensorError
-from autotensor.ir.expr import Const, Expr, Load, Reduce
+from autotensor.ir.expr import Const, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node, children
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ops import Kind, TensorType
-from autotensor.te import Compute, IterVar, Tensor, placeholder
+from autotensor.te import AxisKind, Compute, IterVar, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.workload import Workload
 
@@ -88,6 +89,30 @@ class TeFunction:
         shape = self.types[0].shape
         return Kind.ELEMENTWISE if all(_elementwise(s, shape) for s in self.dag.stages) else Kind.INJECTIVE
 
+    @property
+    def pointwise(self) -> bool:
+        """Whether an element depends on the elements at its place only, not on where that is."""
+        if self.kind is not Kind.ELEMENTWISE:
+            return False
+        return not any(_reads_position(b) for s in self.dag.stages for b in s.bodies)
+
+    def over(self, inputs: Sequence[Tensor], shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+        """A pointwise function over another shape; the inputs broadcast against it."""
+        made: dict[str, Tensor] = {b.name: t for b, t in zip(self.dag.inputs, inputs, strict=True)}
+        for stage in self.dag.stages:
+            axes = tuple(IterVar(f"i{n}", extent, AxisKind.SPATIAL) for n, extent in enumerate(shape))
+
+            def read(node: object, axes: tuple[IterVar, ...] = axes) -> Expr | None:
+                if not (isinstance(node, Load) and isinstance(node.buffer, Buffer)):
+                    return None
+                t = made[node.buffer.name]
+                own = axes[len(axes) - t.ndim :]
+                return t[tuple(0 if n == 1 else a for a, n in zip(own, t.shape, strict=True))]
+
+            op = Compute(stage.name, axes, (), tuple(transform(b, read) for b in stage.bodies), stage.tag)
+            made[stage.buffers[0].name] = op.output(0)
+        return tuple(made[n] for n in self.outputs)
+
     def compute(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The traced computation on other tensors of the same types."""
         made: dict[str, Tensor] = {b.name: t for b, t in zip(self.dag.inputs, inputs, strict=True)}
@@ -123,6 +148,18 @@ def _elementwise(stage: StageOp, shape: tuple[int, ...]) -> bool:
     if len(stage.buffers) != 1 or stage.buffers[0].shape != shape:
         return False
     return all(_aligned(load, stage) for load in stage.loads())
+
+
+def _reads_position(body: Expr) -> bool:
+    """Whether an axis is used other than to index."""
+    stack: list[object] = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Var):
+            return True
+        if isinstance(node, Node) and not isinstance(node, Load):
+            stack.extend(children(node))
+    return False
 
 
 def _aligned(load: Load, stage: StageOp) -> bool:

@@ -259,21 +259,29 @@ class Graph:
         for field in ("inputs", "outputs"):
             value = getattr(self, field)
             object.__setattr__(self, field, (value,) if isinstance(value, GraphNode) else tuple(value))
+        if wrong := [x for x in self.inputs if not isinstance(x, Input)]:
+            raise GraphError(f"graph {self.name!r}: {wrong[0]!r} is listed as an input but is not one.")
         if not self.output_names:
-            several = len(self.outputs) > 1
-            names = tuple(f"output_{n}" for n in range(len(self.outputs))) if several else ("output",)
-            object.__setattr__(self, "output_names", names)
+            object.__setattr__(self, "output_names", self._default_names())
         if not self.outputs or len(self.output_names) != len(self.outputs):
             raise GraphError(
                 f"graph {self.name!r} has {len(self.outputs)} outputs and {len(self.output_names)} names."
             )
-        if wrong := [x for x in self.inputs if not isinstance(x, Input)]:
-            raise GraphError(f"graph {self.name!r}: {wrong[0]!r} is listed as an input but is not one.")
+        given = (*self.input_names, *self.output_names)
+        if len(set(given)) != len(given):
+            raise GraphError(f"graph {self.name!r} uses a name twice: {', '.join(given)}.")
         if free := [n for n in self.nodes if isinstance(n, Input) and n not in self.inputs]:
             raise GraphError(
                 f"graph {self.name!r} reads {free[0].name!r} {type_text(free[0].type)}, not an input of it.",
                 fix="List it in `inputs`.",
             )
+
+    def _default_names(self) -> tuple[str, ...]:
+        several = len(self.outputs) > 1
+        names = tuple(f"output_{n}" for n in range(len(self.outputs))) if several else ("output",)
+        while set(names) & set(self.input_names):
+            names = tuple(f"{n}_" for n in names)
+        return names
 
     @cached_property
     def nodes(self) -> tuple[GraphNode, ...]:
@@ -329,9 +337,18 @@ class Graph:
     @cached_property
     def key(self) -> str:
         """32 hexadecimal digits that stand for the whole graph, constants included."""
-        digests = "".join(c.data.digest for c in self.constants)
-        functions = "".join(n.op.key for n in self.applies if isinstance(n.op, TeFunction))
-        return hashlib.sha256(f"{self}{digests}{functions}".encode()).hexdigest()[:32]
+        number = {node: n for n, node in enumerate((*self.inputs, *self.nodes))}
+        lines = [f"{self.input_names} {self.output_names} {[number[o] for o in self.outputs]}"]
+        for node in number:
+            match node:
+                case Apply(op, inputs, attrs, output):
+                    name = op if isinstance(op, str) else f"{op.name} {op.key}"
+                    lines.append(f"{name} {[number[x] for x in inputs]} {attrs} {output}")
+                case Constant(data):  # not its name, which is whatever it was first called
+                    lines.append(data.digest)
+                case _:
+                    lines.append(type_text(node.type))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -369,8 +386,8 @@ def _lines(graph: Graph) -> Iterator[str]:
         f"{name}: {type_text(x.type)}" for x, name in zip(graph.inputs, graph.input_names, strict=True)
     )
     yield f"graph {graph.name}({args}):"
-    for node in graph.applies:
-        names[node] = f"%{sum(isinstance(n, Apply) for n in names)}"
+    for n, node in enumerate(graph.applies):
+        names[node] = f"%{n}"
         read = [
             names.get(x) or _constant_text(x) for x in node.inputs if isinstance(x, Constant) or x in names
         ]

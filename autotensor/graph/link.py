@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -29,7 +29,7 @@ from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.module import Module
 
 ARENA = "workspace.arena"
-PER_THREAD = "workspace.per_thread"
+PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides must not share one
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact]
     """
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
-    values, names = _prepare_all(groups, artifacts)
+    values, names = _prepare_all(groups, artifacts, {*graph.input_names, *graph.output_names})
     memory = plan_memory(graph, groups, artifacts)
     steps = _steps(graph, groups, artifacts, names, memory)
     args = _arguments(graph, values, memory, artifacts)
@@ -113,7 +113,7 @@ def _bound(group: Group) -> dict[str, GraphNode]:
 
 
 def _prepare_all(
-    groups: Sequence[Group], artifacts: Sequence[Artifact]
+    groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]
 ) -> tuple[dict[str, Array], list[dict[str, str]]]:
     """Arrays that the model keeps, and for every group the model's names for its constant arguments."""
     modules: dict[int, Module] = {}
@@ -127,7 +127,7 @@ def _prepare_all(
         for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
             key = (array.shape, str(array.dtype), hashlib.blake2b(_bytes(array)).digest())
             if key not in by_digest:
-                by_digest[key] = _value_name(group, arg, taken=values)
+                by_digest[key] = _value_name(group, arg, taken={*values, *reserved})
                 values[by_digest[key]] = array
             found[arg] = by_digest[key]
         names.append(found)
@@ -152,15 +152,15 @@ def _prepare(group: Group, artifact: Artifact, module: Module) -> dict[str, Arra
     return {name: array for name, array in ready.items() if name in kept}
 
 
-def _value_name(group: Group, arg: str, taken: Mapping[str, Array]) -> str:
+def _value_name(group: Group, arg: str, taken: Set[str]) -> str:
     """A readable unique name: that of the constant in the model, else the argument's."""
     node = _bound(group).get(arg)
-    stem = node.name if isinstance(node, Constant) and node.name else f"value.{arg}"
+    stem = f"const.{node.name}" if isinstance(node, Constant) and node.name else f"prepared.{arg}"
     name, n = stem, 0
     while name in taken:
         n += 1
         name = f"{stem}_{n}"
-    return f"const.{name}" if name in (ARENA, PER_THREAD) else name
+    return name
 
 
 def _bytes(array: Array) -> Any:
@@ -224,7 +224,7 @@ def _steps(
             if spec.name in bound and not isinstance(bound[spec.name], Constant):
                 return places[bound[spec.name]]
             if spec.per_thread:
-                return Place(PER_THREAD)  # private to a thread: never a reason to meet
+                return Place(_per_thread(spec))  # private to a thread: never a reason to meet
             return arena.get(_space(n, spec.name), Place(ARENA))
 
         all_places = tuple(place(s) for s in artifact.args)
@@ -256,13 +256,18 @@ def _arguments(
         ArgSpec(n, "output", o.shape, str(o.dtype))
         for n, o in zip(graph.output_names, graph.outputs, strict=True)
     ]
-    if clash := {a.name for a in args} & set(values):
-        raise GraphError(f"graph {graph.name!r}: {sorted(clash)[0]!r} names both an argument and a constant.")
     args += [ArgSpec(n, "prepared", v.shape, v.dtype.name) for n, v in values.items()]
     args.append(ArgSpec(ARENA, "workspace", (max(1, memory.arena_bytes),), "uint8"))
-    private = max((s.stride for a in artifacts for s in a.role("workspace") if s.per_thread), default=0)
-    args.append(ArgSpec(PER_THREAD, "workspace", (max(1, private),), "uint8", per_thread=True))
+    private = {_per_thread(s): s.stride for a in artifacts for s in a.role("workspace") if s.per_thread}
+    args += [
+        ArgSpec(name, "workspace", (n,), "uint8", per_thread=True) for name, n in sorted(private.items())
+    ]
     return tuple(args)
+
+
+def _per_thread(spec: ArgSpec) -> str:
+    """Threads may be at different kernels: thread 1 of one must not lie where thread 0 of another does."""
+    return f"{PER_THREAD}.{spec.stride}"
 
 
 # -- for people and tools --------------------------------------------------------------------------------

@@ -183,10 +183,16 @@ class _Writer:
             self.placeholders[root, shape] = found
         return found
 
-    def write(self, node: Apply, shapes: Sequence[Shape], op: str | None = None) -> None:
+    def write(
+        self, node: Apply, shapes: Sequence[Shape], op: str | None = None, over: Shape | None = None
+    ) -> None:
+        """The node on inputs of these shapes. op: instead of its own. over: shape of a pointwise function."""
         names = _parameter_names(node)
         inputs = [self.read(x, s, n) for x, s, n in zip(node.inputs, shapes, names, strict=True)]
-        results = compute_te(op or node.op, inputs, () if op else node.attrs)
+        if isinstance(node.op, TeFunction) and over is not None:
+            results = node.op.over(inputs, over)
+        else:
+            results = compute_te(op or node.op, inputs, () if op else node.attrs)
         self.values[node] = _computed(results[node.output])
 
 
@@ -265,14 +271,14 @@ def _flat(chain: tuple[Apply, ...]) -> _Writer | None:
 def _epilogue(writer: _Writer, chain: Sequence[Apply], target: Shape) -> bool:
     """Writes elementwise operators over `target`, [rows, channels] or [elements]; False if one cannot be."""
     for node in chain:
-        if isinstance(node.op, TeFunction) or node.has_attr("axis"):
+        if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
             return False
         shapes = [
             _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs
         ]
         if None in shapes:
             return False
-        writer.write(node, [s for s in shapes if s is not None])
+        writer.write(node, [s for s in shapes if s is not None], over=target)
     return True
 
 

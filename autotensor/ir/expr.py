@@ -205,16 +205,16 @@ class Equality:
         return compare(self.op, self.a, self.b)
 
     def __and__(self, other: Any) -> Expr:
-        return self.expr() & other
+        return binary(Op.AND, self.expr(), other)
 
     def __rand__(self, other: Any) -> Expr:
-        return as_expr(other) & self.expr()
+        return binary(Op.AND, other, self.expr())
 
     def __or__(self, other: Any) -> Expr:
-        return self.expr() | other
+        return binary(Op.OR, self.expr(), other)
 
     def __ror__(self, other: Any) -> Expr:
-        return as_expr(other) | self.expr()
+        return binary(Op.OR, other, self.expr())
 
     def __invert__(self) -> Expr:
         return ~self.expr()

@@ -1,6 +1,6 @@
-"""Memory for candidates: arrays between fences that notice stray writes and poison stray reads, and copies of weights.
+"""Memory for candidates: arrays between fences that notice stray writes and poison stray reads.
 
-    slab.place([Need("t0", …), …])         fence ▒ t0 ▒ fence ▒ t0.local ▒ fence      one allocation, used again and again
+    slab.place([Need("t0", …), …])         ▒ t0 ▒ ▒ workspace ▒      one allocation, used again and again
 
 Fences of what a kernel writes hold 0xA5: a stray write changes them. Fences of what it reads hold 0xFF, which is NaN, or -1:
 a stray read spoils the answer, where harmless bytes would let it pass.
@@ -76,22 +76,17 @@ class Slab:
 
     def place(self, needs: Sequence[Need], shift: int = 0) -> list[Fenced]:
         """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined. Ends the life of earlier ones."""
-        size = FENCE_BYTES + sum(_padded(n, shift) + FENCE_BYTES for n in needs)
-        self.reserve(size)
+        room = [_padded(n, shift) + 2 * FENCE_BYTES for n in needs]
+        self.reserve(sum(room))
         placed, at = [], 0
-        for need in needs:
+        for need, size in zip(needs, room, strict=True):
             start = at + FENCE_BYTES + shift * need.dtype.itemsize
             stop = start + need.bytes
-            after = at + FENCE_BYTES + _padded(need, shift)
             array: Array = np.ndarray(need.shape, need.dtype, self._raw.data, start)
             byte = _READ if need.read_only else _WRITTEN
-            fenced = Fenced(need.name, array, self._raw[at:start], self._raw[stop : after + FENCE_BYTES], byte)
-            placed.append(fenced)
-            at = after
-        for fenced in placed:
-            fenced.mend()
-        for fenced in placed:  # neighbours share a fence, and what one reads is what the other writes beyond
-            fenced.before[...] = fenced.byte
+            placed.append(Fenced(need.name, array, self._raw[at:start], self._raw[stop : at + size], byte))
+            placed[-1].mend()
+            at += size
         return placed
 
     def reserve(self, size: int) -> None:

@@ -24,6 +24,7 @@ from autotensor.schedule.picture import LoopPicture, StagePicture
 Floats = npt.NDArray[np.float64]
 
 STEP_OVERHEAD = 1.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
+LOAD = 1.6  # cycles of a load beside FMAs that need its port (14x16 tiles reach 57 % of peak on Zen 4, 2026-11)
 LATENCY = 8.0  # cycles that a chain of dependent FMAs costs per step: latency 4, two may start per cycle
 FITS = 0.75  # share of a cache that one loop level may use before it spills
 SPILLED = 2.5  # slow-down of a tile that needs more registers than there are
@@ -75,7 +76,7 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     loads = _loads(s, count, lanes)
     work = tile * max(1.0, s.flops_per_point / 2.0)
     chain = LATENCY if s.is_reduction else 0.0
-    per_step = np.maximum(np.maximum(work, loads), chain) + STEP_OVERHEAD
+    per_step = np.maximum(np.maximum(work, LOAD * loads), chain) + STEP_OVERHEAD
     spilled = tile + 2 > target.vector_registers
     per_step = np.where(spilled & (tile > 1), per_step * SPILLED, per_step)
     steps = _array(s.points, count) / np.maximum(1.0, steps_inside)

@@ -521,7 +521,7 @@ class TestThreads:
     B, T, U = Var("blockIdx.x"), Var("t"), Var("u")
 
     def reverse(self, barrier: Stmt | None, extent: int = 8) -> Stmt:
-        """Each block reverses a row through shared memory; writer and reader of an element are two threads."""
+        """Each block reverses a row through shared memory; an element has one writer and another reader."""
         fetch = thread(self.T, extent, Store(self.S, (self.T,), Load(self.X, (self.B, self.T))))
         give = thread(self.U, 8, Store(self.Y, (self.B, self.U), Load(self.S, (const(7) - self.U,))))
         return thread(self.B, 4, Alloc(self.S, seq(fetch, barrier, give)), "blockIdx.x")

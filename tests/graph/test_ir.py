@@ -156,6 +156,10 @@ def test_messages_about_graphs():
         Graph((x,), (y,), "g")
     with pytest.raises(GraphError, match="graph 'g' has 0 outputs"):
         Graph((x,), (), "g")
+    with pytest.raises(GraphError, match="graph 'g' uses a name twice: x, x"):
+        Graph((x,), (x,), "g", ("x",))
+    named = input((2,), name="output")
+    assert Graph(named, ops.relu(named)).output_names == ("output_",)
     with pytest.raises(GraphError, match="is listed as an input but is not one"):
         Graph((ops.relu(x),), (x,), "g")
 

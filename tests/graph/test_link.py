@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from autotensor.graph.link import link
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.rules import optimize
 from autotensor.models import MODELS
-from autotensor.runtime.artifact import load, save
+from autotensor.runtime.artifact import ArgSpec, load, save
 from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
 
@@ -100,7 +101,7 @@ def test_the_artifact_says_what_it_is(array, tmp_path):
         "transpose 3x6x6",
         "conv2d 3x3 6x6x3->4 +relu",
     ]
-    assert "stem.weight" in artifact.values
+    assert "const.stem.weight" in artifact.values
     assert artifact.meta["memory"]["lower_bound_bytes"] <= artifact.meta["memory"]["arena_bytes"]
     assert artifact.texts["graph"].startswith("graph net(image: float32[1, 3, 6, 6]):")
     assert "conv2d 3x3 6x6x3->4 +relu" in artifact.texts["plan"]
@@ -148,3 +149,42 @@ def test_user_functions_and_several_results(array):
     graph = Graph(x, (ops.relu(double) - more, more))
     a = array(33)
     close(results(Module(linked(graph), threads=2), a), ((a * 2).clip(0) - (a + 1), a + 1))
+
+
+def test_kernels_of_two_strides_have_per_thread_space_of_their_own(array):
+    """Threads need not be at the same kernel: with one region, tid * 64 and tid * 128 would overlap."""
+    x = input((4, 6), name="x")
+    graph = own_outputs(Graph(x, (ops.softmax(x), ops.relu(x))))
+    groups = partition(graph)
+    compiled = {}
+    for g, size in zip(groups, (40, 100), strict=True):
+        artifact = compile_trace(g.workload.dag, Trace(), TARGET)
+        private = ArgSpec("private", "workspace", (size,), "uint8", per_thread=True)
+        compiled[g.workload.key] = replace(artifact, args=(*artifact.args, private))
+    model = link(graph, groups, compiled, TARGET)
+    spaces = {a.name: a.stride for a in model.args if a.per_thread}
+    assert spaces == {"workspace.per_thread.64": 64, "workspace.per_thread.128": 128}
+    a = array(4, 6)
+    close(results(Module(model, threads=2), a), evaluate(graph, a))
+
+
+def test_branches_that_do_not_wait_meet_where_they_join(array):
+    x = input((257,), name="x")
+    left, right = ops.softmax(ops.tanh(x), axis=0), ops.softmax(ops.sin(x), axis=0)
+    graph = Graph(x, ops.softmax(left + right, axis=0))
+    artifact = linked(graph)
+    assert 0 < artifact.meta["meetings"] < len(artifact.meta["kernels"]) - 1
+    module = Module(artifact, threads=4)
+    a = array(257)
+    expected = evaluate(graph, a)
+    for _ in range(50):
+        close(results(module, a), expected)
+
+
+@pytest.mark.slow
+def test_resnet18():
+    graph = MODELS.get("resnet18").build(image=64)
+    arrays = MODELS.get("resnet18").inputs(np.random.default_rng(0), image=64)
+    expected = evaluate(graph, arrays["x"])[0]
+    (got,) = results(Module(linked(optimize(graph)), threads=2), arrays["x"])
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()

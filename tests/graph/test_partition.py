@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from autotensor import te
 from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
@@ -157,10 +158,30 @@ def test_user_functions_fuse_as_far_as_is_known(array, user_functions):
     ]
 
 
+def test_pointwise_user_functions_join_flat_epilogues(array, user_functions):
+    x = input((1, 4, 8, 6))
+    y = call(user_functions["swish"], ops.conv2d(x, array(5, 6, 1, 1), layout="NHWC") + array(5))
+    graph = Graph(x, y)
+    (group,) = partition(graph)
+    assert [b.shape for b in group.workload.dag.inputs] == [(32, 6), (5, 6), (5,)]
+    a = array(1, 4, 8, 6)
+    np.testing.assert_allclose(run(graph, [group], a)[0], evaluate(graph, a)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_functions_that_know_where_they_are_are_not_flattened(array):
+    def ramp(x):
+        return te.compute(x.shape, lambda n, c: x[n, c] + te.cast("float32", c), name="ramp")
+
+    x = input((4, 6))
+    graph = Graph(x, call(ramp, ops.relu(x)))
+    (group,) = partition(graph)
+    assert group.workload.dag.inputs[0].shape == (4, 6)
+    a = array(4, 6)
+    np.testing.assert_allclose(run(graph, [group], a)[0], a.clip(0) + np.arange(6), rtol=1e-6)
+
+
 def test_several_results_are_one_group(array):
     def split(x):
-        from autotensor import te
-
         return te.compute(x.shape, lambda i: (x[i] * 2.0, x[i] + 1.0), name="two")
 
     x = input((5,))

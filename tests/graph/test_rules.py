@@ -203,6 +203,16 @@ def test_user_functions_keep_their_layout(array, user_functions):
     close(evaluate(graph, sample), evaluate(turned, sample))
 
 
+def test_pointwise_user_functions_have_no_layout(array, user_functions):
+    x = input((1, 3, 6, 6))
+    y = call(user_functions["swish"], ops.conv2d(x, array(4, 3, 3, 3), padding=1))
+    graph = Graph(x, ops.conv2d(y, array(2, 4, 1, 1)))
+    turned = channels_last(graph)
+    assert turned.count("transpose") == 2  # the model's edges
+    sample = array(1, 3, 6, 6)
+    close(evaluate(graph, sample), evaluate(turned, sample))
+
+
 def test_weights_stay_as_they_are_and_constants_are_turned_now(array):
     x, w = input((1, 3, 6, 6)), array(4, 3, 3, 3)
     graph = channels_last(Graph(x, ops.conv2d(x, w, padding=1) + array(1, 4, 6, 6)))

@@ -86,29 +86,49 @@ class TestCompute:
             "compute 'C': a reduction must be the whole body, not part of an expression. "
             "Give the reduction a compute of its own and use its result.",
         ),
-        (lambda: te.compute((4,), lambda i: te.sum(te.max(A[i, K], axis=K), axis=K)), "must be the whole body"),
+        (
+            lambda: te.compute((4,), lambda i: te.sum(te.max(A[i, K], axis=K), axis=K)),
+            "must be the whole body",
+        ),
         (
             lambda: te.compute((4,), lambda i: (te.sum(A[i, K], axis=K), te.max(A[i, K], axis=K)), name="C"),
             "compute 'C': several outputs must come from one reduction over the same axes.",
         ),
-        (lambda: te.compute((4,), lambda i: (te.sum(A[i, K], axis=K), A[i, 0])), "several outputs must come from one"),
-        (lambda: te.compute((4, 4), lambda i: A[i, 0], name="C"), "'C' has 2 axes but its function takes 1 arguments (i)."),
-        (lambda: te.compute((4,), lambda i, j, *k: A[i, j], name="C"), "'C' has 1 axes but 2 names for them: i, j."),
-        (lambda: te.compute((4, 4), lambda *i: A[i], axis_names=("h",)), "has 2 axes but 1 names for them: h."),
+        (
+            lambda: te.compute((4,), lambda i: (te.sum(A[i, K], axis=K), A[i, 0])),
+            "several outputs must come from one",
+        ),
+        (
+            lambda: te.compute((4, 4), lambda i: A[i, 0], name="C"),
+            "'C' has 2 axes but its function takes 1 arguments (i).",
+        ),
+        (
+            lambda: te.compute((4,), lambda i, j, *k: A[i, j], name="C"),
+            "'C' has 1 axes but 2 names for them: i, j.",
+        ),
+        (
+            lambda: te.compute((4, 4), lambda *i: A[i], axis_names=("h",)),
+            "has 2 axes but 1 names for them: h.",
+        ),
         (lambda: te.compute((4,), lambda i: A[i, 0], axis_names=("h.w",)), "name 'h.w' must be letters"),
         (lambda: te.compute((4,), lambda i: A[i, 0], name="C.local"), "name 'C.local' must be letters"),
-        (lambda: te.compute((-1,), lambda i: A[i, 0]), "compute 'compute': shape (-1,) must consist of non-negative"),
+        (
+            lambda: te.compute((-1,), lambda i: A[i, 0]),
+            "compute 'compute': shape (-1,) must consist of non-negative",
+        ),
         (lambda: te.compute((4,), lambda i: A), "cannot be part of an expression"),
         (lambda: te.compute((4,), lambda i: None), "None cannot be part of an expression"),
         (lambda: te.sum(A[0, 0], axis=0), "sum: axis 0 is not a reduce axis. Make it with te.reduce_axis."),
         (lambda: te.sum(A[0, K], axis=(K, K)), "sum: a reduce axis is listed twice."),
         (lambda: te.sum(A[0, K] > 0, axis=K), "'+' is not defined for bool."),
         (
-            lambda: te.comm_reducer(lambda x, y: (x[0],), lambda t, u: (0, 0), name="odd")((A[0, K], A[0, K]), axis=K),
+            lambda: te.comm_reducer(lambda x, y: (x[0],), lambda t, u: (0, 0), name="odd")(
+                (A[0, K], A[0, K]), axis=K
+            ),
             "reducer 'odd' joins 1 values and starts from 2; its sources are 2.",
         ),
     ],
-)  # fmt: skip
+)
 def test_refusals(make: Any, message: str) -> None:
     with pytest.raises(TensorError) as caught:
         make()
@@ -116,7 +136,9 @@ def test_refusals(make: Any, message: str) -> None:
 
 
 def test_a_spatial_axis_cannot_be_reduced_over() -> None:
-    with pytest.raises(TensorError, match=r"sum: axis Var\(.*\) is not a reduce axis|sum: axis .* is not a reduce axis"):
+    with pytest.raises(
+        TensorError, match=r"sum: axis Var\(.*\) is not a reduce axis|sum: axis .* is not a reduce axis"
+    ):
         te.compute((4, 8), lambda i, j: te.sum(A[i, j], axis=j))
 
 

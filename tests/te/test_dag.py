@@ -16,7 +16,9 @@ def matmul(names: str = "ABC", axes: str = "ijk") -> list[te.Tensor]:
     a = te.placeholder((4, 8), name=names[0])
     b = te.placeholder((8, 4), name=names[1])
     k = te.reduce_axis(8, name=axes[2])
-    c = te.compute((4, 4), lambda *i: te.sum(a[i[0], k] * b[k, i[1]], axis=k), name=names[2], axis_names=tuple(axes[:2]))
+    c = te.compute(
+        (4, 4), lambda *i: te.sum(a[i[0], k] * b[k, i[1]], axis=k), name=names[2], axis_names=tuple(axes[:2])
+    )
     return [a, b, c]
 
 
@@ -99,7 +101,10 @@ class TestOf:
         ("args", "message"),
         [
             (lambda a, b, c: [a, b], "nothing to compute: every argument is a placeholder."),
-            (lambda a, b, c: [c, te.placeholder((1,), name="z")], "placeholder 'z' is listed but nothing reads it."),
+            (
+                lambda a, b, c: [c, te.placeholder((1,), name="z")],
+                "placeholder 'z' is listed but nothing reads it.",
+            ),
             (lambda a, b, c: [c, 3], "arguments must be tensors, got int."),
             (lambda a, b, c: [a, a, b, c], "the arguments list a tensor twice: A, A, B, C."),
         ],

@@ -49,11 +49,17 @@ class TestTensor:
         [
             (lambda: A[1], "tensor 'A' of shape (4, 8) was indexed with 1 indices; it has 2 axes."),
             (lambda: A[1, 2, 3], "was indexed with 3 indices"),
-            (lambda: A[1.5, 0], "index 0 of tensor 'A' has type float32; indices are integers. Convert it with"),
+            (
+                lambda: A[1.5, 0],
+                "index 0 of tensor 'A' has type float32; indices are integers. Convert it with",
+            ),
             (lambda: A[0, A[0, 0]], "index 1 of tensor 'A' has type float32"),
             (lambda: list(A), "tensor 'A' cannot be iterated over. Index it: A[i, j]."),
             (lambda: A + 1, "cannot be part of an expression. Index tensors with all their axes"),
-            (lambda: te.placeholder((2, -1)), "placeholder 'placeholder': shape (2, -1) must consist of non-negative"),
+            (
+                lambda: te.placeholder((2, -1)),
+                "placeholder 'placeholder': shape (2, -1) must consist of non-negative",
+            ),
             (lambda: te.placeholder((2.5,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((True,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((2,), dtype="float8"), "dtype 'float8' is not supported. Known: float16"),
@@ -133,19 +139,31 @@ class TestOperators:
 
     @pytest.mark.parametrize("test", [lambda x: not x, lambda x: 1 if x > 0 else 2, lambda x: 0 < x < 1])
     def test_expressions_have_no_truth_value(self, test: Any) -> None:
-        with pytest.raises(TensorError, match=r"an expression has no truth value .* Use te.if_then_else, te.all"):
+        with pytest.raises(
+            TensorError, match=r"an expression has no truth value .* Use te.if_then_else, te.all"
+        ):
             test(A[0, 0])
 
 
 class TestEquality:
     """`==` builds a comparison where an expression is wanted, and tests identity where a bool is."""
 
-    I, J = te.reduce_axis(4, "i"), te.reduce_axis(4, "j")
+    P, Q = te.reduce_axis(4, "i"), te.reduce_axis(4, "j")
 
     @pytest.mark.parametrize("op", [Cmp.EQ, Cmp.NE])
     def test_it_is_a_comparison(self, op: Cmp) -> None:
-        i, j = self.I, self.J
-        pairs = [(i.var, j.var), (i.var, j), (i, j.var), (i, j), (i, 3), (i.var, 3), (3, i), (3, i.var), (np.int64(3), i)]
+        i, j = self.P, self.Q
+        pairs = [
+            (i.var, j.var),
+            (i.var, j),
+            (i, j.var),
+            (i, j),
+            (i, 3),
+            (i.var, 3),
+            (3, i),
+            (3, i.var),
+            (np.int64(3), i),
+        ]
         for a, b in pairs:
             e = as_expr(a == b if op is Cmp.EQ else a != b)
             assert isinstance(e, Compare), (a, b)
@@ -153,7 +171,7 @@ class TestEquality:
             assert {e.a, e.b} == {as_expr(a), as_expr(b)}
 
     def test_it_may_stand_in_a_condition(self) -> None:
-        i, j = self.I, self.J
+        i, j = self.P, self.Q
         e = te.if_then_else(i == j, 1.0, 0.0)
         assert isinstance(e.cond, Compare)
         assert te.all(i == 0, j != 1).dtype == bool_
@@ -163,7 +181,7 @@ class TestEquality:
         assert (i == j).astype("float32").dtype == float32
 
     def test_as_a_bool_it_is_identity(self) -> None:
-        i, j = self.I, self.J
+        i, j = self.P, self.Q
         assert i == i
         assert i.var == i.var
         assert i != j
@@ -176,7 +194,22 @@ class TestEquality:
 class TestAxis:
     def test_arithmetic(self) -> None:
         k = te.reduce_axis(16, name="k")
-        for e in (k // 4, k % 4, 3 - k, 2 * k, k << 1, k >> 1, k & 1, k | 1, k ^ 1, -k, 100 // k, 100 % k, ~k, abs(k)):
+        for e in (
+            k // 4,
+            k % 4,
+            3 - k,
+            2 * k,
+            k << 1,
+            k >> 1,
+            k & 1,
+            k | 1,
+            k ^ 1,
+            -k,
+            100 // k,
+            100 % k,
+            ~k,
+            abs(k),
+        ):
             assert e.dtype == int64
         assert isinstance(k // 4, Binary)
         assert (k // 4).op is Op.FLOORDIV

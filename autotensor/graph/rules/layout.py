@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.graph.function import TeFunction
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.graph.rules.constants import fold_constants
@@ -79,8 +79,10 @@ def channels_last(graph: Graph) -> Graph:
 
 def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
     """The operator with channels last in inputs and result; None when it must stay as written."""
-    if isinstance(node.op, TeFunction) or not node.inputs:
+    if not node.inputs:
         return None
+    if isinstance(node.op, TeFunction):
+        return _function(node, node.op, forms)
     first = node.inputs[0]
     if node.has_attr("layout") and node.attr("layout") == "NCHW" and len(first.shape) == 4:
         return node.given((forms.last(first), *(forms.written(x) for x in node.inputs[1:])), layout="NHWC")
@@ -98,6 +100,15 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
     if node.kind is Kind.ELEMENTWISE and not node.has_attr("axis"):
         return node.given(_operand(x, forms) for x in node.inputs)
     return None
+
+
+def _function(node: Apply, fn: TeFunction, forms: Forms) -> GraphNode | None:
+    """A user's function: a pointwise one has no layout; others keep the one that they are written for."""
+    if len(node.shape) != 4 or not fn.pointwise or not any(forms.is_last(x) for x in node.inputs):
+        return None
+    inputs = [_operand(x, forms) for x in node.inputs]
+    shape = tuple(node.shape[a] for a in TO_LAST)
+    return apply(TeFunction.trace(lambda *t: fn.over(t, shape), [x.type for x in inputs], fn.name), inputs)
 
 
 def _reduced(node: Apply, forms: Forms) -> GraphNode | None:

@@ -36,6 +36,19 @@ class Layout:
         if not readers:
             raise ScheduleError(f"layout: nothing reads {self.tensor!r}.")
         factors = dict(self.tiles)
+        rank = len(buffer.shape)
+        if rank == 0:
+            raise ScheduleError(f"layout: {self.tensor!r} is a scalar and has no dimensions to arrange.")
+        if wrong := [d for d, _ in self.tiles if not 0 <= d < rank]:
+            raise ScheduleError(f"layout: {self.tensor!r} has no dimension {wrong[0]}; it has {rank}.")
+        if len(factors) != len(self.tiles):
+            raise ScheduleError(
+                f"layout: a dimension of {self.tensor!r} is tiled twice.", fix="Give each its one factor."
+            )
+        if any(isinstance(f, Ref) for f in factors.values()):
+            raise ScheduleError("layout: factors must be decided before the step is applied.")
+        if small := [f for f in factors.values() if not isinstance(f, Ref) and f < 1]:
+            raise ScheduleError(f"layout: factor {small[0]} of {self.tensor!r} is not positive.")
         parts = {str(d) for d in range(len(buffer.shape)) if d not in factors} | {
             f"{d}.{n}" for d in factors for n in (0, 1)
         }
@@ -44,10 +57,6 @@ class Layout:
             raise ScheduleError(
                 f"layout: order {self.order!r} of {self.tensor!r} must name each of {', '.join(sorted(parts))} once."
             )
-        if any(d >= len(buffer.shape) for d in factors):
-            raise ScheduleError(f"layout: {self.tensor!r} has {len(buffer.shape)} dimensions.")
-        if any(isinstance(f, Ref) for f in factors.values()):
-            raise ScheduleError("layout: factors must be decided before the step is applied.")
         op = packing(state, buffer, {d: int(f) for d, f in factors.items()}, order)  # type: ignore[arg-type]
         packed = op.buffers[0]
 

@@ -1,0 +1,64 @@
+"""This machine, as the tuning log knows it: what it is and a fingerprint of that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from autotensor.base.target import host, host_caches
+
+
+@dataclass(frozen=True, slots=True)
+class HostMachine:
+    """What decides how fast a kernel runs here. Two machines with one fingerprint may share records."""
+
+    cpu_model: str
+    features: tuple[str, ...]
+    cores: int
+    caches: tuple[int, ...]  # bytes, nearest first
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps([self.cpu_model, self.features, self.cores, self.caches])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@lru_cache(maxsize=1)
+def host_machine() -> HostMachine:
+    import psutil
+
+    target = host()
+    features = tuple(sorted(f[1:] for f in target.features.split(",") if f.startswith("+")))
+    return HostMachine(_cpu_model(), features, psutil.cpu_count(logical=True) or 1, host_caches())
+
+
+def _cpu_model() -> str:
+    """The model as the system names it, with family numbers where the name says little (virtual machines)."""
+    facts: dict[str, str] = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            facts.setdefault(key.strip(), value.strip())
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}".strip()
+    name = facts.get("model name", platform.machine())
+    numbers = [facts[k] for k in ("cpu family", "model", "stepping") if k in facts]
+    return f"{name} ({'/'.join(numbers)})" if numbers else name
+
+
+@lru_cache(maxsize=1)
+def environment_versions() -> dict[str, str]:
+    """Versions of what shapes generated code and timings."""
+    found = {"python": platform.python_version(), "system": f"{sys.platform} {platform.release()}"}
+    for package in ("autotensor", "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,311 @@
+"""Regions: how far an index runs while some loops run and others stand still. Arithmetic for `extents.py`.
+
+    x in xo*16 … xo*16 + 15                    Span(16, base xo*16)
+    A[2*x + k - 1], k in 0 … 2                 Reach(-1 … 31, base xo*32)
+
+A base is kept three ways. `base` is an expression, wanted in lowering only. `at` is that expression's value for one random
+assignment of 62-bit numbers to loop variables: two bases differ by a constant exactly when their `at`s do (but for one chance in
+10^9), so that reads which start together are joined. `step` divides the base; 0 means that the base is 0.
+
+Every number may be an int or an int64 array over a population of candidates; each operation here works on both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Neg, Op, Unary, Var, binary, const
+
+Number = Any  # int, or int64 array [candidates]
+Truth = Any  # bool, or bool array [candidates]
+
+NEAR = 1 << 31  # constants by which bases may differ; random numbers are further apart
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def ceil_div(a: Number, b: Number) -> Number:
+    return -(-a // b)
+
+
+def least(a: Number, b: Number) -> Number:
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+
+
+def most(a: Number, b: Number) -> Number:
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
+
+
+def where(cond: Truth, a: Number, b: Number) -> Number:
+    return (a if cond else b) if isinstance(cond, bool) else np.where(cond, a, b)
+
+
+def either(a: Truth, b: Truth) -> Truth:
+    return (a or b) if isinstance(a, bool) and isinstance(b, bool) else np.logical_or(a, b)
+
+
+def both(a: Truth, b: Truth) -> Truth:
+    return (a and b) if isinstance(a, bool) and isinstance(b, bool) else np.logical_and(a, b)
+
+
+def divisor(a: Number, b: Number) -> Number:
+    """The greatest common divisor; of 0 and b it is b."""
+    return math.gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
+
+
+def wrapped(x: Number) -> Number:
+    """Modulo 2**64, as int64 arrays do by themselves."""
+    return (x + (1 << 63)) % (1 << 64) - (1 << 63) if isinstance(x, int) else x
+
+
+@lru_cache(maxsize=4096)
+def somewhere(name: str) -> int:
+    """The random number that stands for a variable."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 2 | 1 << 61
+
+
+def scrambled(at: Number, by: Number) -> Number:
+    """The number that stands for a quotient or remainder of a base: 0 for 0, else without any relation to it."""
+    mixed = wrapped((at ^ (at >> 29)) * 0x1F3D5B79A2C4E685 + by * 0x2545F4914F6CDD1D)
+    return where(at == 0, 0, mixed | 1 << 61)
+
+
+# -- indices ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """An index as const + Σ coefficient × axis, in order of appearance."""
+
+    const: int
+    terms: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One dimension of one load: the linear part, and the divisor or modulus around it if there is one."""
+
+    linear: Linear
+    div: int = 0
+    mod: int = 0
+
+
+@lru_cache(maxsize=8192)
+def linear(e: Expr) -> Linear | None:
+    """The linear form of an index over axis variables; None when it is not linear."""
+    terms: dict[str, int] = {}
+
+    def go(x: Expr, k: int) -> int | None:
+        match x:
+            case Const(value):
+                return k * int(value)
+            case Var(name):
+                terms[name] = terms.get(name, 0) + k
+                return 0
+            case Binary(Op.ADD, a, b):
+                return _sum(go(a, k), go(b, k))
+            case Binary(Op.SUB, a, b):
+                return _sum(go(a, k), go(b, -k))
+            case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a):
+                return go(a, k * int(c))
+            case Unary(Neg.NEG, a):
+                return go(a, -k)
+            case Cast(_, a) if a.dtype.is_int:
+                return go(a, k)
+            case _:
+                return None
+
+    c = go(e, 1)
+    return None if c is None else Linear(c, tuple((n, k) for n, k in terms.items() if k))
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+@lru_cache(maxsize=8192)
+def access(e: Expr) -> Access | None:
+    """How an index walks a dimension, when that is linear, or one quotient or remainder of something linear."""
+    match e:
+        case Binary(Op.FLOORDIV, a, Const(c)) if (inner := linear(a)) is not None and int(c) > 0:
+            return Access(inner, div=int(c))
+        case Binary(Op.MOD, a, Const(c)) if (inner := linear(a)) is not None and int(c) > 0:
+            return Access(inner, mod=int(c))
+        case _:
+            found = linear(e)
+            return None if found is None else Access(found)
+
+
+# -- spans and reaches ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What an axis runs over: `extent` numbers from the base on."""
+
+    extent: Number
+    at: Number = 0
+    step: Number = 0
+    base: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What an index touches: base + low … base + top - 1, or (where `every`) nobody knows what."""
+
+    low: Number
+    top: Number
+    at: Number = 0
+    step: Number = 0
+    base: Expr | None = None
+    every: Truth = False
+
+
+EVERYTHING = Reach(0, 1, every=True)
+
+
+def standing(var: Var, symbolic: bool) -> Span:
+    """The span of a loop that stands still."""
+    return Span(1, somewhere(var.name), 1, var if symbolic else None)
+
+
+def running(extent: Number, symbolic: bool) -> Span:
+    """The span of a loop, or a whole dimension."""
+    return Span(extent, 0, 0, const(0) if symbolic else None)
+
+
+def moved(inner: Span, by: Span) -> Span:
+    """A span within a box, as a span of the whole dimension."""
+    base = None if inner.base is None or by.base is None else plus(by.base, inner.base)
+    return Span(inner.extent, wrapped(inner.at + by.at), divisor(inner.step, by.step), base)
+
+
+def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
+    """What an index touches when its axes run over the given spans."""
+    found = linear(e)
+    if found is not None:
+        return _linear_reach(found, axes)
+    match e:
+        case Binary(Op.ADD, a, b):
+            return _added(reach(a, axes), reach(b, axes))
+        case Binary(Op.SUB, a, b):
+            return _added(reach(a, axes), _times(reach(b, axes), -1))
+        case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a):
+            return _times(reach(a, axes), int(c))
+        case Binary(Op.FLOORDIV, a, Const(c)) if int(c) > 0:
+            return _quotient(reach(a, axes), int(c))
+        case Binary(Op.MOD, a, Const(c)) if int(c) > 0:
+            return _remainder(reach(a, axes), int(c))
+        case _:
+            return EVERYTHING
+
+
+def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
+    low: Number = index.const
+    top: Number = index.const + 1
+    at: Number = 0
+    step: Number = 0
+    base: Expr | None = None
+    for name, k in index.terms:
+        span = axes.get(name)
+        if span is None:
+            return EVERYTHING
+        width = k * (span.extent - 1)
+        low, top = (low + width, top) if k < 0 else (low, top + width)
+        at = wrapped(at + k * span.at)
+        step = divisor(step, abs(k) * span.step)
+        if span.base is not None:
+            base = span_plus(base, scaled(span.base, k))
+    return Reach(low, top, at, step, base)
+
+
+def span_plus(base: Expr | None, more: Expr) -> Expr:
+    return more if base is None else plus(base, more)
+
+
+def _added(a: Reach, b: Reach) -> Reach:
+    base = a.base if b.base is None else span_plus(a.base, b.base)
+    at, step = wrapped(a.at + b.at), divisor(a.step, b.step)
+    return Reach(a.low + b.low, a.top + b.top - 1, at, step, base, either(a.every, b.every))
+
+
+def _times(a: Reach, k: int) -> Reach:
+    low, top = (a.low * k, (a.top - 1) * k + 1) if k > 0 else ((a.top - 1) * k, a.low * k + 1)
+    base = None if a.base is None else scaled(a.base, k)
+    return Reach(low, top, wrapped(a.at * k), abs(k) * a.step, base, a.every) if k else Reach(0, 1)
+
+
+def _settled(a: Reach) -> Reach:
+    """The same with `low` 0: the constant goes into the base."""
+    base = None if a.base is None else plus(a.base, const(int(a.low)))
+    return Reach(0, a.top - a.low, wrapped(a.at + a.low), divisor(a.step, abs(a.low)), base, a.every)
+
+
+def _quotient(a: Reach, c: int) -> Reach:
+    """The base modulo c is a multiple of g and at most c - g, which is what the last quotient may be further by."""
+    a = _settled(a)
+    g = divisor(a.step, c)
+    base = None if a.base is None else binary(Op.FLOORDIV, a.base, const(c))
+    step = where(a.step % c == 0, a.step // c, 1)
+    return Reach(0, (a.top - 1 + c - g) // c + 1, scrambled(a.at, c), step, base, a.every)
+
+
+def _remainder(a: Reach, c: int) -> Reach:
+    """Either the window lies between two multiples of c, wherever it starts, or any remainder may occur."""
+    a = _settled(a)
+    g = divisor(a.step, c)
+    fits = both(a.top <= g, _known(a.every))
+    still = both(fits, g != c)  # else the base is 0
+    base = None
+    if a.base is not None:
+        base = binary(Op.MOD, a.base, const(c)) if still else const(0)
+    return Reach(0, where(fits, a.top, c), where(still, scrambled(a.at, -c), 0), where(still, g, 0), base)
+
+
+def _known(every: Truth) -> Truth:
+    return (not every) if isinstance(every, bool) else np.logical_not(every)
+
+
+def join(a: Reach | None, b: Reach) -> Reach:
+    """The smallest reach that holds both; everything when they do not start a known distance apart."""
+    if a is None:
+        return b
+    apart = wrapped(b.at - a.at)
+    far = either(apart >= NEAR, apart <= -NEAR)
+    by = where(far, 0, apart)
+    low, top = least(a.low, b.low + by), most(a.top, b.top + by)
+    return Reach(low, top, a.at, a.step, a.base, either(far, either(a.every, b.every)))
+
+
+def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
+    """A reach as a span of a dimension, at most the whole of it."""
+    if r is None:
+        return running(dim, symbolic)
+    size = r.top - r.low
+    whole = either(r.every, size >= dim)
+    at = where(whole, 0, wrapped(r.at + r.low))
+    step = where(whole, 0, divisor(r.step, abs(r.low)))
+    base: Expr | None = None
+    if symbolic:
+        base = const(0) if whole else plus(const(int(r.low)), r.base)
+    return Span(most(where(whole, dim, size), 0), at, step, base)
+
+
+def scaled(e: Expr, k: int) -> Expr:
+    """e × k without trivial nodes."""
+    return e if k == 1 else const(int(e.value) * k) if isinstance(e, Const) else binary(Op.MUL, e, const(k))
+
+
+def plus(a: Expr, b: Expr | None) -> Expr:
+    """a + b without trivial nodes."""
+    if b is None or (isinstance(b, Const) and b.value == 0):
+        return a
+    return b if isinstance(a, Const) and a.value == 0 else binary(Op.ADD, a, b)

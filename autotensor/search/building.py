@@ -1,0 +1,136 @@
+"""The build phase, seen from the parent: traces to children, artifacts back. As many at once as there are children.
+
+    with BuildPool(target, options) as pool:
+        pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.target import Target, default_threads
+from autotensor.runtime import children
+from autotensor.runtime.children import Child, Reply
+from autotensor.schedule.trace import Trace
+from autotensor.search.request import MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+WORKER = "autotensor.search.worker"
+_BUILDS_PER_CHILD = 2000  # then a new one, whatever may have piled up
+_NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate that compiled."""
+
+    artifact: Mapping[str, Any]  # as request.to_plain
+    sha: str
+    seconds: float = 0.0
+    asm: Mapping[str, int] = field(default_factory=dict)
+
+
+class _Builder:
+    """One child and the workloads that it has been told."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._told: set[str] = set()
+        self._builds = 0
+
+    def ask(self, workload: Workload, request: dict[str, Any], timeout_s: float) -> Reply:
+        if self._builds >= _BUILDS_PER_CHILD:
+            self.child.close()
+        if self.child.pid is None:
+            self._told.clear()
+            self._builds = 0
+            self.child.start()  # not within the time of a candidate
+        text = "" if workload.key in self._told else workload.text
+        self._told.add(workload.key)
+        self._builds += 1
+        return self.child.request(json.dumps({**request, "key": workload.key, "workload": text}), timeout_s)
+
+
+class BuildPool:
+    """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time."""
+
+    def __init__(
+        self, target: Target, options: MeasureOptions, modules: Sequence[str] = (), path: Sequence[str | Path] = ()
+    ) -> None:
+        self.target, self.options = target, options
+        count = options.workers or default_threads()
+        memory = options.memory_bytes or default_memory_bytes()
+        self._builders = [
+            _Builder(Child(WORKER, ["build", *modules], path=path, memory_bytes=memory)) for _ in range(count)
+        ]
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
+
+    def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
+        """One per trace, in order. Raises MeasureError when no child can be started."""
+        idle: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
+        for builder in self._builders:
+            idle.put(builder)
+        workload.text, workload.key  # noqa: B018  # cached properties: fill them before threads read them
+
+        def one(trace: Trace) -> Built | MeasureResult:
+            builder = idle.get()
+            try:
+                request = {"trace": trace.to_json(), "target": self.target.to_json(), "asm": self.options.asm}
+                return _outcome(builder.ask(workload, request, self.options.build_timeout_s))
+            finally:
+                idle.put(builder)
+
+        return list(self._threads.map(one, traces))
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(b.child.pid for b in self._builders if b.child.pid is not None)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for builder in self._builders:
+            builder.child.close()
+
+
+def _outcome(reply: Reply) -> Built | MeasureResult:
+    if reply.status is children.Status.OK:
+        answer = json.loads(reply.text)
+        if "artifact" in answer:
+            return Built(answer["artifact"], answer["sha"], answer["seconds"], answer["asm"])
+        status = Status(answer["status"] or Status.BUILD_ERROR)
+        status = Status.BUILD_ERROR if status is Status.RUN_ERROR else status
+        return MeasureResult(status, error=answer["error"], build_seconds=reply.seconds)
+    match failure(reply):
+        case Status.RUN_TIMEOUT, error:
+            return MeasureResult(Status.BUILD_TIMEOUT, error=f"building: {error}", build_seconds=reply.seconds)
+        case (Status.OUT_OF_MEMORY | Status.OUTPUT_LIMIT) as status, error:
+            return MeasureResult(status, error=f"building: {error}", build_seconds=reply.seconds)
+        case _, error:
+            return MeasureResult(Status.BUILD_ERROR, error=f"the compiler died: {error}", build_seconds=reply.seconds)
+
+
+def failure(reply: Reply) -> tuple[Status, str]:
+    """Status and full text of a request whose child did not survive."""
+    text = reply.detail if not reply.output.strip() else f"{reply.detail}\nIt printed:\n{reply.output.strip()}"
+    starved = any(sign in reply.output.lower() for sign in _NO_MEMORY)
+    match reply.status:
+        case children.Status.TIMEOUT:
+            return Status.RUN_TIMEOUT, text
+        case children.Status.OUTPUT_LIMIT:
+            return Status.OUTPUT_LIMIT, text
+        case _ if starved:
+            return Status.OUT_OF_MEMORY, text
+        case children.Status.CRASHED if "SIGKILL" in reply.detail:  # not by us: the system was short of memory
+            return Status.OUT_OF_MEMORY, text
+        case children.Status.CRASHED if "SIGABRT" in reply.detail:
+            return Status.ABORTED, text
+        case children.Status.CRASHED:
+            return Status.CRASHED, text
+        case _:
+            return Status.RUN_ERROR, text

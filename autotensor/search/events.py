@@ -1,0 +1,52 @@
+"""What a tuning run tells its listeners: progress bars, logs, the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotensor.search.task import Candidate, Task
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDone:
+    """A batch of one task was measured. `seconds` has None for failures; `statuses` says which."""
+
+    task: Task
+    candidates: tuple[Candidate, ...]
+    seconds: tuple[float | None, ...]
+    statuses: tuple[str, ...]
+    best_s: float
+    default_s: float | None
+    trials: int  # of the whole run, so far
+    budget: int
+    failures: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """A task has a faster verified schedule than before."""
+
+    task: Task
+    candidate: Candidate
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """A task gets no more trials, and why."""
+
+    task: Task
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Trials of an earlier part of this run were read from the log."""
+
+    trials: int
+
+
+Event = RoundDone | Improved | TaskDone | Resumed
+Listener = Callable[[Event], None]

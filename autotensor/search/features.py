@@ -1,0 +1,168 @@
+"""Features: a fixed-length vector per candidate, computed as arrays from the picture and the prior's terms.
+
+No operator names: an unseen computation is described by the same numbers. The heaviest stage (most predicted time on its
+own) is described in detail, the others by their sums. `NAMES` lists the columns; SCHEMA changes whenever they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.search.prior import Terms
+from autotensor.te.tensor import AxisKind
+
+Floats = npt.NDArray[np.float64]
+
+SCHEMA = 1
+DEPTHS = 7  # loop levels around the tile whose footprints are listed, innermost first
+GROUPS = ("weights", "inputs", "stores")
+
+NAMES: tuple[str, ...] = (
+    "prior",
+    "prior.compute",
+    "prior.L1",
+    "prior.L2",
+    "prior.memory",
+    "prior.others",
+    "stages",
+    "flops",
+    "chunks",
+    "imbalance",
+    "tile",
+    "loads",
+    "fma_per_load",
+    "lanes",
+    "unrolled_reduction",
+    "reduction",
+    "steps_per_tile",
+    "strided_loads",
+    "broadcast_loads",
+    "unit_loads",
+    *(f"{g}@{d}" for g in GROUPS for d in range(DEPTHS)),
+    *(f"trips@{d}" for d in range(DEPTHS)),
+    "attached_stages",
+    "overcompute",
+    "parallel_bytes",
+    "alias",
+)
+
+
+def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> Floats:
+    """The matrix [candidates, len(NAMES)]; sizes and times are logarithms to base 2."""
+    count = p.count
+    if not p.stages:
+        return np.zeros((count, len(NAMES)))
+    heavy = max(range(len(p.stages)), key=lambda n: float(np.median(terms[n].total)))
+    s, t = p.stages[heavy], terms[heavy]
+    others = np.sum([x.total for n, x in enumerate(terms) if n != heavy], axis=0) if len(terms) > 1 else np.zeros(count)
+    cores = np.minimum(float(target.num_cores), t.chunks)
+    columns: list[Any] = [
+        _log(total * 1e9),
+        _log(t.compute / cores * 1e9),
+        _log(t.moves[0] / cores * 1e9),
+        _log((t.moves[1] if len(t.moves) > 1 else t.moves[0]) / cores * 1e9),
+        _log(t.moves[-1] / cores * 1e9),
+        _log(others * 1e9),
+        len(p.stages),
+        _log(np.asarray(s.points, dtype=np.float64) * max(1.0, s.flops_per_point)),
+        _log(t.chunks),
+        t.imbalance,
+        t.tile,
+        t.loads,
+        t.tile / np.maximum(t.loads, 0.25),
+        s.lanes,
+        _unrolled_reduction(s, count),
+        _log(_reduction(s, count)),
+        _log(_steps(s, count)),
+        sum(o.vector == "strided" for o in s.operands if not o.write),
+        sum(o.vector == "broadcast" for o in s.operands if not o.write),
+        sum(o.vector == "unit" for o in s.operands if not o.write),
+        *_footprints(s, count),
+        *_trips(s, count),
+        sum(x.own < len(x.levels) for x in p.stages),
+        _log(_points(s, count)),
+        _log(np.sum([np.asarray(b[_parallel_depth(s)], dtype=np.float64) + np.zeros(count) for b in s.bytes], axis=0)),
+        _alias(s),
+    ]
+    return np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), (count,)) for c in columns], axis=1)
+
+
+def _log(x: Any) -> Any:
+    return np.log2(np.asarray(x, dtype=np.float64) + 1.0)
+
+
+def _full(x: Any, count: int) -> Floats:
+    return np.asarray(x, dtype=np.float64) + np.zeros(count)
+
+
+def _product(s: StagePicture, count: int, *, kind: AxisKind | None = None, mark: Mark | None = None) -> Floats:
+    total = np.ones(count)
+    for level in s.levels[len(s.levels) - s.own :]:
+        if (kind is None or level.kind is kind) and (mark is None or level.mark is mark):
+            total = total * _full(level.extent, count)
+    return total
+
+
+def _unrolled_reduction(s: StagePicture, count: int) -> Floats:
+    return _product(s, count, kind=AxisKind.REDUCE, mark=Mark.UNROLLED)
+
+
+def _reduction(s: StagePicture, count: int) -> Floats:
+    return _product(s, count, kind=AxisKind.REDUCE)
+
+
+def _steps(s: StagePicture, count: int) -> Floats:
+    return _product(s, count, mark=Mark.SERIAL)
+
+
+def _points(s: StagePicture, count: int) -> Floats:
+    return _full(s.points, count)
+
+
+def _parallel_depth(s: StagePicture) -> int:
+    return next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
+
+
+def _depths(s: StagePicture) -> list[int]:
+    """Level numbers around the stage's own loops, innermost first, padded with the outermost."""
+    first = len(s.levels) - s.own
+    found = [first - d for d in range(DEPTHS) if first - d >= 0] if first else list(range(min(DEPTHS, len(s.levels))))[::-1]
+    return (found + [0] * DEPTHS)[:DEPTHS]
+
+
+def _footprints(s: StagePicture, count: int) -> list[Floats]:
+    out = []
+    for group in GROUPS:
+        for depth in _depths(s):
+            total = np.zeros(count)
+            for operand, sizes in zip(s.operands, s.bytes, strict=True):
+                mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
+                if mine == group:
+                    total = total + _full(sizes[depth], count)
+            out.append(_log(total))
+    return out
+
+
+def _trips(s: StagePicture, count: int) -> list[Floats]:
+    entered = [np.ones(count)]
+    for level in s.levels:
+        entered.append(entered[-1] * _full(level.extent, count))
+    return [_log(entered[d]) for d in _depths(s)]
+
+
+def _alias(s: StagePicture) -> float:
+    """Whether rows of an input lie a multiple of 4 KiB apart, so that they compete for the same cache sets."""
+    worst = 0.0
+    for o in s.operands:
+        if o.write or o.constant or len(o.buffer.shape) < 2:
+            continue
+        step = o.buffer.row_major()[-2] * o.buffer.dtype.bytes
+        worst = max(worst, 2.0 if step % 4096 == 0 else 1.0 if step % 2048 == 0 else 0.0)
+    return worst

@@ -1,0 +1,148 @@
+"""Between the search and the log: results become trial records, records become told candidates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from autotensor.base.machine import environment_versions, host_machine
+from autotensor.search.request import MeasureResult
+from autotensor.search.task import Candidate, Task
+from autotensor.search.tuner import Tuner
+from tuning_db import TrialStore
+from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Writes one session of one machine. Every verb is one transaction."""
+
+    store: TrialStore
+    session: Session
+    environment: str
+    seeds: tuple[int, ...]
+    residency: str
+
+    def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
+        """Notes the round and what is about to run, so that a crash leaves a trace of it."""
+        workload, target = task.workload, task.target
+        self.store.start_round(self.session.id, workload.key, target.key(), index)
+        self.store.mark_intents(
+            [
+                Intent(
+                    session=self.session.id,
+                    workload=workload.key,
+                    target=target.key(),
+                    trace_hash=c.trace.hash,
+                    trace=c.trace.to_json(),
+                    worker_pid=os.getpid(),
+                    boot_id=boot_id(),
+                )
+                for c in candidates
+            ]
+        )
+
+    def finish(
+        self, task: Task, index: int, candidates: Sequence[Candidate], results: Sequence[MeasureResult]
+    ) -> int:
+        """Stores a measured batch; gives the number of new trials."""
+        rows = [self._record(task, index, c, r) for c, r in zip(candidates, results, strict=True)]
+        return self.store.add_trials(rows)
+
+    def _record(self, task: Task, index: int, c: Candidate, r: MeasureResult) -> TrialRecord:
+        references = (*r.reference_seconds, *(None for _ in r.seconds))
+        samples = tuple(Sample(s, self.residency, ref) for s, ref in zip(r.seconds, references, strict=False))
+        checked = r.max_error is not None and r.tolerance is not None
+        verification = None
+        if checked:
+            assert r.max_error is not None
+            assert r.tolerance is not None
+            verification = Verification(r.max_error, r.tolerance, self.seeds, verdict=r.ok)
+        return TrialRecord(
+            session=self.session.id,
+            workload=task.workload.key,
+            target=task.target.key(),
+            machine=host_machine().fingerprint,
+            environment=self.environment,
+            trace=c.trace.to_json(),
+            trace_hash=c.trace.hash,
+            status=r.status,
+            median_s=median(r.seconds) if r.ok else None,
+            samples=samples if r.ok else (),
+            verification=verification,
+            build_s=r.build_seconds,
+            error=r.error,
+            sketch_hash=c.sketch.hash,
+            decisions={k: list(v) for k, v in c.decisions.items()},
+            parents=c.parents,
+            made_by=c.made_by,
+            predicted=c.predicted,
+            assembly=dict(r.asm),
+            source_sha=r.source_sha,
+            round=index,
+        )
+
+
+def open_journal(
+    store: TrialStore,
+    tasks: Sequence[Task],
+    run_key: str,
+    seed: int,
+    options: Mapping[str, Any],
+    seeds: tuple[int, ...],
+    residency: str,
+    fresh: bool,
+) -> Journal:
+    """The session of a run key: the earlier one continued, or a new one."""
+    machine = host_machine()
+    store.ensure_machine(
+        Machine(machine.fingerprint, machine.cpu_model, machine.features, machine.cores, machine.caches, "cpu", "")
+    )
+    environment = store.ensure_environment(environment_versions())
+    for task in tasks:
+        w = task.workload
+        store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
+        store.ensure_target(task.target.key(), task.target.to_json())
+    earlier = None if fresh else store.find_session(run_key)
+    if earlier is not None and earlier.machine == machine.fingerprint:
+        session = store.reopen_session(earlier.id)
+    else:
+        session = store.start_session(
+            run_key=run_key, seed=seed, machine=machine.fingerprint, environment=environment, options=dict(options)
+        )
+    return Journal(store, session, environment, seeds, residency)
+
+
+def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
+    """Names a run: same tasks, target, options and seed give the same key (the number of trials is not part of it)."""
+    text = json.dumps([sorted((t.workload.key, t.weight) for t in tasks), target_key, sorted(options.items()), seed])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def retell(tuner: Tuner, rows: Sequence[TrialRecord]) -> int:
+    """Tells a tuner what its own session measured before, in order; gives the number of trials that count."""
+    counted = 0
+    for row in rows:
+        candidate = tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by)
+        counted += 1
+        if candidate is not None:
+            tuner.tell([candidate], [row.median_s])
+    return counted
+
+
+def decisions_of(row: TrialRecord) -> dict[str, tuple[int, ...]]:
+    return {str(k): tuple(int(x) for x in v) for k, v in row.decisions.items()}  # type: ignore[union-attr]
+
+
+def boot_id() -> str:
+    """Changes with every start of the machine, so that a process id means something."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

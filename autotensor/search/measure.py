@@ -1,0 +1,159 @@
+"""Measure candidates on this machine: build them in children, then check and time those that compiled in another.
+
+    with LocalMeasurer(target) as measurer:
+        measurer.measure(workload, traces) ──▶ [MeasureResult, …]
+
+    traces ──building.py──▶ artifacts ══ timing lock ══ racing.py ──▶ results
+            N children, N at once        one child, one candidate at a time, nothing else running
+
+Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours their times. Children end
+with their parent. Start reading in racing.py (what is decided) and running.py (what the run child does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotensor.base import log
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.lock import timing_lock
+from autotensor.schedule.trace import Trace
+from autotensor.search.building import BuildPool, Built
+from autotensor.search.racing import Entrant, Race
+from autotensor.search.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
+from autotensor.te.workload import Workload
+
+Numerics = Callable[[Trace], float | None]
+
+
+@dataclass(slots=True)
+class Spent:
+    """Wall seconds by phase since the measurer was made."""
+
+    build: float = 0.0
+    wait: float = 0.0  # for the timing lock
+    run: float = 0.0
+    check: float = 0.0  # of `run`
+    sample: float = 0.0  # of `run`
+    trials: int = 0
+
+
+class LocalMeasurer:
+    """The Measurer of this machine's CPU."""
+
+    def __init__(
+        self,
+        target: Target,
+        options: MeasureOptions = MeasureOptions(),  # noqa: B008  # frozen
+        *,
+        modules: Sequence[str] = (),
+        path: Sequence[str | Path] = (),
+        numerics: Numerics | None = None,
+    ) -> None:
+        """modules: imported by the children before they serve (the user's own steps, algorithms, operators), from `path` too.
+
+        numerics: the relative error that a trace may have by its algorithm; None (also as its answer): what follows from types
+        and reduction lengths, with equal bits on integers wherever these are exact.
+        """
+        if target.kind != "llvm":
+            raise InputError(f"target {target.kind!r} cannot be measured here; only 'llvm' can.")
+        self.target, self.options = target, options
+        self.spent = Spent()
+        self._numerics = numerics or (lambda trace: None)
+        self._pool = BuildPool(target, options, modules, path)
+        self._race = Race(target, options, modules, path)
+        self._oracles: dict[str, Mapping[str, Any]] = {}
+        self._best: dict[str, float] = {}  # seconds, by workload
+
+    def measure(self, workload: Workload, traces: Sequence[Trace]) -> list[MeasureResult]:
+        """One result per trace, in order.
+
+        Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled program itself fails.
+        """
+        oracle = self._oracle(workload)
+        began = time.perf_counter()
+        built = self._pool.build(workload, traces)
+        self.spent.build += time.perf_counter() - began
+        return self._run(workload, oracle, built, [self._numerics(t) for t in traces])
+
+    def measure_artifacts(
+        self, workload: Workload, artifacts: Sequence[Artifact], tolerance: float | None = None
+    ) -> list[MeasureResult]:
+        """The same for code that is compiled already; its arguments must have the workload's canonical names."""
+        built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
+        return self._run(workload, self._oracle(workload), built, [tolerance] * len(built))
+
+    def pids(self) -> tuple[int, ...]:
+        """The children that live now."""
+        return (*self._pool.pids(), *self._race.pids())
+
+    def close(self) -> None:
+        """End all children."""
+        self._pool.close()
+        self._race.close()
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _oracle(self, workload: Workload) -> Mapping[str, Any]:
+        """The unscheduled program, compiled once per workload."""
+        if workload.key not in self._oracles:
+            (built,) = self._pool.build(workload, [Trace()])
+            if isinstance(built, MeasureResult):
+                raise MeasureError(f"the reference of workload {workload.name!r} cannot be built: {built.error}")
+            self._oracles[workload.key] = built.artifact
+        return self._oracles[workload.key]
+
+    def _run(
+        self,
+        workload: Workload,
+        oracle: Mapping[str, Any],
+        built: Sequence[Built | MeasureResult],
+        tolerances: Sequence[float | None],
+    ) -> list[MeasureResult]:
+        entrants: dict[tuple[str, float | None], Entrant] = {}
+        for n, (b, tolerance) in enumerate(zip(built, tolerances, strict=True)):
+            if isinstance(b, Built):
+                entrants.setdefault((b.sha, tolerance), Entrant(n, b, tolerance))
+        began = time.perf_counter()
+        with timing_lock():
+            got = time.perf_counter()
+            if entrants:
+                self._race.run(workload, oracle, tuple(entrants.values()), self._best.get(workload.key))
+        self.spent.wait += got - began
+        self.spent.run += time.perf_counter() - got
+        self.spent.check, self.spent.sample = self._race.check_seconds, self._race.sample_seconds
+        self.spent.trials += len(entrants)
+        results = []
+        for n, (b, tolerance) in enumerate(zip(built, tolerances, strict=True)):
+            if isinstance(b, MeasureResult):
+                results.append(b)
+                continue
+            entrant = entrants[b.sha, tolerance]
+            result = replace(entrant.result(), build_seconds=b.seconds)
+            if entrant.number != n:
+                result = replace(result, note=f"same object code as candidate {entrant.number} of this batch; not run again")
+            if entrant.alive:
+                self._best[workload.key] = min(entrant.median, self._best.get(workload.key, entrant.median))
+            results.append(result)
+        log.at(3, lambda: f"measured {workload.name}: {_summary(results)}")
+        return results
+
+
+def _summary(results: Sequence[MeasureResult]) -> str:
+    counts: dict[str, int] = {}
+    for r in results:
+        counts[r.status] = counts.get(r.status, 0) + 1
+    return ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+
+
+__all__ = ["LocalMeasurer", "MeasureOptions", "MeasureResult", "Measurer", "Numerics", "Spent"]

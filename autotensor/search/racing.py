@@ -1,0 +1,315 @@
+"""The run phase, seen from the parent: check every candidate, then time those that are right in rounds, side by side.
+
+    check 0  check 1  …  │  round 0: reference 0 1 2 …  │  round 1: reference 1 2 … 0  │ …  │  verify 0  verify 1  …
+
+The child does one thing per request, so whatever kills it, what was known before is kept; the mark says who was running. That
+one is blamed, the child is replaced and the rest go on.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.errors import MeasureError
+from autotensor.base.target import Target
+from autotensor.runtime import children
+from autotensor.runtime.children import Child
+from autotensor.search.building import WORKER, Built, failure
+from autotensor.search.checks import exact_on_integers
+from autotensor.search.mark import NOBODY, Mark
+from autotensor.search.request import LEAST_SAMPLES, MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+SLOW = 3.0  # times the best: such a candidate gets its three samples and no more
+SURELY_SLOW = 4.0  # the same, judged from runs with cold caches
+ABOVE_PEAK = 1.10
+_FRESH_SEED = 7919  # far from anybody's seeds; the n-th fresh question adds n
+_GRACE_S = 2.0  # for what the child does around a run: filling, comparing
+_LOAD_TIMEOUT_S = 60.0
+_DEATHS_WITHOUT_BLAME = 2
+Question = tuple[str, int, bool]  # kind, seed, exact
+
+
+@dataclass(slots=True, eq=False)
+class Entrant:
+    """A candidate and what is known about it so far."""
+
+    number: int
+    built: Built
+    tolerance: float | None = None
+    status: Status | None = None  # None: still in the race
+    error: str | None = None
+    checks: list[float] = field(default_factory=list)  # seconds of the runs that checked it
+    samples: list[float] = field(default_factory=list)
+    references: list[float] = field(default_factory=list)
+    calls: int = 0  # in one sample; 0: not known yet
+    max_error: float | None = None
+    allowed: float | None = None
+    prepared_bytes: int = 0
+    note: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.status is None
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    def fail(self, status: Status, error: str) -> None:
+        self.status, self.error = status, error
+
+    def result(self) -> MeasureResult:
+        ok = self.alive
+        return MeasureResult(
+            status=Status.OK if self.status is None else self.status,
+            seconds=tuple(self.samples) if ok else (),
+            build_seconds=self.built.seconds,
+            error=self.error,
+            source_sha=self.built.sha,
+            max_error=self.max_error,
+            tolerance=self.allowed,
+            asm=self.built.asm,
+            reference_seconds=tuple(self.references) if ok else (),
+            prepared_bytes=self.prepared_bytes,
+            note=self.note,
+        )
+
+
+class _Dead(Exception):
+    """The child did not survive a request."""
+
+    def __init__(self, status: Status, error: str, number: int, phase: str) -> None:
+        super().__init__(error)
+        self.status, self.error, self.number, self.phase = status, error, number, phase
+
+
+class Race:
+    """The run child and the races held in it, one at a time."""
+
+    def __init__(
+        self, target: Target, options: MeasureOptions, modules: Sequence[str] = (), path: Sequence[str | Path] = ()
+    ) -> None:
+        self.target, self.options = target, options
+        memory = options.memory_bytes or default_memory_bytes()
+        self._child = Child(WORKER, ["run", *modules], path=path, memory_bytes=memory)
+        self._mark: Mark | None = None
+        self._questions: list[Question] = []  # that this child's oracle has answered, of this task
+        self._loaded: set[int] = set()  # candidates in this child
+        self._fresh = 0
+        self.check_seconds = 0.0  # spent in all, also on what failed
+        self.sample_seconds = 0.0
+
+    def pids(self) -> tuple[int, ...]:
+        return (self._child.pid,) if self._child.pid is not None else ()
+
+    def close(self) -> None:
+        self._child.close()
+
+    def run(
+        self, workload: Workload, oracle: Mapping[str, Any], entrants: Sequence[Entrant], incumbent_s: float | None
+    ) -> None:
+        """Check and time all entrants; each knows afterwards what became of it. The timing lock is the caller's to hold."""
+        self._workload, self._oracle = workload, oracle
+        exact = exact_on_integers(workload.dag)
+        questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
+        questions.append(("integer", self.options.seeds[0], exact))
+        self._run_task(questions)
+        began = time.perf_counter()
+        for e in entrants:
+            self._guard(e, partial(self._check_all, e, questions))
+        checked = time.perf_counter()
+        self._time(entrants, incumbent_s)
+        timed = time.perf_counter()
+        for e in entrants:
+            if e.alive and len(e.checks) == len(questions) and e.calls:
+                self._guard(e, partial(self._verify, e, questions[0]))
+        self.check_seconds += checked - began + time.perf_counter() - timed
+        self.sample_seconds += timed - checked
+        with suppress(_Dead):
+            if self._child.pid is not None:
+                self._ask({"do": "forget"}, _LOAD_TIMEOUT_S)
+        self._loaded.clear()
+
+    # -- checking -----------------------------------------------------------------------------------------------------
+
+    def _guard(self, e: Entrant, work: Callable[[], object]) -> None:
+        """Does the work, which runs one candidate only: if the child dies, it was that one."""
+        try:
+            work()
+        except _Dead as death:
+            where = f" while it {'prepared' if death.phase == 'prepare' else 'ran'}" if death.number != NOBODY else ""
+            e.fail(death.status, f"the candidate ended its process{where}: {death.error}")
+
+    def _check_all(self, e: Entrant, questions: Sequence[Question]) -> None:
+        for question in questions:
+            if not e.alive:
+                return
+            self._check(e, question)
+
+    def _check(self, e: Entrant, question: Question, when: str = "") -> None:
+        """One run on one set of inputs."""
+        if not self._load(e):
+            return
+        kind, seed, _ = question
+        inexact = e.tolerance is not None
+        request = {"do": "check", "number": e.number, "kind": kind, "seed": seed, "inexact": inexact}
+        answer = self._ask(request, self.options.run_timeout_s + _GRACE_S)
+        if "error" in answer and "seconds" not in answer:
+            e.fail(Status(answer["status"] or Status.RUN_ERROR), answer["error"])
+            return
+        e.checks.append(answer["seconds"])
+        if answer["complaint"]:
+            e.max_error, e.allowed = answer["error"], answer["allowed"]
+            e.fail(Status.WRONG_RESULT, f"on {kind} inputs of seed {seed}{when}, {answer['complaint']}.")
+        elif e.max_error is None or e.allowed is None or answer["error"] * e.allowed >= e.max_error * answer["allowed"]:
+            e.max_error, e.allowed = answer["error"], answer["allowed"]
+
+    def _verify(self, e: Entrant, question: Question) -> None:
+        """Once more after timing: right for the first time only is not right. Twice if it is too good to be true."""
+        self._check(e, question, ", after it had been timed")
+        peak = self.options.peak_flops
+        if not e.alive or peak is None:
+            return
+        rate = self._workload.dag.flops() / e.median
+        if rate > ABOVE_PEAK * peak:
+            self._fresh += 1
+            fresh: Question = ("normal", _FRESH_SEED + self._fresh, False)
+            self._ask_oracle(fresh)
+            self._check(e, fresh, f", asked because {rate / 1e9:.0f} GFLOP/s is above the peak")
+            e.note = f"{rate / peak:.2f} of the measured peak; verified again on fresh inputs"
+
+    # -- timing -------------------------------------------------------------------------------------------------------
+
+    def _time(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> None:
+        racing = [e for e in entrants if e.alive]
+        known = [*(min(e.checks) for e in racing), *([incumbent_s] if incumbent_s else [])]
+        best = min(known, default=0.0)
+        for e in racing:
+            if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > max(SURELY_SLOW * best, self.options.min_seconds):
+                e.samples = list(e.checks)
+                e.note = "clearly slow: its samples are the runs that checked it"
+        racing = [e for e in racing if not e.samples]
+        deaths = 0
+        turn = 0
+        while unfinished := [e for e in racing if e.alive and not self._finished(e, best)]:
+            at = turn % len(unfinished)
+            try:
+                self._round([*unfinished[at:], *unfinished[:at]])
+                turn += 1
+            except _Dead as death:
+                blamed = next((e for e in unfinished if e.number == death.number), None)
+                if blamed is not None:
+                    blamed.fail(death.status, f"the candidate ended its process while it was timed: {death.error}")
+                    continue
+                deaths += 1
+                if deaths >= _DEATHS_WITHOUT_BLAME:
+                    for e in unfinished:
+                        e.fail(Status.RUN_ERROR, f"the process died while nobody was running: {death.error}")
+            timed = [e.median for e in racing if e.alive and len(e.samples) >= LEAST_SAMPLES]
+            best = min([*timed, *([incumbent_s] if incumbent_s else [])], default=best)
+        reference = next((e.references[-1] for e in entrants if e.references), None)
+        for e in entrants:
+            if e.samples and not e.references and reference is not None:
+                e.references = [reference] * len(e.samples)
+
+    def _finished(self, e: Entrant, best: float) -> bool:
+        taken = len(e.samples)
+        return taken >= self.options.repeat or (taken >= LEAST_SAMPLES and e.median > SLOW * best)
+
+    def _round(self, entrants: Sequence[Entrant]) -> None:
+        while missing := [e for e in entrants if e.alive and e.number not in self._loaded]:
+            self._guard(missing[0], partial(self._load, missing[0]))
+        least = self.options.min_seconds
+        running = [e for e in entrants if e.alive]
+        wanted = [(e.number, e.calls, e.samples[-1] if e.samples else min(e.checks)) for e in running]
+        expected = sum(max(least, seconds) * 4 for _, _, seconds in wanted)
+        answer = self._ask(
+            {"do": "sample", "wanted": wanted, "min_seconds": least}, expected + self.options.run_timeout_s + _GRACE_S
+        )
+        if "samples" not in answer:
+            raise MeasureError(f"timing failed: {answer['error']}")
+        for e in running:
+            seconds, e.calls = answer["samples"][str(e.number)]
+            e.samples.append(seconds)
+            e.references.append(answer["reference"])
+
+    # -- the child ----------------------------------------------------------------------------------------------------
+
+    def _load(self, e: Entrant) -> bool:
+        """Whether the child has the candidate's code now."""
+        self._revive()
+        if e.number in self._loaded:
+            return True
+        request = {"do": "load", "number": e.number, "artifact": e.built.artifact, "tolerance": e.tolerance}
+        answer = self._ask(request, _LOAD_TIMEOUT_S)
+        if "prepared_bytes" not in answer:
+            e.fail(Status(answer["status"] or Status.RUN_ERROR), answer["error"])
+            return False
+        e.prepared_bytes = answer["prepared_bytes"]
+        self._loaded.add(e.number)
+        return True
+
+    def _revive(self) -> None:
+        """After a death: a new child that knows the task and the questions."""
+        if self._child.pid is None:
+            self._run_task(tuple(self._questions))
+
+    def _run_task(self, questions: Sequence[Question]) -> None:
+        """Tell the child the workload, and let it answer the questions by the oracle. Raises MeasureError if it cannot."""
+        if self._child.pid is None:
+            self._start()
+        request = {
+            "do": "task",
+            "workload": self._workload.text,
+            "oracle": self._oracle,
+            "threads": self.target.num_cores,
+            "residency": self.options.residency,
+        }
+        self._loaded.clear()
+        self._questions = []
+        self._checked(request, _LOAD_TIMEOUT_S)
+        for question in questions:
+            self._ask_oracle(question)
+
+    def _ask_oracle(self, question: Question) -> None:
+        kind, seed, exact = question
+        self._checked({"do": "oracle", "kind": kind, "seed": seed, "exact": exact}, self.options.oracle_timeout_s)
+        self._questions.append(question)
+
+    def _checked(self, request: dict[str, Any], timeout_s: float) -> None:
+        """A request that must succeed."""
+        try:
+            answer = self._ask(request, timeout_s)
+        except _Dead as death:
+            raise MeasureError(f"the reference of workload {self._workload.name!r} cannot be run: {death.error}") from death
+        if "error" in answer:
+            raise MeasureError(f"the reference of workload {self._workload.name!r} cannot be run: {answer['error']}")
+
+    def _start(self) -> None:
+        self._child.start()
+        self._mark, path = Mark.create()
+        try:
+            self._checked({"do": "start", "mark": str(path)}, _LOAD_TIMEOUT_S)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The child's answer. Raises _Dead if it did not survive."""
+        assert self._mark is not None
+        reply = self._child.request(json.dumps(request), timeout_s)
+        if reply.status is children.Status.OK:
+            answer: dict[str, Any] = json.loads(reply.text)
+            return answer
+        status, error = failure(reply)
+        self._loaded.clear()
+        raise _Dead(status, error, *self._mark.read())
