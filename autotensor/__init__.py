@@ -1,1 +1,79 @@
-"""autotensor."""
+"""autotensor: write operators with te.compute, search for fast schedules, run whole models on the winners.
+
+    import autotensor as at
+    from autotensor import te
+
+Public names are loaded when first used, so that `import autotensor` is quick and `at.load` needs NumPy and llvmlite only.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from autotensor import te
+    from autotensor.api.kernels import build, lower, tune
+    from autotensor.api.loading import load
+    from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.base.errors import AutotensorError
+    from autotensor.base.target import Target
+    from autotensor.graph.build import call, input, ops
+    from autotensor.graph.ir import Graph
+    from autotensor.schedule.schedule import create_schedule
+    from autotensor.search.loop import TuneOptions
+
+# public name → module that defines it
+_HOMES = {
+    "AutotensorError": "autotensor.base.errors",
+    "Graph": "autotensor.graph.ir",
+    "Target": "autotensor.base.target",
+    "TuneOptions": "autotensor.search.loop",
+    "build": "autotensor.api.kernels",
+    "call": "autotensor.graph.build",
+    "compile_model": "autotensor.api.models",
+    "create_schedule": "autotensor.schedule.schedule",
+    "input": "autotensor.graph.build",
+    "load": "autotensor.api.loading",
+    "lower": "autotensor.api.kernels",
+    "ops": "autotensor.graph.build",
+    "plan_model": "autotensor.api.models",
+    "tune": "autotensor.api.kernels",
+    "tune_model": "autotensor.api.models",
+}
+
+__all__ = [
+    "AutotensorError",
+    "Graph",
+    "Target",
+    "TuneOptions",
+    "__version__",
+    "build",
+    "call",
+    "compile_model",
+    "create_schedule",
+    "input",
+    "load",
+    "lower",
+    "ops",
+    "plan_model",
+    "te",
+    "tune",
+    "tune_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "te":
+        return importlib.import_module("autotensor.te")
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'autotensor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -193,6 +193,29 @@ def register_tile(p: _Pick) -> Iterator[Step]:
     yield Parallel(host.name, f"{axes[0]}.0")
 
 
+def chain(p: _Pick) -> Iterator[Step]:
+    """A consumer in tiles with its producers, and theirs, computed inside one another."""
+    host = p.stage()
+    axes = [a.name for a in host.leaves if a.mark is Mark.SERIAL]
+    leaves = [a.name for a in host.leaves]
+    if axes:
+        axis = p.one(axes)
+        yield SplitStep(host.name, axis, (p.rng.choice(FACTORS),))
+        leaves = [f"{axis}.0", *(a for a in leaves if a != axis), f"{axis}.1"]
+        yield Reorder(host.name, tuple(leaves))
+    for _ in range(3):
+        producers = [s for b in host.op.reads() if (s := p.state.producer(b)) is not None]
+        if not producers or not leaves:
+            return
+        inner = p.rng.choice(producers)
+        yield ComputeAt(inner.name, host.name, p.one(leaves[:-1] or leaves))
+        host, leaves = inner, [a.name for a in inner.leaves]
+        if leaves and p.rng.random() < 0.4:
+            axis = p.one(leaves)
+            yield SplitStep(host.name, axis, (p.rng.choice(FACTORS),))
+            leaves = [x for a in leaves for x in ((f"{axis}.0", f"{axis}.1") if a == axis else (a,))]
+
+
 PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
     *(split,) * 4,
     tile,
@@ -210,6 +233,7 @@ PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
     *(layout,) * 2,
     pragma,
     *(register_tile,) * 2,
+    *(chain,) * 4,
 )
 
 

@@ -1,7 +1,6 @@
 """The interpreter: THE definition of the loop IR. Slow, obvious, and suspicious.
 
-    run_program(program, {"A": a, "B": b, "C": c})        prepare kernels, then run kernels, arrays changed in
-    place
+    run_program(program, {"A": a, "B": b, "C": c})        all kernels in order, arrays changed in place
 
 What it defines beyond the nodes' own docstrings:
 
@@ -19,7 +18,7 @@ What it defines beyond the nodes' own docstrings:
 
 What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
 between threads, barriers that not all threads reach, and with `strict=True` reads of elements that nothing
-has written.
+has written (for programs before the passes: afterwards vector loads may read lanes that they do not use).
 
 Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
 `interp_source.py`.
@@ -192,7 +191,7 @@ def _run(func: PrimFunc, memories: dict[str, Memory], nthreads: int, check: bool
 
 @lru_cache(maxsize=128)
 def _shares_work(func: PrimFunc) -> bool:
-    """Whether threads have anything to do with one another in a CPU kernel; otherwise thread 0 runs it alone."""
+    """Whether the threads of a CPU kernel have to do with one another; otherwise thread 0 runs it alone."""
     return any_node(
         func.body, lambda n: isinstance(n, Barrier) or (isinstance(n, For) and n.kind is ForKind.PARALLEL)
     )

@@ -164,8 +164,7 @@ class _Writer:
         self.loops = 0  # nested in the current Python function
         self.in_parallel = False
         self.count = 0
-        self.vars: dict[Var, str] = {}
-        self.names: dict[str, str] = {}
+        self.vars: dict[Var, str] = {}  # in scope
         self.ranges: dict[Var, Interval] = {}
         self.mask = ""  # lanes wanted, inside a side of a vector select
         self.scopes: list[dict[Expr, str]] = [{}]
@@ -232,9 +231,9 @@ class _Writer:
                     self.put(f"{local} = {'_flat' if flat else '_nd'}({source}, {record})")
 
     def site(self, verb: str, buffer: Buffer | None) -> str:
-        return self.constant(
-            (verb, buffer, self.stmt), Site(self.func.name, verb, buffer, self.stmt, self.names)
-        )
+        names = {python: var.name for var, python in self.vars.items()}
+        key = (verb, buffer, self.stmt, tuple(names))
+        return self.constant(key, Site(self.func.name, verb, buffer, self.stmt, names))
 
     # -- statements ------------------------------------------------------------------------------------------
     def block(self, s: Stmt) -> None:
@@ -290,6 +289,7 @@ class _Writer:
                 source = self.expr(value)
                 self.put(f"{self.bind(var, self.interval(value))} = {source}")
                 self.statement(body)
+                self.vars.pop(var)
             case Barrier():
                 self.stmt = s
                 self.put(f"yield {self.site('barrier', None)}")
@@ -309,15 +309,13 @@ class _Writer:
         self.loops = saved
         self.put(f"{'yield from ' if self.has_barrier(s) else ''}{name}()")
 
-    def bind(self, var: Var, interval: Interval | None) -> str:
-        name = self.vars.get(var)
-        if name is None:
-            name = self.vars[var] = self.fresh(var.name)
-            self.names[name] = var.name
-        elif interval is not None and self.ranges.get(var, interval) != interval:
+    def bind(self, var: Var, interval: Interval) -> str:
+        if var in self.vars:
+            raise CodegenError(f"kernel {self.func.name!r} binds variable {var.name!r} inside its own scope.")
+        if self.ranges.get(var, interval) != interval:
             self.known.clear()  # bound again elsewhere: what was derived from the old range is void
-        if interval is not None:
-            self.ranges[var] = interval
+        self.ranges[var] = interval
+        name = self.vars[var] = self.fresh(var.name)
         return name
 
     def loop(self, s: For) -> None:
@@ -333,6 +331,7 @@ class _Writer:
                 self.block(s.body)
             else:
                 self.statement(s.body)
+            self.vars.pop(s.var)
             return
         parallel = s.kind is ForKind.PARALLEL and not self.in_parallel and not self.axes
         if parallel:
@@ -347,6 +346,7 @@ class _Writer:
         self.in_parallel |= parallel
         self.loops += 1
         self.block(s.body)
+        self.vars.pop(s.var)
         self.loops -= 1
         self.in_parallel &= not parallel
 

@@ -18,7 +18,7 @@ from autotensor.base.dtype import DType
 from autotensor.base.errors import GraphError, InputError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, GraphNode, Input, apply, as_node, constant
-from autotensor.ops import OPERATORS, TensorType
+from autotensor.operators import OPERATORS, TensorType
 
 __all__ = ["call", "constant", "input", "ops"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
-from autotensor.ops import OPERATORS
+from autotensor.operators import OPERATORS
 from autotensor.te import reference
 
 

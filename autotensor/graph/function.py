@@ -20,7 +20,7 @@ from autotensor.ir.expr import Const, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, children
 from autotensor.ir.rewrite import substitute, transform
-from autotensor.ops import Kind, TensorType
+from autotensor.operators import Kind, TensorType
 from autotensor.te import AxisKind, Compute, IterVar, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.workload import Workload

@@ -12,7 +12,7 @@ import numpy as np
 from autotensor.base.dtype import DType
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.graph.function import TeFunction
-from autotensor.ops import OPERATORS, TensorType
+from autotensor.operators import OPERATORS, TensorType
 from autotensor.te import Compute, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG
 

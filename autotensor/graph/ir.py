@@ -23,7 +23,7 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
-from autotensor.ops import OPERATORS, Kind, TensorType
+from autotensor.operators import OPERATORS, Kind, TensorType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -22,7 +22,7 @@ from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.naming import group_name
-from autotensor.ops import OPERATORS, Kind
+from autotensor.operators import OPERATORS, Kind
 from autotensor.te import Placeholder, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload

@@ -7,26 +7,29 @@ One kernel per root stage. Inside a nest:
       init:   C[…] = identity         over the spatial loops that lie inside the reduction
       for reduce leaf …: C[…] = combine(C[…], body)
 
-A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just its box;
-where its box sticks out of its domain, the guard is dropped when every read stays in bounds anyway (packed, padded
-constants), because what lies outside is never used.
+A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just its box; which
+points of the box are guarded is decided in `guards.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.errors import ScheduleError
-from autotensor.ir.bounds import Interval, interval, prove
-from autotensor.ir.expr import Binary, Cmp, Combiner, Const, Expr, Load, Op, Var, compare, const
+from autotensor.ir.bounds import Interval
+from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Select, Var, all_of, compare, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.node import map_children
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Stmt, Store, seq
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
+from autotensor.ir.visit import free_vars
+from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import Extents, derive, leaf_var
+from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
 from autotensor.te.tensor import AxisKind
 
@@ -43,11 +46,14 @@ def build_program(state: State) -> Program:
     """The program of a state, at loop level: one kernel per root stage, constants-only ones in the prepare part."""
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()
-    prepare, run = [], []
+    args = _arguments(state, fixed)
+    order = {b.name: n for n, (b, _) in enumerate(args)}
+    prepare: list[PrimFunc] = []
+    run: list[PrimFunc] = []
     for stage in state.live():
         if isinstance(stage.place, Root):
-            (prepare if stage.name in fixed else run).append(build_kernel(state, stage, extents))
-    return Program(_arguments(state, fixed), tuple(prepare), tuple(run))
+            (prepare if stage.name in fixed else run).append(build_kernel(state, stage, extents, order))
+    return Program(args, tuple(prepare), tuple(run))
 
 
 def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role], ...]:
@@ -62,12 +68,11 @@ def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role]
     return tuple(named)
 
 
-def build_kernel(state: State, stage: Stage, extents: Extents) -> PrimFunc:
+def build_kernel(state: State, stage: Stage, extents: Extents, order: Mapping[str, int]) -> PrimFunc:
+    """The kernel of a root stage; `order` ranks its parameters."""
     builder = _Nest(state, extents)
-    body = builder.nest(stage, builder.ranges_outside())
-    touched = [b for b in builder.touched if b not in builder.private.values()]
-    order = {b.name: n for n, (b, _) in enumerate(_arguments(state, state.constant_stages()))}
-    params = tuple(sorted(dict.fromkeys(touched), key=lambda b: order[b.name]))
+    body = builder.nest(stage, {})
+    params = tuple(sorted(dict.fromkeys(builder.touched), key=lambda b: order[b.name]))
     return PrimFunc(stage.name, params, body)
 
 
@@ -92,16 +97,11 @@ class _Nest:
         self.bases: dict[Buffer, tuple[Expr, ...]] = {}
         self.touched: list[Buffer] = []
 
-    def ranges_outside(self) -> dict[Var, Interval]:
-        return {}
-
     # -- loops of one stage -----------------------------------------------------------------------------------------
 
     def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
         """The loops that compute a stage, with everything attached to it inside."""
         self._check_marks(stage)
-        if isinstance(stage.place, At):
-            self._make_private(stage)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
         return self._level(loops, 0, frozenset(), ranges)
@@ -134,7 +134,7 @@ class _Nest:
             self.private[b] = Buffer(
                 b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
             )
-            self.bases[b] = tuple(s.base if s.base is not None else const(0) for s in box)
+            self.bases[b] = tuple(_base(s) for s in box)
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
         found = {
@@ -155,7 +155,7 @@ class _Nest:
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
         owner = {
             a.name: a.name for a in stage.leaves
-        }  # loop right inside which a value is known, while it is a variable
+        }  # of variables: the loop right inside which they are known
         lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
         guards: list[Expr] = []
         for relation in reversed(stage.relations):
@@ -173,7 +173,7 @@ class _Nest:
                     outer, inner = values[fused] // cols, values[fused] % cols
                     if (
                         fused in owner
-                    ):  # the loop itself: name its parts, so that everything inside stays linear in them
+                    ):  # a variable: name its parts, so that everything inside stays linear in them
                         leaf = owner[fused]
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
                         lets[leaf] = (*lets.get(leaf, ()), *pair)
@@ -184,47 +184,30 @@ class _Nest:
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
             for a, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
-                if span.base is not None:
-                    values[a.name] = simplify(span.base + local[a.name], ranges)
-        guards.extend(self._domain_guards(stage, values, ranges))
+                values[a.name] = simplify(_base(span) + local[a.name], ranges)
+            guards.extend(self._attached_guards(stage, values, ranges))
         return _Loops(stage, values, local, lets, tuple(guards))
 
-    def _domain_guards(
+    def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
     ) -> list[Expr]:
-        """Conditions that keep an attached stage inside its own domain; those that nobody needs are left out."""
-        if not isinstance(stage.place, At):
-            return []
-        out = []
-        reach = {a.var: interval(values[a.name], ranges) for a in stage.op.all_axes}
-        for a in stage.op.axes:
-            if self._reads_stay_inside(stage, a.var, reach):
-                continue
-            below, above = (
-                compare(Cmp.GE, values[a.name], const(0)),
-                compare(Cmp.LT, values[a.name], const(a.extent)),
-            )
-            out.extend(c for c in (below, above) if prove(c, ranges) is not True)
-        return out
+        """Conditions for the points of an attached stage's box to be computed (see guards.py)."""
+        near = {b for s in self.state.live() if isinstance(s.place, At) for b in s.op.buffers}
+        out = domain_guards(stage.op, values, ranges, near)
+        mapping = {a.var: values[a.name] for a in stage.op.all_axes}
+        for read in reads(stage.op):
+            if read.load.buffer in near and not read.conditions:
+                shape, index = self._in_box(read.load, mapping)
+                out.extend(box_conditions(index, shape, ranges))
+        return list(dict.fromkeys(out))
 
-    def _reads_stay_inside(self, stage: Stage, axis: Var, reach: dict[Var, Interval]) -> bool:
-        """Whether every read that uses the axis is in bounds over the whole box, other axes within their domain."""
-        domain = {a.var: Interval(0, a.extent - 1) for a in stage.op.all_axes}
-        inside = {**domain, axis: reach[axis]}
-        if any_node(seq(*(Evaluate(b) for b in stage.op.bodies)), _may_trap):
-            return False
-        for load in stage.op.loads():
-            if not any(axis in free_vars(i) for i in load.indices):
-                continue
-            if load.buffer in self.private and all(
-                n < dim for n, dim in zip(self.private[load.buffer].shape, load.buffer.shape, strict=True)
-            ):
-                continue  # its own box was made from this reach
-            for index, dim in zip(load.indices, load.buffer.shape, strict=True):
-                found = interval(index, inside)
-                if found.lo is None or found.hi is None or found.lo < 0 or found.hi >= dim:
-                    return False
-        return True
+    def _in_box(self, load: Load, mapping: dict[Var, Expr]) -> tuple[tuple[int, ...], tuple[Expr, ...]]:
+        """Shape of the private buffer of an attached stage, and a load's indices relative to its box."""
+        producer = self.state.producer(load.buffer)
+        assert producer is not None
+        box = self.extents.boxes[producer.name]
+        index = tuple(substitute(i, mapping) - _base(s) for i, s in zip(load.indices, box, strict=True))
+        return tuple(int(s.extent) for s in box), index
 
     # -- nesting ------------------------------------------------------------------------------------------------------
 
@@ -240,30 +223,18 @@ class _Nest:
     def _loop(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         if depth == len(stage.leaves):
-            return self._innermost(loops, placed)
+            return self._innermost(loops, placed, ranges)
         leaf = stage.leaves[depth]
         ready = self._ready(loops, depth, placed, stage.leaves[: depth + 1])
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
-            self._prepare_hosted(producer, ranges)
-        body = self._host(
-            hosted, lambda: self._level(loops, depth + 1, placed | frozenset(ready), ranges), ranges
-        )
-        return self._wrap(loops, leaf, _guard(ready, body))
-
-    def _prepare_hosted(self, producer: Stage, ranges: dict[Var, Interval]) -> None:
-        if producer.op.buffers[0] not in self.private:
             self._make_private(producer)
-
-    def _host(self, hosted: tuple[Stage, ...], inner: object, ranges: dict[Var, Interval]) -> Stmt:
-        """Producers in order, then the inner statement, inside the allocations of their buffers."""
-        assert callable(inner)
-        parts = [self.nest(p, ranges) for p in hosted]
-        body = seq(*parts, inner())
+        producers = [self.nest(p, ranges) for p in hosted]
+        body = seq(*producers, self._level(loops, depth + 1, placed | frozenset(ready), ranges))
         for producer in reversed(hosted):
             for b in reversed(producer.op.buffers):
                 body = Alloc(self.private[b], body)
-        return body
+        return self._wrap(loops, leaf, _guard(ready, body))
 
     def _wrap(self, loops: _Loops, leaf: Axis, body: Stmt) -> Stmt:
         stage = loops.stage
@@ -333,10 +304,10 @@ class _Nest:
                 out.append((near, tuple(loops.local[a.name] for a in stage.op.axes)))
         return out
 
-    def _innermost(self, loops: _Loops, placed: frozenset[Expr]) -> Stmt:
+    def _innermost(self, loops: _Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
-        sources = tuple(self._redirect(substitute(b, mapping)) for b in stage.op.bodies)
+        sources = tuple(_Body(self, stage, mapping, ranges).redirected(b) for b in stage.op.bodies)
         targets = self._targets(loops)
         combiner = stage.op.combiner
         missing = [g for g in loops.guards if g not in placed]
@@ -344,26 +315,50 @@ class _Nest:
             return _guard(missing, seq(*(Store(b, i, e) for (b, i), e in zip(targets, sources, strict=True))))
         return _guard(missing, _update(stage.name, combiner, targets, sources))
 
-    def _redirect(self, body: Expr) -> Expr:
-        """Reads of attached stages go to their private buffers; every other buffer touched is noted."""
 
-        def swap(node: object) -> Expr | None:
-            if not isinstance(node, Load):
-                return None
-            near = self.private.get(node.buffer)
-            if near is None:
-                if node.buffer.scope is Scope.GLOBAL and node.buffer not in self.private.values():
-                    self.touched.append(node.buffer)
-                return None
-            base = self.bases[node.buffer]
-            return Load(near, tuple(i - b for i, b in zip(node.indices, base, strict=True)), node.mask)
+class _Body:
+    """Turns a stage's body into an expression over loop variables; reads of attached stages go to their private buffers."""
 
-        return transform(body, swap)
+    def __init__(
+        self, nest: _Nest, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
+    ) -> None:
+        self.nest = nest
+        self.everywhere = isinstance(stage.place, At)  # points that nobody needs are computed too
+        self.mapping = mapping
+        self.ranges = ranges
+        self._memo: dict[tuple[Expr, bool], Expr] = {}
+
+    def redirected(self, e: Expr, guarded: bool = False) -> Expr:
+        """guarded: under a Select; then no guard stands outside, and a load that may leave its box gets a mask."""
+        found = self._memo.get((e, guarded))
+        if found is None:
+            found = self._memo[e, guarded] = self._expr(e, guarded)
+        return found
+
+    def _expr(self, e: Expr, guarded: bool) -> Expr:
+        match e:
+            case Var():
+                return self.mapping.get(e, e)
+            case Select(cond, then, otherwise):
+                sides = self.redirected(then, True), self.redirected(otherwise, True)
+                return Select(self.redirected(cond, guarded), *sides)
+            case Load(buffer, indices, mask):
+                index = tuple(self.redirected(i, guarded) for i in indices)
+                near = self.nest.private.get(buffer)
+                if near is None:
+                    self.nest.touched.append(buffer)
+                    return Load(buffer, index, mask)
+                inside = tuple(i - b for i, b in zip(index, self.nest.bases[buffer], strict=True))
+                loose = guarded and self.everywhere
+                outside = box_conditions(inside, near.shape, self.ranges) if loose else []
+                return Load(near, inside, all_of(*outside) if outside else mask)
+            case _:
+                return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
 
 
-def _may_trap(node: object) -> bool:
-    """Integer division by something that is not a constant: garbage outside the domain could be zero."""
-    return isinstance(node, Binary) and node.op in (Op.FLOORDIV, Op.MOD) and not isinstance(node.b, Const)
+def _base(span: Span) -> Expr:
+    assert span.base is not None, "extents were derived without bases"
+    return span.base
 
 
 def _first_reduction(stage: Stage) -> int:

@@ -62,9 +62,9 @@ class Fenced:
     def complaint(self) -> str:
         """Where somebody wrote outside the array; empty when the fences are whole."""
         if (hit := np.flatnonzero(self.before != self.byte)).size:
-            return f"it wrote {len(self.before) - int(hit[-1])} bytes before the start of {self.name!r}"
+            return f"it wrote up to {len(self.before) - int(hit[0])} bytes before the start of {self.name!r}"
         if (hit := np.flatnonzero(self.after != self.byte)).size:
-            return f"it wrote {int(hit[0]) + 1} bytes beyond the end of {self.name!r}"
+            return f"it wrote up to {int(hit[-1]) + 1} bytes beyond the end of {self.name!r}"
         return ""
 
 

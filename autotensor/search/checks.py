@@ -106,10 +106,10 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
     if not w.size:
         return Verdict(0.0, bound)
     size = np.abs(w)
-    difference = np.abs(g - w)
+    difference = np.abs(np.subtract(g, w))
     size += size.max()
     if size.min() > 0:
-        error = difference / size
+        error = np.divide(difference, size)
     else:
         error = np.where(difference == 0, 0.0, np.inf)  # the oracle's answers are all zero
     worst = float(error.max())

@@ -101,9 +101,7 @@ def open_journal(
 ) -> Journal:
     """The session of a run key: the earlier one continued, or a new one."""
     machine = host_machine()
-    store.ensure_machine(
-        Machine(machine.fingerprint, machine.cpu_model, machine.features, machine.cores, machine.caches, "cpu", "")
-    )
+    know_machine(store)
     environment = store.ensure_environment(environment_versions())
     for task in tasks:
         w = task.workload
@@ -117,6 +115,12 @@ def open_journal(
             run_key=run_key, seed=seed, machine=machine.fingerprint, environment=environment, options=dict(options)
         )
     return Journal(store, session, environment, seeds, residency)
+
+
+def know_machine(store: TrialStore) -> None:
+    """Makes this machine known to the log."""
+    m = host_machine()
+    store.ensure_machine(Machine(m.fingerprint, m.cpu_model, m.features, m.cores, m.caches, "cpu", ""))
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:

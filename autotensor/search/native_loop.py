@@ -1,7 +1,7 @@
 """Two native functions that timing needs: calling a kernel many times with rotating arguments, and a fixed amount of work.
 
 Python between two calls would take longer than a small kernel, so the loop over calls is native. The reference kernel does
-the same arithmetic for ever and ever: when its time moves, the machine has changed, not the candidate.
+the same arithmetic for ever and ever, on every thread: when its time moves, the machine has changed, not the candidate.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ exit:
 }
 """
 _CHAINS = 8  # independent sums, one per lane: as many as hide the latency of fused multiply-adds on two units
-_TURNS = 40_000  # about 60 us
-_BEST_OF = 3
+_TURNS = 40_000  # about 50 us
+_LINE = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +52,8 @@ class NativeLoop:
     """The loaded functions."""
 
     _rotate: Callable[..., None]
-    _reference: Callable[[int], float]
     _launch: int
+    _reference: int
     _keep: Any
 
     def run(self, fn: int, frames: np.ndarray[Any, Any], first: int, count: int, nthreads: int) -> float:
@@ -64,14 +64,11 @@ class NativeLoop:
         self._rotate(self._launch, table, fn, address, first % copies, copies, count, nthreads)
         return time.perf_counter() - began
 
-    def reference_seconds(self) -> float:
-        """Seconds of the reference kernel on one core: the best of three."""
-        best = float("inf")
-        for _ in range(_BEST_OF):
-            began = time.perf_counter()
-            self._reference(_TURNS)
-            best = min(best, time.perf_counter() - began)
-        return best
+    def reference_seconds(self, nthreads: int) -> float:
+        """Seconds of the reference kernel in a team: the median of three."""
+        results = np.zeros(nthreads * _LINE, np.uint8)
+        frames = np.array([results.ctypes.data], np.uint64)
+        return sorted(self.run(self._reference, frames, 0, 1, nthreads) for _ in range(3))[1]
 
 
 @cache
@@ -80,33 +77,34 @@ def native_loop() -> NativeLoop:
     target = host()
     code = build(_ROTATE + _reference_text(), target, opt=1).object
     loaded = loader.load(Artifact("timing", replace(target), "rotate", None, (), (code,)))
-    reference = int(loaded.engine.get_function_address("reference"))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     rotate = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, pointer, number, number, number, ctypes.c_int32)
     return NativeLoop(
         rotate(loaded.entry),
-        ctypes.CFUNCTYPE(ctypes.c_float, number)(reference),
         native.launcher()["launch"],
+        int(loaded.engine.get_function_address("reference")),
         loaded,
     )
 
 
 def _reference_text() -> str:
-    """`float reference(turns)`: turns × 8 fused multiply-adds of eight floats, in eight chains."""
+    """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains; its argument is a line per thread."""
     vector, fma = "<8 x float>", "@llvm.fma.v8f32"
     names = range(_CHAINS)
-    lines = [f"declare {vector} {fma}({vector}, {vector}, {vector})", "define float @reference(i64 %turns) {", "entry:"]
-    lines += ["  %f = sitofp i64 %turns to float"]
+    lines = [f"declare {vector} {fma}({vector}, {vector}, {vector})", "define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {"]
+    # thread 0 starts from 0, but LLVM does not know who it is
+    lines += ["entry:", "  %f = sitofp i32 %tid to float"]
     # every chain starts in another lane, or LLVM would see that all are one
     lines += [f"  %s{n} = insertelement {vector} zeroinitializer, float %f, i32 {n}" for n in names]
     lines += [f"  %h = fmul {vector} %s0, zeroinitializer", "  br label %loop", "loop:"]
     lines += ["  %k = phi i64 [ 0, %entry ], [ %next, %loop ]"]
     lines += [f"  %a{n} = phi {vector} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in names]
     lines += [f"  %b{n} = call {vector} {fma}({vector} %a{n}, {vector} %h, {vector} %s{n})" for n in names]
-    lines += ["  %next = add i64 %k, 1", "  %more = icmp slt i64 %next, %turns", "  br i1 %more, label %loop, label %done", "done:"]
+    lines += ["  %next = add i64 %k, 1", f"  %more = icmp slt i64 %next, {_TURNS}", "  br i1 %more, label %loop, label %done", "done:"]
     total = "%b0"
     for n in names[1:]:
         lines.append(f"  %t{n} = fadd {vector} {total}, %b{n}")
         total = f"%t{n}"
-    lines += [f"  %r = extractelement {vector} {total}, i32 0", "  ret float %r", "}"]
+    lines += ["  %t64 = sext i32 %tid to i64", f"  %line = getelementptr [{_LINE} x i8], ptr %args, i64 %t64"]
+    lines += [f"  store {vector} {total}, ptr %line, align 4", "  ret void", "}"]
     return "\n".join(lines) + "\n"

@@ -85,8 +85,8 @@ class Measurer(Protocol):
 
 
 def source_sha(artifact: Artifact) -> str:
-    """Hash of the object code: equal code need not be measured twice."""
-    digest = sha256()
+    """Hash of the object code and of what it is called with: equal ones need not be measured twice."""
+    digest = sha256(repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode())
     for data in artifact.objects:
         digest.update(data)
     return digest.hexdigest()

@@ -262,7 +262,7 @@ class Bench:
         wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call).
         """
         loop = native_loop()
-        reference = loop.reference_seconds()
+        reference = loop.reference_seconds(self.threads)
         samples = {}
         for number, calls, expected in wanted:
             candidate = self.candidates[number]

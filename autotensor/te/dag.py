@@ -37,7 +37,7 @@ class IterDef:
 
 @dataclass(frozen=True, slots=True)
 class StageOp:
-    """One compute: `buffers[n][axes] = bodies[n]` for each output, joined over `reduce_axes` if there are any."""
+    """One compute: `buffers[n][axes] = bodies[n]` for each output, joined over the reduce axes, if any."""
 
     name: str
     axes: tuple[IterDef, ...]

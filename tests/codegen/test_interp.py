@@ -487,6 +487,11 @@ class TestRefusals:
             "uses variable 'i', which is not bound there",
             CodegenError,
         )
+        gone = seq(loop(VI, 1, Store(self.Y, (VI, o), zero)), Store(self.Y, (VI, o), zero))
+        self.refuses(gone, "uses variable 'i', which is not bound there", CodegenError)
+        self.refuses(
+            loop(VI, 2, loop(VI, 2, Store(self.Y, (VI, o), zero))), "inside its own scope", CodegenError
+        )
         self.refuses(Store(buffer("q", 1), (o,), zero), "uses buffer 'q', which is neither", CodegenError)
         self.refuses(Store(buffer("y", 4, 4, 4), (o, o), zero), "has 2 indices", CodegenError)
         self.refuses(Store(self.Y, (o, o), Call("fft", (zero,), float32)), "calls 'fft'", CodegenError)

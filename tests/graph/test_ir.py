@@ -11,7 +11,7 @@ from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Graph
-from autotensor.ops import Kind, TensorType
+from autotensor.operators import Kind, TensorType
 
 
 def double(x):

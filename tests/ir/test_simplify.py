@@ -18,8 +18,10 @@ from autotensor.ir.expr import (
     Cmp,
     Compare,
     Load,
+    Neg,
     Op,
     Ramp,
+    Unary,
     Var,
     all_of,
     any_of,
@@ -124,7 +126,7 @@ def test_integer_laws(e, text):
         (x / 1.0, "x"),
         (x - 0.0, "x"),
         (x + -0.0, "x"),
-        (-(-x), "x"),
+        (Unary(Neg.NEG, -x), "x"),
         (x + 0.0, "x + 0"),  # -0.0 + 0.0 is 0.0
         (x * 0.0, "x * 0"),  # NaN, infinity
         (x - x, "x - x"),
@@ -190,7 +192,7 @@ def test_assumptions():
     assert str(simplify(n % 4 + i, RANGES, assume=[i.equal(2)])) == "n % 4 + 2"
 
 
-# -- statements -------------------------------------------------------------------------------------------------------
+# -- statements ----------------------------------------------------------------------------------------------
 def loop(var, extent, body, kind=ForKind.SERIAL, begin=0):
     return For(var, begin if hasattr(begin, "dtype") else const(begin), extent + const(0), kind, body)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotensor.base.errors import InputError, TensorError
-from autotensor.ops import OPERATORS, TensorType
+from autotensor.operators import OPERATORS, TensorType
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotensor.base.dtype import dtype_of
-from autotensor.ops import OPERATORS, Case, Kind, Operator, TensorType
+from autotensor.operators import OPERATORS, Case, Kind, Operator, TensorType
 from autotensor.te import Tensor, placeholder
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotensor.ops import OPERATORS
+from autotensor.operators import OPERATORS
 
 pytestmark = pytest.mark.torch
 

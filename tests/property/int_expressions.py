@@ -1,7 +1,7 @@
 """Random integer expressions over few variables with small ranges, and what they are worth.
 
-`cases()` draws (expression, ranges, assumptions); `assignments` lists all values of the variables; `value_of` is the slow, obvious
-meaning, with wrap-around: a Python int or bool for a scalar, a list of them for a vector.
+`cases()` draws (expression, ranges, assumptions); `assignments` lists all values of the variables; `value_of`
+is the slow, obvious meaning, with wrap-around: an int or bool for a scalar, a list of them for a vector.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Undefined(Exception):
     """Division by zero, or a shift too far: such an expression has no value to keep."""
 
 
-# -- meaning ------------------------------------------------------------------------------------------------------------
+# -- meaning -------------------------------------------------------------------------------------------------
 def value_of(e: Expr, env: Mapping[Var, int]) -> Any:
     if e.dtype.lanes > 1:
         return [_lane(e, env, n) for n in range(e.dtype.lanes)]
@@ -110,8 +110,8 @@ def assignments(ranges: Mapping[Var, Interval]) -> Iterator[dict[Var, int]]:
         yield dict(zip(ranges, values, strict=True))
 
 
-# -- drawing ------------------------------------------------------------------------------------------------------------
-# Everything is drawn through `pick(options)`: hypothesis', so that failures shrink, or random.choice for long runs.
+# -- drawing -------------------------------------------------------------------------------------------------
+# All is drawn through `pick(options)`: hypothesis', so that failures shrink, or random.choice for long runs.
 Pick = Callable[[Sequence[Any]], Any]
 
 FACTORS = (1, 2, 3, 4, 6, 8, 12, 16, -1, -2, -4)

@@ -1,4 +1,4 @@
-"""Different nodes have different texts: with types always, without them where all is int64 and names are identifiers."""
+"""Different nodes have different texts: always with types, and without where all is int64."""
 
 import random
 

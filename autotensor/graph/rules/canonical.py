@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.ops import Kind
+from autotensor.operators import Kind
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 IDEMPOTENT = frozenset({"relu", "relu6", "abs", "floor", "ceil", "round"})

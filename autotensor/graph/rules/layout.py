@@ -22,7 +22,7 @@ from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.ops import Kind
+from autotensor.operators import Kind
 
 TO_LAST = (0, 2, 3, 1)  # NCHW ──▶ NHWC
 TO_FIRST = (0, 3, 1, 2)  # NHWC ──▶ NCHW

@@ -16,7 +16,7 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.ops.common import (
+from autotensor.operators.common import (
     Pairs,
     as_float,
     by_layout,
@@ -31,7 +31,7 @@ from autotensor.ops.common import (
     size,
     stage,
 )
-from autotensor.ops.operator import Case, Kind, operator
+from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

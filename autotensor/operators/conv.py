@@ -18,7 +18,7 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.ops.common import (
+from autotensor.operators.common import (
     Pairs,
     by_layout,
     is_int,
@@ -32,7 +32,7 @@ from autotensor.ops.common import (
     require_rank,
     stage,
 )
-from autotensor.ops.operator import Case, Kind, operator
+from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ import numpy as np
 from autotensor import te
 from autotensor.base.dtype import promote
 from autotensor.ir.expr import Expr
-from autotensor.ops.common import (
+from autotensor.operators.common import (
     axes_of,
     axis_of,
     broadcast_load,
@@ -29,7 +29,7 @@ from autotensor.ops.common import (
     size,
     stage,
 )
-from autotensor.ops.operator import Case, Kind, operator
+from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -17,8 +17,8 @@ import numpy as np
 from autotensor import te
 from autotensor.base.dtype import dtype_of, float64
 from autotensor.ir.expr import Expr
-from autotensor.ops.common import axis_of, broadcast_load, broadcast_shape, require, stage
-from autotensor.ops.operator import Case, Kind, operator
+from autotensor.operators.common import axis_of, broadcast_load, broadcast_shape, require, stage
+from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

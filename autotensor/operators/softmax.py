@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.ops.common import axis_of, fold, kept, stage
-from autotensor.ops.operator import Case, Kind, operator
+from autotensor.operators.common import axis_of, fold, kept, stage
+from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,123 @@
+"""One computation: lower and build it as scheduled, or search for a schedule and build the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotensor.api.log import Log, open_existing, open_log
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target, parse
+from autotensor.compiler import compile_state, nest_text
+from autotensor.ir.func import Program
+from autotensor.ir.printer import to_text
+from autotensor.lowering.pipeline import lower as lower_state
+from autotensor.resolve import resolve
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.module import Module
+from autotensor.schedule.schedule import Schedule
+from autotensor.schedule.state import State
+from autotensor.search.events import Listener
+from autotensor.search.loop import TuneOptions, TuneReport
+from autotensor.search.task import Task
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.tensor import Tensor
+from autotensor.te.workload import Workload
+from tuning_db import TrialStore
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What a schedule becomes; prints as the loops that were scheduled."""
+
+    program: Program
+    nest: str
+
+    def __str__(self) -> str:
+        return self.nest
+
+    @property
+    def ir(self) -> str:
+        """The program after all passes, as a backend gets it."""
+        return to_text(self.program)
+
+
+def lower(schedule: Schedule, args: Sequence[Tensor]) -> Lowered:
+    """The loops of a schedule. Raises ScheduleError or LoweringError when it cannot be turned into loops."""
+    state = _state(schedule, args)
+    return Lowered(lower_state(state), nest_text(state))
+
+
+def build(
+    what: Schedule | Sequence[Tensor],
+    args: Sequence[Tensor] | None = None,
+    target: str | Target | None = None,
+    *,
+    name: str = "",
+    db: Log = None,
+) -> Module:
+    """A function that computes the outputs among `args`.
+
+    build(schedule, args)     compiled as scheduled
+    build([A, B, C])          the best verified schedule that the tuning log knows for this machine, else the default
+
+    f(a, b, c) fills c in place; f(a, b) allocates it; constants may be given once with f.bind(W=w).
+    """
+    chosen = parse(target)
+    if isinstance(what, Schedule):
+        if args is None:
+            raise InputError("build(schedule, args) needs the arguments, in calling order.", fix="build(s, [A, B, C]).")
+        state = _state(what, args)
+        artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace)
+    else:
+        dag = ComputeDAG.of(list(what))
+        with open_existing(db) as store:
+            artifact = _best(dag, chosen, name or dag.outputs[-1].name, store)
+    return Module(artifact, threads=chosen.num_cores)
+
+
+def tune(
+    args: Sequence[Tensor],
+    trials: int = 64,
+    target: str | Target | None = None,
+    *,
+    db: Log = None,
+    seed: int = 0,
+    name: str = "",
+    model: str = "xgb",
+    fresh: bool = False,
+    deadline_s: float | None = None,
+    listener: Listener | None = None,
+) -> TuneReport:
+    """Searches for a fast schedule of the computation; every trial is kept in the tuning log.
+
+    The same call again measures nothing; more trials continue. `build(args)` then uses the best.
+    """
+    from autotensor.api.tuning import run_tuning
+
+    options = TuneOptions(trials=trials, seed=seed, model=model, fresh=fresh, deadline_s=deadline_s)
+    dag = ComputeDAG.of(list(args))
+    task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
+    with open_log(db) as store:
+        return run_tuning([task], options, store, listener=listener, residency="hot")
+
+
+def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:
+    return schedule.trace.replay(schedule.dag.with_args(list(args)))
+
+
+def _best(dag: ComputeDAG, target: Target, name: str, store: TrialStore | None) -> Artifact:
+    """The artifact of a user's DAG under the best known trace, in the user's own names."""
+    found = resolve(Workload.of(dag, name), target, store)
+    trace = found.trace.renamed(user_names(dag))
+    return compile_state(trace.replay(dag), target, name, trace)
+
+
+def user_names(dag: ComputeDAG) -> dict[str, str]:
+    """Canonical names → the DAG's own (the inverse of `ComputeDAG.canonical`)."""
+    _, names = dag.canonical()
+    out: dict[str, str] = {}
+    for old, new in names.items():
+        stage, _, axis = old.partition(".")
+        out[f"{names[stage]}.{new}" if axis else new] = axis or old
+    return out

@@ -1,0 +1,223 @@
+"""Whole models: a graph becomes groups, groups become tasks, winners are linked into one function.
+
+    graph ─optimize─▶ groups ─tasks─▶ traces (log or default) ─compile, link─▶ Module
+
+A tuning run writes the model as soon as the defaults are compiled, and again whenever enough has improved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from autotensor.api.log import Log, open_existing, open_log
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target, parse
+from autotensor.compiler import compile_trace
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.link import link
+from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
+from autotensor.graph.partition import tasks as tasks_of
+from autotensor.graph.rules import optimize
+from autotensor.resolve import resolve, safe_default
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.module import Module
+from autotensor.schedule.trace import Trace
+from autotensor.search.events import Event, Improved, Listener
+from autotensor.search.loop import TuneOptions, TuneReport
+from autotensor.search.task import Task
+from tuning_db import TrialStore
+
+SAVE_EVERY_S = 20.0  # a linked model is written at most so often while tuning: linking ResNet-50 takes about a second
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model cut into groups; `tasks` are the distinct computations among them."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    tasks: tuple[KernelTask, ...]
+    target: Target
+
+    def search_tasks(self) -> list[Task]:
+        return [Task(t.workload, self.target, float(t.weight), t.name) for t in self.tasks]
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What tuning a model gave. Latencies are medians in seconds, measured interleaved at the end."""
+
+    tuning: TuneReport
+    module: Module
+    default_s: float
+    tuned_s: float
+    path: Path | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def plan_model(model: Graph | GraphNode | Sequence[GraphNode], target: str | Target | None = None, name: str = "model") -> ModelPlan:
+    """Optimises a graph and cuts it into groups."""
+    graph = as_graph(model, name)
+    ready = own_outputs(optimize(graph))
+    groups = partition(ready)
+    return ModelPlan(ready, groups, tasks_of(groups), parse(target))
+
+
+def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
+    """A graph from itself, or from output nodes; inputs in order of creation."""
+    if isinstance(model, Graph):
+        return model
+    from autotensor.graph.ir import Input, topological
+
+    outputs = tuple(model) if isinstance(model, (list, tuple)) else (model,)
+    for o in outputs:
+        if not isinstance(o, GraphNode):
+            raise InputError(f"a model is made of graph nodes, got {type(o).__name__}.", fix="Start from autotensor.input(shape).")
+    inputs = sorted((n for n in topological(outputs) if isinstance(n, Input)), key=lambda n: n.serial)
+    return Graph(tuple(inputs), outputs, name)
+
+
+def compile_model(
+    model: Graph | GraphNode | Sequence[GraphNode],
+    trials: int = 0,
+    target: str | Target | None = None,
+    *,
+    db: Log = None,
+    seed: int = 0,
+    name: str = "model",
+    listener: Listener | None = None,
+) -> Module:
+    """A model as one function: NumPy in, NumPy out, one native call.
+
+    trials: how many schedules to measure first; 0 takes what the tuning log knows, and defaults for the rest.
+    """
+    if trials < 0:
+        raise InputError(f"trials is {trials}; it must not be negative.")
+    plan = plan_model(model, target, name)
+    if trials:
+        return tune_model(plan, TuneOptions(trials=trials, seed=seed), db=db, listener=listener).module
+    with open_existing(db) as store:
+        return Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+
+
+def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trace]:
+    """The best known trace of every task."""
+    return {t.workload.key: resolve(t.workload, plan.target, store).trace for t in plan.tasks}
+
+
+def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: dict[str, tuple[str, Artifact]] | None = None) -> Artifact:
+    """Compiles every task under its trace and links the model.
+
+    compiled: artifacts of earlier calls by workload key, with the hash of their trace; updated.
+    """
+    known = compiled if compiled is not None else {}
+    for t in plan.tasks:
+        key = t.workload.key
+        trace = traces[key]
+        if key not in known or known[key][0] != trace.hash:
+            known[key] = (trace.hash, compile_trace(t.workload.dag, trace, plan.target, t.name))
+    return link(plan.graph, plan.groups, {k: a for k, (_, a) in known.items()}, plan.target)
+
+
+def default_traces(plan: ModelPlan) -> dict[str, Trace]:
+    return {t.workload.key: safe_default(t.workload, plan.target) for t in plan.tasks}
+
+
+def tune_model(
+    plan: ModelPlan,
+    options: TuneOptions,
+    *,
+    db: Log = None,
+    path: str | Path | None = None,
+    listener: Listener | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> ModelReport:
+    """Tunes all tasks of a model and links the winners.
+
+    path: where the model is written, at once with default schedules, and again, atomically, as it improves.
+    """
+    from autotensor.api.tuning import run_tuning
+
+    with open_log(db) as store:
+        work = _Progress(plan, Path(path) if path is not None else None, traces_from_log(plan, store), listener)
+        work.save()
+        report = run_tuning(plan.search_tasks(), options, store, listener=work.hear, stopped=stopped)
+        best = traces_from_log(plan, store)
+    tuned = link_model(plan, best, work.compiled)
+    default = link_model(plan, default_traces(plan))
+    default_s, tuned_s = race(plan, default, tuned)
+    notes = ()
+    if tuned_s > default_s:
+        tuned, tuned_s = default, default_s
+        notes = ("the default schedules were as fast in the whole model; they were kept",)
+    if work.path is not None:
+        artifacts.save(work.path, tuned)
+    return ModelReport(report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes)
+
+
+class _Progress:
+    """Keeps the model on disk up to date while tuning goes on."""
+
+    def __init__(self, plan: ModelPlan, path: Path | None, traces: dict[str, Trace], listener: Listener | None) -> None:
+        self.plan = plan
+        self.path = path
+        self.traces = traces
+        self.compiled: dict[str, tuple[str, Artifact]] = {}
+        self.listener = listener
+        self.saved = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def save(self) -> None:
+        if self.path is not None:
+            artifacts.save(self.path, link_model(self.plan, self.traces, self.compiled))
+        self.saved = time.monotonic()
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, Improved):
+            key = event.task.workload.key
+            if event.seconds < self.seconds.get(key, float("inf")):
+                self.seconds[key] = event.seconds
+                self.traces[key] = event.candidate.trace
+        if self.path is not None and time.monotonic() - self.saved > SAVE_EVERY_S:
+            self.save()
+        if self.listener is not None:
+            self.listener(event)
+
+
+def sample_inputs(graph: Graph, seed: int = 0) -> tuple[Array, ...]:
+    """Random arrays of the graph's input types: normal floats, small integers."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for node in graph.inputs:
+        t = node.type
+        values = rng.standard_normal(t.shape) if t.dtype.is_float else rng.integers(0, 2, t.shape)
+        out.append(values.astype(t.dtype.numpy))
+    return tuple(out)
+
+
+def race(plan: ModelPlan, *contestants: Artifact, rounds: int = 15) -> list[float]:
+    """Median seconds of one inference of each, timed in turns with nothing else of ours running."""
+    modules = [Module(a, threads=plan.target.num_cores) for a in contestants]
+    arrays = sample_inputs(plan.graph)
+    with timing_lock():
+        for m in modules:
+            m(*arrays)
+        samples: list[list[float]] = [[] for _ in modules]
+        for _ in range(rounds):
+            for m, mine in zip(modules, samples, strict=True):
+                mine.extend(m.time(arrays, repeat=1, min_seconds=0.0))
+    return [median(s) for s in samples]
+
+
+__all__ = ["ModelPlan", "ModelReport", "compile_model", "plan_model", "tune_model"]

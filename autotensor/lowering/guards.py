@@ -1,0 +1,100 @@
+"""Guards of an attached stage: which points of its box are computed.
+
+A stage that is computed inside a consumer's loop runs over a box, and the box may stick out: of the stage's own domain (the
+last tile of a consumer), or of what anybody needs (boxes are bounds). Such points are never used. They are left to run where
+that does no harm (packed and padded operands), and otherwise guarded:
+
+    reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
+    reads of private buffers   stay inside the producer's box; under a Select, where the condition decides, the load is masked
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from autotensor.ir.bounds import Interval, interval, prove
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Neg, Op, Select, Unary, Var, compare, const
+from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node, children
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.te.dag import StageOp
+
+Ranges = dict[Var, Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A load and the conditions under which it is performed."""
+
+    load: Load
+    conditions: tuple[Expr, ...]
+
+
+def reads(op: StageOp) -> tuple[Read, ...]:
+    """All loads of the bodies; one that is performed both with and without a condition counts without."""
+    found: dict[tuple[Load, tuple[Expr, ...]], Read] = {}
+    for body in op.bodies:
+        for read in _reads(body, ()):
+            found[read.load, read.conditions] = read
+    bare = {load for load, conditions in found if not conditions}
+    return tuple(r for r in found.values() if not r.conditions or r.load not in bare)
+
+
+def _reads(e: Node, conditions: tuple[Expr, ...]) -> Iterator[Read]:
+    match e:
+        case Select(cond, then, otherwise):
+            yield from _reads(cond, conditions)
+            yield from _reads(then, (*conditions, cond))
+            yield from _reads(otherwise, (*conditions, Unary(Neg.NOT, cond)))
+            return
+        case Load():
+            yield Read(e, conditions)
+    for child in children(e):
+        yield from _reads(child, conditions)
+
+
+def domain_guards(
+    op: StageOp, values: Mapping[str, Expr], ranges: Ranges, private: Collection[Buffer]
+) -> list[Expr]:
+    """Conditions that keep a stage inside its own domain, as far as reads of buffers that are not private need them.
+
+    values: the op's axes over loop variables.
+    """
+    always = any(any_node(b, _may_trap) for b in op.bodies)
+    shared = [r for r in reads(op) if r.load.buffer not in private]
+    inside = {a.var: Interval(0, a.extent - 1) for a in op.all_axes}
+    out: list[Expr] = []
+    for a in op.axes:
+        wide = {**inside, a.var: interval(values[a.name], ranges)}
+        if not always and all(_in_bounds(r, wide) for r in shared if _uses(r.load, a.var)):
+            inside = wide  # the next axes must stay in bounds together with this one
+            continue
+        sides = compare(Cmp.GE, values[a.name], const(0)), compare(Cmp.LT, values[a.name], const(a.extent))
+        out.extend(c for c in sides if prove(c, ranges) is not True)
+    return out
+
+
+def _uses(load: Load, axis: Var) -> bool:
+    return any(axis in free_vars(i) for i in load.indices)
+
+
+def _in_bounds(read: Read, ranges: Ranges) -> bool:
+    return all(
+        interval(index, ranges, read.conditions).within(Interval(0, dim - 1))
+        for index, dim in zip(read.load.indices, read.load.buffer.shape, strict=True)
+    )
+
+
+def _may_trap(node: Node) -> bool:
+    """Integer division by something that is not a constant: garbage outside the domain could be zero."""
+    return isinstance(node, Binary) and node.op in (Op.FLOORDIV, Op.MOD) and not isinstance(node.b, Const)
+
+
+def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
+    """Conditions for indices (relative to the box) to lie in a private buffer, without those that always hold."""
+    out: list[Expr] = []
+    for index, dim in zip(indices, shape, strict=True):
+        sides = compare(Cmp.GE, index, const(0)), compare(Cmp.LT, index, const(dim))
+        out.extend(c for c in sides if prove(c, ranges) is not True)
+    return out

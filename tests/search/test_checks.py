@@ -1,0 +1,157 @@
+"""What counts as right: tolerances, exactness on integers, poisoned fences, inputs that are indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.search.buffers import Fenced, Need, Slab
+from autotensor.search.checks import compare, exact_on_integers, index_limits, make_inputs, output_bounds
+from autotensor.search.request import rotation_copies
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate
+
+F32 = np.dtype(np.float32)
+
+
+def values(*numbers: float, dtype: str = "float32") -> Any:
+    return np.array(numbers, dtype)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "bound", "complaint"),
+    [
+        (values(1, 2), values(1, 2), 1e-6, ""),
+        (values(1, 2.001), values(1, 2), 1e-3, ""),
+        (values(1, 2.01), values(1, 2), 1e-3, "2.0099 instead of 2: error 0.0025, allowed 0.001, 1 such elements"),
+        (values(0, 1e-7), values(0, 0), 1e-3, "instead of 0: error inf"),
+        (values(0, 0), values(0, 0), 1e-3, ""),
+        (values(1, math.nan), values(1, 2), 1e-3, "element 1 is nan instead of 2.0, 1 such elements"),
+        (values(math.inf, 2), values(1, 2), 1e-3, "element 0 is inf instead of 1.0"),
+        (values(math.nan, 2), values(math.inf, 2), 1e-3, ""),  # neither is finite
+        (values(5, 2), values(math.inf, 2), 1e-3, "element 0 is 5.0 instead of inf"),
+        (values(1, 2), values(1, 2), 0.0, ""),
+        (values(-0.0), values(0.0), 0.0, ""),
+        (values(1, 2.0000002), values(1, 2), 0.0, "element 1 is 2.00000024 instead of 2"),
+        (values(3, 4, dtype="int8"), values(3, -4, dtype="int8"), 0.0, "element 1 is 4 instead of -4"),
+        (values(*range(2000), dtype="int64"), values(1, *range(1, 2000), dtype="int64"), math.inf, ""),
+        (values(*range(2000), dtype="int64"), values(*[0] * 2000, dtype="int64"), math.inf, "of all differ"),
+    ],
+)
+def test_compare(got: Any, want: Any, bound: float, complaint: str) -> None:
+    verdict = compare(got, want, bound)
+    assert complaint in verdict.complaint
+    assert bool(complaint) == bool(verdict.complaint)
+    assert bool(complaint) == (verdict.error > verdict.allowed)
+
+
+def test_a_bool_that_was_never_written_is_noticed() -> None:
+    (fenced,) = Slab().place([Need("x", (4,), np.dtype(bool))])
+    fenced.trap()
+    assert compare(fenced.array, np.ones(4, bool), 0.0).complaint
+    assert compare(fenced.array, np.zeros(4, bool), 0.0).complaint
+
+
+def matmul(dtype: str = "float32", length: int = 64) -> Any:
+    a, b = te.placeholder((4, length), dtype, "a"), te.placeholder((length, 4), dtype, "b")
+    r = te.reduce_axis((0, length), name="r")
+    return te.compute((4, 4), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+
+
+def on_x(fn: Callable[[Any], Any]) -> Any:
+    x = te.placeholder((8,), name="x")
+    return te.compute((8,), lambda i: fn(x[i]), name="y")
+
+
+@pytest.mark.parametrize(
+    ("tensor", "exact"),
+    [
+        (matmul(), True),
+        (matmul("int8"), True),
+        (matmul("float16"), True),
+        (matmul("float16", 4096), False),  # sums to 4096: more than eleven bits
+        (matmul("bfloat16"), True),
+        (matmul("bfloat16", 512), False),
+        (on_x(lambda x: te.max(x * 2.0 + 0.5, 0.0) - 1.0), True),
+        (on_x(lambda x: x * 0.1), False),
+        (on_x(lambda x: x / 3.0), False),
+        (on_x(te.exp), False),
+        (on_x(lambda x: te.if_then_else(x > 0.0, x, -x)), True),
+    ],
+)
+def test_exact_on_integers(tensor: Any, exact: bool) -> None:
+    dag = ComputeDAG.of([tensor])
+    assert exact_on_integers(dag) is exact
+    if exact:  # then a wider accumulator changes nothing
+        inputs = make_inputs(dag, "integer", 0)
+        narrow, wide = evaluate(dag, inputs), evaluate(dag, inputs, accumulate=np.float64)
+        for name, array in narrow.items():
+            assert np.array_equal(array.astype(np.float64), wide[name].astype(np.float64))
+
+
+def test_two_convolutions_in_a_row_may_round() -> None:
+    a = te.placeholder((2, 4096), name="a")
+    r, q = te.reduce_axis((0, 4096), name="r"), te.reduce_axis((0, 4096), name="q")
+    b = te.compute((2, 4096), lambda i, j: te.sum(a[i, r] * a[i, j], axis=r), name="b")
+    c = te.compute((2,), lambda i: te.sum(b[i, q] * b[i, q], axis=q), name="c")
+    assert not exact_on_integers(ComputeDAG.of([c]))
+
+
+def test_indices_stay_in_bounds() -> None:
+    table, which = te.placeholder((7, 3), name="table"), te.placeholder((500,), "int32", "which")
+    dag = ComputeDAG.of([te.compute((500, 3), lambda i, j: table[which[i], j], name="out")])
+    assert index_limits(dag) == {"which": 7}
+    drawn = make_inputs(dag, "normal", 3)["which"]
+    assert (drawn.min(), drawn.max()) == (0, 6)
+
+
+def test_positive_inputs() -> None:
+    dag = ComputeDAG.of([on_x(te.log)])
+    assert (make_inputs(dag, "positive", 0)["x"] >= 0.1).all()
+
+
+def test_a_tolerance_given_is_for_floats_only() -> None:
+    dag = ComputeDAG.of([matmul()])
+    assert output_bounds(dag, 0.25) == {"c": 0.25}
+    assert 0 < output_bounds(dag)["c"] < 1e-4
+    assert output_bounds(ComputeDAG.of([matmul("int8")]), 0.25) == {"c": 0.0}
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_fences(shift: int) -> None:
+    slab = Slab()
+    for _ in range(2):  # the second time in used memory
+        x, w = slab.place([Need("x", (5, 3), F32), Need("w", (9,), F32, read_only=True)], shift)
+        assert [f.address % 64 for f in (x, w)] == [4 * shift] * 2
+        assert (x.complaint(), w.complaint()) == ("", "")
+        x.trap()
+        w.array[...] = 1.0
+        assert np.isnan(x.array).all()
+        assert np.isnan(beyond(w)).all()  # a stray read spoils the answer
+        assert not np.isnan(beyond(x)).any()
+        x.after[3] = 0
+        assert x.complaint() == "it wrote up to 4 bytes beyond the end of 'x'"
+        w.before[-4:] = 0
+        assert w.complaint() == "it wrote up to 4 bytes before the start of 'w'"
+        x.array[...] = 7.0
+
+
+def beyond(f: Fenced) -> Any:
+    return f.after[:64].view(F32)
+
+
+def test_weights_rotate_through_more_than_the_last_cache() -> None:
+    from autotensor.base.target import host_caches
+
+    last = host_caches()[-1]
+    for size in (1 << 16, 1 << 20, 9 << 20):
+        copies = rotation_copies(size, "graph")
+        assert 1 <= copies <= 512
+        assert copies * size <= 160 << 20
+        assert copies * size > 2 * last or copies == 512 or (copies + 1) * size > 160 << 20
+    assert rotation_copies(1 << 30, "graph") == 1

@@ -1,0 +1,219 @@
+"""The measurer on honest candidates, on broken compilers, and among others of its kind."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evil_kernels import addition, evil
+
+from autotensor import te
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target, host
+from autotensor.schedule.schedule import Schedule
+from autotensor.schedule.trace import Trace
+from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+HERE = Path(__file__).parent
+TARGET = host().with_threads(1)
+OPTIONS = MeasureOptions(workers=1, min_seconds=0.0005, build_timeout_s=5)
+
+
+def product(m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+    a = te.placeholder((m, k), name="a", dtype=dtype)
+    b = te.placeholder((k, n), name="b", dtype=dtype, constant=True)
+    r = te.reduce_axis((0, k), name="r")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    return Workload.of(ComputeDAG.of([a, b, c]), "product")
+
+
+def rows(workload: Workload, factor: int, vector: int = 0) -> Trace:
+    """Rows in blocks, columns vectorized."""
+    s = Schedule(workload.dag)
+    stage = s["t0"]
+    i, j = stage.op.axis
+    r = stage.op.reduce_axis[0]
+    outer, inner = stage.split(i, factor=factor)
+    stage.reorder(outer, r, inner, j)
+    if vector:
+        _, lanes = stage.split(j, factor=vector)
+        stage.vectorize(lanes)
+    return s.trace
+
+
+def packed(workload: Workload, width: int) -> Trace:
+    """Weights in panels of `width` columns."""
+    s = Schedule(workload.dag)
+    s.layout("a1", [(1, width)], "1.0 0 1.1")
+    return Trace((*s.trace.steps,))
+
+
+@pytest.fixture(scope="module")
+def measurer() -> Iterator[LocalMeasurer]:
+    with LocalMeasurer(TARGET, OPTIONS) as made:
+        yield made
+
+
+def test_each_trace_has_its_result_in_order(measurer: LocalMeasurer) -> None:
+    w = product(48, 64, 96)
+    bad = Trace.from_json('{"version":1,"steps":[["Parallel","t0","nowhere"]]}')
+    results = measurer.measure(w, [Trace(), rows(w, 8, 16), bad, rows(w, 5), packed(w, 16), rows(w, 8, 16)])
+    assert [r.status for r in results] == [Status.OK, Status.OK, Status.INVALID_SCHEDULE, *[Status.OK] * 3]
+    for r in (r for r in results if r.ok):
+        assert len(r.seconds) == len(r.reference_seconds) >= 3
+        assert all(0 < s < 0.1 for s in (*r.seconds, *r.reference_seconds))
+        assert r.max_error is not None
+        assert r.tolerance is not None
+        assert r.max_error <= r.tolerance < 1e-4
+        assert r.build_seconds is not None
+        assert 0 < r.build_seconds < 5
+        assert r.asm["instructions"] > 10
+    assert results[2].seconds == ()
+    assert "stage 't0' has no axis 'nowhere'" in str(results[2].error)
+    assert results[1].source_sha == results[5].source_sha != results[0].source_sha
+    assert results[1].seconds == results[5].seconds
+    assert results[5].note == "same object code as candidate 1 of this batch; not run again"
+    assert [r.prepared_bytes for r in results if r.ok] == [96 * 64 * 4] * 5
+
+
+def test_nothing_asked_nothing_answered(measurer: LocalMeasurer) -> None:
+    assert measurer.measure(product(48, 64, 96), []) == []
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "float16", "bfloat16", "float64"])
+def test_other_types(measurer: LocalMeasurer, dtype: str) -> None:
+    w = product(8, 32, 16, dtype)
+    for result in measurer.measure(w, [Trace(), rows(w, 2, 16), packed(w, 8)]):
+        assert result.ok, result.error
+        assert result.tolerance == 0.0 if dtype.startswith("int") else result.tolerance
+
+
+def test_indices_as_inputs_stay_in_bounds(measurer: LocalMeasurer) -> None:
+    table = te.placeholder((50, 32), name="table", constant=True)
+    which = te.placeholder((200,), dtype="int32", name="which", constant=True)
+    out = te.compute((200, 32), lambda i, j: table[which[i], j], name="out")
+    (result,) = measurer.measure(Workload.of(ComputeDAG.of([table, which, out])), [Trace()])
+    assert result.ok, result.error
+
+
+def test_argmax_and_logarithms_can_be_checked(measurer: LocalMeasurer) -> None:
+    x = te.placeholder((64, 100), name="x")
+    r = te.reduce_axis((0, 100), name="r")
+    root = te.compute((64, 100), lambda i, j: te.log(x[i, j]), name="root")
+    total = te.compute((64,), lambda i: te.sum(root[i, r], axis=r), name="total")
+    (result,) = measurer.measure(Workload.of(ComputeDAG.of([x, total])), [Trace()])
+    assert result.ok, result.error
+
+
+def test_a_clearly_slow_candidate_gets_three_samples() -> None:
+    w = product(256, 256, 256)
+    with LocalMeasurer(TARGET, replace(OPTIONS, residency="hot", repeat=6)) as measurer:
+        fast, slow = measurer.measure(w, [rows(w, 8, 64), Trace()])
+        assert fast.ok
+        assert slow.ok
+        assert statistics.median(slow.seconds) > 3 * statistics.median(fast.seconds)
+        assert (len(fast.seconds), len(slow.seconds)) == (6, 3)
+        (again,) = measurer.measure(w, [Trace()])  # the incumbent is remembered
+        assert len(again.seconds) == 3
+
+
+def test_lost_tails_are_wrong_results() -> None:
+    """A compiler with a bug in its build child: caught, though the same child built the oracle."""
+    w = product(21, 64, 32)
+    with LocalMeasurer(TARGET, OPTIONS, modules=["tail_bug"], path=[HERE]) as measurer:
+        whole, cut = measurer.measure(w, [rows(w, 7, 16), rows(w, 8, 16)])
+    assert whole.ok, whole.error
+    assert cut.status is Status.WRONG_RESULT
+    assert "nan instead of" in str(cut.error)
+
+
+def test_a_compiler_that_dies_or_hangs_fails_one_candidate() -> None:
+    w = product(16, 32, 8)
+
+    def told(what: str) -> Trace:
+        return Trace.from_json(f'{{"version":1,"steps":[["Pragma","t0","i0","auto_unroll_max_step","{what}"]]}}')
+
+    options = replace(OPTIONS, build_timeout_s=0.5, memory_bytes=8 << 30)
+    with LocalMeasurer(TARGET, options, modules=["slow_build"], path=[HERE]) as measurer:
+        measurer.measure(w, [Trace()])
+        traces = [told("loop"), rows(w, 4), told("abort"), told("bug"), told("memory"), Trace()]
+        results = measurer.measure(w, traces)
+    assert [r.status for r in results] == [
+        Status.BUILD_TIMEOUT,
+        Status.OK,
+        Status.BUILD_ERROR,
+        Status.BUILD_ERROR,
+        Status.OUT_OF_MEMORY,
+        Status.OK,
+    ]
+    assert "SIGABRT" in str(results[2].error)
+    assert "KeyError: 'a bug in the compiler'" in str(results[3].error)
+
+
+def test_an_algorithm_may_have_its_own_tolerance() -> None:
+    with LocalMeasurer(TARGET, OPTIONS) as measurer:
+        strict, lax = (measurer.measure_artifacts(addition(), [evil("wrong")], t)[0] for t in (None, 1e-2))
+    assert strict.status is Status.WRONG_RESULT
+    assert lax.ok, lax.error
+    assert lax.tolerance == 1e-2
+    assert lax.max_error is not None
+    assert 1e-5 < lax.max_error < 1e-2
+
+
+def test_what_is_too_good_to_be_true_is_verified_again() -> None:
+    with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
+        good, bad = measurer.measure_artifacts(addition(), [evil("right"), evil("right three times")])
+    assert good.ok
+    assert "verified again on fresh inputs" in good.note
+    assert bad.status is Status.WRONG_RESULT
+
+
+@pytest.mark.slow
+def test_four_measurers_take_turns() -> None:
+    """Their run phases never overlap, though they are four processes."""
+    script = (
+        f"import sys, time; sys.path[:0] = [{str(HERE)!r}]\n"
+        "from evil_kernels import TARGET, addition, evil\n"
+        "from autotensor.search.measure import LocalMeasurer, MeasureOptions\n"
+        "from autotensor.search.racing import Race\n"
+        "right = Race.run\n"
+        "def timed(*a):\n"
+        "    began = time.monotonic()\n"
+        "    right(*a)\n"
+        "    print(began, time.monotonic(), flush=True)\n"
+        "Race.run = timed\n"
+        "m = LocalMeasurer(TARGET, MeasureOptions(workers=1, residency='hot'))\n"
+        "for _ in range(4): assert m.measure_artifacts(addition(), [evil('right')])[0].ok\n"
+        "m.close()\n"
+    )
+    command = [sys.executable, "-c", script]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    spans = []
+    for process in started:
+        text, _ = process.communicate(timeout=120)
+        assert process.returncode == 0
+        spans += [tuple(map(float, line.split())) for line in text.splitlines()]
+    assert len(spans) == 16
+    spans.sort()
+    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+
+
+def test_options_and_targets_are_checked() -> None:
+    with pytest.raises(InputError, match="at least 3 samples"):
+        MeasureOptions(repeat=2)
+    with pytest.raises(InputError, match="no seeds"):
+        MeasureOptions(seeds=())
+    with pytest.raises(InputError, match="residency 'cold' is unknown"):
+        MeasureOptions(residency="cold")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="run_timeout_s=0: it must be positive"):
+        MeasureOptions(run_timeout_s=0)
+    with pytest.raises(InputError, match="'interp' cannot be measured here"):
+        LocalMeasurer(Target("interp"))
