@@ -40,7 +40,9 @@ def convolution(size: int, channels: int, filters: int) -> Workload:
     return Workload.of(ComputeDAG.of([x, w, y]), f"conv3x3 {size}²x{channels}→{filters}")
 
 
-def register_tile(workload: Workload, pixels: int, filters: int, order: tuple[int, ...], lanes: int = 16) -> Trace:
+def register_tile(
+    workload: Workload, pixels: int, filters: int, order: tuple[int, ...], lanes: int = 16
+) -> Trace:
     """`pixels` x `filters` accumulators in registers; `order` permutes the reduction loops."""
     s = Schedule(workload.dag)
     s.layout("a1", [(3, filters)], "3.0 0 1 2 3.1")
@@ -76,7 +78,9 @@ def main() -> None:
     target = host().with_threads(arguments.threads) if arguments.threads else host()
     workload = convolution(14, 256, 128 * target.num_cores)
     tiles = itertools.product((14, 7), (32, 16, 64), itertools.permutations(range(3)), (16, 8))
-    traces = [register_tile(workload, *tile) for tile in itertools.islice(itertools.cycle(tiles), arguments.trials)]
+    traces = [
+        register_tile(workload, *tile) for tile in itertools.islice(itertools.cycle(tiles), arguments.trials)
+    ]
 
     with LocalMeasurer(target, MeasureOptions()) as measurer:
         began = time.perf_counter()
@@ -107,7 +111,9 @@ def main() -> None:
         "other_share": 1 - (build + check + sample) / wall,
         "compile_seconds_each": statistics.median(r.build_seconds or 0.0 for r in results),
         "first_trial_seconds": first,  # starting children, the oracle, the empty trace itself
-        "best_gflops": workload.dag.flops() / min(statistics.median(r.seconds) for r in ok) / 1e9 if ok else 0.0,
+        "best_gflops": workload.dag.flops() / min(statistics.median(r.seconds) for r in ok) / 1e9
+        if ok
+        else 0.0,
         "load_average": os.getloadavg()[0],
     }
     for name, value in report.items():

@@ -25,6 +25,9 @@ POINTS = 1500  # of one stage, reduction included
 EXACT = {"float32": 2.0**23, "float64": 2.0**50}  # integers below are exact, sums of a few too
 TYPES = ("float32",) * 7 + ("int32", "int8", "float64")
 INPUT = 2.0
+AXES = ("y", "x", "c", "n", "i0", "i1", "i2", "d0", "r0", "k", "o")
+REDUCE_AXES = ("k", "kh", "r0", "r1", "i0", "x", "ci")
+STEMS = ("C", "D", "relu", "t0", "t1", "a1", "conv_2")
 
 
 @dataclass(slots=True)
@@ -51,7 +54,14 @@ class Maker:
 
     def name(self, stem: str) -> str:
         self.count += 1
-        return f"{stem}{self.count}"
+        return self.rng.choice(STEMS) if self.rng.random() < 0.3 else f"{stem}{self.count}"
+
+    def axes(self, rank: int) -> tuple[str, ...]:
+        """Names that people use, and names that others are derived from."""
+        return tuple(self.rng.sample(AXES, rank))
+
+    def reduce_axes(self, extents: Sequence[int]) -> list[te.IterVar]:
+        return [te.reduce_axis(n, name=a) for n, a in zip(extents, self.rng.sample(REDUCE_AXES, len(extents)), strict=True)]
 
     def fits(self, bound: float, dtype: DType | None = None) -> bool:
         return bound < EXACT.get(str(dtype or self.dtype), float("inf"))
@@ -84,7 +94,7 @@ class Maker:
         return self.rng.choice(fitting) if fitting and self.rng.random() < 0.6 else self.placeholder(shape)
 
     def compute(self, shape: Sequence[int], body: Callable[..., Any], bound: float, stem: str = "c") -> None:
-        result = te.compute(tuple(shape), body, name=self.name(stem), axis_names=tuple(f"i{n}" for n in range(len(shape))))
+        result = te.compute(tuple(shape), body, name=self.name(stem), axis_names=self.axes(len(shape)))
         for t in result if isinstance(result, tuple) else (result,):
             self.made.append(Value(t, bound))
 
@@ -190,7 +200,7 @@ def reduction(m: Maker) -> None:
     """Some axes reduced by sum, max, min, argmax (a tuple), or a reducer of one's own."""
     a = m.operand(1, 3)
     over = sorted(m.rng.sample(range(len(a.shape)), m.rng.randint(1, len(a.shape))))
-    ks = [te.reduce_axis(a.shape[k], name=f"k{n}") for n, k in enumerate(over)]
+    ks = m.reduce_axes([a.shape[k] for k in over])
     shape = [n for k, n in enumerate(a.shape) if k not in over]
     length = prod(a.shape[k] for k in over)
     x = a.tensor
@@ -239,7 +249,7 @@ def matmul(m: Maker) -> None:
     bound = a.bound * b.bound * k
     if not m.fits(bound):
         return reduction(m)
-    x, y, r = a.tensor, b.tensor, te.reduce_axis(k, name="k")
+    x, y, (r,) = a.tensor, b.tensor, m.reduce_axes([k])
     m.compute(
         (*a.shape[:-1], n), lambda *i: te.sum(x[(*i[:-1], r)] * (y[i[-1], r] if turned else y[r, i[-1]]), axis=r), bound, "mm"
     )
@@ -259,8 +269,8 @@ def convolution(m: Maker) -> None:
     if prod(out) * co * prod(kernel) * prod(channels) > 2 * POINTS or not m.fits(bound * (4 if m.dtype.is_int else 1)):
         return unary(m)
     w = m.placeholder((*kernel, *channels, co))
-    ks = [te.reduce_axis(k, name=f"k{n}") for n, k in enumerate(kernel)]
-    cs = [te.reduce_axis(c, name=f"c{n}") for n, c in enumerate(channels)]
+    both = m.reduce_axes([*kernel, *channels])
+    ks, cs = both[:spatial], both[spatial:]
     x, y = a.tensor, w.tensor
     m.compute(
         (*out, co),

@@ -18,6 +18,7 @@ from autotensor.ir.verify import Level, verify
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.partition import partition
+from autotensor.lowering.passes.promote import promote
 from autotensor.lowering.passes.protect import protect
 from autotensor.lowering.passes.unmask import unmask
 from autotensor.lowering.passes.unroll import unroll
@@ -48,6 +49,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unroll", unroll, makes=Level.FLAT),
     Pass("simplify", _simplify, makes=Level.FINAL),  # indices of register tiles are constants only now
     Pass("unmask", unmask, makes=Level.FINAL),  # after unroll: now indices of register tiles are constants
+    Pass("promote registers", promote, makes="final"),
 )
 
 VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG

@@ -1,7 +1,7 @@
 """The build phase, seen from the parent: traces to children, artifacts back. As many at once as there are children.
 
-    with BuildPool(target, options) as pool:
-        pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
+with BuildPool(target, options) as pool:
+    pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ class BuildPool:
     """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time."""
 
     def __init__(
-        self, target: Target, options: MeasureOptions, modules: Sequence[str] = (), path: Sequence[str | Path] = ()
+        self,
+        target: Target,
+        options: MeasureOptions,
+        modules: Sequence[str] = (),
+        path: Sequence[str | Path] = (),
     ) -> None:
         self.target, self.options = target, options
         count = options.workers or default_threads()
@@ -108,16 +112,22 @@ def _outcome(reply: Reply) -> Built | MeasureResult:
         return MeasureResult(status, error=answer["error"], build_seconds=reply.seconds)
     match failure(reply):
         case Status.RUN_TIMEOUT, error:
-            return MeasureResult(Status.BUILD_TIMEOUT, error=f"building: {error}", build_seconds=reply.seconds)
+            return MeasureResult(
+                Status.BUILD_TIMEOUT, error=f"building: {error}", build_seconds=reply.seconds
+            )
         case (Status.OUT_OF_MEMORY | Status.OUTPUT_LIMIT) as status, error:
             return MeasureResult(status, error=f"building: {error}", build_seconds=reply.seconds)
         case _, error:
-            return MeasureResult(Status.BUILD_ERROR, error=f"the compiler died: {error}", build_seconds=reply.seconds)
+            return MeasureResult(
+                Status.BUILD_ERROR, error=f"the compiler died: {error}", build_seconds=reply.seconds
+            )
 
 
 def failure(reply: Reply) -> tuple[Status, str]:
     """Status and full text of a request whose child did not survive."""
-    text = reply.detail if not reply.output.strip() else f"{reply.detail}\nIt printed:\n{reply.output.strip()}"
+    text = (
+        reply.detail if not reply.output.strip() else f"{reply.detail}\nIt printed:\n{reply.output.strip()}"
+    )
     starved = any(sign in reply.output.lower() for sign in _NO_MEMORY)
     match reply.status:
         case children.Status.TIMEOUT:
@@ -126,7 +136,9 @@ def failure(reply: Reply) -> tuple[Status, str]:
             return Status.OUTPUT_LIMIT, text
         case _ if starved:
             return Status.OUT_OF_MEMORY, text
-        case children.Status.CRASHED if "SIGKILL" in reply.detail:  # not by us: the system was short of memory
+        case children.Status.CRASHED if (
+            "SIGKILL" in reply.detail
+        ):  # not by us: the system was short of memory
             return Status.OUT_OF_MEMORY, text
         case children.Status.CRASHED if "SIGABRT" in reply.detail:
             return Status.ABORTED, text

@@ -17,7 +17,21 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import DType
-from autotensor.ir.expr import Binary, Call, Cast, Combiner, Compare, Const, Expr, Load, Neg, Op, Select, Unary, Var
+from autotensor.ir.expr import (
+    Binary,
+    Call,
+    Cast,
+    Combiner,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Select,
+    Unary,
+    Var,
+)
 from autotensor.ir.visit import walk
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.reference import error_bound, random_inputs
@@ -76,7 +90,8 @@ def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, 
     """Allowed error of each output. `tolerance` replaces the bound of float outputs (an algorithm with other numerics)."""
     bounds = error_bound(dag)
     return {
-        b.name: tolerance if tolerance is not None and b.dtype.is_float else bounds[b.name] for b in dag.outputs
+        b.name: tolerance if tolerance is not None and b.dtype.is_float else bounds[b.name]
+        for b in dag.outputs
     }
 
 
@@ -100,7 +115,9 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
         count = int(bad.sum())
-        return Verdict(math.inf, bound, f"element {at} is {got[at]} instead of {want[at]}, {count} such elements")
+        return Verdict(
+            math.inf, bound, f"element {at} is {got[at]} instead of {want[at]}, {count} such elements"
+        )
     if not whole:
         g, w = g[finite], w[finite]
     if not w.size:
@@ -118,7 +135,9 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
     at = int(error.argmax())
     count = int((error > bound).sum())
     return Verdict(
-        worst, bound, f"{_number(g[at])} instead of {_number(w[at])}: error {worst:.2g}, allowed {bound:.2g}, {count} such elements"
+        worst,
+        bound,
+        f"{_number(g[at])} instead of {_number(w[at])}: error {worst:.2g}, allowed {bound:.2g}, {count} such elements",
     )
 
 
@@ -146,13 +165,17 @@ def _share(differ: Array, want: Array, got: Array, allowed: float) -> Verdict:
         return Verdict(error, allowed)
     at = int(np.flatnonzero(differ)[0])
     return Verdict(
-        error, allowed, f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {error:.1%} of all differ"
+        error,
+        allowed,
+        f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {error:.1%} of all differ",
     )
 
 
 def _close(got: Array, want: Array, rtol: float) -> Array:
     with np.errstate(all="ignore"):
-        return np.isclose(got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0.0, equal_nan=True)
+        return np.isclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=rtol, atol=0.0, equal_nan=True
+        )
 
 
 def _number(x: Any) -> str:
@@ -191,7 +214,9 @@ def exact_on_integers(dag: ComputeDAG) -> bool:
     grids: dict[str, _Grid] = {}
     for b in dag.inputs:
         t = b.dtype
-        grids[b.name] = _Grid(1.0 if t.is_bool or (t.is_float and t.bits <= 16) else 2.0 if t.is_float else 8.0)
+        grids[b.name] = _Grid(
+            1.0 if t.is_bool or (t.is_float and t.bits <= 16) else 2.0 if t.is_float else 8.0
+        )
     try:
         for stage in dag.stages:
             found = _stage_grids(stage, grids)
@@ -304,6 +329,8 @@ def _fitting(dtype: DType, grid: _Grid) -> _Grid:
     if not dtype.is_float:
         return grid if dtype.is_bool or grid.most < 2.0 ** (dtype.bits - 1) else _wrapping(dtype)
     mantissa = _BFLOAT_MANTISSA if dtype.kind == "bfloat" else _MANTISSA[dtype.bits]
-    if grid.most / grid.unit > 2.0**mantissa or (dtype.bits == 16 and dtype.kind == "float" and grid.most > 65504):
+    if grid.most / grid.unit > 2.0**mantissa or (
+        dtype.bits == 16 and dtype.kind == "float" and grid.most > 65504
+    ):
         raise _Inexact
     return grid

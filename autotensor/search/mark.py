@@ -1,6 +1,6 @@
 """A mark in shared memory that says which candidate is running: after a death, who is to blame.
 
-    child:  with mark(7, "run"): launch(…)            parent, afterwards:  mark.read() ──▶ (7, "run")
+child:  with mark(7, "run"): launch(…)            parent, afterwards:  mark.read() ──▶ (7, "run")
 """
 
 from __future__ import annotations

@@ -109,7 +109,9 @@ class LocalMeasurer:
         if workload.key not in self._oracles:
             (built,) = self._pool.build(workload, [Trace()])
             if isinstance(built, MeasureResult):
-                raise MeasureError(f"the reference of workload {workload.name!r} cannot be built: {built.error}")
+                raise MeasureError(
+                    f"the reference of workload {workload.name!r} cannot be built: {built.error}"
+                )
             self._oracles[workload.key] = built.artifact
         return self._oracles[workload.key]
 
@@ -141,7 +143,10 @@ class LocalMeasurer:
             entrant = entrants[b.sha, tolerance]
             result = replace(entrant.result(), build_seconds=b.seconds)
             if entrant.number != n:
-                result = replace(result, note=f"same object code as candidate {entrant.number} of this batch; not run again")
+                result = replace(
+                    result,
+                    note=f"same object code as candidate {entrant.number} of this batch; not run again",
+                )
             if entrant.alive:
                 self._best[workload.key] = min(entrant.median, self._best.get(workload.key, entrant.median))
             results.append(result)

@@ -78,7 +78,9 @@ def native_loop() -> NativeLoop:
     code = build(_ROTATE + _reference_text(), target, opt=1).object
     loaded = loader.load(Artifact("timing", replace(target), "rotate", None, (), (code,)))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    rotate = ctypes.CFUNCTYPE(None, pointer, pointer, pointer, pointer, number, number, number, ctypes.c_int32)
+    rotate = ctypes.CFUNCTYPE(
+        None, pointer, pointer, pointer, pointer, number, number, number, ctypes.c_int32
+    )
     return NativeLoop(
         rotate(loaded.entry),
         native.launcher()["launch"],
@@ -91,7 +93,10 @@ def _reference_text() -> str:
     """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains; its argument is a line per thread."""
     vector, fma = "<8 x float>", "@llvm.fma.v8f32"
     names = range(_CHAINS)
-    lines = [f"declare {vector} {fma}({vector}, {vector}, {vector})", "define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {"]
+    lines = [
+        f"declare {vector} {fma}({vector}, {vector}, {vector})",
+        "define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {",
+    ]
     # thread 0 starts from 0, but LLVM does not know who it is
     lines += ["entry:", "  %f = sitofp i32 %tid to float"]
     # every chain starts in another lane, or LLVM would see that all are one
@@ -100,7 +105,12 @@ def _reference_text() -> str:
     lines += ["  %k = phi i64 [ 0, %entry ], [ %next, %loop ]"]
     lines += [f"  %a{n} = phi {vector} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in names]
     lines += [f"  %b{n} = call {vector} {fma}({vector} %a{n}, {vector} %h, {vector} %s{n})" for n in names]
-    lines += ["  %next = add i64 %k, 1", f"  %more = icmp slt i64 %next, {_TURNS}", "  br i1 %more, label %loop, label %done", "done:"]
+    lines += [
+        "  %next = add i64 %k, 1",
+        f"  %more = icmp slt i64 %next, {_TURNS}",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+    ]
     total = "%b0"
     for n in names[1:]:
         lines.append(f"  %t{n} = fadd {vector} {total}, %b{n}")

@@ -97,7 +97,11 @@ class Race:
     """The run child and the races held in it, one at a time."""
 
     def __init__(
-        self, target: Target, options: MeasureOptions, modules: Sequence[str] = (), path: Sequence[str | Path] = ()
+        self,
+        target: Target,
+        options: MeasureOptions,
+        modules: Sequence[str] = (),
+        path: Sequence[str | Path] = (),
     ) -> None:
         self.target, self.options = target, options
         memory = options.memory_bytes or default_memory_bytes()
@@ -116,7 +120,11 @@ class Race:
         self._child.close()
 
     def run(
-        self, workload: Workload, oracle: Mapping[str, Any], entrants: Sequence[Entrant], incumbent_s: float | None
+        self,
+        workload: Workload,
+        oracle: Mapping[str, Any],
+        entrants: Sequence[Entrant],
+        incumbent_s: float | None,
     ) -> None:
         """Check and time all entrants; each knows afterwards what became of it. The timing lock is the caller's to hold."""
         self._workload, self._oracle = workload, oracle
@@ -147,7 +155,11 @@ class Race:
         try:
             work()
         except _Dead as death:
-            where = f" while it {'prepared' if death.phase == 'prepare' else 'ran'}" if death.number != NOBODY else ""
+            where = (
+                f" while it {'prepared' if death.phase == 'prepare' else 'ran'}"
+                if death.number != NOBODY
+                else ""
+            )
             e.fail(death.status, f"the candidate ended its process{where}: {death.error}")
 
     def _check_all(self, e: Entrant, questions: Sequence[Question]) -> None:
@@ -171,7 +183,11 @@ class Race:
         if answer["complaint"]:
             e.max_error, e.allowed = answer["error"], answer["allowed"]
             e.fail(Status.WRONG_RESULT, f"on {kind} inputs of seed {seed}{when}, {answer['complaint']}.")
-        elif e.max_error is None or e.allowed is None or answer["error"] * e.allowed >= e.max_error * answer["allowed"]:
+        elif (
+            e.max_error is None
+            or e.allowed is None
+            or answer["error"] * e.allowed >= e.max_error * answer["allowed"]
+        ):
             e.max_error, e.allowed = answer["error"], answer["allowed"]
 
     def _verify(self, e: Entrant, question: Question) -> None:
@@ -195,7 +211,9 @@ class Race:
         known = [*(min(e.checks) for e in racing), *([incumbent_s] if incumbent_s else [])]
         best = min(known, default=0.0)
         for e in racing:
-            if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > max(SURELY_SLOW * best, self.options.min_seconds):
+            if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > max(
+                SURELY_SLOW * best, self.options.min_seconds
+            ):
                 e.samples = list(e.checks)
                 e.note = "clearly slow: its samples are the runs that checked it"
         racing = [e for e in racing if not e.samples]
@@ -209,7 +227,9 @@ class Race:
             except _Dead as death:
                 blamed = next((e for e in unfinished if e.number == death.number), None)
                 if blamed is not None:
-                    blamed.fail(death.status, f"the candidate ended its process while it was timed: {death.error}")
+                    blamed.fail(
+                        death.status, f"the candidate ended its process while it was timed: {death.error}"
+                    )
                     continue
                 deaths += 1
                 if deaths >= _DEATHS_WITHOUT_BLAME:
@@ -234,7 +254,8 @@ class Race:
         wanted = [(e.number, e.calls, e.samples[-1] if e.samples else min(e.checks)) for e in running]
         expected = sum(max(least, seconds) * 4 for _, _, seconds in wanted)
         answer = self._ask(
-            {"do": "sample", "wanted": wanted, "min_seconds": least}, expected + self.options.run_timeout_s + _GRACE_S
+            {"do": "sample", "wanted": wanted, "min_seconds": least},
+            expected + self.options.run_timeout_s + _GRACE_S,
         )
         if "samples" not in answer:
             raise MeasureError(f"timing failed: {answer['error']}")
@@ -283,7 +304,9 @@ class Race:
 
     def _ask_oracle(self, question: Question) -> None:
         kind, seed, exact = question
-        self._checked({"do": "oracle", "kind": kind, "seed": seed, "exact": exact}, self.options.oracle_timeout_s)
+        self._checked(
+            {"do": "oracle", "kind": kind, "seed": seed, "exact": exact}, self.options.oracle_timeout_s
+        )
         self._questions.append(question)
 
     def _checked(self, request: dict[str, Any], timeout_s: float) -> None:
@@ -291,9 +314,13 @@ class Race:
         try:
             answer = self._ask(request, timeout_s)
         except _Dead as death:
-            raise MeasureError(f"the reference of workload {self._workload.name!r} cannot be run: {death.error}") from death
+            raise MeasureError(
+                f"the reference of workload {self._workload.name!r} cannot be run: {death.error}"
+            ) from death
         if "error" in answer:
-            raise MeasureError(f"the reference of workload {self._workload.name!r} cannot be run: {answer['error']}")
+            raise MeasureError(
+                f"the reference of workload {self._workload.name!r} cannot be run: {answer['error']}"
+            )
 
     def _start(self) -> None:
         self._child.start()

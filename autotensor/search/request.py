@@ -1,6 +1,6 @@
 """What is asked of a measurer and what it answers; and compiled code as JSON, the form in which children exchange it.
 
-    measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order, whatever the candidates do
+measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order, whatever the candidates do
 """
 
 from __future__ import annotations
@@ -34,16 +34,23 @@ class MeasureOptions:
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0  # of one sample, or of one run while checking
     oracle_timeout_s: float = 300.0  # of the unscheduled program on one set of inputs
-    seeds: tuple[int, ...] = (0, 1)  # of the random inputs; one of small integers is added where that is exact
+    seeds: tuple[int, ...] = (
+        0,
+        1,
+    )  # of the random inputs; one of small integers is added where that is exact
     memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
-    residency: Residency = "graph"  # weights from memory as in a whole model, or everything as the last call left it
+    residency: Residency = (
+        "graph"  # weights from memory as in a whole model, or everything as the last call left it
+    )
     workers: int | None = None  # children that build; None: one per core
     peak_flops: float | None = None  # measured FLOP/s; what claims more than 1.10 of it is verified again
     asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
 
     def __post_init__(self) -> None:
         if self.repeat < LEAST_SAMPLES:
-            raise InputError(f"measuring with repeat={self.repeat}: a trial has at least {LEAST_SAMPLES} samples.")
+            raise InputError(
+                f"measuring with repeat={self.repeat}: a trial has at least {LEAST_SAMPLES} samples."
+            )
         if not self.seeds:
             raise InputError("measuring with no seeds: an answer must be checked on at least one input.")
         if self.residency not in ("graph", "hot"):
@@ -62,7 +69,9 @@ class MeasureResult:
     build_seconds: float | None = None  # replaying, lowering and compiling; None: it was not built
     error: str | None = None  # why it failed, in full
     source_sha: str | None = None  # of the object code
-    max_error: float | None = None  # of its answers, relative (see checks.compare); None: no answer was checked
+    max_error: float | None = (
+        None  # of its answers, relative (see checks.compare); None: no answer was checked
+    )
     tolerance: float | None = None  # in the same unit
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
     reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed beside each sample
@@ -86,7 +95,9 @@ class Measurer(Protocol):
 
 def source_sha(artifact: Artifact) -> str:
     """Hash of the object code and of what it is called with: equal ones need not be measured twice."""
-    digest = sha256(repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode())
+    digest = sha256(
+        repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode()
+    )
     for data in artifact.objects:
         digest.update(data)
     return digest.hexdigest()

@@ -67,7 +67,13 @@ def runner() -> Callable[[Answer], Answer]:
                 return {}
         assert bench is not None
         match request:
-            case {"do": "task", "workload": text, "oracle": oracle, "threads": nthreads, "residency": residency}:
+            case {
+                "do": "task",
+                "workload": text,
+                "oracle": oracle,
+                "threads": nthreads,
+                "residency": residency,
+            }:
                 bench.set_task(text, from_plain(oracle), nthreads, residency)
                 return {}
             case {"do": "oracle", "kind": kind, "seed": seed, "exact": exact}:

@@ -114,7 +114,9 @@ def evil(kind: str) -> Artifact:
     name = "evil_" + kind.replace(" ", "_")
     for word, value in {**parts, "NAME": name}.items():
         text = text.replace(word, value)
-    args = tuple(ArgSpec(n, role, (N,), "float32") for n, role in (("a0", "input"), ("a1", "input"), ("t0", "output")))
+    args = tuple(
+        ArgSpec(n, role, (N,), "float32") for n, role in (("a0", "input"), ("a1", "input"), ("t0", "output"))
+    )
     return Artifact(name, TARGET, name, None, args, (build(text, TARGET, opt=1).object,))
 
 

@@ -16,7 +16,9 @@ from autotensor.search.measure import LocalMeasurer, MeasureOptions
 from tuning_db.records import Status
 
 HERE = Path(__file__).parent
-OPTIONS = MeasureOptions(run_timeout_s=0.5, workers=1, residency="hot", min_seconds=0.0005, memory_bytes=8 << 30)
+OPTIONS = MeasureOptions(
+    run_timeout_s=0.5, workers=1, residency="hot", min_seconds=0.0005, memory_bytes=8 << 30
+)
 
 WRONG = {
     "wrong": "256 such elements",

@@ -1,0 +1,59 @@
+"""promote: a private buffer whose every index is a constant lives in registers.
+
+    C = local([6, 32]); C[0:16] = …     ──▶     C = register([6, 32]); C[0:16] = …
+
+Backends keep one value per element of a REGISTER buffer; small programs of such buffers also compile faster.
+"""
+
+from __future__ import annotations
+
+from autotensor.ir.expr import Const, Expr, Load, Ramp
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.stmt import Alloc, Stmt, Store
+from autotensor.ir.visit import walk
+
+MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would be spilled anyway
+
+
+def promote(body: Stmt) -> Stmt:
+    def visit(node: Node) -> Node | None:
+        match node:
+            case Alloc(Buffer(scope=Scope.LOCAL) as buffer, inner) if buffer.bytes <= MAX_BYTES and _constant(inner, buffer):
+                near = Buffer(buffer.name, buffer.shape, buffer.dtype, Scope.REGISTER, buffer.strides)
+                return Alloc(near, _moved(inner, buffer, near))
+            case _:
+                return None
+
+    return transform(body, visit)
+
+
+def _constant(body: Stmt, buffer: Buffer) -> bool:
+    """Whether every access is plain, at a constant place."""
+    for node in walk(body):
+        if isinstance(node, (Load, Store)) and node.buffer is buffer:
+            if node.mask is not None or not _fixed(node.indices[0]):
+                return False
+    return True
+
+
+def _fixed(index: Expr) -> bool:
+    match index:
+        case Const() | Ramp(Const(), 1, _):
+            return True
+        case _:
+            return False
+
+
+def _moved(body: Stmt, old: Buffer, new: Buffer) -> Stmt:
+    def visit(node: Node) -> Node | None:
+        match node:
+            case Load(buffer, indices, mask) if buffer is old:
+                return Load(new, indices, mask)
+            case Store(buffer, indices, value, mask) if buffer is old:
+                return Store(new, indices, value, mask)
+            case _:
+                return None
+
+    return transform(body, visit)
