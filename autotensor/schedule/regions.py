@@ -74,7 +74,7 @@ def somewhere(name: str) -> int:
 
 def scrambled(at: Number, by: Number) -> Number:
     """The number that stands for a quotient or remainder of a base: 0 for 0, else without any relation to it."""
-    mixed = wrapped((at ^ (at >> 29)) * 0x1F3D5B79A2C4E685 + by * 0x2545F4914F6CDD1D)
+    mixed = wrapped(wrapped((at ^ (at >> 29)) * 0x1F3D5B79A2C4E685) + wrapped(by * 0x2545F4914F6CDD1D))
     return where(at == 0, 0, mixed | 1 << 61)
 
 

@@ -38,6 +38,8 @@ from schedules.registry import Extension, sketch_rule
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
 MAX_ROWS = 30
 MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
+PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
+WAYS = 8  # lines that such a set holds; one is for the packed operand
 STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
 
 
@@ -50,6 +52,7 @@ class Roles:
     others: tuple[IterDef, ...]  # spatial, not tiled
     packed: tuple[Read, ...]  # operands to repack
     lanes: int
+    crowded: bool  # rows of an operand lie a multiple of 4 KiB apart: all of them compete for one cache set
 
 
 @sketch_rule("tile_cpu", order=20)
@@ -92,7 +95,19 @@ def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
     rows = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in moving)]
     chosen = tuple(rows[-2:])
     others = tuple(a for a in op.axes[:-1] if a not in chosen)
-    return Roles(vector, chosen, others, tuple(packed), lanes)
+    return Roles(vector, chosen, others, tuple(packed), lanes, _crowded(op, chosen, moving))
+
+
+def _crowded(op: StageOp, rows: tuple[IterDef, ...], moving: list[Read]) -> bool:
+    """Whether neighbouring rows of a broadcast operand fall into the same set of the nearest cache."""
+    if not rows:
+        return False
+    steps = [
+        r.strides.get(rows[-1].name, 0) * r.load.buffer.dtype.bytes
+        for r in reads(op)
+        if r.load not in [m.load for m in moving]
+    ]
+    return any(step and step % PAGE == 0 for step in steps)
 
 
 def _is_input(state: State, r: Read) -> bool:
@@ -158,6 +173,8 @@ def tile_quality(option: Option, roles: Roles, registers: int) -> float:
     columns = ceil(roles.vector.extent / (nv * roles.lanes))
     useful = outer * inner * roles.vector.extent / roles.lanes
     crowding = 1.0 if rows * nv + nv + 2 <= registers else 0.97
+    if roles.crowded and rows > WAYS - 1:
+        crowding *= 0.75
     return crowding * useful / (total * columns)
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from autotensor.api.models import compile_model
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
 from autotensor.models import resnet, small_cnn
@@ -73,3 +74,44 @@ def test_small_cnn_equals_torch():
         y = F.max_pool2d(y, 2) if n in small_cnn.POOLED else y
     expected = F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy()
     np.testing.assert_allclose(evaluate(small_cnn.build(batch=4), x)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def double(model):
+    """The same network in float64."""
+    twin = TorchResNet(model.depth, {})
+    twin.w = {n: t.double() for n, t in model.w.items()}
+    return twin
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_compiled_resnet_equals_torch(depth):
+    """The compiled model with default schedules: within 1e-4 of torch, and as close to float64 as torch is."""
+    weights = dict(Seeded(resnet.shapes(depth), seed=1))
+    x = resnet.inputs(np.random.default_rng(2))["x"]
+    model = TorchResNet(depth, weights)
+    with torch.no_grad():
+        expected = model(torch.tensor(x)).numpy()
+        exact = double(model)(torch.tensor(x).double()).numpy()
+    got = compile_model(resnet.build(depth, weights=weights), db=":memory:")(x)
+    largest = np.abs(exact).max()
+    assert np.abs(got - expected).max() <= 1e-4 * largest
+    assert np.abs(got - exact).max() <= 3 * np.abs(expected - exact).max()
+
+
+def test_compiled_small_cnn_gives_torchs_class_on_every_held_out_digit():
+    """The trained network on all 360 test images (scikit-learn's digits, the split of `small_cnn.split`)."""
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    _, test = small_cnn.split(len(digits.target))
+    images = (digits.images[test] / 16.0).astype(np.float32)[:, None]
+    w = {n: torch.tensor(a) for n, a in load_weights(small_cnn.DATA).items()}
+    y = torch.tensor(images)
+    for n, _ in enumerate(pairwise(small_cnn.CHANNELS), start=1):
+        y = F.conv2d(y, w[f"conv{n}.weight"], padding=1)
+        stats = (w[f"bn{n}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
+        y = F.relu(F.batch_norm(y, *stats, training=False, eps=1e-5))
+        y = F.max_pool2d(y, 2) if n in small_cnn.POOLED else y
+    expected = F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy().argmax(1)
+    compiled = compile_model(small_cnn.build(), db=":memory:")
+    got = np.array([compiled(image[None]).argmax() for image in images])
+    np.testing.assert_array_equal(got, expected)
+    assert (got == digits.target[test]).mean() >= 0.97
