@@ -66,7 +66,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "te":
+    if name in ("te", "tir"):  # what TVM keeps in tvm.tir (Select, const, indexmod) is in te here
         return importlib.import_module("autotensor.te")
     if name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)

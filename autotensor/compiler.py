@@ -19,6 +19,7 @@ from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import PIPELINE, Pass, lower, lower_nest
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import ObjectCache
 from autotensor.schedule.display import display_names
 from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
@@ -26,22 +27,41 @@ from autotensor.te.dag import ComputeDAG
 
 
 def compile_trace(
-    dag: ComputeDAG, trace: Trace, target: Target, name: str = "kernel", asm: bool = False
+    dag: ComputeDAG,
+    trace: Trace,
+    target: Target,
+    name: str = "kernel",
+    asm: bool = False,
+    *,
+    cache: ObjectCache | None = None,
 ) -> Artifact:
-    """The artifact of a DAG under a trace.
+    """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile again.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be compiled.
     """
-    return compile_state(trace.replay(dag), target, name, trace, asm)
+    return compile_state(trace.replay(dag), target, name, trace, asm, cache=cache)
 
 
 def compile_state(
-    state: State, target: Target, name: str = "kernel", trace: Trace | None = None, asm: bool = False
+    state: State,
+    target: Target,
+    name: str = "kernel",
+    trace: Trace | None = None,
+    asm: bool = False,
+    *,
+    texts: bool = False,
+    cache: ObjectCache | None = None,
 ) -> Artifact:
-    """The artifact of a state; `trace` is only kept as text."""
+    """The artifact of a state; `trace` is only kept as text.
+
+    texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the build.
+    """
     program = lower(state, hook=_dump_hook(name))
-    texts = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
-    return backend.compile(replace(program, texts={**program.texts, **texts}), target, name=name, asm=asm)
+    kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
+    if texts:
+        kept |= {"nest": nest_text(state), "ir": to_text(program)}
+    kept_program = replace(program, texts={**program.texts, **kept})
+    return backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
 
 
 def te_text(dag: ComputeDAG) -> str:

@@ -1,12 +1,16 @@
 """Workload and target → the best trace that is known, and where it comes from.
 
-Order: a trace given by hand, the tuning log (this machine's verified rows only), the rules' default. A row of another
-machine is never taken; `Resolved.note` says when there is one.
+Order: the tuning log (this machine's verified rows only), the rules' default. Of the log, what won the last
+race of the task is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat
+the default beyond the noise of their race; on a tie the default stays, so that tuned is never slower than
+untuned. A row of another machine is never taken; `Resolved.note` says when there is one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.machine import host_machine
@@ -15,11 +19,16 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 from tuning_db import TrialStore
+from tuning_db.records import TrialRecord
+
+LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
+LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
+ERRORS = 2.0  # standard errors by which a challenger must be faster
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A trace and its origin: "given", "log" or "default"."""
+    """A trace and its origin: "log" or "default"."""
 
     trace: Trace
     source: str
@@ -30,10 +39,11 @@ class Resolved:
 
 def resolve(workload: Workload, target: Target, store: TrialStore | None = None) -> Resolved:
     """The best verified trace for a workload on this machine, else the rules' default."""
+    default = safe_default(workload, target)
     note = ""
     if store is not None:
         fingerprint = host_machine().fingerprint
-        for row in store.best(workload.key, target.key(), fingerprint, k=3):
+        for row in ranked(store, workload, target, fingerprint, default.hash):
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
@@ -43,8 +53,59 @@ def resolve(workload: Workload, target: Target, store: TrialStore | None = None)
             return Resolved(trace, "log", row.median_s, row.id)
         foreign = store.best_foreign(workload.key, target.key(), fingerprint, k=1)
         if foreign:
-            note = f"the log has schedules for this from {foreign[0].machine.cpu_model}, which were not measured here"
-    return Resolved(safe_default(workload, target), "default", note=note)
+            cpu = foreign[0].machine.cpu_model
+            note = f"the log has schedules for this from {cpu}, which were not measured here"
+    return Resolved(default, "default", note=note)
+
+
+def ranked(
+    store: TrialStore, workload: Workload, target: Target, fingerprint: str, default_hash: str
+) -> list[TrialRecord]:
+    """Verified trials of this machine in the order in which they should be used; empty when there are none."""
+    task = (workload.key, target.key(), fingerprint)
+    raced = race_order(store.last_race(*task), default_hash)
+    best = store.best(*task, k=3)
+    if raced:
+        known, since = {r.trace_hash for r in raced}, max(r.created for r in raced)
+        enough = (1 - LEAST_GAIN_APART) * (raced[0].median_s or 0.0)
+        newer = [r for r in best if r.created > since and r.trace_hash not in known and _time(r) < enough]
+        return [*newer, *raced]
+    defaults = [r for r in store.trials(*task) if r.trace_hash == default_hash and r.verified]
+    default = min(defaults, key=_time, default=None)
+    if default is None:
+        return list(best)
+    sure = [r for r in best if _time(r) < (1 - LEAST_GAIN_APART) * _time(default)]
+    return [*sure, default]
+
+
+def race_order(contestants: Sequence[TrialRecord], default_hash: str) -> list[TrialRecord]:
+    """Verified contestants of one race, the winner first.
+
+    Samples of equal number were taken side by side, so it is their ratios that are compared.
+    """
+    rows = sorted((r for r in contestants if r.verified), key=_time)
+    default = next((r for r in rows if r.trace_hash == default_hash), None)
+    if default is None:
+        return rows
+    gains = [(relative_time(r, default), r) for r in rows if r is not default]
+    faster = sorted((g for g in gains if g[0][0] < 1 - g[0][1]), key=lambda g: g[0][0])
+    won = [r for _, r in faster]
+    return [*won, default, *(r for r in rows if r is not default and r not in won)]
+
+
+def relative_time(challenger: TrialRecord, default: TrialRecord) -> tuple[float, float]:
+    """Median ratio of their samples, and by how much it must stay below 1 to mean anything."""
+    pairs = zip(challenger.samples, default.samples, strict=False)
+    ratios = [c.seconds / max(d.seconds, 1e-12) for c, d in pairs]
+    if not ratios:
+        return _time(challenger) / max(_time(default), 1e-12), LEAST_GAIN_APART
+    middle = median(ratios)
+    spread = 1.4826 * median(abs(r - middle) for r in ratios)  # a standard deviation, whatever the outliers
+    return middle, max(LEAST_GAIN, ERRORS * 1.2533 * spread / len(ratios) ** 0.5)
+
+
+def _time(row: TrialRecord) -> float:
+    return float("inf") if row.median_s is None else row.median_s
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from os import PathLike
 
-from tuning_db.contract import TrialStore
+from tuning_db.contract import RACE, TrialStore
 from tuning_db.errors import StoreError
 from tuning_db.memory import MemoryStore
 from tuning_db.records import (
@@ -37,6 +37,7 @@ from tuning_db.records import (
 )
 
 __all__ = [
+    "RACE",
     "Calibration",
     "CheckReport",
     "Environment",

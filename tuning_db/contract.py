@@ -39,6 +39,9 @@ from tuning_db.records import (
 )
 
 
+RACE = "race:"  # how the run key of a session begins that measures known candidates again, side by side
+
+
 class TrialStore(ABC):
     """A tuning log. Use it as a context manager, or call `close`."""
 
@@ -193,8 +196,22 @@ class TrialStore(ABC):
         status: Status | Collection[Status] | None = None,
         limit: int | None = None,
         after: int = 0,
+        newest: bool = False,
     ) -> tuple[TrialRecord, ...]:
-        """Trials in order of storing, only those with an id above `after` (to read what is new)."""
+        """Trials in order of storing, only those with an id above `after` (to read what is new).
+
+        limit: at most so many, the first ones, or the last ones if `newest`.
+        """
+
+    @abstractmethod
+    def last_race(
+        self, workload_key: str, target_key: str, machine_fingerprint: str
+    ) -> tuple[TrialRecord, ...]:
+        """The trials of the latest race of a task on exactly this machine, in order of storing.
+
+        A race is a session whose run key begins with `RACE`: candidates that were measured before, measured
+        again side by side, so that their times may be compared.
+        """
 
     @abstractmethod
     def trial(self, id: int) -> TrialRecord:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from tuning_db.contract import (
+    RACE,
     TrialStore,
     as_calibrations,
     as_statuses,
@@ -198,6 +199,7 @@ class MemoryStore(TrialStore):
         status: Status | Collection[Status] | None = None,
         limit: int | None = None,
         after: int = 0,
+        newest: bool = False,
     ) -> tuple[TrialRecord, ...]:
         statuses = as_statuses(status)
         with self._open():
@@ -211,7 +213,17 @@ class MemoryStore(TrialStore):
                 and (statuses is None or t.status in statuses)
                 and (t.id or 0) > after
             )
-            return found if limit is None else found[:limit]
+            if limit is None:
+                return found
+            return found[max(0, len(found) - limit) :] if newest else found[:limit]
+
+    def last_race(
+        self, workload_key: str, target_key: str, machine_fingerprint: str
+    ) -> tuple[TrialRecord, ...]:
+        rows = self.trials(workload_key, target_key, machine_fingerprint)
+        raced = {t.session for t in rows}
+        races = [s.id for s in self.sessions() if s.id in raced and s.run_key.startswith(RACE)]
+        return tuple(t for t in rows if races and t.session == races[-1])
 
     def trial(self, id: int) -> TrialRecord:
         found = self.trials(after=id - 1, limit=1)

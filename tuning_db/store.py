@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tuning_db import models as m
 from tuning_db.contract import (
+    RACE,
     TrialStore,
     as_calibrations,
     as_statuses,
@@ -343,10 +344,21 @@ class SqlStore(TrialStore):
         status: Status | Collection[Status] | None = None,
         limit: int | None = None,
         after: int = 0,
+        newest: bool = False,
     ) -> tuple[TrialRecord, ...]:
         q = _filtered(_TRIALS, workload_key, target_key, machine, session, as_statuses(status))
-        q = q.where(m.Trial.id > after).order_by(m.Trial.id).limit(limit)
-        return self._read(lambda c: tuple(_trials_from(c, c.execute(q).all())))
+        q = q.where(m.Trial.id > after).order_by(m.Trial.id.desc() if newest else m.Trial.id).limit(limit)
+        found = self._read(lambda c: tuple(_trials_from(c, c.execute(q).all())))
+        return found[::-1] if newest else found
+
+    def last_race(
+        self, workload_key: str, target_key: str, machine_fingerprint: str
+    ) -> tuple[TrialRecord, ...]:
+        task = (workload_key, target_key, machine_fingerprint, None, None)
+        races = _filtered(_joined(select(m.Session.uuid)), *task).where(m.Session.run_key.startswith(RACE))
+        q = races.order_by(m.Session.started.desc(), m.Session.id.desc()).limit(1)
+        session: str | None = self._read(lambda c: c.execute(q).scalar())
+        return () if session is None else self.trials(workload_key, target_key, session=session)
 
     def trial(self, id: int) -> TrialRecord:
         found = self._read(lambda c: tuple(_trials_from(c, c.execute(_TRIALS.where(m.Trial.id == id)).all())))

@@ -42,8 +42,11 @@ class Lowered:
         return to_text(self.program)
 
 
-def lower(schedule: Schedule, args: Sequence[Tensor]) -> Lowered:
-    """The loops of a schedule. Raises ScheduleError or LoweringError when it cannot be turned into loops."""
+def lower(schedule: Schedule, args: Sequence[Tensor], *, simple_mode: bool = True) -> Lowered:
+    """The loops of a schedule. Raises ScheduleError or LoweringError when it cannot be turned into loops.
+
+    simple_mode: taken for the sake of TVM's tutorials; it changes nothing.
+    """
     state = _state(schedule, args)
     return Lowered(lower_state(state), nest_text(state))
 
@@ -68,7 +71,7 @@ def build(
         if args is None:
             raise InputError("build(schedule, args) needs the arguments, in calling order.", fix="build(s, [A, B, C]).")
         state = _state(what, args)
-        artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace)
+        artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     else:
         dag = ComputeDAG.of(list(what))
         with open_existing(db) as store:
@@ -110,7 +113,7 @@ def _best(dag: ComputeDAG, target: Target, name: str, store: TrialStore | None) 
     """The artifact of a user's DAG under the best known trace, in the user's own names."""
     found = resolve(Workload.of(dag, name), target, store)
     trace = found.trace.renamed(user_names(dag))
-    return compile_state(trace.replay(dag), target, name, trace)
+    return compile_state(trace.replay(dag), target, name, trace, texts=True)
 
 
 def user_names(dag: ComputeDAG) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +28,7 @@ from autotensor.graph.rules import optimize
 from autotensor.resolve import resolve, safe_default
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import default_cache
 from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
@@ -49,6 +50,7 @@ class ModelPlan:
     groups: tuple[Group, ...]
     tasks: tuple[KernelTask, ...]
     target: Target
+    facts: Mapping[str, Any] = field(default_factory=dict)  # kept in the artifact's meta, e.g. whose weights these are
 
     def search_tasks(self) -> list[Task]:
         return [Task(t.workload, self.target, float(t.weight), t.name) for t in self.tasks]
@@ -126,8 +128,9 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: dict[str,
         key = t.workload.key
         trace = traces[key]
         if key not in known or known[key][0] != trace.hash:
-            known[key] = (trace.hash, compile_trace(t.workload.dag, trace, plan.target, t.name))
-    return link(plan.graph, plan.groups, {k: a for k, (_, a) in known.items()}, plan.target)
+            known[key] = (trace.hash, compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache()))
+    linked = link(plan.graph, plan.groups, {k: a for k, (_, a) in known.items()}, plan.target)
+    return replace(linked, meta={**linked.meta, **plan.facts})
 
 
 def default_traces(plan: ModelPlan) -> dict[str, Trace]:
@@ -157,7 +160,7 @@ def tune_model(
     tuned = link_model(plan, best, work.compiled)
     default = link_model(plan, default_traces(plan))
     default_s, tuned_s = race(plan, default, tuned)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if tuned_s > default_s:
         tuned, tuned_s = default, default_s
         notes = ("the default schedules were as fast in the whole model; they were kept",)

@@ -146,7 +146,9 @@ def _join_remainders(a: Affine, term: Binary, k: int, quotient: Expr) -> Affine 
     x, c = term.a, int(term.b.value)  # type: ignore[attr-defined]
     for other, n in a.terms.items():
         match other:
-            case Binary(Op.MOD, y, Const(b)) if y is quotient and n == k * c and fits(int(b) * c, x.dtype):
+            case Binary(Op.MOD, y, Const(b)) if y is quotient and n == k * c and other is not term:
+                if not fits(int(b) * c, x.dtype):
+                    continue
                 whole = Binary(Op.MOD, x, const(int(b) * c, x.dtype))
                 return _replaced(a, (term, other), whole, k)
     return None

@@ -128,11 +128,10 @@ class Bounds:
         """`out`, tightened: the sum is m*fact + rest, for each fact alone and for all facts in a row."""
         left, total = a, Interval(0, 0)
         for fact, values in self.facts:
+            shared = [(n, k) for t, k in fact.terms.items() if (n := a.terms.get(t, 0))]
+            for m in {n // k for n, k in shared if n % k == 0}:
+                out = out.meet(values.times(m).plus(self._plain(a.plus(fact, -m))))
             term, k = next(iter(fact.terms.items()))
-            n = a.terms.get(term, 0)
-            if n and n % k == 0:
-                rest = a.plus(fact, -(n // k))
-                out = out.meet(values.times(n // k).plus(self._plain(rest)))
             n = left.terms.get(term, 0)
             if n and n % k == 0 and all(left.terms.get(t) == n // k * c for t, c in fact.terms.items()):
                 left = left.plus(fact, -(n // k))

@@ -49,7 +49,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unroll", unroll, makes=Level.FLAT),
     Pass("simplify", _simplify, makes=Level.FINAL),  # indices of register tiles are constants only now
     Pass("unmask", unmask, makes=Level.FINAL),  # after unroll: now indices of register tiles are constants
-    Pass("promote registers", promote, makes="final"),
+    Pass("promote registers", promote, makes=Level.FINAL),
 )
 
 VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG

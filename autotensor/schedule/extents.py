@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Op, Var, binary, const
@@ -106,6 +107,7 @@ def _derive_relations(stage: Stage, found: dict[tuple[str, str], Number], values
                 found[stage.name, fused] = found[stage.name, a] * found[stage.name, b]
 
 
+@lru_cache(maxsize=8192)
 def leaf_var(stage: str, axis: str) -> Var:
     """The loop variable of a stage's loop, qualified so that it is unique in the function."""
     return Var(f"{stage}:{axis}")
@@ -267,6 +269,7 @@ __all__ = [
     "derive",
     "is_within",
     "leaf_var",
+    "least",
     "needed",
     "number",
     "spans",

@@ -11,6 +11,7 @@ Axes come back as `AxisRef`s; te axes (`C.op.axis[0]`, a `te.reduce_axis`) and n
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -150,6 +151,10 @@ class Schedule:
                         return stage.all_axes[n].name
         return None
 
+    def __str__(self) -> str:
+        """The loops, as `autotensor.lower` prints them (lowering is a floor up; looked up when printed)."""
+        return str(importlib.import_module("autotensor.compiler").nest_text(self.state))
+
     def __repr__(self) -> str:
         return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
 
@@ -227,6 +232,12 @@ class StageRef:
 
     def parallel(self, axis: AxisLike) -> None:
         self.schedule.do(Parallel(self.name, self._axis(axis)))
+
+    def bind(self, axis: AxisLike, thread: Any) -> None:
+        """TVM's thread binding. Raises ScheduleError: there is no target with thread axes yet."""
+        raise ScheduleError(
+            f"bind: target 'llvm' has no thread axes; use parallel({self._axis(axis)!r})."
+        )
 
     def compute_at(self, host: Any, axis: AxisLike) -> None:
         name = self.schedule.stage_name(host)

@@ -166,6 +166,12 @@ def rename_stage(name: str, names: Mapping[str, str]) -> str:
 
 
 def rename_axis(name: str, stage: str, names: Mapping[str, str]) -> str:
-    """`(y.0*x)` of `stage` under the map; axes of derived stages (`C.local`) follow their origin's."""
-    origin = re.split(r"[.:]", stage)[0]
-    return re.sub(r"[A-Za-z_][A-Za-z0-9_]*", lambda m: names.get(f"{origin}.{m[0]}", m[0]), name)
+    """`(y.0*x)` of `stage` under the map.
+
+    Axes of `C.local` and `C.rf` are those of C; copies (`A.local:C`) and packed tensors have axes of their own, the same under
+    all names.
+    """
+    if ":" in stage or ".packed" in stage:
+        return name
+    origin = stage.partition(".")[0]
+    return _WORD.sub(lambda m: names.get(f"{origin}.{m[0]}", m[0]), name)

@@ -15,6 +15,7 @@ from autotensor.search.task import Task
 
 HOPE = 0.25  # share of its time that an untuned task may still save, before anything is known
 DECAY = 0.5  # of that hope, per batch that brought nothing
+DEAD = 3  # batches without one candidate that works
 CLOSE = 1.03  # a task this close to its lower bound is finished
 
 
@@ -33,7 +34,7 @@ class Standing:
     def share(self) -> float:
         """Estimated relative gain of one more batch."""
         hope = HOPE
-        for gain in self.last_gains[1:] or ():
+        for gain in self.last_gains[1:]:
             hope = max(gain, hope * DECAY)
         left = max(0.0, 1.0 - self.bound_s / self.best_s) if self.best_s < float("inf") else 1.0
         return min(hope, left)
@@ -42,14 +43,21 @@ class Standing:
     def gain_s(self) -> float:
         """Seconds of the whole model that one more batch may save."""
         if self.best_s == float("inf"):
-            return 0.0 if self.batches >= 3 else float("inf")
+            return 0.0 if self.batches >= DEAD else float("inf")
         return self.task.weight * self.best_s * self.share
 
 
 def stop_reason(s: Standing, least_gain: float) -> str | None:
-    """Why a task gets no more trials; None when it may have some."""
+    """Why a task gets no more trials; None when it may have some.
+
+    least_gain: share of its time that a batch must promise; negative: hope alone is no reason to stop.
+    """
     if s.exhausted:
         return "all candidates were measured"
+    if s.batches >= DEAD and s.best_s == float("inf"):
+        return "nothing that was measured works"
+    if least_gain < 0:
+        return None
     if s.batches >= 1 and s.best_s <= CLOSE * s.bound_s:
         return "within 3 % of the machine's limit"
     if s.batches >= 3 and s.share < least_gain:

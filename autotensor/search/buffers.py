@@ -2,8 +2,8 @@
 
     slab.place([Need("t0", …), …])         ▒ t0 ▒ ▒ workspace ▒      one allocation, used again and again
 
-Fences of what a kernel writes hold 0xA5: a stray write changes them. Fences of what it reads hold 0xFF, which is NaN, or -1:
-a stray read spoils the answer, where harmless bytes would let it pass.
+Fences of what a kernel writes hold 0xA5: a stray write changes them. Fences of what it reads hold 0xFF, which
+is NaN, or -1: a stray read spoils the answer, where harmless bytes would let it pass.
 """
 
 from __future__ import annotations
@@ -69,13 +69,16 @@ class Fenced:
 
 
 class Slab:
-    """Memory that grows to what is needed and is then used again, so that no candidate pays for page faults."""
+    """Memory that grows to what is needed and is then used again: no candidate pays for page faults."""
 
     def __init__(self) -> None:
         self._raw = aligned_empty((0,), _BYTE)
 
     def place(self, needs: Sequence[Need], shift: int = 0) -> list[Fenced]:
-        """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined. Ends the life of earlier ones."""
+        """Fenced arrays, at multiples of 64 bytes plus `shift` elements; contents undefined.
+
+        Ends the life of those placed before.
+        """
         room = [_padded(n, shift) + 2 * FENCE_BYTES for n in needs]
         self.reserve(sum(room))
         placed, at = [], 0

@@ -1,4 +1,4 @@
-"""The build phase, seen from the parent: traces to children, artifacts back. As many at once as there are children.
+"""The build phase, seen from the parent: traces go to children, one at a time each, and artifacts come back.
 
 with BuildPool(target, options) as pool:
     pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
@@ -7,6 +7,7 @@ with BuildPool(target, options) as pool:
 from __future__ import annotations
 
 import json
+import os
 import queue
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotensor.base.target import Target, default_threads
+from autotensor.base.target import Target
 from autotensor.runtime import children
 from autotensor.runtime.children import Child, Reply
 from autotensor.schedule.trace import Trace
@@ -69,27 +70,31 @@ class BuildPool:
         path: Sequence[str | Path] = (),
     ) -> None:
         self.target, self.options = target, options
-        count = options.workers or default_threads()
+        count = options.workers or _cores()
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
             _Builder(Child(WORKER, ["build", *modules], path=path, memory_bytes=memory)) for _ in range(count)
         ]
+        self._idle: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
+        for builder in self._builders:
+            self._idle.put(builder)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
 
     def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
         """One per trace, in order. Raises MeasureError when no child can be started."""
-        idle: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
-        for builder in self._builders:
-            idle.put(builder)
-        workload.text, workload.key  # noqa: B018  # cached properties: fill them before threads read them
+        workload.text, workload.key  # noqa: B018  # cached properties: made here, before threads read them
 
         def one(trace: Trace) -> Built | MeasureResult:
-            builder = idle.get()
+            builder = self._idle.get()
             try:
-                request = {"trace": trace.to_json(), "target": self.target.to_json(), "asm": self.options.asm}
+                request = {
+                    "trace": trace.to_json(),
+                    "target": self.target.to_json(),
+                    "asm": self.options.asm,
+                }
                 return _outcome(builder.ask(workload, request, self.options.build_timeout_s))
             finally:
-                idle.put(builder)
+                self._idle.put(builder)
 
         return list(self._threads.map(one, traces))
 
@@ -100,6 +105,11 @@ class BuildPool:
         self._threads.shutdown()
         for builder in self._builders:
             builder.child.close()
+
+
+def _cores() -> int:
+    """Cores that this process may run on; OMP_NUM_THREADS speaks of kernels, not of building them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _outcome(reply: Reply) -> Built | MeasureResult:

@@ -48,7 +48,7 @@ class Room:
     own: Slab  # prepared constants and workspaces
 
     def place(self, artifact: Artifact, nthreads: int, shift: int = 0) -> dict[str, Fenced]:
-        """Everything that the artifact writes, filled with traps; outputs off alignment by `shift` elements."""
+        """Everything that the artifact writes, filled with traps; outputs off alignment by `shift`."""
         outputs, own = [], []
         for a in artifact.args:
             if a.role == "output":
@@ -65,9 +65,7 @@ class Room:
 
 def frame(artifact: Artifact, arrays: Mapping[str, Array]) -> Any:
     """The argument array: bare addresses in the artifact's order; the caller keeps `arrays` alive."""
-    return (ctypes.c_void_p * max(1, len(artifact.args)))(
-        *(address(arrays[a.name]) for a in artifact.args)
-    )
+    return (ctypes.c_void_p * max(1, len(artifact.args)))(*(address(arrays[a.name]) for a in artifact.args))
 
 
 def workspace(a: ArgSpec, nthreads: int) -> tuple[tuple[int, ...], np.dtype[Any]]:

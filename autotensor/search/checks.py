@@ -1,7 +1,7 @@
 """Is an answer right? Inputs to ask with, how far answers may differ, and where nothing may differ at all.
 
     make_inputs(dag, "normal", seed=0)         random inputs; those that serve as indices stay in bounds
-    exact_on_integers(dag)                     whether any two correct programs agree bit for bit on "integer" inputs
+    exact_on_integers(dag)                     whether correct programs agree bit for bit on integers
     compare(got, want, bound)                  Verdict(error, allowed, complaint)
 
 The oracle is the unscheduled program (DESIGN D10); where its answers come from does not matter here.
@@ -44,7 +44,7 @@ MISMATCHES = 1e-3  # share of the results of an argmax, a rounding … of floats
 
 
 def make_inputs(dag: ComputeDAG, kind: str, seed: int) -> dict[str, Array]:
-    """Inputs by name. "positive": as "normal", but floats are |x| + 0.1, for programs that take roots or logarithms."""
+    """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms."""
     arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal")
     limits = index_limits(dag)
     for n, b in enumerate(dag.inputs):
@@ -69,12 +69,12 @@ def index_limits(dag: ComputeDAG) -> dict[str, int]:
     return limits
 
 
-# -- comparing --------------------------------------------------------------------------------------------------------
+# -- comparing ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one output compares. `error` and `allowed` are in one unit; infinite errors are wrong whatever is allowed."""
+    """How one output compares; `error` and `allowed` are in one unit."""
 
     error: float
     allowed: float
@@ -87,7 +87,7 @@ class Verdict:
 
 
 def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, float]:
-    """Allowed error of each output. `tolerance` replaces the bound of float outputs (an algorithm with other numerics)."""
+    """Allowed error of each output; `tolerance` is that of floats, for algorithms with other numerics."""
     bounds = error_bound(dag)
     return {
         b.name: tolerance if tolerance is not None and b.dtype.is_float else bounds[b.name]
@@ -98,9 +98,10 @@ def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, 
 def compare(got: Array, want: Array, bound: float) -> Verdict:
     """`got` against the oracle's `want`.
 
-    Error of floats: the largest |got - want| / (|want| + max |want|), the unit of te.reference.tolerance. A value that is not finite
-    is wrong where the oracle's is. bound 0: every element must be equal, and the error is the largest difference.
-    bound inf (integers decided by floats): the error is the share of elements that differ.
+    Error of floats: the largest |got - want| / (|want| + max |want|), the unit of te.reference.tolerance. A
+    value that is not finite is wrong where the oracle's is. bound 0: every element must be equal, and the
+    error is the largest difference. bound inf (integers decided by floats): the error is the share of
+    elements that differ.
     """
     got, want = got.reshape(-1), want.reshape(-1)
     if bound == 0.0 or want.dtype.kind in "biu":
@@ -125,10 +126,8 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
     size = np.abs(w)
     difference = np.abs(np.subtract(g, w))
     size += size.max()
-    if size.min() > 0:
-        error = np.divide(difference, size)
-    else:
-        error = np.where(difference == 0, 0.0, np.inf)  # the oracle's answers are all zero
+    zero = size.max() == 0.0  # all answers of the oracle
+    error = np.where(difference == 0, 0.0, np.inf) if zero else np.divide(difference, size)
     worst = float(error.max())
     if worst <= bound:
         return Verdict(worst, bound)
@@ -137,7 +136,8 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
     return Verdict(
         worst,
         bound,
-        f"{_number(g[at])} instead of {_number(w[at])}: error {worst:.2g}, allowed {bound:.2g}, {count} such elements",
+        f"{_number(g[at])} instead of {_number(w[at])}: "
+        f"error {worst:.2g}, allowed {bound:.2g}, {count} such elements",
     )
 
 
@@ -182,7 +182,7 @@ def _number(x: Any) -> str:
     return f"{float(x):.9g}"
 
 
-# -- when results are exact -------------------------------------------------------------------------------------------
+# -- when results are exact ---------------------------------------------------------------------------
 
 _MANTISSA = {16: 11, 32: 24, 64: 53}
 _BFLOAT_MANTISSA = 8
@@ -208,8 +208,8 @@ class _Inexact(Exception):
 def exact_on_integers(dag: ComputeDAG) -> bool:
     """Whether every float operation on "integer" inputs is exact, in any order and fused or not.
 
-    True only when it can be shown: sums, products, minima, choices, whose values stay multiples of a unit within the
-    mantissa. Divisions and transcendental functions round.
+    True only when it can be shown: sums, products, minima, choices, whose values stay multiples of a unit
+    within the mantissa. Divisions and transcendental functions round.
     """
     grids: dict[str, _Grid] = {}
     for b in dag.inputs:

@@ -48,5 +48,15 @@ class Resumed:
     trials: int
 
 
-Event = RoundDone | Improved | TaskDone | Resumed
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """A task's best candidates and its default were measured again together; the times are of that race."""
+
+    task: Task
+    seconds: float  # of the winner
+    default_s: float | None  # None: the default does not work
+    default_won: bool
+
+
+Event = RoundDone | Improved | TaskDone | Resumed | Raced
 Listener = Callable[[Event], None]

@@ -1,4 +1,7 @@
-"""Between the search and the log: results become trial records, records become told candidates."""
+"""Between the search and the log: results become trial records, records become told candidates.
+
+A run is one session. Its races (`final.py`) are in another, whose run key begins with `race:`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,11 +18,11 @@ from autotensor.base.machine import environment_versions, host_machine
 from autotensor.search.request import MeasureResult
 from autotensor.search.task import Candidate, Task
 from autotensor.search.tuner import Tuner
-from tuning_db import TrialStore
-from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification, now
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Journal:
     """Writes one session of one machine. Every verb is one transaction."""
 
@@ -28,6 +31,7 @@ class Journal:
     environment: str
     seeds: tuple[int, ...]
     residency: str
+    races: Session | None = None  # started by the first race
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
@@ -55,27 +59,73 @@ class Journal:
         rows = [self._record(task, index, c, r) for c, r in zip(candidates, results, strict=True)]
         return self.store.add_trials(rows)
 
-    def _record(self, task: Task, index: int, c: Candidate, r: MeasureResult) -> TrialRecord:
+    def forget(self, candidates: Sequence[Candidate]) -> None:
+        """Takes back what `begin` noted: these will not be measured after all."""
+        self.store.drop_intents(self.session.id, [c.trace.hash for c in candidates])
+
+    def race(
+        self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult]
+    ) -> tuple[TrialRecord, ...]:
+        """Stores how trials did that were measured again, side by side; gives them as stored."""
+        if self.races is None:
+            self.races = self.store.start_session(
+                run_key=RACE + self.session.run_key,
+                seed=self.session.seed,
+                machine=self.session.machine,
+                environment=self.environment,
+                options={"of": self.session.id},
+            )
+        created = now()
+        rows = [
+            replace(
+                t,
+                session=self.races.id,
+                environment=self.environment,
+                status=r.status,
+                median_s=median(r.seconds) if r.ok else None,
+                samples=self._samples(r),
+                verification=self._verification(r),
+                build_s=r.build_seconds,
+                error=r.error,
+                assembly=dict(r.asm),
+                source_sha=r.source_sha,
+                round=None,
+                created=created,
+                id=None,
+            )
+            for t, r in zip(contestants, results, strict=True)
+        ]
+        self.store.add_trials(rows)
+        return tuple(rows)
+
+    def end(self, reason: str) -> None:
+        self.store.end_session(self.session.id, reason)
+        if self.races is not None:
+            self.store.end_session(self.races.id, reason)
+
+    def _samples(self, r: MeasureResult) -> tuple[Sample, ...]:
         references = (*r.reference_seconds, *(None for _ in r.seconds))
-        samples = tuple(Sample(s, self.residency, ref) for s, ref in zip(r.seconds, references, strict=False))
-        checked = r.max_error is not None and r.tolerance is not None
-        verification = None
-        if checked:
-            assert r.max_error is not None
-            assert r.tolerance is not None
-            verification = Verification(r.max_error, r.tolerance, self.seeds, verdict=r.ok)
+        pairs = zip(r.seconds, references, strict=False)
+        return tuple(Sample(s, self.residency, reference) for s, reference in pairs) if r.ok else ()
+
+    def _verification(self, r: MeasureResult) -> Verification | None:
+        if r.max_error is None or r.tolerance is None:
+            return None
+        return Verification(r.max_error, r.tolerance, self.seeds, verdict=r.ok)
+
+    def _record(self, task: Task, index: int, c: Candidate, r: MeasureResult) -> TrialRecord:
         return TrialRecord(
             session=self.session.id,
             workload=task.workload.key,
             target=task.target.key(),
-            machine=host_machine().fingerprint,
+            machine=self.session.machine,
             environment=self.environment,
             trace=c.trace.to_json(),
             trace_hash=c.trace.hash,
             status=r.status,
             median_s=median(r.seconds) if r.ok else None,
-            samples=samples if r.ok else (),
-            verification=verification,
+            samples=self._samples(r),
+            verification=self._verification(r),
             build_s=r.build_seconds,
             error=r.error,
             sketch_hash=c.sketch.hash,
@@ -125,23 +175,24 @@ def know_machine(store: TrialStore) -> None:
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
     """Names a run: same tasks, target, options and seed give the same key (the number of trials is not part of it)."""
-    text = json.dumps([sorted((t.workload.key, t.weight) for t in tasks), target_key, sorted(options.items()), seed])
+    weights = sorted((t.workload.key, t.weight) for t in tasks)
+    text = json.dumps([weights, target_key, sorted(options.items()), seed])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def retell(tuner: Tuner, rows: Sequence[TrialRecord]) -> int:
-    """Tells a tuner what its own session measured before, in order; gives the number of trials that count."""
-    counted = 0
-    for row in rows:
-        candidate = tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by)
-        counted += 1
-        if candidate is not None:
-            tuner.tell([candidate], [row.median_s])
-    return counted
+    """Tells a tuner what was measured before, as one round; gives the number of trials that it understood.
+
+    Rows of sketches that today's rules no longer make say nothing to it.
+    """
+    candidates = [tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by) for row in rows]
+    told = [(c, row.median_s) for c, row in zip(candidates, rows, strict=True) if c is not None]
+    tuner.tell([c for c, _ in told], [t for _, t in told])
+    return len(told)
 
 
 def decisions_of(row: TrialRecord) -> dict[str, tuple[int, ...]]:
-    return {str(k): tuple(int(x) for x in v) for k, v in row.decisions.items()}  # type: ignore[union-attr]
+    return {str(k): tuple(int(x) for x in v) for k, v in row.decisions.items()}
 
 
 def boot_id() -> str:

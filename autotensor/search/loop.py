@@ -119,7 +119,7 @@ def tune(
     started = time.monotonic()
     say = listener or (lambda event: None)
     model = make_model(options.model, options.seed)
-    chosen = search or SearchOptions(exploit_only_known=options.model == "random")
+    chosen = search or SearchOptions(random_only=options.model == "random")
     merged = merge(tasks)
     key = run_key(merged, merged[0].target.key(), _key_options(options), options.seed)
     journal = open_journal(store, merged, key, options.seed, asdict(options), seeds, residency, options.fresh)

@@ -30,7 +30,7 @@ class Mark:
 
     @staticmethod
     def create() -> tuple[Mark, Path]:
-        """A new mark that names nobody, and the file for the other process, to be removed once both have it."""
+        """A new mark that names nobody, and its file, to be removed once the other process has mapped it."""
         descriptor, name = tempfile.mkstemp(prefix="mark-", dir=private_folder())
         with os.fdopen(descriptor, "wb") as file:
             file.write(_FORM.pack(NOBODY, 0))

@@ -1,4 +1,4 @@
-"""Measure candidates on this machine: build them in children, then check and time those that compiled in another.
+"""Measure candidates on this machine: build them in children, then check and time them in another.
 
     with LocalMeasurer(target) as measurer:
         measurer.measure(workload, traces) ──▶ [MeasureResult, …]
@@ -6,14 +6,16 @@
     traces ──building.py──▶ artifacts ══ timing lock ══ racing.py ──▶ results
             N children, N at once        one child, one candidate at a time, nothing else running
 
-Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours their times. Children end
-with their parent. Start reading in racing.py (what is decided) and running.py (what the run child does).
+Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
+their times. Children end with their parent. Start reading in racing.py (what is decided) and running.py (what
+the run child does).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from autotensor.search.racing import Entrant, Race
 from autotensor.search.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
 from autotensor.te.workload import Workload
 
+_PATIENCE_S = 10.0  # to wait for the timing lock before saying so
 Numerics = Callable[[Trace], float | None]
 
 
@@ -56,10 +59,10 @@ class LocalMeasurer:
         path: Sequence[str | Path] = (),
         numerics: Numerics | None = None,
     ) -> None:
-        """modules: imported by the children before they serve (the user's own steps, algorithms, operators), from `path` too.
+        """modules: imported by children first (steps, algorithms, operators of the user); `path`: from where.
 
-        numerics: the relative error that a trace may have by its algorithm; None (also as its answer): what follows from types
-        and reduction lengths, with equal bits on integers wherever these are exact.
+        numerics: the relative error that a trace may have by its algorithm; None (also as its answer): what
+        follows from types and reduction lengths, with equal bits on integers wherever these are exact.
         """
         if target.kind != "llvm":
             raise InputError(f"target {target.kind!r} cannot be measured here; only 'llvm' can.")
@@ -71,21 +74,24 @@ class LocalMeasurer:
         self._oracles: dict[str, Mapping[str, Any]] = {}
         self._best: dict[str, float] = {}  # seconds, by workload
 
-    def measure(self, workload: Workload, traces: Sequence[Trace]) -> list[MeasureResult]:
-        """One result per trace, in order.
+    def measure(
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+    ) -> list[MeasureResult]:
+        """One result per trace, in order. repeat: samples of each, if not as the options say.
 
-        Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled program itself fails.
+        Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
+        program itself fails.
         """
         oracle = self._oracle(workload)
         began = time.perf_counter()
         built = self._pool.build(workload, traces)
         self.spent.build += time.perf_counter() - began
-        return self._run(workload, oracle, built, [self._numerics(t) for t in traces])
+        return self._run(workload, oracle, built, [self._numerics(t) for t in traces], repeat)
 
     def measure_artifacts(
         self, workload: Workload, artifacts: Sequence[Artifact], tolerance: float | None = None
     ) -> list[MeasureResult]:
-        """The same for code that is compiled already; its arguments must have the workload's canonical names."""
+        """The same for code that is compiled already; its arguments have the workload's canonical names."""
         built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
         return self._run(workload, self._oracle(workload), built, [tolerance] * len(built))
 
@@ -121,16 +127,24 @@ class LocalMeasurer:
         oracle: Mapping[str, Any],
         built: Sequence[Built | MeasureResult],
         tolerances: Sequence[float | None],
+        repeat: int | None = None,
     ) -> list[MeasureResult]:
         entrants: dict[tuple[str, float | None], Entrant] = {}
         for n, (b, tolerance) in enumerate(zip(built, tolerances, strict=True)):
             if isinstance(b, Built):
                 entrants.setdefault((b.sha, tolerance), Entrant(n, b, tolerance))
+        self._race.start()
         began = time.perf_counter()
-        with timing_lock():
+        with ExitStack() as turn:
+            try:
+                turn.enter_context(timing_lock(_PATIENCE_S))
+            except MeasureError as busy:
+                log.warn(f"{busy.what.partition(';')[0]}; waiting.")
+                turn.enter_context(timing_lock())
             got = time.perf_counter()
             if entrants:
-                self._race.run(workload, oracle, tuple(entrants.values()), self._best.get(workload.key))
+                incumbent_s = self._best.get(workload.key)
+                self._race.run(workload, oracle, tuple(entrants.values()), incumbent_s, repeat)
         self.spent.wait += got - began
         self.spent.run += time.perf_counter() - got
         self.spent.check, self.spent.sample = self._race.check_seconds, self._race.sample_seconds

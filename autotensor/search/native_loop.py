@@ -1,7 +1,8 @@
-"""Two native functions that timing needs: calling a kernel many times with rotating arguments, and a fixed amount of work.
+"""Two native functions for timing: calls of a kernel with rotating arguments, and a fixed piece of work.
 
-Python between two calls would take longer than a small kernel, so the loop over calls is native. The reference kernel does
-the same arithmetic for ever and ever, on every thread: when its time moves, the machine has changed, not the candidate.
+Python between two calls would take longer than a small kernel, so the loop over calls is native. The
+reference kernel does the same arithmetic for ever and ever, on every thread: when its time moves, the machine
+has changed, not the candidate.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from autotensor.runtime import loader, native, threads
 from autotensor.runtime.artifact import Artifact
 
 _ROTATE = """
-define void @rotate(ptr %launch, ptr %provider, ptr %fn, ptr %frames, i64 %first, i64 %copies, i64 %count, i32 %n) {
+define void @rotate(ptr %launch, ptr %provider, ptr %fn, ptr %frames,
+                    i64 %first, i64 %copies, i64 %count, i32 %n) {
 entry:
   br label %head
 head:
@@ -57,7 +59,7 @@ class NativeLoop:
     _keep: Any
 
     def run(self, fn: int, frames: np.ndarray[Any, Any], first: int, count: int, nthreads: int) -> float:
-        """Seconds of `count` calls of `fn`, the k-th with the argument array whose address is frames[(first + k) mod n]."""
+        """Seconds of `count` calls of `fn`; the k-th gets the arguments at frames[(first + k) mod copies]."""
         table = ctypes.addressof(threads.current().table)
         address, copies = frames.ctypes.data, len(frames)
         began = time.perf_counter()
@@ -90,7 +92,10 @@ def native_loop() -> NativeLoop:
 
 
 def _reference_text() -> str:
-    """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains; its argument is a line per thread."""
+    """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains.
+
+    Its one argument is an array with a line for each thread's result.
+    """
     vector, fma = "<8 x float>", "@llvm.fma.v8f32"
     names = range(_CHAINS)
     lines = [

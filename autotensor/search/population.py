@@ -80,6 +80,18 @@ def mutate(rows: Ints, sizes: Sequence[int], rng: np.random.Generator) -> Ints:
     return out
 
 
+def neighbours(row: Ints, sizes: Sequence[int]) -> Ints:
+    """All rows that differ from `row` by one step in one hole."""
+    out = []
+    for n, size in enumerate(sizes):
+        for step in (-1, 1):
+            if 0 <= row[n] + step < size:
+                moved = row.copy()
+                moved[n] += step
+                out.append(moved)
+    return np.stack(out) if out else np.zeros((0, len(row)), dtype=np.int64)
+
+
 def crossover(a: Ints, b: Ints, rng: np.random.Generator) -> Ints:
     """Rows that take every hole from one of two parents."""
     return np.where(rng.random(a.shape) < 0.5, a, b)

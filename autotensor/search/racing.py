@@ -1,9 +1,9 @@
-"""The run phase, seen from the parent: check every candidate, then time those that are right in rounds, side by side.
+"""The run phase, seen from the parent: check every candidate, then time those that are right side by side.
 
-    check 0  check 1  …  │  round 0: reference 0 1 2 …  │  round 1: reference 1 2 … 0  │ …  │  verify 0  verify 1  …
+    check 0  check 1 … │ round 0: reference 0 1 2 … │ round 1: reference 1 2 … 0 │ … │ verify 0  verify 1 …
 
-The child does one thing per request, so whatever kills it, what was known before is kept; the mark says who was running. That
-one is blamed, the child is replaced and the rest go on.
+The child does one thing per request, so whatever kills it, what was known before is kept; the mark says who
+was running. That one is blamed, the child is replaced and the rest go on.
 """
 
 from __future__ import annotations
@@ -119,15 +119,29 @@ class Race:
     def close(self) -> None:
         self._child.close()
 
+    def start(self) -> None:
+        """Have a child ready; it takes half a second, which need not pass under the timing lock."""
+        if self._child.pid is None:
+            self._child.start()
+            self._mark, path = Mark.create()
+            try:
+                answer = self._ask({"do": "start", "mark": str(path)}, _LOAD_TIMEOUT_S)
+            finally:
+                path.unlink(missing_ok=True)
+            if "error" in answer:
+                raise MeasureError(f"the process that runs candidates does not start: {answer['error']}")
+
     def run(
         self,
         workload: Workload,
         oracle: Mapping[str, Any],
         entrants: Sequence[Entrant],
         incumbent_s: float | None,
+        repeat: int | None = None,
     ) -> None:
-        """Check and time all entrants; each knows afterwards what became of it. The timing lock is the caller's to hold."""
+        """Check and time all entrants; each then knows what became of it. The caller has the timing lock."""
         self._workload, self._oracle = workload, oracle
+        self._repeat = max(LEAST_SAMPLES, repeat or self.options.repeat)
         exact = exact_on_integers(workload.dag)
         questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
         questions.append(("integer", self.options.seeds[0], exact))
@@ -148,7 +162,7 @@ class Race:
                 self._ask({"do": "forget"}, _LOAD_TIMEOUT_S)
         self._loaded.clear()
 
-    # -- checking -----------------------------------------------------------------------------------------------------
+    # -- checking -----------------------------------------------------------------------------------------
 
     def _guard(self, e: Entrant, work: Callable[[], object]) -> None:
         """Does the work, which runs one candidate only: if the child dies, it was that one."""
@@ -191,7 +205,7 @@ class Race:
             e.max_error, e.allowed = answer["error"], answer["allowed"]
 
     def _verify(self, e: Entrant, question: Question) -> None:
-        """Once more after timing: right for the first time only is not right. Twice if it is too good to be true."""
+        """Once more after timing: right only the first time is wrong. Twice if it is too good to be true."""
         self._check(e, question, ", after it had been timed")
         peak = self.options.peak_flops
         if not e.alive or peak is None:
@@ -204,7 +218,7 @@ class Race:
             self._check(e, fresh, f", asked because {rate / 1e9:.0f} GFLOP/s is above the peak")
             e.note = f"{rate / peak:.2f} of the measured peak; verified again on fresh inputs"
 
-    # -- timing -------------------------------------------------------------------------------------------------------
+    # -- timing -------------------------------------------------------------------------------------------
 
     def _time(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> None:
         racing = [e for e in entrants if e.alive]
@@ -244,7 +258,7 @@ class Race:
 
     def _finished(self, e: Entrant, best: float) -> bool:
         taken = len(e.samples)
-        return taken >= self.options.repeat or (taken >= LEAST_SAMPLES and e.median > SLOW * best)
+        return taken >= self._repeat or (taken >= LEAST_SAMPLES and e.median > SLOW * best)
 
     def _round(self, entrants: Sequence[Entrant]) -> None:
         while missing := [e for e in entrants if e.alive and e.number not in self._loaded]:
@@ -264,7 +278,7 @@ class Race:
             e.samples.append(seconds)
             e.references.append(answer["reference"])
 
-    # -- the child ----------------------------------------------------------------------------------------------------
+    # -- the child ----------------------------------------------------------------------------------------
 
     def _load(self, e: Entrant) -> bool:
         """Whether the child has the candidate's code now."""
@@ -286,9 +300,8 @@ class Race:
             self._run_task(tuple(self._questions))
 
     def _run_task(self, questions: Sequence[Question]) -> None:
-        """Tell the child the workload, and let it answer the questions by the oracle. Raises MeasureError if it cannot."""
-        if self._child.pid is None:
-            self._start()
+        """Tell the child the workload and have the oracle answer. Raises MeasureError if it cannot."""
+        self.start()
         request = {
             "do": "task",
             "workload": self._workload.text,
@@ -322,18 +335,14 @@ class Race:
                 f"the reference of workload {self._workload.name!r} cannot be run: {answer['error']}"
             )
 
-    def _start(self) -> None:
-        self._child.start()
-        self._mark, path = Mark.create()
-        try:
-            self._checked({"do": "start", "mark": str(path)}, _LOAD_TIMEOUT_S)
-        finally:
-            path.unlink(missing_ok=True)
-
     def _ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         """The child's answer. Raises _Dead if it did not survive."""
         assert self._mark is not None
-        reply = self._child.request(json.dumps(request), timeout_s)
+        try:
+            reply = self._child.request(json.dumps(request), timeout_s)
+        except BaseException:  # interrupted: the answer would be taken for that of the next request
+            self._child.kill()
+            raise
         if reply.status is children.Status.OK:
             answer: dict[str, Any] = json.loads(reply.text)
             return answer

@@ -1,6 +1,6 @@
-"""What is asked of a measurer and what it answers; and compiled code as JSON, the form in which children exchange it.
+"""What is asked of a measurer and what it answers; and compiled code as JSON, for the way between children.
 
-measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order, whatever the candidates do
+measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ class MeasureOptions:
         "graph"  # weights from memory as in a whole model, or everything as the last call left it
     )
     workers: int | None = None  # children that build; None: one per core
-    peak_flops: float | None = None  # measured FLOP/s; what claims more than 1.10 of it is verified again
+    peak_flops: float | None = (
+        None  # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
+    )
     asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
 
     def __post_init__(self) -> None:
@@ -86,8 +88,13 @@ class MeasureResult:
 class Measurer(Protocol):
     """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum."""
 
-    def measure(self, workload: Workload, traces: Sequence[Trace]) -> list[MeasureResult]:
-        """One result per trace, in order. Raises MeasureError only when nothing can be measured at all."""
+    def measure(
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+    ) -> list[MeasureResult]:
+        """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
+
+        Raises MeasureError only when nothing can be measured at all.
+        """
         ...
 
     def close(self) -> None: ...
@@ -146,7 +153,7 @@ ROTATION_COPIES = 512
 
 
 def rotation_copies(constant_bytes: int, residency: Residency) -> int:
-    """Copies of a kernel's constants to rotate among, so that each call finds them in memory, as in a whole model.
+    """Copies of constants to rotate among: each call then finds them in memory, as in a whole model.
 
     >>> rotation_copies(0, "graph"), rotation_copies(1 << 20, "hot")
     (1, 1)

@@ -1,4 +1,4 @@
-"""The run child's side: load candidates, check their answers, take samples. The parent decides what to do next.
+"""The run child's side: load candidates, check their answers, take samples; the parent decides what is next.
 
     bench = Bench(mark)
     bench.set_task(workload text, oracle artifact, …)
@@ -7,7 +7,8 @@
     bench.check(7, "normal", 0) ──▶ {"seconds": …, "error": …, "complaint": …}
     bench.sample([(7, 0, 0.001), …]) ──▶ one sample of each
 
-When it runs, a candidate gets its arguments as in a compiled model: constants that only `prepare` reads are gone.
+When it runs, a candidate gets its arguments as in a compiled model: constants that only `prepare` reads are
+gone.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Question:
 
     @property
     def bytes(self) -> int:
-        return sum(2 * a.nbytes for a in self.pristine.values()) + sum(a.nbytes for a in self.answers.values())
+        return sum(2 * a.nbytes for a in self.pristine.values()) + sum(
+            a.nbytes for a in self.answers.values()
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +101,7 @@ class Bench:
         workload = Workload.from_text(text)
         self._threads, self._residency = nthreads, residency
         self.forget()
-        self._tasks[workload.key] = self._tasks.pop(workload.key, None) or Task(workload, oracle)
+        self._tasks[workload.key] = self._tasks.pop(workload.key, Task(workload, oracle))
         while len(self._tasks) > 1 and sum(t.bytes for t in self._tasks.values()) > _TASK_BYTES:
             del self._tasks[next(iter(self._tasks))]
 
@@ -141,7 +144,13 @@ class Bench:
         """What the unscheduled program makes of the inputs, from the cache if it is there."""
         oracle, outputs = self.task.oracle, self.task.workload.dag.outputs
         key = object_key(
-            "oracle", ORACLE_FORMAT, np.__version__, self.task.workload.key, source_sha(oracle), kind, str(seed)
+            "oracle",
+            ORACLE_FORMAT,
+            np.__version__,
+            self.task.workload.key,
+            source_sha(oracle),
+            kind,
+            str(seed),
         )
         size = sum(b.bytes for b in outputs)
         cache = default_cache()

@@ -1,7 +1,8 @@
 """Timing in the run child: samples of candidates as they would run in a whole model.
 
-There, a hundred megabytes of weights pass through the caches in one inference, while activations come straight from the layer
-before. So each call takes the next of many copies of the constants, and the same inputs and outputs as the last.
+There, a hundred megabytes of weights pass through the caches in one inference, while activations come
+straight from the layer before. So each call takes the next of many copies of the constants, and the same
+inputs and outputs as the last.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from autotensor.base.dtype import dtype_of
 from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, address, aligned_empty
 from autotensor.search.buffers import Slab
-from autotensor.search.candidate import Addresses, Candidate, Room, frame, offsets, raw, workspace
+from autotensor.search.candidate import Candidate, Room, frame, offsets, raw, workspace
 from autotensor.search.mark import Mark
 from autotensor.search.native_loop import native_loop
 from autotensor.search.request import Residency, rotation_copies
 
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds
-_MOST_GROWTH = 100.0  # of the calls in a sample: a first one near the clock's resolution is not trusted further
+_MOST_GROWTH = (
+    100.0  # of the calls in a sample: a first one near the clock's resolution is not trusted further
+)
 _BLOCK = 1 << 18  # random floats, repeated: making 64 MB of them takes half a second
 _ROOM = 1.25  # candidates of a task need about as much; growing means page faults and new frames for all
 
@@ -55,7 +58,8 @@ class Sampler:
     ) -> dict[str, Any]:
         """One sample of each candidate, in the order given, and the time of the reference kernel.
 
-        wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and outputs.
+        wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and
+        outputs.
         """
         reference = native_loop().reference_seconds(nthreads)
         samples = {}
@@ -132,8 +136,8 @@ class Sampler:
     ) -> None:
         """Constants for timed calls, at least `size` bytes.
 
-        Time does not depend on the values of floats, so all candidates share random ones; others are prepared for the
-        candidate at each visit, for integers may be indices.
+        Time does not depend on the values of floats, so all candidates share random ones; others are prepared
+        for the candidate at each visit, for integers may be indices.
         """
         if self._pool.raw.nbytes < size:
             self._pool.reserve(int(size * _ROOM))

@@ -1,8 +1,8 @@
 """The children that build and run candidates: `python -m autotensor.search.worker build|run [module …]`.
 
-Requests and answers are JSON objects, one per line (runtime/children.py). A build child turns traces into artifacts; a run
-child holds a `Bench`. Modules named on the command line are imported first: they may register steps, algorithms or operators
-of the user's own.
+Requests and answers are JSON objects, one per line (runtime/children.py). A build child turns traces into
+artifacts; a run child holds a `Bench`. Modules named on the command line are imported first: they may
+register steps, algorithms or operators of the user's own.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ def runner() -> Callable[[Answer], Answer]:
                 bench.answer_oracle(kind, seed, exact)
                 return {}
             case {"do": "load", "number": number, "artifact": artifact, "tolerance": tolerance}:
-                bench.load(number, from_plain(artifact), tolerance)
-                return {"prepared_bytes": bench.prepared_bytes(number)}
+                return {"prepared_bytes": bench.load(number, from_plain(artifact), tolerance)}
             case {"do": "check", "number": number, "kind": kind, "seed": seed, "inexact": inexact}:
                 return bench.check(number, kind, seed, inexact)
             case {"do": "sample", "wanted": wanted, "min_seconds": least}:
@@ -103,7 +102,7 @@ def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
         except ScheduleError as error:
             answer = {"status": Status.INVALID_SCHEDULE, "error": _text(error)}
         except MeasureError as error:
-            answer = {"status": Status.RUN_ERROR, "error": _text(error), "nothing": True}
+            answer = {"status": Status.RUN_ERROR, "error": _text(error)}
         except MemoryError as error:
             answer = {"status": Status.OUT_OF_MEMORY, "error": str(error) or "there is not enough memory."}
         except ArtifactError as error:

@@ -9,6 +9,9 @@ Start reading at `te/compute.py`, then `te/dag.py` (what the rest of the system 
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from autotensor.ir.expr import Expr, call, maximum, minimum, select
 from autotensor.te.compute import Compute, all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
 from autotensor.te.math import (
@@ -58,6 +61,33 @@ from autotensor.te.math import (
 from autotensor.te.tensor import AxisKind, IterVar, Placeholder, Tensor, placeholder
 
 if_then_else = select  # both evaluate only the side they take
+Select = select  # as in tvm.tir
+
+
+def create_schedule(outputs: Any) -> Any:
+    """A schedule for the stages that compute `outputs`: a tensor, its op, or several. See autotensor.create_schedule.
+
+    TVM's users look for it here. Schedules live one floor up: this is te's one upward look, made when called.
+    """
+    return importlib.import_module("autotensor.schedule.schedule").create_schedule(outputs)
+
+
+_ELSEWHERE = {
+    "var": "shapes are plain numbers here: write n = 1024",
+    "size_var": "shapes are plain numbers here: write n = 1024",
+    "thread_axis": "CPU targets have no thread axes: use s[C].parallel(axis) instead of bind",
+    "scan": "there are no loops that carry state; write one step and call it in a loop",
+    "extern": "a stage is always an expression; call other code between two kernels",
+    "decl_tensor_intrin": "there is no tensorize yet; unroll and vectorize a register tile instead",
+}
+
+if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        """Says what to write instead of names that TVM's te has and this one has not."""
+        if name in _ELSEWHERE:
+            raise AttributeError(f"te.{name} does not exist in autotensor; {_ELSEWHERE[name]}.")
+        raise AttributeError(f"module 'autotensor.te' has no attribute {name!r}")
 
 __all__ = [
     "AxisKind",
@@ -65,6 +95,7 @@ __all__ = [
     "Expr",
     "IterVar",
     "Placeholder",
+    "Select",
     "Tensor",
     "abs",
     "acos",
@@ -84,6 +115,7 @@ __all__ = [
     "const",
     "cos",
     "cosh",
+    "create_schedule",
     "erf",
     "exp",
     "exp2",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 
 from autotensor.base.dtype import int64
@@ -57,16 +58,11 @@ class StageOp:
 
     def loads(self) -> tuple[Load, ...]:
         """Distinct loads of all bodies, in order."""
-        found: dict[Load, None] = {}
-        for body in self.bodies:
-            for node in walk(body):
-                if isinstance(node, Load):
-                    found[node] = None
-        return tuple(found)
+        return _loads(self.bodies)
 
     def reads(self) -> tuple[Buffer, ...]:
         """Distinct buffers read, in order."""
-        return tuple(dict.fromkeys(load.buffer for load in self.loads()))
+        return _reads(self.bodies)
 
     def points(self) -> int:
         """Evaluations of the body."""
@@ -80,6 +76,17 @@ class StageOp:
         return per_point * self.points()
 
 
+@lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
+def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
+    return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
+
+
+@lru_cache(maxsize=4096)
+def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
+    return tuple(dict.fromkeys(load.buffer for load in _loads(bodies)))
+
+
+@lru_cache(maxsize=4096)
 def _count(body: Expr) -> int:
     """Float operations of a body, each occurrence counted."""
     total = 0

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tuning_db import (
+    RACE,
     Calibration,
     Intent,
     Machine,
@@ -247,6 +248,30 @@ class TestStoreContract:
         assert hashes(after=store.trials(limit=1)[0].id) == "bc"
         assert store.count(session=task.session) == 2
         assert store.count(workload_key="w", status=Status.OK) == 1
+
+    def test_the_newest_trials_come_in_order_of_storing(self, store: TrialStore, task: Task) -> None:
+        store.add_trials([task.trial(f"t{i}") for i in range(5)])
+        assert [t.trace_hash for t in store.trials(limit=2, newest=True)] == ["t3", "t4"]
+        assert [t.trace_hash for t in store.trials(limit=9, newest=True)] == ["t0", "t1", "t2", "t3", "t4"]
+        assert store.trials(limit=0, newest=True) == ()
+
+    def test_last_race_is_the_latest_of_its_task_and_machine(self, store: TrialStore, task: Task) -> None:
+        def race(hour: int, *hashes: str, machine: str = task.machine) -> None:
+            started = datetime(2026, 1, 1, hour, tzinfo=UTC)
+            session = store.start_session(
+                run_key=RACE + "run", seed=0, machine=machine, environment=task.environment, started=started
+            )
+            mine = replace(task, session=session.id, machine=machine)
+            store.add_trials([mine.trial(h) for h in hashes])
+
+        store.add_trials([task.trial("t0"), task.trial("t1")])
+        assert store.last_race(task.workload, task.target, task.machine) == ()
+        race(2, "t2", "t0", "t1")
+        race(1, "t9")
+        race(3, "t8", machine=store.ensure_machine(Machine("other")))
+        found = store.last_race(task.workload, task.target, task.machine)
+        assert [t.trace_hash for t in found] == ["t2", "t0", "t1"]
+        assert store.last_race("elsewhere", task.target, task.machine) == ()
 
     def test_missing_trial_is_named(self, store: TrialStore, task: Task) -> None:
         with pytest.raises(StoreError, match="has no trial 77"):

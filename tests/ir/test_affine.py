@@ -44,6 +44,7 @@ def test_a_sum_and_back(e, text):
         ((i * 4 + j) // 8 * 8 + (i * 4 + j) % 8, "i * 4 + j"),
         (f // 4 % 3 * 4 + f % 4, "f % 12"),
         (f - f // 8 * 8, "f % 8"),
+        (f // 8 % 1 + i, "f // 8 % 1 + i"),
         (f // 8 * 9 + f % 8, "f // 8 * 9 + f % 8"),  # a padded row is no recombination
     ],
 )

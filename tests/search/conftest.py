@@ -1,6 +1,7 @@
-"""Lets the tests of this folder share their helpers; importlib mode adds no folder to the path. No test uses the person's cache."""
+"""Lets the tests of this folder share their helpers; importlib mode adds no folder to the path."""
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Neither the person's cache, nor waiting for somebody who times something."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        folder = str(tmp_path_factory.mktemp("tmp"))  # the timing lock is there
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
         yield

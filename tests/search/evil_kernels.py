@@ -1,4 +1,7 @@
-"""Candidates from hand-written LLVM IR for `t0[i] = a0[i] + a1[i]`, most of which misbehave. They are real code, run for real."""
+"""Candidates from hand-written LLVM IR for `t0[i] = a0[i] + a1[i]`, most of which misbehave.
+
+They are real code, run for real.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def good() -> Artifact:
     return compile_trace(addition().dag, Trace(), TARGET)
 
 
-# The right answer, then EXTRA. %a, %b, %c are the arrays; BIAS is added to every element, ALIGN is that of loads.
+# The right answer, then EXTRA. %a, %b, %c are the arrays; BIAS is added to every element, loads have ALIGN.
 _ADD = """
 DECLARE
 define void @NAME(ptr %ctx, ptr %args, i32 %tid, i32 %n) {

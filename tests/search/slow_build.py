@@ -1,4 +1,4 @@
-"""Imported by a build child, this makes the compiler loop, die or run out of memory for traces with a pragma that says so."""
+"""Imported by a build child, this makes the compiler loop, die or starve where a pragma says so."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Imported by a build child, this breaks `partition`: the tails of loops are lost. The empty trace has no tails."""
+"""Imported by a build child, this breaks `partition`: tails are lost. The empty trace has none."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Candidates that loop, crash, abort, exit, flood, starve, lie and stray: each its own status, its neighbours their times."""
+"""Candidates that loop, crash, abort, flood, starve, lie or stray: each its status, others their times."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_deadly_are_blamed_and_the_good_get_their_times(measurer: LocalMeasu
     assert results[-2].status is Status.OUT_OF_MEMORY
     for result in (results[0], results[-1]):
         assert result.status is Status.OK, result.error
-        assert len(result.seconds) == OPTIONS.repeat
+        assert 3 <= len(result.seconds) <= OPTIONS.repeat
         assert all(0 < s < 0.01 for s in result.seconds)
     left = measurer.pids()
     assert len(left) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from evil_kernels import addition, evil
 from autotensor import te
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, host
+from autotensor.runtime.children import Child, Reply
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
@@ -82,6 +84,39 @@ def test_each_trace_has_its_result_in_order(measurer: LocalMeasurer) -> None:
     assert results[1].seconds == results[5].seconds
     assert results[5].note == "same object code as candidate 1 of this batch; not run again"
     assert [r.prepared_bytes for r in results if r.ok] == [96 * 64 * 4] * 5
+
+
+def test_teams_of_threads() -> None:
+    w = product(64, 64, 64)
+    s = Schedule(w.dag, rows(w, 8, 16))
+    s["t0"].parallel("i0.0")
+    with LocalMeasurer(host().with_threads(3), OPTIONS) as measurer:
+        (result,) = measurer.measure(w, [s.trace], repeat=4)
+    assert result.ok, result.error
+    assert len(result.seconds) == 4
+
+
+def test_after_an_interruption_answers_belong_to_their_questions(
+    measurer: LocalMeasurer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = product(16, 16, 16)
+    right = Child.request
+
+    def interrupted(child: Child, text: str, timeout_s: float) -> Reply:
+        if '"check"' in text:
+            with monkeypatch.context() as patch:  # the request is on its way, its answer is not read
+                patch.setattr(Child, "_converse", raising)
+                right(child, text, timeout_s)
+        return right(child, text, timeout_s)
+
+    def raising(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Child, "request", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measurer.measure(w, [Trace()])
+    assert all(r.ok for r in measurer.measure(w, [Trace(), rows(w, 4)]))
 
 
 def test_nothing_asked_nothing_answered(measurer: LocalMeasurer) -> None:
@@ -160,9 +195,8 @@ def test_a_compiler_that_dies_or_hangs_fails_one_candidate() -> None:
     assert "KeyError: 'a bug in the compiler'" in str(results[3].error)
 
 
-def test_an_algorithm_may_have_its_own_tolerance() -> None:
-    with LocalMeasurer(TARGET, OPTIONS) as measurer:
-        strict, lax = (measurer.measure_artifacts(addition(), [evil("wrong")], t)[0] for t in (None, 1e-2))
+def test_an_algorithm_may_have_its_own_tolerance(measurer: LocalMeasurer) -> None:
+    strict, lax = (measurer.measure_artifacts(addition(), [evil("wrong")], t)[0] for t in (None, 1e-2))
     assert strict.status is Status.WRONG_RESULT
     assert lax.ok, lax.error
     assert lax.tolerance == 1e-2
@@ -205,7 +239,7 @@ def test_four_measurers_take_turns() -> None:
         spans += [tuple(map(float, line.split())) for line in text.splitlines()]
     assert len(spans) == 16
     spans.sort()
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
 def test_options_and_targets_are_checked() -> None:

@@ -30,7 +30,10 @@ class ComputeAt:
         stage, host = state.stage(self.stage), state.stage(self.host)
         axis = host.leaf(self.axis)
         if state.is_output(stage):
-            raise ScheduleError(f"compute_at: stage {stage.name!r} is an output; it is computed whole.")
+            raise ScheduleError(
+                f"compute_at: stage {stage.name!r} is an output; it is computed whole.",
+                fix="Leave it out of the arguments, or compute it at root.",
+            )
         if isinstance(host.place, Inlined):
             raise ScheduleError(f"compute_at: stage {host.name!r} is inlined and has no loops.")
         if axis.mark is Mark.VECTORIZED:

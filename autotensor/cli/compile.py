@@ -1,0 +1,55 @@
+"""`autotensor compile MODEL -o FILE.atm`: no search; what the log knows, defaults for the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotensor.cli.options import AsJson, Batch, Db, ModelName, TargetText, Threads, Weights, example, new_app, target_of
+from autotensor.cli.output import put_json, say, size
+
+app = new_app()
+
+
+@app.command(epilog=example("autotensor compile resnet50 -o resnet50.atm", "autotensor compile mlp --batch 8"))
+def compile(
+    model: ModelName,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.atm", help="Default: ./MODEL.atm.")
+    ] = None,
+    weights: Weights = None,
+    batch: Batch = 1,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Compile a model into one .atm file, with the best verified schedules that the log knows for this machine.
+
+    What was never tuned gets default schedules: slower, never wrong. Needs no C compiler.
+    """
+    from autotensor.api.models import plan_model
+    from autotensor.cli.inputs import atm_path, build_graph, check_place, compile_known, facts
+
+    graph = build_graph(model, batch, weights)
+    path = out or atm_path(graph, batch)
+    check_place(path)
+    plan = replace(plan_model(graph, target_of(target, threads)), facts=facts(model, weights))
+    module, sources, notes = compile_known(plan, db)
+    module.save(path)
+    memory = module.artifact.meta["memory"]
+    if json:
+        document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources, "notes": notes}
+        put_json({**document, "target": plan.target.key(), "memory": memory, **plan.facts})
+        return
+    say(f"{path}: {size(path.stat().st_size)}, {len(plan.groups)} kernels, {len(plan.tasks)} tasks.")
+    say(f"Schedules: {sources['log']} from the log, {sources['default']} default.")
+    say(
+        f"Memory of a call: {size(memory['arena_bytes'])} (at least {size(memory['lower_bound_bytes'])} are needed, "
+        f"{size(memory['unshared_bytes'])} without reuse)."
+    )
+    for note in notes:
+        say(f"Note: {note}.")

@@ -1,0 +1,201 @@
+"""`autotensor db VERB`: look into a tuning log, move trials between logs, check one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotensor.base.errors import InputError
+from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.output import gflops, micros, put_json, say, table
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from tuning_db import TrialStore
+
+app = new_app("Look into a tuning log; export, import, merge, check it.")
+
+
+def _reading(db: str | None) -> AbstractContextManager[TrialStore]:
+    """The log for reading. Raises InputError when there is none."""
+    from autotensor.api.log import default_log, open_existing
+
+    if db is None and "://" not in default_log() and not Path(default_log()).exists():
+        raise InputError(f"there is no tuning log at {default_log()} yet.", fix="Tune something, or name one with --db.")
+    return open_existing(default_log() if db is None else db)  # type: ignore[return-value]  # None only for the default
+
+
+@app.command("path", epilog=example("autotensor db path"))
+def path(db: Db = None, json: AsJson = False) -> None:
+    """Print where the tuning log is."""
+    from autotensor.cli.tune import log_place
+
+    place = log_place(db)
+    if json:
+        put_json({"path": place, "exists": Path(place).exists() if "://" not in place else None})
+    else:
+        say(place)
+
+
+@app.command("list", epilog=example("autotensor db list", "autotensor db list --db other.db --json"))
+def list_(db: Db = None, json: AsJson = False) -> None:
+    """List workloads with their trials, and the machines these were measured on."""
+    with _reading(db) as store:
+        counts: dict[str, Counter[str]] = {}
+        machines: Counter[str] = Counter()
+        best: dict[str, float] = {}
+        after = 0
+        while rows := store.trials(limit=1000, after=after):
+            after = rows[-1].id or 0
+            for r in rows:
+                counts.setdefault(r.workload, Counter())[r.status.value] += 1
+                machines[r.machine] += 1
+                if r.verified and r.median_s is not None:
+                    best[r.workload] = min(r.median_s, best.get(r.workload, r.median_s))
+        workloads, known, sessions = store.workloads(), store.machines(), len(store.sessions())
+    found = [
+        {
+            "key": w.key,
+            "name": w.name,
+            "flops": w.flops,
+            "trials": sum(counts.get(w.key, Counter()).values()),
+            "statuses": dict(counts.get(w.key, {})),
+            "best_s": best.get(w.key),
+        }
+        for w in workloads
+    ]
+    hosts = [{"fingerprint": m.fingerprint, "cpu": m.cpu_model, "trials": machines[m.fingerprint]} for m in known]
+    if json:
+        put_json({"workloads": found, "machines": hosts, "sessions": sessions})
+        return
+    rows_ = [
+        (str(w["key"])[:12], w["name"], f"{float(w['flops'] or 0) / 1e6:.2f}", w["trials"],
+         _failed(w["statuses"]), micros(w["best_s"]))
+        for w in found
+    ]  # fmt: skip
+    table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_, left=2)
+    say()
+    for h in hosts:
+        say(f"{h['trials']} trials on {h['cpu']} ({str(h['fingerprint'])[:12]})")
+    say(f"{sessions} sessions")
+
+
+def _failed(statuses: Any) -> int:
+    return sum(n for status, n in statuses.items() if status != "OK")
+
+
+@app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
+def best(db: Db = None, json: AsJson = False) -> None:
+    """Print the best verified trial of every workload and target on this machine."""
+    from autotensor.base.machine import host_machine
+
+    fingerprint = host_machine().fingerprint
+    with _reading(db) as store:
+        found = [
+            {"trial": r.id, "name": w.name, "key": w.key, "target": t.key, "median_s": r.median_s, "flops": w.flops,
+             "made_by": r.made_by}
+            for w in store.workloads()
+            for t in store.targets()
+            for r in store.best(w.key, t.key, fingerprint)
+        ]  # fmt: skip
+    if json:
+        put_json(found)
+        return
+    rows = [
+        (f["trial"], f["name"], micros(f["median_s"]), gflops(f["flops"], f["median_s"]), f["made_by"], f["target"])
+        for f in found
+    ]
+    table(("trial", "workload", "us", "GFLOP/s", "made by", "target"), rows, left=2)
+
+
+@app.command("failures", epilog=example("autotensor db failures", "autotensor show 17 --as trace"))
+def failures(db: Db = None, json: AsJson = False) -> None:
+    """Print failed trials grouped by status and error, most frequent first."""
+    with _reading(db) as store:
+        groups = store.failures()
+    found = [{"count": g.count, "status": g.status.value, "error": g.signature, "trial": g.example} for g in groups]
+    if json:
+        put_json(found)
+        return
+    table(("count", "status", "trial", "error"), [(f["count"], f["status"], f["trial"], f["error"]) for f in found], left=0)
+
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of JSON lines.")]
+
+
+@app.command("export", epilog=example("autotensor db export trials.jsonl"))
+def export(file: File, db: Db = None, json: AsJson = False) -> None:
+    """Write a log to a file of JSON lines."""
+    from tuning_db.transfer import export_jsonl
+
+    with _reading(db) as store:
+        trials = export_jsonl(store, file)
+    put_json({"file": str(file), "trials": trials}) if json else say(f"{file}: {trials} trials.")
+
+
+@app.command("import", epilog=example("autotensor db import trials.jsonl"))
+def import_(file: File, db: Db = None, json: AsJson = False) -> None:
+    """Add everything in a file of JSON lines to a log. What is known already stays as it is."""
+    from autotensor.api.log import open_log
+    from tuning_db.transfer import import_jsonl
+
+    if not file.is_file():
+        raise InputError(f"there is no file {str(file)!r}.")
+    with open_log(db) as store:
+        done = import_jsonl(store, file)
+    _transferred(done, json)
+
+
+@app.command("merge", epilog=example("autotensor db merge colleague.db"))
+def merge(
+    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The log to add.")], db: Db = None, json: AsJson = False
+) -> None:
+    """Add everything in another log to a log. Trials of other machines stay trials of other machines."""
+    from autotensor.api.log import open_log
+    from tuning_db import transfer
+
+    with _reading(other) as source, open_log(db) as store:
+        done = transfer.merge(store, source)
+    _transferred(done, json)
+
+
+def _transferred(done: Any, json: bool) -> None:
+    if json:
+        put_json({"new": done.new, "known": done.known})
+    else:
+        say(f"{done.new} new trials, {done.known} known already.")
+
+
+@app.command("check", epilog=example("autotensor db check", "autotensor db check --db old.db"))
+def check(db: Db = None, json: AsJson = False) -> None:
+    """Read all of a log and look for damage; exit code 1 if there is any."""
+    with _reading(db) as store:
+        report = store.check()
+        place = store.place
+    if json:
+        document = {"log": place, "schema_version": report.schema_version, "trials": report.trials}
+        put_json({**document, "problems": list(report.problems)})
+    else:
+        say(f"{place}: schema version {report.schema_version}, {report.trials} trials, {len(report.problems)} problems.")
+        for problem in report.problems:
+            say(f"  {problem}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command("upgrade", epilog=example("autotensor db upgrade --db old.db"))
+def upgrade(db: Db = None, json: AsJson = False) -> None:
+    """Bring an older log to this version's schema; a backup is kept beside it."""
+    from autotensor.api.log import default_log, open_log
+
+    place = default_log() if db is None else db
+    if "://" not in place and not Path(place).exists():
+        raise InputError(f"there is no tuning log at {place}.")
+    with open_log(db) as store:
+        version = store.check().schema_version
+        place = store.place
+    put_json({"log": place, "schema_version": version}) if json else say(f"{place}: schema version {version}.")

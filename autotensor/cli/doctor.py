@@ -1,0 +1,219 @@
+"""`autotensor doctor`: is everything here that tuning and running need, and how fast is this machine?"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotensor.cli.options import AsJson, Db, Threads, example, new_app, target_of
+from autotensor.cli.output import put_json, say, size
+
+app = new_app()
+
+REQUIRED = (
+    "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer", "rich",
+    "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
+)  # fmt: skip
+OPTIONAL = {  # module → extra, and what it gives
+    "PIL": ("image", "photos as input"),
+    "onnx": ("onnx", "ONNX files"),
+    "torch": ("torch", "torch.compile"),
+    "cupy": ("cuda12x or cuda13x", "NVIDIA GPUs"),
+    "pyopencl": ("opencl", "OpenCL devices"),
+    "distributed": ("fleet", "measuring on a cluster"),
+}
+PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
+    ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
+    ("linux", "aarch64"): ("untested", "tests emit objects for it, none has run them there"),
+    ("darwin", ""): ("untested", "no test runs there; workers do not end with a killed parent by the kernel's help"),
+    ("win32", ""): ("unsupported", "tuning needs fcntl locks, process groups and inherited pipes, which Windows lacks"),
+}
+LOW_DISK = 200 << 20
+
+
+@app.command(epilog=example("autotensor doctor", "autotensor doctor --calibrate", "autotensor doctor --json"))
+def doctor(
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure peak and bandwidths again and keep them in the log.")
+    ] = False,
+    threads: Threads = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Say what this machine is and can do, what is installed, missing, tested or unsupported. Exit code 1 on problems.
+
+    Peak and bandwidths are measured once (two seconds) and kept in the tuning log.
+    """
+    problems: list[str] = []
+    found: dict[str, Any] = {
+        "platform": _platform(problems),
+        "machine": _machine(threads),
+        "versions": _versions(problems),
+        "optional": {m: {"extra": e, "for": use, "installed": find_spec(m) is not None} for m, (e, use) in OPTIONAL.items()},
+        "threads": _threads(),
+        "places": _places(db, problems),
+        "rates": _rates(db, threads, calibrate, problems),
+    }
+    found["problems"] = problems
+    put_json(found) if json else _print(found)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _platform(problems: list[str]) -> dict[str, str]:
+    system, processor = sys.platform, platform.machine().lower()
+    processor = {"amd64": "x86_64", "arm64": "aarch64"}.get(processor, processor)
+    standing, why = PLATFORMS.get((system, processor), PLATFORMS.get((system, ""), ("untested", "nobody has tried")))
+    if standing == "unsupported":
+        problems.append(f"{system} is not supported: {why}.")
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return {"system": system, "processor": processor, "standing": standing, "why": why, "python": python}
+
+
+def _machine(threads: int | None) -> dict[str, Any]:
+    import os
+
+    import llvmlite.binding as llvm
+    import psutil
+
+    from autotensor.base.machine import host_machine
+
+    target, machine = target_of(None, threads), host_machine()
+    return {
+        "cpu": machine.cpu_model,
+        "fingerprint": machine.fingerprint,
+        "llvm_name": target.arch,
+        "llvm_version": ".".join(map(str, llvm.llvm_version_info)),
+        "target": target.key(),
+        "cores": machine.cores,
+        "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine.cores,
+        "threads": target.num_cores,
+        "vector_bytes": target.vector_bytes,
+        "caches": list(machine.caches),
+        "memory_bytes": psutil.virtual_memory().total,
+        "memory_free_bytes": psutil.virtual_memory().available,
+        "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def _versions(problems: list[str]) -> dict[str, str]:
+    found = {"autotensor": _version("autotensor") or "not installed as a package"}
+    for name in REQUIRED:
+        version = _version(name)
+        if version is not None:
+            found[name] = version
+        elif "xgboost" not in name:
+            problems.append(f"{name} is not installed.")
+    if "xgboost" not in found and "xgboost-cpu" not in found:
+        problems.append("neither xgboost-cpu nor xgboost is installed; tune with --cost-model prior.")
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _threads() -> dict[str, Any]:
+    from autotensor.runtime.threads import available, current
+
+    return {"provider": str(current()), "available": list(available())}
+
+
+def _places(db: str | None, problems: list[str]) -> dict[str, Any]:
+    from autotensor.cli.tune import log_place
+    from autotensor.runtime.cache import default_cache
+    from autotensor.runtime.lock import private_folder
+    from tuning_db import StoreError
+
+    log = log_place(db)
+    cache = default_cache().folder
+    places: dict[str, Any] = {"log": {"path": log}, "cache": {"path": None if cache is None else str(cache)}}
+    places["temporary"] = {"path": str(private_folder())}
+    if "://" not in log:
+        places["log"]["exists"] = Path(log).exists()
+        _check_disk("log", places["log"], Path(log).absolute().parent, problems)
+        if Path(log).exists():
+            try:
+                from tuning_db import connect
+
+                with connect(log, readonly=True) as store:
+                    places["log"]["trials"] = store.count()
+            except StoreError as error:
+                problems.append(str(error))
+    for name in ("cache", "temporary"):
+        if places[name]["path"]:
+            _check_disk(name, places[name], Path(places[name]["path"]), problems)
+    return places
+
+
+def _check_disk(name: str, place: dict[str, Any], folder: Path, problems: list[str]) -> None:
+    """Notes whether the folder (or the nearest one that exists) can be written, and its free space."""
+    import shutil
+
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            place["writable"] = True
+    except OSError as error:
+        place["writable"] = False
+        problems.append(f"{name}: {folder} cannot be written: {error.strerror or error}.")
+    place["free_bytes"] = shutil.disk_usage(folder).free
+    if place["free_bytes"] < LOW_DISK:
+        problems.append(f"{name}: only {size(place['free_bytes'])} are free at {folder}.")
+
+
+def _rates(db: str | None, threads: int | None, again: bool, problems: list[str]) -> dict[str, Any]:
+    """Calibrated rates by name, from the log or measured now."""
+    from autotensor.api.log import open_log
+    from autotensor.base.errors import AutotensorError
+    from autotensor.base.machine import host_machine
+    from autotensor.search.calibrate import calibrated, measure
+    from tuning_db import StoreError
+
+    target = target_of(None, threads)
+    try:
+        with open_log(db) as store:
+            calibrated(store, target, again=again)
+            known = store.calibration(host_machine().fingerprint)
+            return {name: {"value": c.value, "unit": c.unit, "measured": c.measured} for name, c in known.items()}
+    except (StoreError, AutotensorError) as error:
+        problems.append(f"rates cannot be kept: {error}")
+    return {name: {"value": value, "unit": unit, "measured": None} for name, (value, unit) in measure(target).items()}
+
+
+def _print(d: dict[str, Any]) -> None:
+    p, m = d["platform"], d["machine"]
+    say(f"Platform   {p['system']} {p['processor']}, {p['python']}: {p['standing']} ({p['why']})")
+    say(f"Machine    {m['cpu']}; {m['cores']} cores, {m['cores_usable']} usable, {m['threads']} used")
+    say(f"           {m['llvm_name']} (LLVM {m['llvm_version']}), {m['vector_bytes'] * 8}-bit vectors, "
+        f"caches {', '.join(size(c) for c in m['caches'])}")  # fmt: skip
+    say(f"           memory {size(m['memory_bytes'])}, {size(m['memory_free_bytes'])} free; key {m['target']}")
+    if m["load"] and m["load"][0] > 0.5:
+        say(f"           load {m['load'][0]:.1f}: something else is running; timings will be worse for it")
+    say(f"Threads    {d['threads']['provider']}; available: {', '.join(d['threads']['available'])}")
+    for name, r in sorted(d["rates"].items()):
+        scale, unit = (1e9, f"G{r['unit']}") if r["unit"] else (1.0, "")
+        say(f"Rate       {name}: {r['value'] / scale:,.1f} {unit}")
+    for name, place in d["places"].items():
+        free = f", {size(place['free_bytes'])} free" if "free_bytes" in place else ""
+        trials = f", {place['trials']} trials" if "trials" in place else ""
+        say(f"Place      {name}: {place['path'] or 'none'}{trials}{free}")
+    say(f"Installed  {', '.join(f'{n} {v}' for n, v in d['versions'].items())}")
+    for name, o in d["optional"].items():
+        standing = "installed" if o["installed"] else f"missing: pip install 'autotensor[{o['extra'].split()[0]}]'"
+        say(f"Optional   {name} (for {o['for']}): {standing}")
+    say("Not needed a C compiler: LLVM is inside llvmlite")
+    for problem in d["problems"]:
+        say(f"Problem    {problem}")
+    say("No problems." if not d["problems"] else f"{len(d['problems'])} problems.")

@@ -1,0 +1,73 @@
+"""TASK or TRIAL, as people name them on the command line.
+
+    17              trial 17 of the log
+    resnet50/3      the fourth task that `autotensor tasks resnet50` lists
+    af8327883368    a workload in the log by the first digits of its key
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotensor.base.errors import InputError
+
+if TYPE_CHECKING:
+    from autotensor.te.workload import Workload
+    from tuning_db import TrialStore
+    from tuning_db.records import TrialRecord
+
+TaskOrTrial = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK|TRIAL", help="MODEL/N as `tasks` lists them, a workload's key, or the number of a trial."
+    ),
+]
+TaskName = Annotated[
+    str, typer.Argument(metavar="TASK", help="MODEL/N as `autotensor tasks` lists them, or a workload's key.")
+]
+SHORTEST_KEY = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A workload, and the trial if one was named."""
+
+    workload: Workload
+    trial: TrialRecord | None = None
+
+
+def find(name: str, store: TrialStore | None) -> Found:
+    """Raises InputError or StoreError saying what there is."""
+    from autotensor.te.workload import Workload
+
+    if "/" in name:
+        return Found(_of_model(name))
+    if store is None:
+        raise InputError("there is no tuning log yet.", fix="Tune something first, or write MODEL/N.")
+    if name.isdecimal():
+        trial = store.trial(int(name))
+        known = {w.key: w for w in store.workloads()}[trial.workload]
+        return Found(Workload.from_text(known.text, known.name), trial)
+    fits = [w for w in store.workloads() if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
+    if len(fits) == 1:
+        return Found(Workload.from_text(fits[0].text, fits[0].name))
+    if fits:
+        raise InputError(f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits.")
+    raise InputError(
+        f"{name!r} is no task or trial.",
+        fix="Write MODEL/N (see `autotensor tasks MODEL`), a workload's key (`autotensor db list`), or a trial's number.",
+    )
+
+
+def _of_model(name: str) -> Workload:
+    from autotensor.api.models import plan_model
+    from autotensor.cli.inputs import build_graph
+
+    model, _, number = name.rpartition("/")
+    tasks = plan_model(build_graph(model)).tasks
+    if not number.isdecimal() or int(number) >= len(tasks):
+        raise InputError(f"{model} has no task {number!r}; its tasks are {model}/0 to {model}/{len(tasks) - 1}.")
+    return tasks[int(number)].workload

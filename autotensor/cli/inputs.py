@@ -1,0 +1,125 @@
+"""What a verb works on: a built-in model by name, or an .atm file; and where results may be written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from autotensor.api.models import ModelPlan
+    from autotensor.graph.ir import Graph
+    from autotensor.runtime.module import Module
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+TRAINED = ("small_cnn",)  # models whose trained weights come with the package
+
+
+def is_file(name: str) -> bool:
+    """Whether MODEL|FILE.atm names a file: by its ending, or because there is one."""
+    return name.endswith(".atm") or Path(name).is_file()
+
+
+def build_graph(model: str, batch: int = 1, weights: Path | None = None) -> Graph:
+    """The graph of a built-in model. Raises InputError with the nearest name, or about the weights."""
+    from autotensor.models import MODELS, load_weights
+
+    found = MODELS.get(model)
+    return found.build(batch=batch, weights=None if weights is None else load_weights(weights))
+
+
+def facts(model: str, weights: Path | None) -> dict[str, str]:
+    """What the .atm file should remember about a model beyond its code."""
+    if weights is not None:
+        return {"weights": f"from {weights.name}"}
+    return {"weights": "trained" if model in TRAINED else "random"}
+
+
+def warn_of_weights(meta: Mapping[str, Any]) -> str:
+    """The sentence that a person needs before believing an answer; "" if none."""
+    if meta.get("weights") == "random":
+        return "The weights are random: the answers mean nothing (give trained ones with --weights FILE)."
+    return ""
+
+
+def atm_path(graph: Graph, batch: int) -> Path:
+    return Path(f"{graph.name}.atm" if batch == 1 else f"{graph.name}_b{batch}.atm")
+
+
+def check_place(path: Path) -> None:
+    """Raises InputError unless a file can be written at `path`; leaves nothing behind."""
+    if path.is_dir():
+        raise InputError(f"{path} is a directory.", fix="Name a file in it.")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no directory {path.parent}.")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written: {error.strerror or error}.", fix="Choose a place that you may write."
+        ) from error
+
+
+def compile_known(plan: ModelPlan, db: str | None) -> tuple[Module, dict[str, int], list[str]]:
+    """A model with the best traces that the log knows; how many came from where, and what is worth saying."""
+    from autotensor.api.log import open_existing
+    from autotensor.api.models import link_model
+    from autotensor.resolve import resolve
+    from autotensor.runtime.module import Module
+
+    with open_existing(db) as store:
+        found = {t.workload.key: resolve(t.workload, plan.target, store) for t in plan.tasks}
+    sources = {"log": 0, "default": 0}
+    for r in found.values():
+        sources[r.source] += 1
+    notes = sorted({r.note for r in found.values() if r.note})
+    artifact = link_model(plan, {key: r.trace for key, r in found.items()})
+    return Module(artifact, threads=plan.target.num_cores), sources, notes
+
+
+def open_module(
+    name: str, db: str | None, batch: int, weights: Path | None, target: str | None, threads: int | None
+) -> Module:
+    """MODEL|FILE.atm, ready to call."""
+    if is_file(name):
+        if weights is not None or target is not None or batch != 1:
+            raise InputError(f"{name} is compiled: --weights, --target and --batch have no effect on it.")
+        from autotensor.api.loading import load
+
+        return load(name, threads=threads)
+    from dataclasses import replace
+
+    from autotensor.api.models import plan_model
+    from autotensor.cli.options import target_of
+    from autotensor.cli.output import tell
+
+    plan = plan_model(build_graph(name, batch, weights), target_of(target, threads))
+    module, sources, notes = compile_known(replace(plan, facts=facts(name, weights)), db)
+    tell(f"Compiled {name}: {sources['log']} tasks from the log, {sources['default']} with default schedules.")
+    for note in notes:
+        tell(f"Note: {note}.")
+    return module
+
+
+def sample_arrays(module: Module, seed: int = 0) -> list[Array]:
+    """Random arrays for what a call takes: normal floats, small integers."""
+    import numpy as np
+
+    from autotensor.base.dtype import dtype_of
+
+    rng = np.random.default_rng(seed)
+    out = []
+    for spec in module.args:
+        if spec.role == "output":
+            continue
+        kind = dtype_of(spec.dtype)
+        values = rng.standard_normal(spec.shape) if kind.is_float else rng.integers(0, 2, spec.shape)
+        out.append(values.astype(kind.numpy))
+    return out

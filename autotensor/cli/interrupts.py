@@ -1,0 +1,60 @@
+"""Ctrl-C and SIGTERM while tuning: the first asks for a clean stop, the second ends at once.
+
+    with Interrupts() as stop:
+        tune_model(…, stopped=stop.asked)
+    stop.signal      the first signal that came, or None
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from autotensor.cli.output import tell
+
+GRACE_S = 2.0  # from the second signal to the end, whatever the program is waiting for
+
+
+class Interrupts:
+    """Signal handlers inside a `with` block (of the main thread; elsewhere it does nothing)."""
+
+    def __init__(self, what: str = "after this batch") -> None:
+        self.signal: int | None = None
+        self._what = what
+        self._before: dict[int, Any] = {}
+
+    def asked(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def code(self) -> int:
+        """Exit code by the shell's custom: 130 after SIGINT, 143 after SIGTERM; 0 if none came."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)
+                if number is not None:
+                    self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is None:
+            self.signal = number
+            tell(f"\nStopping {self._what}; once more stops at once.")
+            return
+        # Workers end with this process. What waits for them in C may not see an exception for seconds.
+        timer = threading.Timer(GRACE_S, os._exit, (128 + number,))
+        timer.daemon = True
+        timer.start()
+        raise KeyboardInterrupt

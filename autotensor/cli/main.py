@@ -1,0 +1,115 @@
+"""The command line: finds the verb, runs it, turns every error into one sentence and an exit code.
+
+    0 done    1 error    2 wrong usage    130 interrupted (Ctrl-C)    143 terminated
+
+A traceback is printed with AUTOTENSOR_DEBUG=1 or more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+VERBS = {
+    "tune": "Search for fast schedules of a model; leaves a runnable .atm file.",
+    "compile": "Compile a model with the best schedules that the log knows.",
+    "run": "Run a model or .atm file on a photo, an array, or random input.",
+    "bench": "Time a model or .atm file, as a whole and kernel by kernel.",
+    "models": "List the built-in models.",
+    "tasks": "List what a model computes, and the best known time of each part.",
+    "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",
+    "explain": "What the log knows about a task: its fastest trials, its failures.",
+    "db": "Look into a tuning log; export, import, merge, check it.",
+    "doctor": "What this machine can do, what is installed, what is missing.",
+}
+OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return OK
+    if words[0] in ("-V", "--version"):
+        from autotensor import __version__
+
+        print(f"autotensor {__version__}")
+        return OK
+    verb, rest = words[0], words[1:]
+    if verb not in VERBS:
+        from autotensor.base.registry import suggest
+
+        return _fail(f"verb {verb!r} is unknown. {suggest(verb, tuple(VERBS))}", USAGE)
+    try:
+        return _run(verb, rest)
+    except Exception as error:  # the edge of the program
+        return _explain(error, verb)
+    except KeyboardInterrupt:
+        return _fail("interrupted.", INTERRUPTED)
+
+
+def overview() -> str:
+    """What `autotensor --help` prints; static, so that it is quick."""
+    lines = ["Usage: autotensor VERB [OPTIONS] …", "", "Compile and tune tensor programs for this machine.", ""]
+    lines += ["Verbs:", *(f"  {verb:<9} {about}" for verb, about in VERBS.items()), ""]
+    lines += ["Examples:"]
+    lines += ["  autotensor tune mlp --trials 64          # a first taste, half a minute"]
+    lines += ["  autotensor tune resnet --trials 2000     # ResNet-50; Ctrl-C keeps the best so far"]
+    lines += ["  autotensor run resnet50.atm --input photo.jpg", ""]
+    return "\n".join([*lines, "`autotensor VERB --help` says more about a verb; `autotensor --version` the version."])
+
+
+def _run(verb: str, words: Sequence[str]) -> int:
+    import typer.main
+
+    app = importlib.import_module(f"autotensor.cli.{verb}").app
+    command = typer.main.get_command(app)
+    code: Any = command.main(args=list(words), prog_name=f"autotensor {verb}", standalone_mode=False)
+    return code if isinstance(code, int) else OK
+
+
+def _explain(error: Exception, verb: str) -> int:
+    """Print the error as one sentence; gives the exit code."""
+    import typer
+
+    from autotensor.base.errors import AutotensorError
+    from tuning_db.errors import StoreError
+
+    if _debugging():
+        import traceback
+
+        traceback.print_exc()
+    if isinstance(error, typer.Abort):
+        return _fail("interrupted.", INTERRUPTED)
+    if callable(told := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
+        return _fail(f"{told()} See `autotensor {verb} --help`.", USAGE)
+    if isinstance(error, AutotensorError | StoreError):
+        return _fail(f"{error.what} {error.fix}", ERROR)
+    if isinstance(error, MemoryError):
+        return _fail("there is not enough memory for this.", ERROR)
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{place}{error.strerror or error}.", ERROR)
+    what = str(error) or "no message"
+    return _fail(
+        f"internal error, please report it: {type(error).__name__}: {what} "
+        "(AUTOTENSOR_DEBUG=1 shows where).",
+        ERROR,
+    )
+
+
+def _fail(sentence: str, code: int) -> int:
+    print(f"autotensor: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
+
+
+def _debugging() -> bool:
+    return os.environ.get("AUTOTENSOR_DEBUG", "0").strip() not in ("", "0")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Options that several verbs share, and how they are spelled. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from autotensor.base.target import Target
+
+Db = Annotated[
+    str | None,
+    typer.Option("--db", metavar="FILE|URL", help="Tuning log. Default: AUTOTENSOR_DB, else the user's own."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn.")]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="Threads of a kernel. Default: OMP_NUM_THREADS, else all cores."),
+]
+TargetText = Annotated[
+    str | None,
+    typer.Option("--target", metavar="TEXT", help='E.g. "llvm -mcpu=znver4". Default: this machine.'),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model; `autotensor models` lists them.")]
+ModelOrFile = Annotated[str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, or a compiled file.")]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--weights", metavar="FILE", help="Weights in torchvision's names: .safetensors or .npz."),
+]
+Batch = Annotated[int, typer.Option("--batch", min=1, help="Images (or rows) at once.")]
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def new_app(about: str | None = None) -> typer.Typer:
+    """A Typer app for one verb; plain text, because loading the fancy one takes longer than most verbs."""
+    return typer.Typer(help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+def example(*lines: str) -> str:
+    """The epilog of a verb's help; \\b keeps its line breaks."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a duration.
+
+    >>> duration_s("3m"), duration_s("1h30m"), duration_s("45"), duration_s("2.5s")
+    (180.0, 5400.0, 45.0, 2.5)
+    """
+    compact = text.strip().lower().replace(" ", "")
+    if re.fullmatch(r"\d+(\.\d+)?", compact):
+        compact += "s"
+    parts = _PART.findall(compact)
+    if not parts or "".join(n + unit for n, unit in parts) != compact:
+        raise typer.BadParameter(f"{text!r} is not a duration. Write 90s, 3m or 1h30m.")
+    seconds = sum(float(n) * _UNITS[unit] for n, unit in parts)
+    if not 0 < seconds < float("inf"):
+        raise typer.BadParameter(f"{text!r} is not a duration above zero.")
+    return seconds
+
+
+def target_of(text: str | None, threads: int | None) -> Target:
+    """The target of --target and --threads."""
+    from autotensor.base import switches
+    from autotensor.base.target import parse
+
+    found = parse(text)
+    count = threads or (switches.num_threads() if text is None or "-threads" not in text else 0)
+    return found.with_threads(count) if count else found

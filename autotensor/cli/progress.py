@@ -1,0 +1,84 @@
+"""How a tuning run looks: a bar on a terminal, plain lines elsewhere. Listens to the search's events."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Any, Self
+
+from autotensor.cli.output import clock, gflops, tell
+from autotensor.search.events import Event, Improved, Resumed, RoundDone, TaskDone
+
+NAME_WIDTH = 44
+BAR = "{n_fmt}/{total_fmt} |{bar:12}| {postfix}"
+
+
+class Progress:
+    """`with Progress(budget, deadline_s) as p: tune(…, listener=p.hear)`."""
+
+    def __init__(self, budget: int, deadline_s: float | None) -> None:
+        self.budget = budget
+        self.deadline_s = deadline_s
+        self.statuses: Counter[str] = Counter()
+        self._reused = 0
+        self._bar: Any = None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self.budget, bar_format=BAR, dynamic_ncols=True, leave=False)
+            self._bar.set_postfix_str("preparing: default schedules, calibration")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case RoundDone():
+                self.statuses.update(event.statuses)
+                self._show(event)
+            case Resumed(trials):
+                self._reused = trials
+                self._line(f"Continuing: {trials} trials of this run are in the log.")
+                self._advance(trials)
+            case TaskDone(task, reason):
+                self._line(f"done: {task.label}: {reason}")
+            case Improved():
+                pass
+
+    def _show(self, e: RoundDone) -> None:
+        best = e.best_s if e.best_s < float("inf") else None
+        rate = gflops(e.task.workload.dag.flops(), best)
+        speed = f"{rate} GFLOP/s" if rate != "-" else f"{best * 1e6:.1f} us" if best else "no time yet"
+        failed = f"{e.failures} failed"
+        left = f"{clock(self._left_s(e))} left"
+        if self._bar is not None:
+            name = e.task.label if len(e.task.label) <= NAME_WIDTH else e.task.label[: NAME_WIDTH - 1] + "…"
+            self._advance(e.trials)
+            self._bar.set_postfix_str(f"{name}  {speed}  {failed}  {left}")
+        else:
+            tell(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
+
+    def _left_s(self, e: RoundDone) -> float:
+        """Seconds until the budget is spent at the pace so far, at most until the deadline."""
+        measured = max(1, e.trials - self._reused)
+        left = e.elapsed_s / measured * max(0, e.budget - e.trials)
+        return left if self.deadline_s is None else max(0.0, min(left, self.deadline_s - e.elapsed_s))
+
+    def _advance(self, trials: int) -> None:
+        if self._bar is not None:
+            self._bar.update(trials - self._bar.n)
+
+    def _line(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.write(text, file=sys.stderr)
+        else:
+            tell(text)

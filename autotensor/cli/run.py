@@ -1,0 +1,123 @@
+"""`autotensor run MODEL|FILE.atm`: one inference, and what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotensor.cli.options import AsJson, Batch, Db, ModelOrFile, Seed, TargetText, Threads, Weights, example, new_app
+from autotensor.cli.output import put_json, say, tell
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+app = new_app()
+TOP = 5
+
+EPILOG = example(
+    "autotensor run resnet50.atm --input photo.jpg",
+    "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
+    "autotensor run mlp --input x.npy --output y.npy",
+)
+
+
+@app.command(epilog=EPILOG)
+def run(
+    model: ModelOrFile,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", metavar="FILE", help="A photo or .npy. Default: random numbers.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.npy", help="Where to keep what comes out.")
+    ] = None,
+    weights: Weights = None,
+    batch: Batch = 1,
+    seed: Seed = 0,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Run a model once. Photos are prepared as ImageNet's are; of a classifier the five best classes are printed.
+
+    A built-in model is compiled first, with what the log knows and defaults for the rest.
+    """
+    from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
+
+    if output is not None:
+        check_place(output)
+    module = open_module(model, db, batch, weights, target, threads)
+    arrays = sample_arrays(module, seed)
+    if input is not None:
+        arrays[0] = _read(module, input)
+    warning = warn_of_weights(module.artifact.meta)
+    if warning:
+        (tell if json else say)(warning)
+    answers = module(*arrays)
+    answers = answers if isinstance(answers, tuple) else (answers,)
+    names = [a.name for a in module.args if a.role == "output"]
+    if output is not None:
+        import numpy as np
+
+        with output.open("wb") as file:  # np.save would add an ending to the name
+            np.save(file, answers[0])
+    if json:
+        put_json({"model": model, "warning": warning, "outputs": [_json(n, a) for n, a in zip(names, answers, strict=True)]})
+        return
+    for name, answer in zip(names, answers, strict=True):
+        for line in _lines(name, answer):
+            say(line)
+
+
+def _read(module: Any, path: Path) -> Array:
+    from autotensor.base.errors import InputError
+    from autotensor.cli.images import read_input
+
+    inputs = [a for a in module.args if a.role != "output"]
+    if len(inputs) != 1:
+        names = ", ".join(a.name for a in inputs)
+        raise InputError(f"{module.name} takes {len(inputs)} inputs ({names}); --input gives one.")
+    return read_input(path, inputs[0].shape, inputs[0].dtype)
+
+
+def _is_scores(answer: Array) -> bool:
+    return answer.ndim == 2 and answer.shape[1] > 1 and answer.dtype.kind == "f"
+
+
+def best_classes(row: Array) -> list[dict[str, Any]]:
+    """The most likely classes of one row of logits, by softmax."""
+    import numpy as np
+
+    from autotensor.cli.images import class_name
+
+    scores = row.astype(np.float64)
+    shares = np.exp(scores - scores.max())
+    shares /= shares.sum()
+    order = np.argsort(-scores, kind="stable")[:TOP]
+    return [{"class": int(n), "name": class_name(int(n), len(row)), "share": float(shares[n])} for n in order]
+
+
+def _json(name: str, answer: Array) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": name, "shape": list(answer.shape), "dtype": str(answer.dtype)}
+    if _is_scores(answer):
+        document["top"] = [best_classes(row) for row in answer]
+    return document
+
+
+def _lines(name: str, answer: Array) -> list[str]:
+    kind = f"{name}: {answer.dtype}[{', '.join(map(str, answer.shape))}]"
+    if not _is_scores(answer):
+        if answer.size == 0:
+            return [kind]
+        low, high, mean = (float(x) for x in (answer.min(), answer.max(), answer.mean()))
+        return [f"{kind}, from {low:.4g} to {high:.4g}, mean {mean:.4g}"]
+    lines = [kind]
+    for n, row in enumerate(answer):
+        if len(answer) > 1:
+            lines.append(f"row {n}")
+        lines += [f"{c['share'] * 100:6.2f} %  {c['class']:>4}  {c['name']}" for c in best_classes(row)]
+    return lines

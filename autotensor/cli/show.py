@@ -1,0 +1,73 @@
+"""`autotensor show TASK|TRIAL --as …`: a schedule in every form it takes on the way to machine code."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from autotensor.cli.find import TaskOrTrial, find
+from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
+from autotensor.cli.output import micros, put_json, say, tell
+
+app = new_app()
+FORMS = ("te", "nest", "trace", "ir", "llvm", "asm")
+
+EPILOG = example(
+    "autotensor show resnet50/4 --as nest",
+    "autotensor show 17 --as asm",
+    "autotensor show af8327883368 --as trace",
+)
+
+
+@app.command(epilog=EPILOG)
+def show(
+    what: TaskOrTrial,
+    form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="What to print.")] = "nest",
+    default: Annotated[bool, typer.Option("--default", help="The default schedule instead of the best known.")] = False,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Print a task under its best known schedule, or a trial under its own.
+
+    te: what is computed. nest: the loops as scheduled. trace: the calls that schedule it. ir: the program after all
+    passes. llvm, asm: generated code.
+    """
+    if form not in FORMS:
+        raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="--as")
+    from autotensor.api.log import open_existing
+    from autotensor.compiler import compile_trace, lowered, nest_text, te_text
+    from autotensor.ir.printer import to_text
+    from autotensor.resolve import resolve
+    from autotensor.schedule.trace import Trace
+
+    chosen = target_of(target, threads)
+    with open_existing(db) as store:
+        found = find(what, store)
+        best = resolve(found.workload, chosen, None if default else store)
+    trace, origin = best.trace, "default schedule"
+    if found.trial is not None:
+        trace = Trace.from_json(found.trial.trace)
+        origin = f"trial {found.trial.id}, {found.trial.status}, {micros(found.trial.median_s)} us"
+    elif best.source == "log":
+        origin = f"trial {best.trial}, {micros(best.seconds)} us"
+    dag = found.workload.dag
+    match form:
+        case "te":
+            text = te_text(dag)
+        case "trace":
+            text = trace.to_python() or "# no steps: the loops as written"
+        case "nest":
+            text = nest_text(trace.replay(dag))
+        case "ir":
+            program = lowered(trace.replay(dag))
+            text = "\n\n".join(to_text(f) for f in (*program.prepare, *program.run))
+        case _:
+            text = compile_trace(dag, trace, chosen, "kernel", asm=form == "asm").texts[form]
+    if json:
+        put_json({"name": found.workload.name, "key": found.workload.key, "origin": origin, "as": form, "text": text})
+        return
+    tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
+    say(text)

@@ -1,0 +1,60 @@
+"""`autotensor tasks MODEL`: the distinct computations of a model, and what the log knows of each."""
+
+from __future__ import annotations
+
+from autotensor.cli.options import AsJson, Batch, Db, ModelName, TargetText, Threads, example, new_app, target_of
+from autotensor.cli.output import gflops, micros, put_json, table, tell
+
+app = new_app()
+
+
+@app.command(epilog=example("autotensor tasks resnet50", "autotensor tasks mlp --json", "autotensor show mlp/0 --as nest"))
+def tasks(
+    model: ModelName,
+    batch: Batch = 1,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """List the tasks of a model: distinct kernels, how often each runs, its operations, its best known time here."""
+    from autotensor.api.log import open_existing
+    from autotensor.api.models import plan_model
+    from autotensor.base.machine import host_machine
+    from autotensor.cli.inputs import build_graph
+
+    plan = plan_model(build_graph(model, batch), target_of(target, threads))
+    fingerprint, where = host_machine().fingerprint, plan.target.key()
+    found = []
+    with open_existing(db) as store:
+        for n, t in enumerate(plan.tasks):
+            key = t.workload.key
+            best = store.best(key, where, fingerprint) if store is not None else ()
+            trials = store.count(workload_key=key, target_key=where, machine=fingerprint) if store is not None else 0
+            found.append(
+                {
+                    "task": f"{model}/{n}",
+                    "name": t.name,
+                    "weight": t.weight,
+                    "flops": t.flops,
+                    "best_s": best[0].median_s if best else None,
+                    "trial": best[0].id if best else None,
+                    "trials": trials,
+                    "key": key,
+                }
+            )
+    if json:
+        put_json(found)
+        return
+    heads = ("task", "what", "weight", "MFLOP", "best us", "GFLOP/s", "trials", "key")
+    table(
+        heads,
+        [
+            (f["task"], f["name"], f["weight"], f"{f['flops'] / 1e6:.2f}", micros(f["best_s"]),
+             gflops(f["flops"], f["best_s"]), f["trials"], str(f["key"])[:12])
+            for f in found
+        ],
+        left=2,
+    )  # fmt: skip
+    if not any(f["trials"] for f in found):
+        tell(f"Nothing of it was tuned here yet: `autotensor tune {model}`.")

@@ -1,0 +1,222 @@
+"""`autotensor tune MODEL`: search, and keep a runnable .atm file up to date while searching."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    ModelName,
+    Seed,
+    TargetText,
+    Threads,
+    Weights,
+    duration_s,
+    example,
+    new_app,
+    target_of,
+)
+from autotensor.cli.output import gflops, micros, millis, percent, put_json, say, table, tell
+
+if TYPE_CHECKING:
+    from autotensor.api.models import ModelReport
+    from autotensor.search.loop import TaskReport
+
+app = new_app()
+
+EPILOG = example(
+    "autotensor tune mlp --trials 64",
+    "autotensor tune resnet --trials 2000 --deadline 15m",
+    "autotensor tune resnet18 --weights resnet18.safetensors --out photos.atm",
+)
+
+
+@app.command(epilog=EPILOG)
+def tune(
+    ctx: typer.Context,
+    model: ModelName,
+    trials: Annotated[int, typer.Option(min=1, help="Most candidates to measure, over all tasks.")] = 1000,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop searching after so long: 90s, 3m, 1h30m.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.atm", help="The model file. Default: ./MODEL.atm.")
+    ] = None,
+    weights: Weights = None,
+    batch: Batch = 1,
+    cost_model: Annotated[str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")] = "xgb",
+    seed: Seed = 0,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Search for fast schedules of a model on this machine.
+
+    A runnable .atm file is there within seconds and gets better as the search goes on; Ctrl-C, SIGTERM or --deadline
+    leave the best so far. Every trial is kept in the tuning log: the same command again measures nothing, more trials
+    continue, --fresh starts anew.
+    """
+    deadline_s = None if deadline is None else duration_s(deadline)
+    if cost_model not in ("xgb", "prior", "random"):
+        raise typer.BadParameter(f"{cost_model!r} is no cost model. Known: xgb, prior, random.")
+    from dataclasses import replace
+
+    from autotensor.api.models import plan_model, tune_model
+    from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
+    from autotensor.cli.interrupts import Interrupts
+    from autotensor.cli.progress import Progress
+    from autotensor.search.loop import TuneOptions
+
+    chosen = target_of(target, threads)
+    graph = build_graph(model, batch, weights)
+    path = out or atm_path(graph, batch)
+    check_place(path)
+    (tell if json else say)(f"Log: {log_place(db)}   model file: {path}")
+    options = TuneOptions(trials=trials, seed=seed, model=cost_model, fresh=fresh, deadline_s=deadline_s)
+    with Interrupts() as stop, Progress(trials, deadline_s) as progress:
+        plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
+        report = tune_model(plan, options, db=db, path=path, listener=progress.hear, stopped=stop.asked)
+    document = describe(report, model, db, progress.statuses, options.seed)
+    document["interrupted"] = stop.asked()
+    if json:
+        put_json(document)
+    else:
+        print_report(document)
+    if stop.asked():
+        tell(f"Stopped; {path} has the best so far. Continue with: {again(ctx)}")
+        raise typer.Exit(stop.code)
+
+
+def log_place(db: str | None) -> str:
+    """Where the log is, for people: a path or a URL without its password."""
+    from autotensor.api.log import default_log
+
+    place = default_log() if db is None else db
+    if "://" in place:
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+
+        try:
+            return make_url(place).render_as_string(hide_password=True)
+        except ArgumentError:
+            return place
+    return place
+
+
+def again(ctx: typer.Context) -> str:
+    """The command that continues this run."""
+    words = ["autotensor", "tune", str(ctx.params["model"])]
+    for name, value in ctx.params.items():
+        if value in (None, False) or name in ("model", "fresh", "json"):
+            continue
+        if ctx.get_parameter_source(name) is not None and str(ctx.get_parameter_source(name)).endswith("COMMANDLINE"):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def describe(
+    report: ModelReport, model: str, db: str | None, statuses: Mapping[str, int], seed: int
+) -> dict[str, Any]:
+    """Everything that was found, as JSON data; seconds and operations a second."""
+    tuning = report.tuning
+    peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
+    total = sum((t.best_s or 0.0) * t.task.weight for t in tuning.tasks)
+    return {
+        "model": model,
+        "file": None if report.path is None else str(report.path),
+        "log": log_place(db),
+        "target": tuning.tasks[0].task.target.key(),
+        "seed": seed,
+        "default_s": report.default_s,
+        "tuned_s": report.tuned_s,
+        "trials": tuning.trials,
+        "reused": tuning.reused,
+        "failures": sum(t.failures for t in tuning.tasks),
+        "statuses": dict(statuses),
+        "elapsed_s": tuning.elapsed_s,
+        "seconds": tuning.shares,
+        "reason": tuning.reason,
+        "notes": list(report.notes),
+        "peak_flops": peak,
+        "inputs": [str(a) for a in report.module.args if a.role != "output"],
+        "tasks": [_task(t, total, peak) for t in sorted(tuning.tasks, key=_time, reverse=True)],
+    }
+
+
+def _time(t: TaskReport) -> float:
+    return (t.best_s or 0.0) * t.task.weight
+
+
+def _task(t: TaskReport, total: float, peak: float | None) -> dict[str, Any]:
+    flops = float(t.task.workload.dag.flops())
+    rate = flops / t.best_s if t.best_s else None
+    return {
+        "name": t.task.label,
+        "key": t.task.workload.key,
+        "weight": t.task.weight,
+        "share": _time(t) / total if total and t.best_s else None,
+        "default_s": t.default_s,
+        "best_s": t.best_s,
+        "flops": flops,
+        "flops_per_s": rate,
+        "share_of_peak": rate / peak if rate and peak else None,
+        "trials": t.trials,
+        "failures": t.failures,
+        "reason": t.reason,
+    }
+
+
+def measured_peak(db: str | None, cores: int) -> float | None:
+    """FLOP/s of so many cores, as calibrated."""
+    from autotensor.api.log import open_existing
+    from autotensor.base.machine import host_machine
+
+    with open_existing(db) as store:
+        known = {} if store is None else store.calibration(host_machine().fingerprint)
+    return known["flops.core"].value * cores if "flops.core" in known else None
+
+
+def print_report(d: Mapping[str, Any]) -> None:
+    heads = ("task", "weight", "share", "before us", "after us", "GFLOP/s", "of peak", "trials", "stopped because")
+    table(heads, [_row(t) for t in d["tasks"]])
+    say()
+    failed = ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status != "OK")
+    say(
+        f"{d['trials']} trials ({d['reused']} from the log) in {d['elapsed_s']:.0f} s{_shares(d)}; "
+        f"{d['failures']} failed{f' (now: {failed})' if failed else ''}; stopped because {d['reason']}."
+    )
+    for note in d["notes"]:
+        say(f"Note: {note}.")
+    gain = d["default_s"] / d["tuned_s"]
+    say(f"{d['model']}: {millis(d['default_s'])} untuned, {millis(d['tuned_s'])} tuned ({gain:.2f} times as fast).")
+    names = ", ".join(i.split(":")[0] for i in d["inputs"])
+    say(f'{d["file"]}: use it by `import autotensor as at; y = at.load("{d["file"]}")({names})`, {"; ".join(d["inputs"])}.')
+
+
+def _row(t: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        t["name"],
+        f"{t['weight']:g}",
+        percent(t["share"]),
+        micros(t["default_s"]),
+        micros(t["best_s"]),
+        gflops(t["flops"], t["best_s"]),
+        percent(t["share_of_peak"] or None),
+        str(t["trials"]),
+        t["reason"],
+    )
+
+
+def _shares(d: Mapping[str, Any]) -> str:
+    if not d["elapsed_s"] or d["trials"] == d["reused"]:
+        return ""
+    return " (" + ", ".join(f"{k} {percent(v / d['elapsed_s'])}" for k, v in d["seconds"].items()) + ")"

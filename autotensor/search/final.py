@@ -1,0 +1,69 @@
+"""The final race: a task's best candidates and its default, measured again together before anything is used.
+
+    trials of this run ──top 3──┐
+    the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ session "race:…" in the log
+    the default ────────────────┘
+
+The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins is
+decided where it is used (`resolve.race_order`). Nothing is measured when the latest race had these contestants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.resolve import race_order
+from autotensor.schedule.trace import Trace
+from autotensor.search.journal import Journal
+from autotensor.search.request import Measurer
+from autotensor.search.task import Task
+from tuning_db.records import TrialRecord, distinct_traces
+
+CONTESTANTS = 3  # beside the default; winners of a noisy ranking are nearly always among its first three
+TIMING_S = 0.6  # of one race; building and checking take about as long
+SAMPLES = (5, 15)  # of each contestant, at least and at most
+LEAST_SAMPLE_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a race ended; the winner is the default unless a challenger was faster beyond the noise."""
+
+    winner: TrialRecord
+    default_s: float | None  # None: the default does not work
+    contestants: tuple[TrialRecord, ...]
+
+    @property
+    def seconds(self) -> float:
+        assert self.winner.median_s is not None
+        return self.winner.median_s
+
+
+def final_race(task: Task, default_hash: str, journal: Journal, measurer: Measurer) -> Final | None:
+    """Races a task's best, if that has not been done. None when there is nothing to choose from."""
+    place = (task.workload.key, task.target.key(), journal.session.machine)
+    entered = contestants(task, default_hash, journal)
+    if len(entered) < 2:
+        return None
+    raced = journal.store.last_race(*place)
+    if not {c.trace_hash for c in entered} <= {r.trace_hash for r in raced}:
+        longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
+        repeat = max(SAMPLES[0], min(SAMPLES[1], int(TIMING_S / longest)))
+        results = measurer.measure(task.workload, [Trace.from_json(c.trace) for c in entered], repeat)
+        raced = journal.race(entered, results)
+    order = race_order(raced, default_hash)
+    if not order:
+        return None
+    default = next((r for r in order if r.trace_hash == default_hash), None)
+    return Final(order[0], None if default is None else default.median_s, tuple(order))
+
+
+def contestants(task: Task, default_hash: str, journal: Journal) -> list[TrialRecord]:
+    """The best of this run, the best of the whole log, and the default, each once; all of them verified."""
+    workload, target = task.workload.key, task.target.key()
+    mine = [t for t in journal.store.trials(workload, target, session=journal.session.id) if t.verified]
+    mine.sort(key=lambda t: (t.median_s or 0.0, t.id or 0))
+    default = [t for t in mine if t.trace_hash == default_hash]
+    challengers = distinct_traces((t for t in mine if t.trace_hash != default_hash), CONTESTANTS)
+    known = journal.store.best(workload, target, journal.session.machine)
+    return list(distinct_traces((*default, *challengers, *known), CONTESTANTS + 2))

@@ -1,0 +1,39 @@
+"""Shared by all tests: goldens, and the helpers that lie beside this file (importlib mode adds no folder to the path)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.append(str(HERE))
+
+Golden = Callable[[str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares a text with tests/golden/<the test's path>/<the test's name>.txt."""
+    module = Path(str(request.node.path)).relative_to(HERE).with_suffix("")
+    name = request.node.name.replace("[", "-").replace("]", "").replace("/", "_")
+    file = HERE / "golden" / module / f"{name}.txt"
+
+    def compare(text: str) -> None:
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            return
+        if not file.exists():
+            pytest.fail(f"{file} does not exist; run pytest with --update-golden and read what it writes.")
+        assert text == file.read_text(), f"differs from {file}"
+
+    return compare

@@ -1,0 +1,52 @@
+"""The documentation is true: its code runs and prints what the page says, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_code_of_the_page(page: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "AUTOTENSOR_DB": str(tmp_path / "tuning.db"), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda p: p.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda p: p.stem)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Paths in backticks below our own folders; `…` or `<…>` in one marks an invention."""
+    ours = r"`((?:autotensor|schedules|tuning_db|tests|examples|benchmarks|docs)/[\w/.-]+\.(?:py|md|txt|json))`"
+    new = set(re.findall(r"<!-- new: (\S+) -->", page.read_text()))
+    for name in re.findall(ours, page.read_text()):
+        assert name in new or (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or f"({page.name})" in index, f"docs/index.md does not list {page.name}"
