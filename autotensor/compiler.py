@@ -2,8 +2,8 @@
 
     compile_trace(dag, trace, target) ──replay──▶ State ──lower──▶ Program ──backend──▶ Artifact
 
-Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls), `ir` (the
-program that the backend saw) and the backend's own.
+Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls),
+`ir` (the program that the backend saw) and the backend's own.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ def compile_trace(
     *,
     cache: ObjectCache | None = None,
 ) -> Artifact:
-    """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile again.
+    """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
+    again.
 
-    Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be compiled.
+    Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
+    compiled.
     """
     return compile_state(trace.replay(dag), target, name, trace, asm, cache=cache)
 
@@ -54,7 +56,8 @@ def compile_state(
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
-    texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the build.
+    texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
+    build.
     """
     program = lower(state, hook=_dump_hook(name))
     kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}

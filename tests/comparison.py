@@ -2,10 +2,10 @@
 
     check(dag, trace)     raises Different, with the expressions and the trace as text to paste, when they do not
 
-The truth is the interpreter on the empty trace, itself compared with te/reference. Against it stand the interpreter on the scheduled
-loops, the interpreter on the program after all passes, and native code with 1, 2, 3 and 16 threads. Inputs are small integers, so
-that results are equal bit for bit; then normal floats within the tolerance of te/reference. Outputs and workspaces start
-as NaN, guard bytes surround the outputs.
+The truth is the interpreter on the empty trace, itself compared with te/reference. Against it stand the
+interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
+2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit; then normal floats
+within the tolerance of te/reference. Outputs and workspaces start as NaN, guard bytes surround the outputs.
 """
 
 from __future__ import annotations

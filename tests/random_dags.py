@@ -2,9 +2,10 @@
 
     dag = random_dag(random.Random(7))          1 to 4 stages over a few small tensors
 
-Everything is chosen by a `random.Random`; hypothesis offers one whose choices it records and shrinks (strategies.py).
-Values stay small: `bound` says how large a tensor's elements can get for inputs in -2 … 2, and products that would leave
-the integers that a float holds exactly are not made. Shapes hold the awkward sizes 1, 7, 17, 33 but few elements.
+Everything is chosen by a `random.Random`; hypothesis offers one whose choices it records and shrinks
+(strategies.py). Values stay small: `bound` says how large a tensor's elements can get for inputs in -2 … 2,
+and products that would leave the integers that a float holds exactly are not made. Shapes hold the awkward
+sizes 1, 7, 17, 33 but few elements.
 """
 
 from __future__ import annotations

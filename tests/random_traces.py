@@ -2,8 +2,9 @@
 
     trace = random_trace(random.Random(7), dag, steps=8)
 
-A proposal picks a primitive, then its arguments among what the state offers, so that most of them apply; some are nonsense on
-purpose. `RegisterTile` and the like are sequences, kept as far as they apply, because random single steps seldom meet.
+A proposal picks a primitive, then its arguments among what the state offers, so that most of them apply; some
+are nonsense on purpose. `RegisterTile` and the like are sequences, kept as far as they apply, because random
+single steps seldom meet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
+from typing import TypeVar
 
 from autotensor.base.errors import ScheduleError
 from autotensor.lowering.nest import build_program
@@ -32,22 +34,30 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import AxisKind
 
 FACTORS = (1, 2, 2, 3, 4, 4, 5, 7, 8, 16)
+T = TypeVar("T")
+
 UNROLLED = 48  # statements that all unrolled loops of a stage may become
 BLOWUP = 6000  # iterations of one stage's loops: splits by more than the extent multiply them
 
 
+class _Nothing(Exception):
+    """There is nothing to choose from: the proposal comes to nothing."""
+
+
 class _Pick:
-    """Choices of a proposal. Raises IndexError where there is nothing to choose from: the proposal then comes to nothing."""
+    """Choices of a proposal. Raises _Nothing where there is nothing to choose from."""
 
     def __init__(self, rng: random.Random, state: State) -> None:
         self.rng = rng
         self.state = state
 
-    def stage(self) -> Stage:
-        return self.rng.choice(self.state.live())
+    def one(self, items: Sequence[T]) -> T:
+        if not items:
+            raise _Nothing
+        return self.rng.choice(items)
 
-    def one(self, items: Sequence[str]) -> str:
-        return self.rng.choice(list(items))
+    def stage(self) -> Stage:
+        return self.one(self.state.live())
 
     def axis(self, stage: Stage, kind: AxisKind | None = None, serial: bool = True) -> str:
         return self.one(
@@ -146,7 +156,7 @@ def cache_write(p: _Pick) -> Iterator[Step]:
 
 
 def rfactor(p: _Pick) -> Iterator[Step]:
-    s = p.rng.choice([s for s in p.state.live() if s.op.is_reduction])
+    s = p.one([s for s in p.state.live() if s.op.is_reduction])
     axis = p.axis(s, AxisKind.REDUCE)
     if p.rng.random() < 0.6:
         yield SplitStep(s.name, axis, (p.rng.choice(FACTORS),))
@@ -171,10 +181,12 @@ def pragma(p: _Pick) -> Iterator[Step]:
 def register_tile(p: _Pick) -> Iterator[Step]:
     """A consumer in tiles, its producer computed per tile, both vectorized inside: what sketches make."""
     consumers = [s for s in p.state.live() if any(p.state.producer(b) for b in s.op.reads())]
-    host = p.rng.choice(consumers)
+    host = p.one(consumers)
     producers = [s for b in host.op.reads() if (s := p.state.producer(b)) is not None]
-    s = p.rng.choice(producers)
+    s = p.one(producers)
     axes = [a.name for a in host.leaves if a.kind is AxisKind.SPATIAL and a.mark is Mark.SERIAL][-2:]
+    if not axes:
+        return
     for a in axes:
         yield SplitStep(host.name, a, p.factors()[:2])
     yield Reorder(host.name, (*(f"{a}.0" for a in axes), *(f"{a}.1" for a in axes)))
@@ -245,7 +257,7 @@ def random_trace(rng: random.Random, dag: ComputeDAG, steps: int = 10) -> Trace:
         while True:
             try:
                 step = next(proposal, None)
-            except IndexError:  # nothing to choose from
+            except _Nothing:
                 break
             if step is None:
                 break

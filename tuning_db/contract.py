@@ -38,7 +38,6 @@ from tuning_db.records import (
     now,
 )
 
-
 RACE = "race:"  # how the run key of a session begins that measures known candidates again, side by side
 
 

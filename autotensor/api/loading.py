@@ -16,6 +16,13 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
     """
     if not recompile:
         return model.load(path, threads=threads)
-    from autotensor.codegen.llvm import compile_text  # only who recompiles pays for the code generator
+    return model.load(path, threads=threads, recompile=True, compiler=_compile_text)
 
-    return model.load(path, threads=threads, recompile=True, compiler=compile_text)
+
+def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
+    """Object code of LLVM text for this machine, and the CPU features it needs."""
+    from autotensor.base.target import host
+    from autotensor.codegen.llvm import needs
+    from autotensor.codegen.llvm_build import build
+
+    return build(text, host()).object, needs(host())

@@ -4,6 +4,6 @@
     options.py    options that several verbs share, and their spelling
     output.py     tables, JSON, units
 
-A verb is a module with a Typer `app`. Modules import Typer alone; what a verb needs it imports when it runs, so that
-`--help` answers at once.
+A verb is a module with a Typer `app`. Modules import Typer alone; what a verb needs it imports when it
+runs, so that `--help` answers at once.
 """

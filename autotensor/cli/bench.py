@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotensor.cli.options import AsJson, Batch, Db, ModelOrFile, Seed, TargetText, Threads, Weights, example, new_app
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    ModelOrFile,
+    Seed,
+    TargetText,
+    Threads,
+    Weights,
+    example,
+    new_app,
+)
 from autotensor.cli.output import gflops, micros, millis, percent, put_json, say, table
 
 if TYPE_CHECKING:
@@ -15,7 +26,9 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@app.command(epilog=example("autotensor bench resnet50.atm", "autotensor bench mlp --threads 1 --repeat 100 --json"))
+@app.command(
+    epilog=example("autotensor bench resnet50.atm", "autotensor bench mlp --threads 1 --repeat 100 --json")
+)
 def bench(
     model: ModelOrFile,
     repeat: Annotated[int, typer.Option(min=3, help="Timed inferences.")] = 30,

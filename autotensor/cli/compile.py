@@ -8,13 +8,26 @@ from typing import Annotated
 
 import typer
 
-from autotensor.cli.options import AsJson, Batch, Db, ModelName, TargetText, Threads, Weights, example, new_app, target_of
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    ModelName,
+    TargetText,
+    Threads,
+    Weights,
+    example,
+    new_app,
+    target_of,
+)
 from autotensor.cli.output import put_json, say, size
 
 app = new_app()
 
 
-@app.command(epilog=example("autotensor compile resnet50 -o resnet50.atm", "autotensor compile mlp --batch 8"))
+@app.command(
+    epilog=example("autotensor compile resnet50 -o resnet50.atm", "autotensor compile mlp --batch 8")
+)
 def compile(
     model: ModelName,
     out: Annotated[
@@ -27,7 +40,7 @@ def compile(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Compile a model into one .atm file, with the best verified schedules that the log knows for this machine.
+    """Compile a model into one .atm file, with the best verified schedules the log knows for this machine.
 
     What was never tuned gets default schedules: slower, never wrong. Needs no C compiler.
     """
@@ -42,14 +55,12 @@ def compile(
     module.save(path)
     memory = module.artifact.meta["memory"]
     if json:
-        document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources, "notes": notes}
-        put_json({**document, "target": plan.target.key(), "memory": memory, **plan.facts})
+        document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
+        put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
         return
     say(f"{path}: {size(path.stat().st_size)}, {len(plan.groups)} kernels, {len(plan.tasks)} tasks.")
     say(f"Schedules: {sources['log']} from the log, {sources['default']} default.")
-    say(
-        f"Memory of a call: {size(memory['arena_bytes'])} (at least {size(memory['lower_bound_bytes'])} are needed, "
-        f"{size(memory['unshared_bytes'])} without reuse)."
-    )
+    least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
+    say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
     for note in notes:
         say(f"Note: {note}.")

@@ -25,7 +25,9 @@ def _reading(db: str | None) -> AbstractContextManager[TrialStore]:
     from autotensor.api.log import default_log, open_existing
 
     if db is None and "://" not in default_log() and not Path(default_log()).exists():
-        raise InputError(f"there is no tuning log at {default_log()} yet.", fix="Tune something, or name one with --db.")
+        raise InputError(
+            f"there is no tuning log at {default_log()} yet.", fix="Tune, or name one with --db."
+        )
     return open_existing(default_log() if db is None else db)  # type: ignore[return-value]  # None only for the default
 
 
@@ -57,7 +59,7 @@ def list_(db: Db = None, json: AsJson = False) -> None:
                 if r.verified and r.median_s is not None:
                     best[r.workload] = min(r.median_s, best.get(r.workload, r.median_s))
         workloads, known, sessions = store.workloads(), store.machines(), len(store.sessions())
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "key": w.key,
             "name": w.name,
@@ -68,19 +70,21 @@ def list_(db: Db = None, json: AsJson = False) -> None:
         }
         for w in workloads
     ]
-    hosts = [{"fingerprint": m.fingerprint, "cpu": m.cpu_model, "trials": machines[m.fingerprint]} for m in known]
+    hosts: list[dict[str, Any]] = [
+        {"fingerprint": m.fingerprint, "cpu": m.cpu_model, "trials": machines[m.fingerprint]} for m in known
+    ]
     if json:
         put_json({"workloads": found, "machines": hosts, "sessions": sessions})
         return
     rows_ = [
-        (str(w["key"])[:12], w["name"], f"{float(w['flops'] or 0) / 1e6:.2f}", w["trials"],
+        (w["key"][:12], w["name"], f"{w['flops'] / 1e6:.2f}", w["trials"],
          _failed(w["statuses"]), micros(w["best_s"]))
         for w in found
     ]  # fmt: skip
     table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_, left=2)
     say()
     for h in hosts:
-        say(f"{h['trials']} trials on {h['cpu']} ({str(h['fingerprint'])[:12]})")
+        say(f"{h['trials']} trials on {h['cpu']} ({h['fingerprint'][:12]})")
     say(f"{sessions} sessions")
 
 
@@ -95,20 +99,28 @@ def best(db: Db = None, json: AsJson = False) -> None:
 
     fingerprint = host_machine().fingerprint
     with _reading(db) as store:
-        found = [
-            {"trial": r.id, "name": w.name, "key": w.key, "target": t.key, "median_s": r.median_s, "flops": w.flops,
-             "made_by": r.made_by}
+        found: list[dict[str, Any]] = [
+            {
+                "trial": r.id,
+                "name": w.name,
+                "key": w.key,
+                "target": t.key,
+                "median_s": r.median_s,
+                "flops": w.flops,
+                "made_by": r.made_by,
+            }
             for w in store.workloads()
             for t in store.targets()
             for r in store.best(w.key, t.key, fingerprint)
-        ]  # fmt: skip
+        ]
     if json:
         put_json(found)
         return
     rows = [
-        (f["trial"], f["name"], micros(f["median_s"]), gflops(f["flops"], f["median_s"]), f["made_by"], f["target"])
+        (f["trial"], f["name"], micros(f["median_s"]), gflops(f["flops"], f["median_s"]), f["made_by"],
+         f["target"])
         for f in found
-    ]
+    ]  # fmt: skip
     table(("trial", "workload", "us", "GFLOP/s", "made by", "target"), rows, left=2)
 
 
@@ -117,11 +129,14 @@ def failures(db: Db = None, json: AsJson = False) -> None:
     """Print failed trials grouped by status and error, most frequent first."""
     with _reading(db) as store:
         groups = store.failures()
-    found = [{"count": g.count, "status": g.status.value, "error": g.signature, "trial": g.example} for g in groups]
+    found = [
+        {"count": g.count, "status": g.status.value, "error": g.signature, "trial": g.example} for g in groups
+    ]
     if json:
         put_json(found)
         return
-    table(("count", "status", "trial", "error"), [(f["count"], f["status"], f["trial"], f["error"]) for f in found], left=0)
+    heads = ("count", "status", "trial", "error")
+    table(heads, [[f[head] for head in heads] for f in found], left=0)
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of JSON lines.")]
@@ -152,7 +167,9 @@ def import_(file: File, db: Db = None, json: AsJson = False) -> None:
 
 @app.command("merge", epilog=example("autotensor db merge colleague.db"))
 def merge(
-    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The log to add.")], db: Db = None, json: AsJson = False
+    other: Annotated[str, typer.Argument(metavar="FILE|URL", help="The log to add.")],
+    db: Db = None,
+    json: AsJson = False,
 ) -> None:
     """Add everything in another log to a log. Trials of other machines stay trials of other machines."""
     from autotensor.api.log import open_log
@@ -180,7 +197,8 @@ def check(db: Db = None, json: AsJson = False) -> None:
         document = {"log": place, "schema_version": report.schema_version, "trials": report.trials}
         put_json({**document, "problems": list(report.problems)})
     else:
-        say(f"{place}: schema version {report.schema_version}, {report.trials} trials, {len(report.problems)} problems.")
+        counts = f"{report.trials} trials, {len(report.problems)} problems"
+        say(f"{place}: schema version {report.schema_version}, {counts}.")
         for problem in report.problems:
             say(f"  {problem}")
     if not report.ok:
@@ -198,4 +216,6 @@ def upgrade(db: Db = None, json: AsJson = False) -> None:
     with open_log(db) as store:
         version = store.check().schema_version
         place = store.place
-    put_json({"log": place, "schema_version": version}) if json else say(f"{place}: schema version {version}.")
+    put_json({"log": place, "schema_version": version}) if json else say(
+        f"{place}: schema version {version}."
+    )

@@ -18,8 +18,8 @@ from autotensor.cli.output import put_json, say, size
 app = new_app()
 
 REQUIRED = (
-    "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer", "rich",
-    "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
+    "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
+    "rich", "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
 )  # fmt: skip
 OPTIONAL = {  # module → extra, and what it gives
     "PIL": ("image", "photos as input"),
@@ -32,9 +32,13 @@ OPTIONAL = {  # module → extra, and what it gives
 PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
     ("linux", "aarch64"): ("untested", "tests emit objects for it, none has run them there"),
-    ("darwin", ""): ("untested", "no test runs there; workers do not end with a killed parent by the kernel's help"),
-    ("win32", ""): ("unsupported", "tuning needs fcntl locks, process groups and inherited pipes, which Windows lacks"),
+    ("darwin", ""): (
+        "untested",
+        "no test runs there; a killed parent leaves its workers to notice by themselves",
+    ),
+    ("win32", ""): ("unsupported", "tuning needs fcntl locks and inherited pipes, which Windows lacks"),
 }
+UNKNOWN = ("untested", "nobody has tried")
 LOW_DISK = 200 << 20
 
 
@@ -47,16 +51,17 @@ def doctor(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Say what this machine is and can do, what is installed, missing, tested or unsupported. Exit code 1 on problems.
+    """Say what this machine is and can do, what is installed, missing, tested or unsupported.
 
-    Peak and bandwidths are measured once (two seconds) and kept in the tuning log.
+    The exit code is 1 if there are problems. Peak and bandwidths are measured once,
+    in two seconds, and kept in the tuning log.
     """
     problems: list[str] = []
     found: dict[str, Any] = {
         "platform": _platform(problems),
         "machine": _machine(threads),
         "versions": _versions(problems),
-        "optional": {m: {"extra": e, "for": use, "installed": find_spec(m) is not None} for m, (e, use) in OPTIONAL.items()},
+        "optional": _optional(),
         "threads": _threads(),
         "places": _places(db, problems),
         "rates": _rates(db, threads, calibrate, problems),
@@ -70,7 +75,7 @@ def doctor(
 def _platform(problems: list[str]) -> dict[str, str]:
     system, processor = sys.platform, platform.machine().lower()
     processor = {"amd64": "x86_64", "arm64": "aarch64"}.get(processor, processor)
-    standing, why = PLATFORMS.get((system, processor), PLATFORMS.get((system, ""), ("untested", "nobody has tried")))
+    standing, why = PLATFORMS.get((system, processor), PLATFORMS.get((system, ""), UNKNOWN))
     if standing == "unsupported":
         problems.append(f"{system} is not supported: {why}.")
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -114,6 +119,13 @@ def _versions(problems: list[str]) -> dict[str, str]:
     if "xgboost" not in found and "xgboost-cpu" not in found:
         problems.append("neither xgboost-cpu nor xgboost is installed; tune with --cost-model prior.")
     return found
+
+
+def _optional() -> dict[str, dict[str, Any]]:
+    return {
+        module: {"extra": extra, "for": use, "installed": find_spec(module) is not None}
+        for module, (extra, use) in OPTIONAL.items()
+    }
 
 
 def _version(name: str) -> str | None:
@@ -186,10 +198,12 @@ def _rates(db: str | None, threads: int | None, again: bool, problems: list[str]
         with open_log(db) as store:
             calibrated(store, target, again=again)
             known = store.calibration(host_machine().fingerprint)
-            return {name: {"value": c.value, "unit": c.unit, "measured": c.measured} for name, c in known.items()}
+            return {n: {"value": c.value, "unit": c.unit, "measured": c.measured} for n, c in known.items()}
     except (StoreError, AutotensorError) as error:
         problems.append(f"rates cannot be kept: {error}")
-    return {name: {"value": value, "unit": unit, "measured": None} for name, (value, unit) in measure(target).items()}
+    return {
+        n: {"value": value, "unit": unit, "measured": None} for n, (value, unit) in measure(target).items()
+    }
 
 
 def _print(d: dict[str, Any]) -> None:
@@ -197,8 +211,10 @@ def _print(d: dict[str, Any]) -> None:
     say(f"Platform   {p['system']} {p['processor']}, {p['python']}: {p['standing']} ({p['why']})")
     say(f"Machine    {m['cpu']}; {m['cores']} cores, {m['cores_usable']} usable, {m['threads']} used")
     say(f"           {m['llvm_name']} (LLVM {m['llvm_version']}), {m['vector_bytes'] * 8}-bit vectors, "
-        f"caches {', '.join(size(c) for c in m['caches'])}")  # fmt: skip
-    say(f"           memory {size(m['memory_bytes'])}, {size(m['memory_free_bytes'])} free; key {m['target']}")
+        f"caches {', '.join(f'{c >> 10} KiB' for c in m['caches'])}")  # fmt: skip
+    say(
+        f"           memory {size(m['memory_bytes'])}, {size(m['memory_free_bytes'])} free; key {m['target']}"
+    )
     if m["load"] and m["load"][0] > 0.5:
         say(f"           load {m['load'][0]:.1f}: something else is running; timings will be worse for it")
     say(f"Threads    {d['threads']['provider']}; available: {', '.join(d['threads']['available'])}")
@@ -211,7 +227,9 @@ def _print(d: dict[str, Any]) -> None:
         say(f"Place      {name}: {place['path'] or 'none'}{trials}{free}")
     say(f"Installed  {', '.join(f'{n} {v}' for n, v in d['versions'].items())}")
     for name, o in d["optional"].items():
-        standing = "installed" if o["installed"] else f"missing: pip install 'autotensor[{o['extra'].split()[0]}]'"
+        standing = (
+            "installed" if o["installed"] else f"missing: pip install 'autotensor[{o['extra'].split()[0]}]'"
+        )
         say(f"Optional   {name} (for {o['for']}): {standing}")
     say("Not needed a C compiler: LLVM is inside llvmlite")
     for problem in d["problems"]:

@@ -14,7 +14,9 @@ from autotensor.cli.output import gflops, micros, percent, put_json, say, table
 app = new_app()
 
 
-@app.command(epilog=example("autotensor explain resnet50/4", "autotensor explain af8327883368 --top 3 --json"))
+@app.command(
+    epilog=example("autotensor explain resnet50/4", "autotensor explain af8327883368 --top 3 --json")
+)
 def explain(
     what: TaskName,
     top: Annotated[int, typer.Option(min=1, help="How many of the fastest trials.")] = 10,
@@ -23,7 +25,7 @@ def explain(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Print the fastest trials of a task on this machine, what made them and what they decided, and its failures.
+    """Print the fastest trials of a task on this machine, what made them, what they decided, and failures.
 
     A trial's number is what `autotensor show` takes.
     """
@@ -64,7 +66,8 @@ def explain(
         "statuses": dict(Counter(r.status.value for r in rows)),
         "trials": trials,
         "failures": [
-            {"status": f.status.value, "error": f.signature, "count": f.count, "trial": f.example} for f in failures
+            {"status": f.status.value, "error": f.signature, "count": f.count, "trial": f.example}
+            for f in failures
         ],
         "foreign": [{"machine": f.machine.cpu_model, "median_s": f.trial.median_s} for f in foreign],
     }
@@ -75,7 +78,10 @@ def explain(
 
 
 def _print(d: dict[str, Any], top: int) -> None:
-    counts = ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items())) or "no trials on this machine"
+    counts = (
+        ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()))
+        or "no trials on this machine"
+    )
     say(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}")
     if d["trials"]:
         best = d["trials"][0]["median_s"]
@@ -84,7 +90,8 @@ def _print(d: dict[str, Any], top: int) -> None:
             ("rank", "trial", "us", "of best", "GFLOP/s", "predicted us", "spread", "made by", "decisions"),
             [
                 (t["rank"], t["trial"], micros(t["median_s"]), f"{t['median_s'] / best:.2f}",
-                 gflops(d["flops"], t["median_s"]), micros(t["predicted_s"]), percent(_spread(t["samples_s"])),
+                 gflops(d["flops"], t["median_s"]), micros(t["predicted_s"]),
+                 percent(_spread(t["samples_s"])),
                  t["made_by"] + ("" if t["verified"] else " (unverified)"), _decisions(t["decisions"]))
                 for t in d["trials"]
             ],

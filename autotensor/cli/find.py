@@ -1,8 +1,8 @@
 """TASK or TRIAL, as people name them on the command line.
 
-    17              trial 17 of the log
-    resnet50/3      the fourth task that `autotensor tasks resnet50` lists
-    af8327883368    a workload in the log by the first digits of its key
+17              trial 17 of the log
+resnet50/3      the fourth task that `autotensor tasks resnet50` lists
+af8327883368    a workload in the log by the first digits of its key
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TaskOrTrial = Annotated[
     str,
     typer.Argument(
-        metavar="TASK|TRIAL", help="MODEL/N as `tasks` lists them, a workload's key, or the number of a trial."
+        metavar="TASK|TRIAL",
+        help="MODEL/N as `tasks` lists them, a workload's key, or the number of a trial.",
     ),
 ]
 TaskName = Annotated[
@@ -51,14 +52,18 @@ def find(name: str, store: TrialStore | None) -> Found:
         trial = store.trial(int(name))
         known = {w.key: w for w in store.workloads()}[trial.workload]
         return Found(Workload.from_text(known.text, known.name), trial)
-    fits = [w for w in store.workloads() if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
+    fits = (
+        [w for w in store.workloads() if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
+    )
     if len(fits) == 1:
         return Found(Workload.from_text(fits[0].text, fits[0].name))
     if fits:
-        raise InputError(f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits.")
+        raise InputError(
+            f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits."
+        )
     raise InputError(
         f"{name!r} is no task or trial.",
-        fix="Write MODEL/N (see `autotensor tasks MODEL`), a workload's key (`autotensor db list`), or a trial's number.",
+        fix="Write MODEL/N (see `autotensor tasks`), a key (see `autotensor db list`), or a trial's number.",
     )
 
 
@@ -69,5 +74,7 @@ def _of_model(name: str) -> Workload:
     model, _, number = name.rpartition("/")
     tasks = plan_model(build_graph(model)).tasks
     if not number.isdecimal() or int(number) >= len(tasks):
-        raise InputError(f"{model} has no task {number!r}; its tasks are {model}/0 to {model}/{len(tasks) - 1}.")
+        raise InputError(
+            f"{model} has no task {number!r}; its tasks are {model}/0 to {model}/{len(tasks) - 1}."
+        )
     return tasks[int(number)].workload

@@ -2,7 +2,8 @@
 
     photo.jpg ──resize, crop the middle──▶ [3, H, W] in 0…1 ──(x - mean) / std──▶ float32[1, 3, H, W]
 
-The same steps as torchvision's for these models: shorter side to 256 (for 224), bilinear, ImageNet's mean and deviation.
+The same steps as torchvision's for these models: shorter side to 256 (for 224), bilinear, ImageNet's mean
+and deviation.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def read_photo(path: Path, shape: tuple[int, ...]) -> Array:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError as error:
         raise InputError(
-            "reading photos needs Pillow.", fix="Install it: pip install 'autotensor[image]', or give a .npy file."
+            "reading photos needs Pillow.",
+            fix="Install it: pip install 'autotensor[image]', or give a .npy file.",
         ) from error
     try:
         with Image.open(path) as opened:

@@ -102,7 +102,9 @@ def open_module(
 
     plan = plan_model(build_graph(name, batch, weights), target_of(target, threads))
     module, sources, notes = compile_known(replace(plan, facts=facts(name, weights)), db)
-    tell(f"Compiled {name}: {sources['log']} tasks from the log, {sources['default']} with default schedules.")
+    tell(
+        f"Compiled {name}: {sources['log']} tasks from the log, {sources['default']} with default schedules."
+    )
     for note in notes:
         tell(f"Note: {note}.")
     return module

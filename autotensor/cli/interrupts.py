@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM while tuning: the first asks for a clean stop, the second ends at once.
 
-    with Interrupts() as stop:
-        tune_model(…, stopped=stop.asked)
-    stop.signal      the first signal that came, or None
+with Interrupts() as stop:
+    tune_model(…, stopped=stop.asked)
+stop.signal      the first signal that came, or None
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long each kernel of a linked model takes, where it stands: after its neighbours, on the model's own memory.
+"""How long each kernel of a linked model takes in its place: after its neighbours, on the model's memory.
 
-    meta["kernels"] (symbol, slots) + addresses of the model's arguments ──launch one by one──▶ seconds per kernel
+    meta["kernels"] (symbol, slots) + addresses of the model's arguments ──launch each──▶ seconds per kernel
 
 The sum is a little more than the model's latency: here every kernel has a region of its own.
 """
@@ -36,7 +36,9 @@ class KernelTime:
     seconds: float  # median
 
 
-def kernel_times(artifact: Artifact, arrays: Sequence[Array], nthreads: int, rounds: int = 15) -> list[KernelTime]:
+def kernel_times(
+    artifact: Artifact, arrays: Sequence[Array], nthreads: int, rounds: int = 15
+) -> list[KernelTime]:
     """Medians of all kernels, in order; empty for an artifact that is no linked model."""
     kernels = artifact.meta.get("kernels")
     if not kernels:
@@ -50,7 +52,9 @@ def kernel_times(artifact: Artifact, arrays: Sequence[Array], nthreads: int, rou
         entry = int(loaded.engine.get_function_address(k["symbol"]))
         if not entry:
             raise ArtifactError(f"{artifact.name} has no function {k['symbol']!r} in its object code.")
-        calls.append((entry, (ctypes.c_void_p * len(k["slots"]))(*(bases[n] + offset for n, offset in k["slots"]))))
+        calls.append(
+            (entry, (ctypes.c_void_p * len(k["slots"]))(*(bases[n] + offset for n, offset in k["slots"])))
+        )
     samples: list[list[float]] = [[] for _ in calls]
     for turn in range(rounds + 1):
         for (entry, slots), mine in zip(calls, samples, strict=True):
@@ -71,7 +75,9 @@ def _memory(artifact: Artifact, spec: ArgSpec, given: Any, nthreads: int) -> Arr
     if spec.role in ("input", "constant"):
         return aligned_copy(next(given))
     if spec.role == "workspace":
-        made: Array = aligned_empty((spec.stride * nthreads if spec.per_thread else max(1, spec.bytes),), "uint8")
+        made: Array = aligned_empty(
+            (spec.stride * nthreads if spec.per_thread else max(1, spec.bytes),), "uint8"
+        )
         made[...] = 0
         return made
     return aligned_empty(spec.shape, spec.dtype)

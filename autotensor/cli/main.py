@@ -54,13 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def overview() -> str:
     """What `autotensor --help` prints; static, so that it is quick."""
-    lines = ["Usage: autotensor VERB [OPTIONS] …", "", "Compile and tune tensor programs for this machine.", ""]
+    lines = [
+        "Usage: autotensor VERB [OPTIONS] …",
+        "",
+        "Compile and tune tensor programs for this machine.",
+        "",
+    ]
     lines += ["Verbs:", *(f"  {verb:<9} {about}" for verb, about in VERBS.items()), ""]
     lines += ["Examples:"]
     lines += ["  autotensor tune mlp --trials 64          # a first taste, half a minute"]
     lines += ["  autotensor tune resnet --trials 2000     # ResNet-50; Ctrl-C keeps the best so far"]
     lines += ["  autotensor run resnet50.atm --input photo.jpg", ""]
-    return "\n".join([*lines, "`autotensor VERB --help` says more about a verb; `autotensor --version` the version."])
+    return "\n".join(
+        [*lines, "`autotensor VERB --help` says more about a verb; `autotensor --version` the version."]
+    )
 
 
 def _run(verb: str, words: Sequence[str]) -> int:
@@ -86,7 +93,7 @@ def _explain(error: Exception, verb: str) -> int:
     if isinstance(error, typer.Abort):
         return _fail("interrupted.", INTERRUPTED)
     if callable(told := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
-        return _fail(f"{told()} See `autotensor {verb} --help`.", USAGE)
+        return _fail(f"{told().rstrip('.')}. See `autotensor {verb} --help`.", USAGE)
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
     if isinstance(error, MemoryError):
@@ -96,8 +103,7 @@ def _explain(error: Exception, verb: str) -> int:
         return _fail(f"{place}{error.strerror or error}.", ERROR)
     what = str(error) or "no message"
     return _fail(
-        f"internal error, please report it: {type(error).__name__}: {what} "
-        "(AUTOTENSOR_DEBUG=1 shows where).",
+        f"internal error, please report it: {type(error).__name__}: {what} (AUTOTENSOR_DEBUG=1 shows where).",
         ERROR,
     )
 

@@ -14,7 +14,10 @@ def models(json: AsJson = False) -> None:
     from autotensor.cli.inputs import TRAINED
     from autotensor.models import MODELS
 
-    rows = [(name, m.about, "come with it" if name in TRAINED else "random, or --weights FILE") for name, m in MODELS.items()]
+    rows = [
+        (name, m.about, "come with it" if name in TRAINED else "random, or --weights FILE")
+        for name, m in MODELS.items()
+    ]
     if json:
         put_json([dict(zip(("name", "about", "weights"), row, strict=True)) for row in rows])
     else:

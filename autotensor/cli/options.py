@@ -25,8 +25,12 @@ TargetText = Annotated[
     typer.Option("--target", metavar="TEXT", help='E.g. "llvm -mcpu=znver4". Default: this machine.'),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="A built-in model; `autotensor models` lists them.")]
-ModelOrFile = Annotated[str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, or a compiled file.")]
+ModelName = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A built-in model; `autotensor models` lists them.")
+]
+ModelOrFile = Annotated[
+    str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, or a compiled file.")
+]
 Weights = Annotated[
     Path | None,
     typer.Option("--weights", metavar="FILE", help="Weights in torchvision's names: .safetensors or .npz."),
@@ -38,8 +42,10 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def new_app(about: str | None = None) -> typer.Typer:
-    """A Typer app for one verb; plain text, because loading the fancy one takes longer than most verbs."""
-    return typer.Typer(help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+    """A Typer app for one verb. Its help is plain text: loading the fancy one takes longer than a verb."""
+    return typer.Typer(
+        help=about, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
 
 
 def example(*lines: str) -> str:

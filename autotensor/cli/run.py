@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autotensor.cli.options import AsJson, Batch, Db, ModelOrFile, Seed, TargetText, Threads, Weights, example, new_app
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    ModelOrFile,
+    Seed,
+    TargetText,
+    Threads,
+    Weights,
+    example,
+    new_app,
+)
 from autotensor.cli.output import put_json, say, tell
 
 if TYPE_CHECKING:
@@ -17,6 +28,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 TOP = 5
+MOST_ROWS = 32  # of a classifier's answer; more is no batch of images but a matrix
 
 EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
@@ -29,7 +41,7 @@ EPILOG = example(
 def run(
     model: ModelOrFile,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="A photo or .npy. Default: random numbers.")
+        Path | None, typer.Option("--input", "-i", metavar="FILE", help="Photo or .npy. Default: random.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.npy", help="Where to keep what comes out.")
@@ -42,9 +54,10 @@ def run(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """Run a model once. Photos are prepared as ImageNet's are; of a classifier the five best classes are printed.
+    """Run a model once, and print the five best classes if it is a classifier.
 
-    A built-in model is compiled first, with what the log knows and defaults for the rest.
+    Photos are prepared as for ImageNet. A built-in model is compiled first, with what the log
+    knows and defaults for the rest.
     """
     from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
 
@@ -66,7 +79,8 @@ def run(
         with output.open("wb") as file:  # np.save would add an ending to the name
             np.save(file, answers[0])
     if json:
-        put_json({"model": model, "warning": warning, "outputs": [_json(n, a) for n, a in zip(names, answers, strict=True)]})
+        outputs = [_json(n, a) for n, a in zip(names, answers, strict=True)]
+        put_json({"model": model, "warning": warning, "outputs": outputs})
         return
     for name, answer in zip(names, answers, strict=True):
         for line in _lines(name, answer):
@@ -85,7 +99,10 @@ def _read(module: Any, path: Path) -> Array:
 
 
 def _is_scores(answer: Array) -> bool:
-    return answer.ndim == 2 and answer.shape[1] > 1 and answer.dtype.kind == "f"
+    """Whether these look like a classifier's logits."""
+    return (
+        answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1 and answer.dtype.kind == "f"
+    )
 
 
 def best_classes(row: Array) -> list[dict[str, Any]]:

@@ -24,7 +24,9 @@ EPILOG = example(
 def show(
     what: TaskOrTrial,
     form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="What to print.")] = "nest",
-    default: Annotated[bool, typer.Option("--default", help="The default schedule instead of the best known.")] = False,
+    default: Annotated[
+        bool, typer.Option("--default", help="The default schedule, not the best known.")
+    ] = False,
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
@@ -32,8 +34,8 @@ def show(
 ) -> None:
     """Print a task under its best known schedule, or a trial under its own.
 
-    te: what is computed. nest: the loops as scheduled. trace: the calls that schedule it. ir: the program after all
-    passes. llvm, asm: generated code.
+    te: what is computed. nest: the loops as scheduled. trace: the calls that schedule it. ir: the program
+    after all passes. llvm, asm: generated code.
     """
     if form not in FORMS:
         raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="--as")
@@ -67,7 +69,8 @@ def show(
         case _:
             text = compile_trace(dag, trace, chosen, "kernel", asm=form == "asm").texts[form]
     if json:
-        put_json({"name": found.workload.name, "key": found.workload.key, "origin": origin, "as": form, "text": text})
+        about = {"name": found.workload.name, "key": found.workload.key, "origin": origin}
+        put_json({**about, "as": form, "text": text})
         return
     tell(f"# {found.workload.name} ({found.workload.key[:12]}): {origin}")
     say(text)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from autotensor.cli.options import AsJson, Batch, Db, ModelName, TargetText, Threads, example, new_app, target_of
+from typing import Any
+
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    ModelName,
+    TargetText,
+    Threads,
+    example,
+    new_app,
+    target_of,
+)
 from autotensor.cli.output import gflops, micros, put_json, table, tell
 
 app = new_app()
 
 
-@app.command(epilog=example("autotensor tasks resnet50", "autotensor tasks mlp --json", "autotensor show mlp/0 --as nest"))
+@app.command(epilog=example("autotensor tasks resnet50", "autotensor show resnet50/4 --as nest"))
 def tasks(
     model: ModelName,
     batch: Batch = 1,
@@ -17,7 +29,7 @@ def tasks(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """List the tasks of a model: distinct kernels, how often each runs, its operations, its best known time here."""
+    """List the tasks of a model: distinct kernels, how often each runs, its best known time here."""
     from autotensor.api.log import open_existing
     from autotensor.api.models import plan_model
     from autotensor.base.machine import host_machine
@@ -25,12 +37,12 @@ def tasks(
 
     plan = plan_model(build_graph(model, batch), target_of(target, threads))
     fingerprint, where = host_machine().fingerprint, plan.target.key()
-    found = []
+    found: list[dict[str, Any]] = []
     with open_existing(db) as store:
         for n, t in enumerate(plan.tasks):
             key = t.workload.key
             best = store.best(key, where, fingerprint) if store is not None else ()
-            trials = store.count(workload_key=key, target_key=where, machine=fingerprint) if store is not None else 0
+            trials = 0 if store is None else store.count(key, where, fingerprint)
             found.append(
                 {
                     "task": f"{model}/{n}",
@@ -51,7 +63,7 @@ def tasks(
         heads,
         [
             (f["task"], f["name"], f["weight"], f"{f['flops'] / 1e6:.2f}", micros(f["best_s"]),
-             gflops(f["flops"], f["best_s"]), f["trials"], str(f["key"])[:12])
+             gflops(f["flops"], f["best_s"]), f["trials"], f["key"][:12])
             for f in found
         ],
         left=2,

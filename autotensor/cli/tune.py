@@ -27,6 +27,7 @@ from autotensor.cli.output import gflops, micros, millis, percent, put_json, say
 
 if TYPE_CHECKING:
     from autotensor.api.models import ModelReport
+    from autotensor.runtime.module import Module
     from autotensor.search.loop import TaskReport
 
 app = new_app()
@@ -46,13 +47,18 @@ def tune(
     deadline: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop searching after so long: 90s, 3m, 1h30m.")
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE.atm", help="The model file. Default: ./MODEL.atm.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE.atm", help="The model file. Default: ./MODEL.atm."),
     ] = None,
     weights: Weights = None,
     batch: Batch = 1,
-    cost_model: Annotated[str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")] = "xgb",
+    cost_model: Annotated[
+        str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")
+    ] = "xgb",
     seed: Seed = 0,
     threads: Threads = None,
     target: TargetText = None,
@@ -61,9 +67,9 @@ def tune(
 ) -> None:
     """Search for fast schedules of a model on this machine.
 
-    A runnable .atm file is there within seconds and gets better as the search goes on; Ctrl-C, SIGTERM or --deadline
-    leave the best so far. Every trial is kept in the tuning log: the same command again measures nothing, more trials
-    continue, --fresh starts anew.
+    A runnable .atm file is there within seconds and gets better as the search goes on; Ctrl-C, SIGTERM or
+    --deadline leave the best so far. Every trial is kept in the tuning log: the same command again measures
+    nothing, more trials continue, --fresh starts anew.
     """
     deadline_s = None if deadline is None else duration_s(deadline)
     if cost_model not in ("xgb", "prior", "random"):
@@ -87,6 +93,8 @@ def tune(
         report = tune_model(plan, options, db=db, path=path, listener=progress.hear, stopped=stop.asked)
     document = describe(report, model, db, progress.statuses, options.seed)
     document["interrupted"] = stop.asked()
+    if stop.asked():
+        document["reason"] = "it was interrupted"
     if json:
         put_json(document)
     else:
@@ -116,9 +124,8 @@ def again(ctx: typer.Context) -> str:
     """The command that continues this run."""
     words = ["autotensor", "tune", str(ctx.params["model"])]
     for name, value in ctx.params.items():
-        if value in (None, False) or name in ("model", "fresh", "json"):
-            continue
-        if ctx.get_parameter_source(name) is not None and str(ctx.get_parameter_source(name)).endswith("COMMANDLINE"):
+        given = str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")
+        if given and name not in ("model", "fresh", "json"):
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
 
@@ -129,7 +136,7 @@ def describe(
     """Everything that was found, as JSON data; seconds and operations a second."""
     tuning = report.tuning
     peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
-    total = sum((t.best_s or 0.0) * t.task.weight for t in tuning.tasks)
+    inside = seconds_in_model(report.module)
     return {
         "model": model,
         "file": None if report.path is None else str(report.path),
@@ -148,22 +155,31 @@ def describe(
         "notes": list(report.notes),
         "peak_flops": peak,
         "inputs": [str(a) for a in report.module.args if a.role != "output"],
-        "tasks": [_task(t, total, peak) for t in sorted(tuning.tasks, key=_time, reverse=True)],
+        "tasks": sorted((_task(t, inside, peak) for t in tuning.tasks), key=lambda t: -t["share"]),
     }
 
 
-def _time(t: TaskReport) -> float:
-    return (t.best_s or 0.0) * t.task.weight
+def seconds_in_model(module: Module) -> dict[str, float]:
+    """Seconds that all runs of each workload take within one inference."""
+    from autotensor.cli.inputs import sample_arrays
+    from autotensor.cli.kernel_times import kernel_times
+    from autotensor.runtime.lock import timing_lock
+
+    found: dict[str, float] = {}
+    with timing_lock():
+        for k in kernel_times(module.artifact, sample_arrays(module), module.threads, rounds=7):
+            found[k.workload] = found.get(k.workload, 0.0) + k.seconds
+    return found
 
 
-def _task(t: TaskReport, total: float, peak: float | None) -> dict[str, Any]:
+def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dict[str, Any]:
     flops = float(t.task.workload.dag.flops())
     rate = flops / t.best_s if t.best_s else None
     return {
         "name": t.task.label,
         "key": t.task.workload.key,
         "weight": t.task.weight,
-        "share": _time(t) / total if total and t.best_s else None,
+        "share": inside.get(t.task.workload.key, 0.0) / (sum(inside.values()) or 1.0),
         "default_s": t.default_s,
         "best_s": t.best_s,
         "flops": flops,
@@ -185,9 +201,21 @@ def measured_peak(db: str | None, cores: int) -> float | None:
     return known["flops.core"].value * cores if "flops.core" in known else None
 
 
+HEADS = (
+    "task",
+    "weight",
+    "share",
+    "before us",
+    "after us",
+    "GFLOP/s",
+    "of peak",
+    "trials",
+    "stopped because",
+)
+
+
 def print_report(d: Mapping[str, Any]) -> None:
-    heads = ("task", "weight", "share", "before us", "after us", "GFLOP/s", "of peak", "trials", "stopped because")
-    table(heads, [_row(t) for t in d["tasks"]])
+    table(HEADS, [_row(t) for t in d["tasks"]])
     say()
     failed = ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status != "OK")
     say(
@@ -196,10 +224,10 @@ def print_report(d: Mapping[str, Any]) -> None:
     )
     for note in d["notes"]:
         say(f"Note: {note}.")
-    gain = d["default_s"] / d["tuned_s"]
-    say(f"{d['model']}: {millis(d['default_s'])} untuned, {millis(d['tuned_s'])} tuned ({gain:.2f} times as fast).")
-    names = ", ".join(i.split(":")[0] for i in d["inputs"])
-    say(f'{d["file"]}: use it by `import autotensor as at; y = at.load("{d["file"]}")({names})`, {"; ".join(d["inputs"])}.')
+    gain = f"{d['default_s'] / d['tuned_s']:.2f} times as fast"
+    say(f"{d['model']}: {millis(d['default_s'])} untuned, {millis(d['tuned_s'])} tuned ({gain}).")
+    names, kinds = ", ".join(i.split(":")[0] for i in d["inputs"]), "; ".join(d["inputs"])
+    say(f'Use it: import autotensor as at; y = at.load("{d["file"]}")({names})  # {kinds}')
 
 
 def _row(t: Mapping[str, Any]) -> Sequence[str]:

@@ -233,8 +233,8 @@ class Simplifier:
                 return seq(*(self.stmt(x) for x in stmts))
             case If():
                 return self._if(st)
-            case Let(var, value, body):
-                return self._let(var, self.expr(value), body)
+            case Let():
+                return self._let(st)
             case Alloc(buffer, body):
                 inner = self.stmt(body)
                 return NOTHING if inner is NOTHING else Alloc(buffer, inner)
@@ -290,14 +290,20 @@ class Simplifier:
             return If(self.expr(Unary(Neg.NOT, cond)), otherwise)  # type: ignore[arg-type]
         return If(cond, then, otherwise)
 
-    def _let(self, var: Var, value: Expr, body: Stmt) -> Stmt:
+    def let_scope(self, let: Let) -> Simplifier:
+        """The scope of a Let's body."""
+        value = self.expr(let.value)
         if isinstance(value, (Const, Var)):
-            return self.replacing(var, value).stmt(body)
-        scope = (
-            self.inside(var, self.bounds.of(value)) if value.dtype.is_int and value.dtype.lanes == 1 else self
+            return self.replacing(let.var, value)
+        known = value.dtype.is_int and value.dtype.lanes == 1
+        return self.inside(let.var, self.bounds.of(value)) if known else self
+
+    def _let(self, let: Let) -> Stmt:
+        scope = self.let_scope(let)
+        body = scope.stmt(let.body)
+        return (
+            body if let.var in scope.values or body is NOTHING else Let(let.var, self.expr(let.value), body)
         )
-        inner = scope.stmt(body)
-        return NOTHING if inner is NOTHING else Let(var, value, inner)
 
 
 def is_sum(e: Expr) -> bool:

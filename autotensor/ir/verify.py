@@ -215,8 +215,8 @@ class Access:
 def check_bounds(func: PrimFunc) -> list[Access]:
     """The accesses of `func` that are not provably in range.
 
-    Variables of Lets are looked at as their values and, should that not do, as themselves: sometimes `f//3*3 + f%3` says
-    more when it is `f`, sometimes when a mask is known for `f%3`.
+    Variables of Lets are looked at as their values and, should that not do, as themselves: sometimes
+    `f//3*3 + f%3` says more as `f`, sometimes a mask tells about `f%3`.
     """
     found = list(_accesses(func.body, Simplifier(Bounds({})), expand=True))
     if found:

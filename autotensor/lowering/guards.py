@@ -1,8 +1,8 @@
 """Guards of an attached stage: which points of its box are computed.
 
-A stage that is computed inside a consumer's loop runs over a box, and the box may stick out: of the stage's own domain (the
-last tile of a consumer), or of what anybody needs (boxes are bounds). Such points are never used. They are left to run where
-that does no harm (packed and padded operands), and otherwise guarded:
+A stage that is computed inside a consumer's loop runs over a box, and the box may stick out: of the stage's
+own domain (the last tile of a consumer), or of what anybody needs (boxes are bounds). Such points are never
+used. They are left to run where that does no harm (packed and padded operands), and otherwise guarded:
 
     reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
     reads of private buffers   stay inside the producer's box; under a Select, where the condition decides, the load is masked
@@ -57,7 +57,8 @@ def _reads(e: Node, conditions: tuple[Expr, ...]) -> Iterator[Read]:
 def domain_guards(
     op: StageOp, values: Mapping[str, Expr], ranges: Ranges, private: Collection[Buffer]
 ) -> list[Expr]:
-    """Conditions that keep a stage inside its own domain, as far as reads of buffers that are not private need them.
+    """Conditions that keep a stage inside its own domain, as far as reads of buffers that are not private
+    need them.
 
     values: the op's axes over loop variables.
     """

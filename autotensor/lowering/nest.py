@@ -7,8 +7,8 @@ One kernel per root stage. Inside a nest:
       init:   C[…] = identity         over the spatial loops that lie inside the reduction
       for reduce leaf …: C[…] = combine(C[…], body)
 
-A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just its box; which
-points of the box are guarded is decided in `guards.py`.
+A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just
+its box; which points of the box are guarded is decided in `guards.py`.
 """
 
 from __future__ import annotations

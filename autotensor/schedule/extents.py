@@ -1,12 +1,13 @@
 """Extents of loops and boxes of producers: derived from relations, access functions and places.
 
-The same code serves one schedule (ints) and a whole population (int64 arrays over candidates). For an attached stage, the box
-that one iteration of its host's loop needs gives its axes' extents:
+The same code serves one schedule (ints) and a whole population (int64 arrays over candidates). For an
+attached stage, the box that one iteration of its host's loop needs gives its axes' extents:
 
     host loop iteration ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of the producer's loops
 
-A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads less). How spans are
-computed with is in `regions.py`; where boxes start is symbolic and only wanted in lowering.
+A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads
+less). How spans are computed with is in `regions.py`; where boxes start is symbolic and only wanted in
+lowering.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Extents:
 def derive(state: State, values: Values | None = None, *, symbolic: bool = False) -> Extents:
     """Extents of all loops of a state.
 
-    values: numbers (or arrays) of the holes. symbolic: give boxes their base expressions, over loop variables.
+    values: numbers (or arrays) of the holes. symbolic: give boxes their base expressions, over loop
+    variables.
     Raises ScheduleError when an attached stage is read outside the loop that it is computed in.
     """
     decided = values or {}
@@ -121,8 +123,8 @@ def spans(
 ) -> dict[str, Span]:
     """Spans of the stage's axes when the loops named in `inside` run fully and the others stand still.
 
-    Of an attached stage they are relative to its box. Parts of a fused loop that stands still are variables of their own (lowering
-    gives them Lets), so that everything computed from them stays linear.
+    Of an attached stage they are relative to its box. Parts of a fused loop that stands still are variables
+    of their own (lowering gives them Lets), so that everything computed from them stays linear.
     """
     name = stage.name
     out: dict[str, Span] = {}
@@ -204,7 +206,8 @@ def needed(
     boxes: Mapping[str, tuple[Span, ...]],
     symbolic: bool,
 ) -> tuple[Span, ...]:
-    """The box of the producer that one iteration of the place's loop reads, one span per axis of the producer.
+    """The box of the producer that one iteration of the place's loop reads, one span per axis of the
+    producer.
 
     Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
     """

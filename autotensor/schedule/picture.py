@@ -55,6 +55,7 @@ class StagePicture:
     own: int  # number of levels that belong to the stage itself
     points: Number  # evaluations of the body, tails and recomputation included
     flops_per_point: float
+    work: int  # operations of the whole stage, or its points if it only moves data; without tails
     is_reduction: bool
     operands: tuple[Operand, ...]
     bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside that level; last: one point
@@ -110,9 +111,18 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
     operands = _operands(state, stage, moving)
     tables = [_axis_spans(state, stage, levels, n, extents) for n in range(len(levels) + 1)]
     footprints = tuple(tuple(footprint(o, t) for t in tables) for o in operands)
-    flops = stage.op.flops() / max(1, stage.op.points())
+    once, total = stage.op.points(), stage.op.flops()
     return StagePicture(
-        stage.name, levels, len(stage.leaves), points, flops, stage.op.is_reduction, operands, footprints, lanes
+        stage.name,
+        levels,
+        len(stage.leaves),
+        points,
+        total / max(1, once),
+        max(total, once),
+        stage.op.is_reduction,
+        operands,
+        footprints,
+        lanes,
     )
 
 

@@ -3,11 +3,13 @@
     x in xo*16 … xo*16 + 15                    Span(16, base xo*16)
     A[2*x + k - 1], k in 0 … 2                 Reach(-1 … 31, base xo*32)
 
-A base is kept three ways. `base` is an expression, wanted in lowering only. `at` is that expression's value for one random
-assignment of 62-bit numbers to loop variables: two bases differ by a constant exactly when their `at`s do (but for one chance in
-10^9), so that reads which start together are joined. `step` divides the base; 0 means that the base is 0.
+A base is kept three ways. `base` is an expression, wanted in lowering only. `at` is that expression's value
+for one random assignment of 62-bit numbers to loop variables: two bases differ by a constant exactly when
+their `at`s do (but for one chance in 10^9), so that reads which start together are joined. `step` divides the
+base; 0 means that the base is 0.
 
-Every number may be an int or an int64 array over a population of candidates; each operation here works on both.
+Every number may be an int or an int64 array over a population of candidates; each operation here works on
+both.
 """
 
 from __future__ import annotations

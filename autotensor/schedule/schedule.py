@@ -6,7 +6,8 @@
     print(s)                       the loops
     print(s.trace)                 the calls, to paste back
 
-Axes come back as `AxisRef`s; te axes (`C.op.axis[0]`, a `te.reduce_axis`) and names (`"y.0"`) are accepted as well.
+Axes come back as `AxisRef`s; te axes (`C.op.axis[0]`, a `te.reduce_axis`) and names (`"y.0"`) are accepted as
+well.
 """
 
 from __future__ import annotations

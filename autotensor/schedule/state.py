@@ -1,8 +1,10 @@
-"""State: the frozen picture of all loops of a schedule. Primitives map states to states; lowering reads the last one.
+"""State: the frozen picture of all loops of a schedule. Primitives map states to states; lowering reads the
+last one.
 
     State ── stages ──▶ Stage ── op (what), leaves (loops, outer to inner), relations (how leaves make axes), place
 
-Extents are not stored: `extents.py` derives them from the relations, because attaching a stage shrinks its loops.
+Extents are not stored: `extents.py` derives them from the relations, because attaching a stage shrinks its
+loops.
 """
 
 from __future__ import annotations

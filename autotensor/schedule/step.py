@@ -1,7 +1,8 @@
 """Steps: one recorded application of a primitive each.
 
-A step is a frozen dataclass of its arguments; `apply` is a pure function from `State` to `State`. The decorator files
-the class in STEPS under its name, which is also its tag in JSON. There are no handles: stages and axes are named.
+A step is a frozen dataclass of its arguments; `apply` is a pure function from `State` to `State`. The
+decorator files the class in STEPS under its name, which is also its tag in JSON. There are no handles: stages
+and axes are named.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def rename(s: Step, names: Mapping[str, str]) -> Step:
     """The step in other names: base names inside derived ones (`(y.0*x)`, `A.local:C`) are mapped too.
 
-    names: stages and tensors by name, axes as `stage.axis`. The step's `stage` argument says whose axes it names.
+    names: stages and tensors by name, axes as `stage.axis`. The step's `stage` argument says whose axes it
+    names.
     """
     owner = getattr(s, "host", None) or getattr(s, "stage", "")
     return type(s)(*(_rename(f.name, getattr(s, f.name), owner, names) for f in dataclasses.fields(s)))
@@ -168,8 +170,8 @@ def rename_stage(name: str, names: Mapping[str, str]) -> str:
 def rename_axis(name: str, stage: str, names: Mapping[str, str]) -> str:
     """`(y.0*x)` of `stage` under the map.
 
-    Axes of `C.local` and `C.rf` are those of C; copies (`A.local:C`) and packed tensors have axes of their own, the same under
-    all names.
+    Axes of `C.local` and `C.rf` are those of C; copies (`A.local:C`) and packed tensors have axes of their
+    own, the same under all names.
     """
     if ":" in stage or ".packed" in stage:
         return name

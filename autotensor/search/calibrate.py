@@ -17,8 +17,8 @@ from autotensor.runtime.arrays import random as random_array
 from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.module import Module
 from autotensor.search.prior import Rates
-from autotensor.te import placeholder, reduce_axis
 from autotensor.te import compute as te_compute
+from autotensor.te import placeholder, reduce_axis
 from autotensor.te import sum as te_sum
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
@@ -66,7 +66,8 @@ def calibrated(store: TrialStore | None, target: Target, *, again: bool = False)
         if store is not None:
             _remember(store, fingerprint, measured)
     levels = [values[f"bandwidth.L{n}"] for n in range(2, 2 + len(target.cache_bytes)) if f"bandwidth.L{n}" in values]
-    core, everyone = values["bandwidth.memory.core"], values["bandwidth.memory.all"]
+    core = values["bandwidth.memory.core"]
+    everyone = max(core, values["bandwidth.memory.all"])  # less was noise; a bound must not be above what is true
     return Rates(values["flops.core"], (*levels, core), everyone)
 
 

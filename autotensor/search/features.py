@@ -1,7 +1,7 @@
 """Features: a fixed-length vector per candidate, computed as arrays from the picture and the prior's terms.
 
-No operator names: an unseen computation is described by the same numbers. The heaviest stage (most predicted time on its
-own) is described in detail, the others by their sums. `NAMES` lists the columns; SCHEMA changes whenever they do.
+No operator names: an unseen computation is described by the same numbers. The stage with the most operations
+is described in detail, the others by their sums. `NAMES` lists the columns; SCHEMA changes whenever they do.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
     count = p.count
     if not p.stages:
         return np.zeros((count, len(NAMES)))
-    heavy = max(range(len(p.stages)), key=lambda n: float(np.median(terms[n].total)))
+    heavy = max(range(len(p.stages)), key=lambda n: p.stages[n].work)
     s, t = p.stages[heavy], terms[heavy]
     others = np.sum([x.total for n, x in enumerate(terms) if n != heavy], axis=0) if len(terms) > 1 else np.zeros(count)
     cores = np.minimum(float(target.num_cores), t.chunks)

@@ -1,8 +1,10 @@
 """A tuning run: tasks in, best schedules out. The only place that ties proposer, measurer and log together.
 
     choose task ─▶ tuner.ask ─▶ journal.begin ─▶ measure ─▶ journal.finish ─▶ tuner.tell ─▶ …
+         └─ no more trials for this task ─▶ final race: its best and its default, side by side
 
-Trials are acknowledged by the log before the search learns of them; a run that was killed continues from the log.
+Trials are acknowledged by the log before the search learns of them; a run that was killed is told what the log
+knows, round by round in the order in which it happened, and then continues as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -12,21 +14,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
-from autotensor.base.errors import InputError
+from autotensor.base.errors import InputError, MeasureError
 from autotensor.search.allocate import Standing, choose, stop_reason
-from autotensor.search.events import Event, Improved, Listener, Resumed, RoundDone, TaskDone
-from autotensor.search.journal import Journal, open_journal, retell, run_key
+from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
+from autotensor.search.final import Final, final_race
+from autotensor.search.journal import Journal, decisions_of, open_journal, retell, run_key
 from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
 from autotensor.search.prior import Rates
 from autotensor.search.request import Measurer
 from autotensor.search.task import Candidate, Task
 from autotensor.search.tuner import SearchOptions, Tuner
 from autotensor.te.workload import Workload
-from schedules.generate import generate
 from tuning_db import TrialStore
-from tuning_db.records import TrialRecord
+from tuning_db.records import Status, TrialRecord
 
 MODELS = ("xgb", "prior", "random")
+LEARNED = 4000  # newest rows of other runs that the model learns from at the start
+RACE_S = 1.2  # what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
+NOTHING_LEFT = "nothing is left to ask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class TuneOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """How one task went."""
+    """How one task went. With `raced`, both times are of the final race, taken side by side."""
 
     task: Task
     default_s: float | None
@@ -65,6 +70,7 @@ class TaskReport:
     trials: int
     failures: int
     reason: str  # why it got no more trials
+    raced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class TuneReport:
     reused: int  # of these, read from the log
     elapsed_s: float
     reason: str
-    shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log
+    shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
 
 
 @dataclass(slots=True)
@@ -89,14 +95,25 @@ class _Run:
     default_s: float | None = None
     batches: int = 0
     trials: int = 0
+    failures: int = 0
     gains: list[float] = field(default_factory=list)
-    reason: str = ""
+    ended: str = ""  # why it cannot go on, whatever its standing
     announced: bool = False
+    final: Final | None = None
+    raced: bool = False
 
     def standing(self) -> Standing:
-        return Standing(
-            self.task, self.tuner.best_seconds, self.bound_s, self.batches, tuple(self.gains), self.tuner.exhausted
-        )
+        best, gains = self.tuner.best_seconds, tuple(self.gains)
+        return Standing(self.task, best, self.bound_s, self.batches, gains, self.tuner.exhausted)
+
+    def count(self, before: float, trials: int, failures: int) -> None:
+        """A batch was told; `before` is the best time before it."""
+        after = self.tuner.best_seconds
+        self.batches += 1
+        self.trials += trials
+        self.failures += failures
+        found_first = before == float("inf") and after < before
+        self.gains.append(1.0 if found_first else (before - after) / before if after < before else 0.0)
 
 
 def tune(
@@ -114,44 +131,208 @@ def tune(
 ) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
+    Tasks whose reference cannot be built or run are left out, with the reason in their report. Raises
+    MeasureError when that is so of all of them.
     stopped: asked between batches; True ends the run (Ctrl-C in the command line).
     """
-    started = time.monotonic()
-    say = listener or (lambda event: None)
-    model = make_model(options.model, options.seed)
-    chosen = search or SearchOptions(random_only=options.model == "random")
-    merged = merge(tasks)
-    key = run_key(merged, merged[0].target.key(), _key_options(options), options.seed)
-    journal = open_journal(store, merged, key, options.seed, asdict(options), seeds, residency, options.fresh)
-    runs = [
-        _Run(t, Tuner(t, model, rates, seed=options.seed, options=chosen), lower_bound(t.workload, t, rates))
-        for t in merged
-    ]
-    clock = {"search": 0.0, "measure": 0.0, "log": 0.0}
-    if options.warm_start and options.model == "xgb":
-        _learn_from_log(store, journal, runs, model, rates)
-    reused = sum(_resume(journal, run) for run in runs)
-    if reused:
-        say(Resumed(reused))
-    trials, reason = reused, "all tasks are finished"
-    while True:
-        if trials >= options.trials:
-            reason = "all trials are spent"
-            break
-        if options.deadline_s is not None and time.monotonic() - started > options.deadline_s:
-            reason = "the deadline is reached"
-            break
-        if stopped():
-            reason = "it was stopped"
-            break
-        _announce(runs, options, say)
-        run = _next(runs, options)
-        if run is None:
-            break
-        trials += _round(run, runs, options, journal, measurer, say, trials, started, clock)
-    store.end_session(journal.session.id, reason)
-    reports = tuple(_report(r, options) for r in runs)
-    return TuneReport(reports, trials, reused, time.monotonic() - started, reason, clock)
+    loop = _Loop(tasks, options, store, measurer, rates, listener, search, seeds, residency, stopped)
+    return loop.run()
+
+
+class _Loop:
+    """One call of `tune`."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        options: TuneOptions,
+        store: TrialStore,
+        measurer: Measurer,
+        rates: Rates,
+        listener: Listener | None,
+        search: SearchOptions | None,
+        seeds: tuple[int, ...],
+        residency: str,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.options, self.measurer, self.stopped = options, measurer, stopped
+        self.started = time.monotonic()
+        self.clock = {"search": 0.0, "measure": 0.0, "log": 0.0, "race": 0.0}
+        self.say: Listener = listener or (lambda event: None)
+        self.model = make_model(options.model, options.seed)
+        chosen = search or SearchOptions(random_only=options.model == "random")
+        merged = merge(tasks)
+        key = run_key(merged, merged[0].target.key(), _key_options(options), options.seed)
+        asked = asdict(options)
+        self.journal = open_journal(store, merged, key, options.seed, asked, seeds, residency, options.fresh)
+        self.runs = [
+            _Run(
+                t,
+                Tuner(t, self.model, rates, seed=options.seed, options=chosen),
+                lower_bound(t, rates, cold=residency == "graph"),
+            )
+            for t in merged
+        ]
+        self.rates = rates
+        self.trials = 0
+
+    def run(self) -> TuneReport:
+        began = time.perf_counter()
+        if self.options.warm_start and self.options.model == "xgb":
+            learn_from_log(self.journal, [r.task for r in self.runs], self.model, self.rates)
+        reused = self.trials = self._resume()
+        self.clock["search"] += time.perf_counter() - began
+        if reused:
+            self.say(Resumed(reused))
+        while not (reason := self._over()):
+            self._finish_tasks()
+            run = self._next()
+            if run is None:
+                reason = "all tasks are finished"
+                break
+            self._round(run)
+        if not self.stopped():
+            for run in self.runs:
+                self._race(run)
+        self.journal.end(reason)
+        reports = tuple(self._report(r) for r in self.runs)
+        elapsed = time.monotonic() - self.started
+        return TuneReport(reports, self.trials, reused, elapsed, reason, self.clock)
+
+    def _over(self) -> str:
+        """Why the whole run ends; "" while it goes on."""
+        deadline = self.options.deadline_s
+        if self.trials >= self.options.trials:
+            return "all trials are spent"
+        if deadline is not None:
+            open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
+            if time.monotonic() - self.started > deadline - min(0.2 * deadline, RACE_S * open_races):
+                return "the deadline is reached"
+        return "it was stopped" if self.stopped() else ""
+
+    def _next(self) -> _Run | None:
+        open_ = [r for r in self.runs if not r.ended]
+        found = choose([r.standing() for r in open_], self._least_gain())
+        return None if found is None else next(r for r in open_ if r.task is found.task)
+
+    def _least_gain(self) -> float:
+        return self.options.least_gain if self.options.patience else -1.0
+
+    def _finish_tasks(self) -> None:
+        """Says which tasks are finished, and races them."""
+        for run in self.runs:
+            reason = run.ended or stop_reason(run.standing(), self._least_gain())
+            if reason and not run.announced:
+                run.announced = True
+                self.say(TaskDone(run.task, reason))
+                self._race(run)
+
+    # -- one batch ------------------------------------------------------------------------------------------
+
+    def _batch_size(self, run: _Run) -> int:
+        """As asked for; at first at most an equal share of the budget, so that every task gets its default."""
+        share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
+        return min(self.options.batch, share, self.options.trials - self.trials)
+
+    def _round(self, run: _Run) -> None:
+        """One batch of one task."""
+        t0 = time.perf_counter()
+        batch = run.tuner.ask(self._batch_size(run))
+        t1 = time.perf_counter()
+        self.clock["search"] += t1 - t0
+        if not batch:
+            run.ended = NOTHING_LEFT
+            return
+        self.journal.begin(run.task, run.batches, batch)
+        t2 = time.perf_counter()
+        self.clock["log"] += t2 - t1
+        try:
+            results = self.measurer.measure(run.task.workload, [c.trace for c in batch])
+        except MeasureError as error:
+            self.journal.forget(batch)
+            run.ended = error.what
+            if all(r.ended and not r.trials for r in self.runs):
+                self.journal.end(error.what)
+                raise
+            return
+        t3 = time.perf_counter()
+        self.journal.finish(run.task, run.batches, batch, results)
+        t4 = time.perf_counter()
+        before = run.tuner.best_seconds
+        seconds = [median(r.seconds) if r.ok else None for r in results]
+        run.tuner.tell(batch, seconds)
+        if run.default_s is None and batch[0].made_by == "default":
+            run.default_s = seconds[0]
+        run.count(before, len(batch), seconds.count(None))
+        self.trials += len(batch)
+        self.clock["measure"] += t3 - t2
+        self.clock["log"] += t4 - t3
+        self.clock["search"] += time.perf_counter() - t4
+        if run.tuner.best is not None and run.tuner.best_seconds < before:
+            self.say(Improved(run.task, run.tuner.best, run.tuner.best_seconds))
+        self.say(
+            RoundDone(
+                run.task,
+                tuple(batch),
+                tuple(seconds),
+                tuple(r.status.value for r in results),
+                run.tuner.best_seconds,
+                run.default_s,
+                self.trials,
+                self.options.trials,
+                sum(r.failures for r in self.runs),
+                time.monotonic() - self.started,
+            )
+        )
+
+    def _race(self, run: _Run) -> None:
+        """The final race of a task, once."""
+        if run.raced or not run.trials:
+            return
+        began = time.perf_counter()
+        run.raced = True
+        try:
+            run.final = final_race(run.task, run.tuner.default().trace.hash, self.journal, self.measurer)
+        except MeasureError as error:
+            run.ended = run.ended or error.what
+        self.clock["race"] += time.perf_counter() - began
+        if run.final is not None:
+            default_won = run.final.winner.trace_hash == run.tuner.default().trace.hash
+            self.say(Raced(run.task, run.final.seconds, run.final.default_s, default_won))
+
+    # -- what the log knows ---------------------------------------------------------------------------------
+
+    def _resume(self) -> int:
+        """Tells what this session measured before it ended, in the order of its rounds; gives the trials."""
+        by_task = {(r.task.workload.key, r.task.target.key()): r for r in self.runs}
+        rounds: dict[tuple[str, str, int], list[TrialRecord]] = {}
+        for row in self.journal.store.trials(session=self.journal.session.id):
+            rounds.setdefault((row.workload, row.target, row.round or 0), []).append(row)
+        for (workload, target, _), rows in rounds.items():
+            run = by_task.get((workload, target))
+            if run is None:
+                continue
+            before = run.tuner.best_seconds
+            retell(run.tuner, rows)
+            run.tuner.skip_round()
+            run.count(before, len(rows), sum(r.median_s is None for r in rows))
+            if rows[0].made_by == "default":
+                run.default_s = rows[0].median_s
+        return sum(r.trials for r in self.runs)
+
+    def _report(self, run: _Run) -> TaskReport:
+        best = run.tuner.best_seconds
+        best_s = best if best < float("inf") else None
+        best_candidate, default_s = run.tuner.best, run.default_s
+        if run.final is not None:
+            winner = run.final.winner
+            best_s, default_s = run.final.seconds, run.final.default_s
+            best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
+        reason = run.ended or stop_reason(run.standing(), self._least_gain()) or "the budget ended"
+        raced = run.final is not None
+        return TaskReport(
+            run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced
+        )
 
 
 def make_model(name: str, seed: int) -> CostModel:
@@ -175,12 +356,14 @@ def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(sorted(found.values(), key=lambda t: -t.weight * t.workload.dag.flops()))
 
 
-def lower_bound(workload: Workload, task: Task, rates: Rates) -> float:
-    """Seconds that no schedule of the direct algorithm can beat: operations at peak, or bytes of weights and outputs."""
-    dag = workload.dag
-    cores = task.target.num_cores
-    weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants)
-    return max(dag.flops() / (rates.flops * cores), weights / rates.memory_bandwidth)
+def lower_bound(task: Task, rates: Rates, *, cold: bool = True) -> float:
+    """Seconds that no schedule of the direct algorithm can beat: operations at peak, or weights from memory.
+
+    cold: weights come from memory in every call, as in a whole model.
+    """
+    dag = task.workload.dag
+    weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
+    return max(dag.flops() / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
 
 
 def _key_options(options: TuneOptions) -> dict[str, object]:
@@ -188,118 +371,18 @@ def _key_options(options: TuneOptions) -> dict[str, object]:
     return {"model": options.model, "batch": options.batch}
 
 
-def _next(runs: Sequence[_Run], options: TuneOptions) -> _Run | None:
-    least = options.least_gain if options.patience else -1.0
-    found = choose([r.standing() for r in runs], least)
-    return None if found is None else next(r for r in runs if r.task is found.task)
-
-
-def _announce(runs: Sequence[_Run], options: TuneOptions, say: Listener) -> None:
-    for run in runs:
-        reason = stop_reason(run.standing(), options.least_gain) if options.patience else None
-        if reason is not None and not run.announced:
-            run.announced, run.reason = True, reason
-            say(TaskDone(run.task, reason))
-
-
-def _round(
-    run: _Run,
-    runs: Sequence[_Run],
-    options: TuneOptions,
-    journal: Journal,
-    measurer: Measurer,
-    say: Callable[[Event], None],
-    trials: int,
-    started: float,
-    clock: dict[str, float],
-) -> int:
-    """One batch of one task; gives the number of trials."""
-    t0 = time.perf_counter()
-    batch = run.tuner.ask(min(options.batch, options.trials - trials))
-    t1 = time.perf_counter()
-    if not batch:
-        run.batches += 1
-        run.gains.append(0.0)
-        run.tuner.sketches = ()  # nothing is left to ask
-        return 0
-    journal.begin(run.task, run.batches, batch)
-    t2 = time.perf_counter()
-    results = measurer.measure(run.task.workload, [c.trace for c in batch])
-    t3 = time.perf_counter()
-    journal.finish(run.task, run.batches, batch, results)
-    t4 = time.perf_counter()
-    before = run.tuner.best_seconds
-    seconds = [median(r.seconds) if r.ok else None for r in results]
-    run.tuner.tell(batch, seconds)
-    if run.default_s is None and batch[0].made_by == "default":
-        run.default_s = seconds[0]
-    run.batches += 1
-    run.trials += len(batch)
-    after = run.tuner.best_seconds
-    run.gains.append(1.0 if before == float("inf") else (before - after) / before)
-    clock["search"] += t1 - t0 + time.perf_counter() - t4
-    clock["log"] += (t2 - t1) + (t4 - t3)
-    clock["measure"] += t3 - t2
-    if after < before and run.tuner.best is not None:
-        say(Improved(run.task, run.tuner.best, after))
-    failures = sum(r.tuner.failures for r in runs)
-    say(
-        RoundDone(
-            run.task,
-            tuple(batch),
-            tuple(seconds),
-            tuple(r.status.value for r in results),
-            after,
-            run.default_s,
-            trials + len(batch),
-            options.trials,
-            failures,
-            time.monotonic() - started,
-        )
-    )
-    return len(batch)
-
-
-def _resume(journal: Journal, run: _Run) -> int:
-    """Tells the tuner what this session measured before it was interrupted; gives the number of trials."""
-    rows = journal.store.trials(workload_key=run.task.workload.key, session=journal.session.id)
-    mine = sorted((r for r in rows if r.target == run.task.target.key()), key=lambda r: r.id or 0)
-    if not mine:
-        return 0
-    rounds: dict[int, list[TrialRecord]] = {}
-    for row in mine:
-        rounds.setdefault(row.round or 0, []).append(row)
-        if row.made_by == "default":
-            run.default_s = row.median_s
-    for index in sorted(rounds):
-        before = run.tuner.best_seconds
-        run.trials += retell(run.tuner, rounds[index])
-        after = run.tuner.best_seconds
-        run.gains.append(1.0 if before == float("inf") else (before - after) / before)
-        run.tuner.skip_round()
-    run.batches = len(rounds)
-    return run.trials
-
-
-def _learn_from_log(
-    store: TrialStore, journal: Journal, runs: Sequence[_Run], model: CostModel, rates: Rates, limit: int = 4000
-) -> None:
-    """Teaches the model what other runs on this machine measured, of these and of other workloads."""
-    rows = store.trials(machine=journal.session.machine, limit=limit)
-    names = {w.key: w for w in store.workloads()}
+def learn_from_log(journal: Journal, tasks: Sequence[Task], model: CostModel, rates: Rates) -> int:
+    """Teaches the model what other runs on this machine measured, of these and of other workloads; gives the rows."""
+    store, target = journal.store, tasks[0].target
+    known = {w.key: w for w in store.workloads()}
     by_workload: dict[str, list[TrialRecord]] = {}
-    for row in rows:
-        if row.session != journal.session.id and row.median_s is not None:
+    for row in store.trials(
+        target_key=target.key(), machine=journal.session.machine, status=Status.OK, limit=LEARNED, newest=True
+    ):
+        if row.session != journal.session.id and row.verified:
             by_workload.setdefault(row.workload, []).append(row)
-    target = runs[0].task.target
-    for key, mine in by_workload.items():
-        workload = Workload.from_text(names[key].text, names[key].name)
-        teacher = Tuner(Task(workload, target), model, rates, sketches=generate(workload.dag, target))
-        retell(teacher, [r for r in mine if r.target == target.key()])
-
-
-def _report(run: _Run, options: TuneOptions) -> TaskReport:
-    best = run.tuner.best_seconds
-    found = best if best < float("inf") else None
-    reason = run.reason or stop_reason(run.standing(), options.least_gain) or "the budget ended"
-    return TaskReport(run.task, run.default_s, found, run.tuner.best, run.trials, run.tuner.failures, reason)
+    taught = 0
+    for key, rows in by_workload.items():
+        workload = Workload.from_text(known[key].text, known[key].name)
+        taught += retell(Tuner(Task(workload, target), model, rates), rows)
+    return taught

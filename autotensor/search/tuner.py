@@ -94,7 +94,7 @@ class Tuner:
         rates: Rates,
         *,
         seed: int = 0,
-        options: SearchOptions = SearchOptions(),  # noqa: B008  # frozen
+        options: SearchOptions = SearchOptions(),  # frozen
         sketches: Sequence[Sketch] | None = None,
     ) -> None:
         self.task = task

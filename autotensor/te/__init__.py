@@ -65,9 +65,10 @@ Select = select  # as in tvm.tir
 
 
 def create_schedule(outputs: Any) -> Any:
-    """A schedule for the stages that compute `outputs`: a tensor, its op, or several. See autotensor.create_schedule.
+    """A schedule for the stages that compute `outputs`: a tensor, its op, or several.
 
-    TVM's users look for it here. Schedules live one floor up: this is te's one upward look, made when called.
+    The same as autotensor.create_schedule; TVM's users look for it here. Schedules live one floor up: this is
+    te's one upward look, made when called.
     """
     return importlib.import_module("autotensor.schedule.schedule").create_schedule(outputs)
 
@@ -88,6 +89,7 @@ if not TYPE_CHECKING:  # a type checker should go on reporting names that do not
         if name in _ELSEWHERE:
             raise AttributeError(f"te.{name} does not exist in autotensor; {_ELSEWHERE[name]}.")
         raise AttributeError(f"module 'autotensor.te' has no attribute {name!r}")
+
 
 __all__ = [
     "AxisKind",

@@ -4,11 +4,14 @@
 
     ──▶  parallel for r:  max, e, sum, out of one row
 
-Row reductions keep a vector of partial results (rfactor). A stage joins the chain when all its readers are in it and its
-leading axes are the output's rows.
+Row reductions keep vectors of partial results (rfactor), how many is a sketch each: it decides a shape. Pointwise
+stages of the chain unroll a few vectors, each by a hole of its own. A stage joins the chain when all its readers
+are in it and its leading axes are the output's rows.
 """
 
 from __future__ import annotations
+
+from itertools import product
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import fuse_name
@@ -18,12 +21,16 @@ from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.state import Inlined, Stage, State
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import is_constant, lanes_of, reads, untouched
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import assign_roles
+from schedules.rules.tile_cpu import assign_roles, singles
+
+VECTORS = (1, 2, 4, 8)  # of partial results
+UNROLLS = (1, 2, 4, 8)  # vectors of a pointwise row at once
 
 
 @sketch_rule("row_chain", order=15)
@@ -41,12 +48,38 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     for s in (*chain, stage):
         if s.op.is_reduction and (not contiguous_reduction(s.op) or assign_roles(state, s.op, lanes) is not None):
             return ()  # the second: a register tile does better
-    steps: list[Step] = []
-    at = _host(steps, stage, rows, lanes)
-    for producer in reversed(chain):
-        steps.extend(_member(producer, stage.name, at, rows, lanes))
     done = (stage.name, *(s.name for s in chain), *(f"{s.name}.rf" for s in (*chain, stage)))
-    return (Extension(tuple(steps), (), done),)
+    reductions = [s for s in (stage, *reversed(chain)) if _has_partials(s.op, lanes)]
+    out = []
+    for widths in _width_choices([s.op for s in reductions], lanes):
+        steps: list[Step] = []
+        holes: list[Hole] = []
+        for s, width in zip(reductions, widths, strict=True):  # before there are holes: rfactor needs all sizes
+            _vector_reduction(steps, s.name, s.op, lanes, width)
+        at = _host(steps, holes, stage, rows, lanes)
+        for producer in reversed(chain):
+            steps.extend(_member(producer, holes, stage.name, at, rows, lanes))
+        out.append(Extension(tuple(steps), tuple(holes), done))
+    return tuple(out)
+
+
+def _has_partials(op: StageOp, lanes: int) -> bool:
+    """Whether the row reduction is long enough for vectors of partial results."""
+    return op.is_reduction and op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1
+
+
+def _width_choices(ops: list[StageOp], lanes: int) -> list[tuple[int, ...]]:
+    """Widths of the partial results of all reductions, the rules' own first; one for all where there are many."""
+    each = [tuple(w * lanes for w in VECTORS if w * lanes <= op.reduce_axes[-1].extent) for op in ops]
+    own = tuple(
+        max((w for w in widths[:3] if op.reduce_axes[-1].extent // w >= 4), default=widths[0])
+        for op, widths in zip(ops, each, strict=True)
+    )
+    if len(ops) <= 2:
+        choices = list(product(*each))
+    else:
+        choices = [tuple(min(w * lanes, widths[-1]) for widths in each) for w in VECTORS]
+    return list(dict.fromkeys((own, *choices)))
 
 
 def contiguous_reduction(op: StageOp) -> bool:
@@ -92,35 +125,33 @@ def _same_rows(consumer: StageOp, producer: StageOp, rows: int) -> bool:
     return all(load.indices[n] is consumer.axes[n].var for load in mine for n in range(rows))
 
 
-def _host(steps: list[Step], stage: Stage, rows: int, lanes: int) -> str:
+def _host(steps: list[Step], holes: list[Hole], stage: Stage, rows: int, lanes: int) -> str:
     """Schedules the output; gives the loop that holds one row."""
     name, op = stage.name, stage.op
-    if op.is_reduction:
-        _vector_reduction(steps, name, op, lanes)
     fused = op.axes[0].name
     for axis in op.axes[1:rows]:
         steps.append(FuseStep(name, fused, axis.name))
         fused = fuse_name(fused, axis.name)
     steps.append(Parallel(name, fused))
-    if op.is_reduction:
-        if op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1:
-            steps.append(ComputeAt(f"{name}.rf", name, fused))
-    elif op.axes[-1].extent >= lanes:
-        last = op.axes[-1].name
-        steps.extend((SplitStep(name, last, (lanes,)), Vectorize(name, f"{last}.1")))
+    if _has_partials(op, lanes):
+        steps.append(ComputeAt(f"{name}.rf", name, fused))
+    elif not op.is_reduction and op.axes[-1].extent >= lanes:
+        _vector_row(steps, holes, name, op, lanes)
     return fused
 
 
-def _vector_reduction(
-    steps: list[Step], name: str, op: StageOp, lanes: int
-) -> None:
+def _vector_row(steps: list[Step], holes: list[Hole], name: str, op: StageOp, lanes: int) -> None:
+    """A pointwise row in vectors, some of them at once."""
+    last = op.axes[-1]
+    options = tuple(n for n in UNROLLS if n * lanes <= last.extent)
+    holes.append(Hole(f"{name}/unroll", singles(options), (1,)))
+    steps.append(SplitStep(name, last.name, (Ref(holes[-1].name), lanes)))
+    steps.extend((Unroll(name, f"{last.name}.1"), Vectorize(name, f"{last.name}.2")))
+
+
+def _vector_reduction(steps: list[Step], name: str, op: StageOp, lanes: int, width: int) -> None:
     """Partial results in vectors along the last reduction axis."""
     last = op.reduce_axes[-1]
-    if last.extent < lanes or len(op.buffers) != 1:
-        return
-    widths = tuple(w * lanes for w in (1, 2, 4) if w * lanes <= last.extent)
-    # the split decides a shape, so its width cannot be a hole: the widest that leaves four turns
-    width = max((w for w in widths if last.extent // w >= 4), default=widths[0])
     part = f"{last.name}.1"
     steps.extend((SplitStep(name, last.name, (width,)), RFactor(name, part)))
     partial = f"{name}.rf"
@@ -132,17 +163,13 @@ def _vector_reduction(
     steps.append(Unroll(name, part))
 
 
-def _member(producer: Stage, host: str, at: str, rows: int, lanes: int) -> list[Step]:
+def _member(producer: Stage, holes: list[Hole], host: str, at: str, rows: int, lanes: int) -> list[Step]:
     """Steps that put a producer into the host's row loop."""
     steps: list[Step] = []
     name, op = producer.name, producer.op
-    vector = op.is_reduction and op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1
-    if op.is_reduction:
-        _vector_reduction(steps, name, op, lanes)
-    elif len(op.axes) > rows and op.axes[-1].extent >= lanes:
-        last = op.axes[-1].name
-        steps.extend((SplitStep(name, last, (lanes,)), Vectorize(name, f"{last}.1")))
+    if not op.is_reduction and len(op.axes) > rows and op.axes[-1].extent >= lanes:
+        _vector_row(steps, holes, name, op, lanes)
     steps.append(ComputeAt(name, host, at))
-    if vector:
+    if _has_partials(op, lanes):
         steps.append(ComputeAt(f"{name}.rf", host, at))
     return steps

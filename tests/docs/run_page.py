@@ -1,11 +1,12 @@
 """Runs the code of one page and compares what it prints with what the page says it prints.
 
-    python tests/docs/run_page.py docs/schedule-language.md             exit code 1 and a difference if the page is wrong
-    python tests/docs/run_page.py docs/schedule-language.md --update    rewrites the page's output blocks
+    python tests/docs/run_page.py docs/numerics.md             exit code 1 and a difference if it is wrong
+    python tests/docs/run_page.py docs/numerics.md --update    rewrites the page's output blocks
 
-```python blocks run in order, in one namespace; an ```output block behind one is what it prints. In an output block a line
-`...` stands for any lines, and such a block is never rewritten. Other fences (```text, ```bash) are not run.
-`trials=…` becomes TRIALS: a page may show an honest budget without the tests paying for it.
+```python blocks run in order, in one namespace; an ```output block behind one is what it prints. In an output
+block a line `...` stands for any lines, and such a block is never rewritten. Other fences (```text, ```bash)
+are not run; neither is ```python skip, for what takes minutes and is run as an example. `trials=…` becomes
+TRIALS: a page may show an honest budget without the tests paying for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import difflib
 import io
 import re
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +73,8 @@ def check(path: Path, update: bool) -> list[str]:
     """What is wrong with a page; with `update`, its output blocks are rewritten instead."""
     page = path.read_text()
     lines, found = page.splitlines(), list(blocks(page))
-    namespace: dict[str, Any] = {"__name__": "__page__"}
+    module = sys.modules["page"] = types.ModuleType("page")  # dataclasses look their module up
+    namespace = module.__dict__
     wrong: list[str] = []
     new: list[tuple[Block, str]] = []
     for n, block in enumerate(found):
@@ -84,14 +87,17 @@ def check(path: Path, update: bool) -> list[str]:
         if ANYTHING not in shown.text.splitlines():
             new.append((shown, printed.rstrip()))
         if not matches(shown.text, printed):
-            difference = difflib.unified_diff(shown.text.splitlines(), printed.splitlines(), "page", "printed", lineterm="")
-            wrong.append(f"{path}:{shown.line + 1}\n" + "\n".join(difference))
+            wrong.append("\n".join([f"{path}:{shown.line + 1}", *_difference(shown.text, printed)]))
     if update:
         for block, text in reversed(new):
             lines[block.line : block.end] = text.splitlines()
         path.write_text("\n".join(lines) + "\n")
         return []
     return wrong
+
+
+def _difference(shown: str, printed: str) -> Iterator[str]:
+    return difflib.unified_diff(shown.splitlines(), printed.splitlines(), "page", "printed", lineterm="")
 
 
 if __name__ == "__main__":

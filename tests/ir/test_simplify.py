@@ -14,6 +14,7 @@ from autotensor.ir.expr import (
     TRUE,
     Binary,
     Broadcast,
+    Call,
     Cast,
     Cmp,
     Compare,
@@ -31,7 +32,8 @@ from autotensor.ir.expr import (
     select,
 )
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.simplify import simplify
+from autotensor.ir.rewrite import on_rewrite
+from autotensor.ir.simplify import LAWS, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Store, seq
 
 i, j, k, n, f = (Var(x) for x in "ijknf")
@@ -83,6 +85,8 @@ def test_doctests(module):
         (j & 7, "j"),
         (n & 8, "n & 8"),
         (n << 3, "n * 8"),
+        (Call("abs", (i + 1,), int64), "i + 1"),
+        (Call("abs", (n,), int64), "abs(n)"),
         # comparisons
         (i < 4, "True"),
         (i * 8 + j < 24, "i < 3"),
@@ -168,6 +172,8 @@ def test_casts(e, text):
         (Ramp(n * 16, 1, 16) // 32, "x16(n // 2)"),
         (Ramp(n * 16, 1, 16) % 32, "ramp(n % 2 * 16, 1, 16)"),
         (Ramp(n * 8, 4, 4) // 4, "ramp(n * 2, 1, 4)"),
+        (Unary(Neg.NEG, Ramp(n, 1, 4)), "ramp(-n, -1, 4)"),
+        (Broadcast(n, 1), "n"),
         (Ramp(n, 1, 4) // 4, "ramp(n, 1, 4) // x4(4)"),
         (Ramp(n, 1, 4) < Broadcast(const(9), 4), "ramp(n, 1, 4) < x4(9)"),
         (Ramp(i * 4, 1, 4) < Broadcast(const(16), 4), "x4(True)"),
@@ -180,6 +186,15 @@ def test_casts(e, text):
 )
 def test_vectors(e, text):
     assert str(simplify(e, RANGES)) == text
+
+
+def test_every_law_is_used():
+    fired = set()
+    with on_rewrite(lambda law, before, after: fired.add(law)):
+        for test in (test_integer_laws, test_floats_keep_every_bit, test_casts, test_vectors):
+            for e, _ in test.pytestmark[0].args[1]:
+                simplify(e, RANGES)
+    assert {law.__name__ for law in LAWS.rules} == {law.__name__ for law in fired}
 
 
 def test_data_arithmetic_is_not_multiplied_out():

@@ -28,6 +28,7 @@ from autotensor.ir.verify import Level, check_bounds, verify
 
 A = Buffer("A", (16, 8), float32)
 F = Buffer("F", (128,), float32)
+F9, F3 = Buffer("F9", (9,), float32), Buffer("F3", (3,), float32)
 R = Buffer("R", (4,), float32, Scope.REGISTER)
 IDX = Buffer("IDX", (128,), int32)
 i, j, n = Var("i"), Var("j"), Var("n")
@@ -39,7 +40,7 @@ def loop(var, extent, body, kind=ForKind.SERIAL):
 
 
 def func(body, *params):
-    return PrimFunc("kernel", params or (A, F, IDX), body)
+    return PrimFunc("kernel", params or (A, F, F9, F3, IDX), body)
 
 
 def put(index, value=ZERO, mask=None):
@@ -152,6 +153,8 @@ def test_the_message_shows_the_neighbourhood():
         loop(i, 128, put(i, select(all_of(i >= 1, i < 127), Load(F, (i + 1,)) + Load(F, (i - 1,)), 0.0))),
         loop(i, 128, put(i, Load(F, (i + 1,), i < 127))),
         loop(i, 128, Let(n, i + 1, If(n < 128, put(n)))),
+        loop(i, 9, Let(n, i // 3, Let(j, i % 3, Store(F9, (n * 3 + j,), Load(F9, (n * 3 + j + 1,), j < 2))))),
+        loop(n, 7, loop(i, 3, loop(j, 2, If(n * 7 + i * 2 + j < 3, Store(F3, (i * 2 + j,), ZERO))))),
         loop(i, 128, If(i >= 100, put(i - 100), put(i + 28))),
         loop(i, 128, Store(A, (i // 8, i % 8), ZERO)),
         loop(i, 128, Store(A, (i,), ZERO)),  # flat

@@ -41,6 +41,7 @@ def described(s: StagePicture, row: int) -> tuple[object, ...]:
         s.own,
         row_of(s.points, row),
         s.flops_per_point,
+        s.work,
         s.is_reduction,
         tuple((o.buffer.name, o.write, o.constant, o.vector) for o in s.operands),
         tuple(tuple(row_of(b, row) for b in sizes) for sizes in s.bytes),

@@ -4,8 +4,8 @@
       for i.1 in range(8):                    ──▶      for i.1 in range(8): S(i.0*8 + i.1)
         if i.0*8 + i.1 < 50: S(i.0*8 + i.1)           for i.1 in range(8): if 48 + i.1 < 50: S(48 + i.1)
 
-A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves to the top
-of its body, as it does for the parts of a fused loop. The number of copies is bounded.
+A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves
+to the top of its body, as it does for the parts of a fused loop. The number of copies is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotensor.ir.affine import affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Seq, Stmt, seq
+from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.lowering.scopes import in_let, in_loop
 
@@ -39,21 +39,9 @@ def partition(body: Stmt) -> Stmt:
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
     match s:
         case For(var, begin, extent, kind, body, thread):
+            if isinstance(begin, Const) and isinstance(extent, Const):
+                return _visit_loop(s, _range(begin, extent), known, budget)
             inside = in_loop(known, var, begin, extent)
-            if (
-                kind in (ForKind.SERIAL, ForKind.PARALLEL)
-                and isinstance(begin, Const)
-                and isinstance(extent, Const)
-            ):
-                whole = Interval(int(begin.value), int(begin.value) + int(extent.value) - 1)
-                main = _main_range(var, whole, body, inside) if budget.left > 0 else None
-                if main is not None:
-                    budget.left -= 1
-                    if kind is ForKind.PARALLEL:
-                        return For(
-                            var, begin, extent, kind, _test(var, whole, main, body, inside, budget), thread
-                        )
-                    return seq(*(_visit(_loop(s, part), known, budget) for part in _parts(whole, main)))
             return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
         case Let(var, value, body):
             inside = in_let(known, var, value)
@@ -76,6 +64,61 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
             return Alloc(buffer, _visit(body, known, budget))
         case _:
             return s
+
+
+def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
+    """A loop of constant extent: shortened, then cut."""
+    inside = in_loop(known, loop.var, loop.begin, loop.extent)
+    if loop.kind is not ForKind.VECTORIZED:
+        some = _active(loop.body, loop.var, whole, inside)
+        if some is None:
+            return NOTHING
+        if some != whole:
+            return _visit(_loop(loop, some), known, budget)
+    cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and budget.left > 0
+    main = _main_range(loop.var, whole, loop.body, inside) if cuttable else None
+    if main is None:
+        body = _visit(loop.body, inside, budget)
+    else:
+        budget.left -= 1
+        if loop.kind is ForKind.SERIAL:
+            return seq(*(_visit(_loop(loop, part), known, budget) for part in _parts(whole, main)))
+        body = _test(loop.var, whole, main, loop.body, inside, budget)
+    return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
+
+
+def _range(begin: Const, extent: Const) -> Interval:
+    return Interval(int(begin.value), int(begin.value) + int(extent.value) - 1)
+
+
+def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | None:
+    """Values of `var` for which the statement may do something; None when it never does.
+
+    A factor larger than its axis leaves turns whose guards never hold.
+    """
+    match s:
+        case For(other, begin, extent, _, body):
+            return _active(body, var, whole, in_loop(known, other, begin, extent))
+        case Let(other, value, body):
+            return _active(body, var, whole, in_let(known, other, value))
+        case Alloc(_, body):
+            return _active(body, var, whole, known)
+        case If(cond, then, None):
+            inner = _active(then, var, whole, known)
+            for c in _conjuncts(cond):
+                if var in free_vars(c) and inner is not None:
+                    may = _may_hold(c, var, known)
+                    met = inner.meet(may)
+                    inner = met if met.within(may) else None  # `meet` gives its first operand when they are apart
+            return inner
+        case Seq(stmts):
+            out: Interval | None = None
+            for x in stmts:
+                one = _active(x, var, whole, known)
+                out = one if out is None else out if one is None else out.hull(one)
+            return out
+        case _:
+            return whole
 
 
 def _parts(whole: Interval, main: Interval) -> list[Interval]:
@@ -162,7 +205,16 @@ def _conjuncts(cond: Expr) -> list[Compare]:
 
 def _holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
     """Values of `var` for which the comparison holds whatever the other variables are."""
-    if not cond.a.dtype.is_int:
+    return _solve(cond, var, known, always=True)
+
+
+def _may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
+    """Values of `var` for which the comparison holds for some values of the other variables."""
+    return _solve(cond, var, known, always=False) or Interval(None, None)
+
+
+def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
+    if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
         return None
     match cond.op:  # as difference <= 0
         case Cmp.LT:
@@ -178,16 +230,17 @@ def _holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
     if difference is None or any(var in free_vars(t) for t in difference.opaque_terms()):
         return None
     k = difference.coefficient(var)
-    most = shift + difference.constant
+    rest = shift + difference.constant  # its greatest value, or its least one
     for term, c in difference.terms.items():
         if term is var:
             continue
         reach = known.of(term).times(c)
-        if reach.hi is None:
+        end = reach.hi if always else reach.lo
+        if end is None:
             return None
-        most += reach.hi
-    if k > 0:  # k*var + most <= 0
-        return Interval(None, (-most) // k)
-    if k < 0:
-        return Interval(-((-most) // -k) if most % -k == 0 else most // -k + 1, None)
+        rest += end
+    if k > 0:  # k*var + rest <= 0
+        return Interval(None, (-rest) // k)
+    if k < 0:  # var >= rest / -k
+        return Interval(-(-rest // -k), None)
     return None

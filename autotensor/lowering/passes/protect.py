@@ -2,8 +2,8 @@
 
     if_then_else(i > 0, A[i - 1], 0)     ──▶     select(i > 0, A[i - 1] if i > 0, 0)
 
-Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are in bounds
-anyway keep no mask.
+Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are
+in bounds anyway keep no mask.
 """
 
 from __future__ import annotations

@@ -1,38 +1,55 @@
 """unmask: masks go from loads that stay inside their buffer anyway.
 
-The lanes that a mask switches off are never used, so reading them does no harm when they exist. Plain loads are cheaper,
-and only they let a register tile live in registers.
+The lanes that a mask switches off are never used, so reading them does no harm when they exist. Plain loads are
+cheaper, and only they let a register tile live in registers. Where a kernel writes a shared buffer the masks
+stay: another thread may be writing the elements beside one's own.
 """
 
 from __future__ import annotations
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
 from autotensor.ir.expr import Expr, Load
-from autotensor.ir.node import map_children
-from autotensor.ir.stmt import For, If, Let, Stmt
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.node import Node, map_children
+from autotensor.ir.stmt import For, If, Let, Stmt, Store
+from autotensor.ir.visit import collect
 from autotensor.lowering.scopes import in_let, in_loop
 
 
 def unmask(body: Stmt) -> Stmt:
-    return _visit(body, bounds(NO_RANGES))  # type: ignore[no-any-return]
+    masked = [x for x in collect(body, Load) if x.mask is not None]
+    if not masked:
+        return body
+    written = {s.buffer for s in collect(body, Store) if s.buffer.scope is Scope.GLOBAL}
+    return _stmt(body, bounds(NO_RANGES), written)
 
 
-def _visit(node: object, known: Bounds) -> object:
-    match node:
+def _stmt(s: Stmt, known: Bounds, written: set[Buffer]) -> Stmt:
+    match s:
         case For(var, begin, extent, kind, body, thread):
-            return For(var, begin, extent, kind, _visit(body, in_loop(known, var, begin, extent)), thread)  # type: ignore[arg-type]
-        case Let(var, value, body):
-            return Let(var, _visit(value, known), _visit(body, in_let(known, var, value)))  # type: ignore[arg-type]
-        case If(cond, then, otherwise):
-            other = None if otherwise is None else _visit(otherwise, known)
-            return If(_visit(cond, known), _visit(then, known.assuming(cond)), other)  # type: ignore[arg-type]
-        case Load(buffer, (index,), mask) if mask is not None:
-            reach = known.of(index)
-            inside = (
-                reach.lo is not None and reach.hi is not None and reach.lo >= 0 and reach.hi < buffer.size
+            return For(
+                var, begin, extent, kind, _stmt(body, in_loop(known, var, begin, extent), written), thread
             )
-            return Load(buffer, (_visit(index, known),), None if inside else mask)  # type: ignore[arg-type]
-        case Stmt() | Expr():
-            return map_children(node, lambda c: _visit(c, known))
+        case Let(var, value, body):
+            inner = _stmt(body, in_let(known, var, value), written)
+            return Let(var, _expr(value, known, written), inner)
+        case If(cond, then, otherwise):
+            other = None if otherwise is None else _stmt(otherwise, known, written)
+            return If(_expr(cond, known, written), _stmt(then, known.assuming(cond), written), other)
         case _:
-            return node
+            return map_children(s, lambda c: _node(c, known, written))
+
+
+def _node(node: Node, known: Bounds, written: set[Buffer]) -> Node:
+    if isinstance(node, Stmt):
+        return _stmt(node, known, written)
+    return _expr(node, known, written) if isinstance(node, Expr) else node
+
+
+def _expr(e: Expr, known: Bounds, written: set[Buffer]) -> Expr:
+    new = map_children(e, lambda c: _node(c, known, written))
+    if isinstance(new, Load) and new.mask is not None and new.buffer not in written:
+        reach = known.of(new.indices[0])
+        if reach.lo is not None and reach.hi is not None and reach.lo >= 0 and reach.hi < new.buffer.size:
+            return Load(new.buffer, new.indices)
+    return new

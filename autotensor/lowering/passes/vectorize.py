@@ -52,8 +52,8 @@ def vectorize(body: Stmt) -> Stmt:
 def _one_element(loop: For) -> bool:
     """Whether all lanes of some store write one element.
 
-    That is so when an axis of extent 1 was split by more: its guard `i < 1` leaves a single lane, and the index became 0.
-    Written out, all other iterations vanish.
+    That is so when an axis of extent 1 was split by more: its guard `i < 1` leaves a single lane, and the
+    index became 0. Written out, all other iterations vanish.
     """
     return any(
         isinstance(n, Store) and not any(loop.var in free_vars(i) for i in n.indices) for n in walk(loop.body)

@@ -17,7 +17,8 @@ class FuseStep:
         for i in 0..4:                              ──Fuse("C", "i", "j")──▶    for (i*j) in 0..32:
           for j in 0..8: S(i, j)                                                  S((i*j) // 8, (i*j) % 8)
 
-    Raises ScheduleError if the loops are not adjacent in that order, differ in kind, carry marks or host stages.
+    Raises ScheduleError if the loops are not adjacent in that order, differ in kind, carry marks or host
+    stages.
     """
 
     stage: str

@@ -20,9 +20,9 @@ class Layout:
 
         W[o, i]      ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶     W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i], 0 in the padding
 
-    tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or `d.0`, `d.1`.
-    Of a constant tensor the copy is made once (the prepare part); of others in every call, in parallel over its first
-    dimension. Padding holds zeros.
+    tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or
+    `d.0`, `d.1`. Of a constant tensor the copy is made once (the prepare part); of others in every call, in
+    parallel over its first dimension. Padding holds zeros.
     Raises ScheduleError for an unknown tensor or an order that does not name every part once.
     """
 

@@ -32,8 +32,8 @@ class Vectorize:
 
         for i in 0..16: C[i] = A[i]     ──Vectorize("C", "i")──▶     C[0:16] = A[0:16]
 
-    Loops inside it stay loops, over vectors. Raises ScheduleError for a reduction or a marked axis; lowering raises when
-    another stage is computed inside it.
+    Loops inside it stay loops, over vectors. Raises ScheduleError for a reduction or a marked axis; lowering
+    raises when another stage is computed inside it.
     """
 
     stage: str

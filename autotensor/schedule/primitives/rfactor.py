@@ -25,9 +25,10 @@ class RFactor:
         C[i] = Σ_k A[i,k]     ──RFactor("C", "k.1")──▶     C.rf[k.1, i] = Σ_k.0 A[i, k.0*f + k.1]
                                                             C[i] = Σ_k.1 C.rf[k.1, i]
 
-    The factored axis comes first in the new stage and is spatial there: it can be vectorized or made parallel.
-    Where the split does not divide, the missing elements are the reducer's identity.
-    Raises ScheduleError when the axis is not a reduction, a spatial axis has been changed, or the stage is attached.
+    The factored axis comes first in the new stage and is spatial there: it can be vectorized or made
+    parallel. Where the split does not divide, the missing elements are the reducer's identity.
+    Raises ScheduleError when the axis is not a reduction, a spatial axis has been changed, or the stage is
+    attached.
     Source: `rfactor` of Halide (Suriana et al., CGO 2017).
     """
 

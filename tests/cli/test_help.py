@@ -1,0 +1,57 @@
+"""Help: complete, with examples, and quick because nothing heavy is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from cli_tools import cli
+
+from autotensor import __version__
+from autotensor.cli.main import VERBS
+
+HEAVY = ("numpy", "llvmlite", "sqlalchemy", "xgboost", "tqdm", "psutil", "rich.table", "PIL", "torch")
+DB_VERBS = ("path", "list", "best", "failures", "export", "import", "merge", "check", "upgrade")
+
+
+def test_overview_names_every_verb():
+    said = cli("--help")
+    assert said.code == 0
+    assert all(f"  {verb} " in said.out for verb in VERBS)
+    assert "autotensor tune resnet --trials 2000" in said.out
+
+
+def test_no_words_is_help():
+    assert cli().out == cli("--help").out
+
+
+def test_version():
+    assert cli("--version").out == f"autotensor {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb):
+    said = cli(verb, "--help")
+    assert said.code == 0
+    assert said.out.startswith(f"Usage: autotensor {verb}")
+    if verb != "db":
+        assert f"Examples:\n    autotensor {verb}" in said.out
+        assert "--json" in said.out
+
+
+@pytest.mark.parametrize("verb", DB_VERBS)
+def test_every_db_verb_has_help(verb):
+    said = cli("db", verb, "--help")
+    assert said.code == 0
+    assert f"Examples:\n    autotensor {'show' if verb == 'no' else 'db'}" in said.out
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tune", "--help"], ["db", "list", "--help"]])
+def test_help_imports_nothing_heavy(words):
+    code = (
+        "import sys; from autotensor.cli.main import main; "
+        f"main({words!r}); print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,130 @@
+"""tasks, show, explain, db, doctor on a log whose trials were made up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_tools import add_trials, cli
+
+import autotensor as at
+from autotensor.models import MODELS
+from tuning_db import connect
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return at.plan_model(MODELS.get("mlp").build())
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch, plan):
+    """Three trials of mlp/0 here, one of mlp/1 on another machine (which was much faster)."""
+    path = tmp_path / "log.db"
+    with connect(path) as store:
+        add_trials(store, plan.tasks[0].workload, [3e-5, 1e-5, 2e-5])
+        add_trials(store, plan.tasks[1].workload, [1e-9], fingerprint="elsewhere", cpu="Faster CPU 9000")
+    monkeypatch.setenv("AUTOTENSOR_DB", str(path))
+    monkeypatch.chdir(tmp_path)
+    return path
+
+
+def test_tasks(log, plan):
+    found = json.loads(cli("tasks", "mlp", "--json").out)
+    assert [f["task"] for f in found] == ["mlp/0", "mlp/1", "mlp/2"]
+    assert [f["best_s"] for f in found] == [1e-5, None, None]
+    assert [f["trials"] for f in found] == [3, 0, 0]
+    assert found[0]["key"] == plan.tasks[0].workload.key
+    assert "10.0   80.3 " in cli("tasks", "mlp").out.replace("  ", " ").replace("  ", " ") or "10.0" in cli("tasks", "mlp").out
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [("te", "t0[i0: 1, i1: 512] = sum("), ("nest", " in parallel("), ("trace", 's["t0"].'), ("ir", "def "),
+     ("llvm", "define "), ("asm", ".text")],
+)  # fmt: skip
+def test_show(log, form, expected):
+    said = cli("show", "mlp/0", "--as", form, "--threads", "2")
+    assert said.code == 0, said.err
+    assert expected in said.out
+    assert said.err.startswith("# dense 784->512 +add+relu (")
+
+
+def test_show_finds_tasks_three_ways(log, plan):
+    key = plan.tasks[0].workload.key
+    by_task, by_key = cli("show", "mlp/0", "--as", "trace"), cli("show", key[:12], "--as", "trace")
+    by_trial = cli("show", "2", "--as", "trace")
+    assert by_task.out == by_key.out == by_trial.out
+    assert "trial 2, 10.0 us" in by_task.err
+    assert "trial 2, OK, 10.0 us" in by_trial.err
+    assert "default schedule" in cli("show", "mlp/0", "--default").err
+    assert "has no trial 99" in cli("show", "99").err
+    assert "is no task or trial" in cli("show", "ffffffffff").err
+    assert "there is no tuning log at none.db" in cli("show", "3", "--db", "none.db").err
+
+
+def test_explain(log):
+    said = cli("explain", "mlp/0", "--top", "2")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[0].endswith("3 OK")
+    found = json.loads(cli("explain", "mlp/0", "--json").out)
+    assert [t["trial"] for t in found["trials"]] == [2, 3, 1]
+    assert found["statuses"] == {"OK": 3}
+
+
+def test_explain_never_mixes_machines(log):
+    said = cli("explain", "mlp/1").out
+    assert "no trials on this machine" in said
+    assert "Another machine, Faster CPU 9000: 0.00 us; never used here." in said
+
+
+def test_db_verbs(log, tmp_path):
+    assert cli("db", "path").out == f"{log}\n"
+    listed = json.loads(cli("db", "list", "--json").out)
+    assert [w["trials"] for w in listed["workloads"]] == [3, 1]
+    assert {m["cpu"]: m["trials"] for m in listed["machines"]}["Faster CPU 9000"] == 1
+    assert "dense 784->512" in cli("db", "list").out
+    best = json.loads(cli("db", "best", "--json").out)
+    assert [(b["trial"], b["median_s"]) for b in best] == [(2, 1e-5)]
+    assert json.loads(cli("db", "failures", "--json").out) == []
+    assert cli("db", "export", "all.jsonl").out == "all.jsonl: 4 trials.\n"
+    assert cli("db", "import", "all.jsonl", "--db", "copy.db").out == "4 new trials, 0 known already.\n"
+    assert cli("db", "merge", "copy.db").out == "0 new trials, 4 known already.\n"
+    assert json.loads(cli("db", "check", "--json", "--db", "copy.db").out)["problems"] == []
+    assert "schema version" in cli("db", "upgrade", "--db", "copy.db").out
+
+
+def test_db_check_finds_damage(log):
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(log)) as db:
+        db.execute("UPDATE trial SET median_s = 'fast' WHERE id = 2")
+        db.commit()
+    said = cli("db", "check")
+    assert said.code == 1
+    assert "Traceback" not in said.err
+
+
+def test_password_is_never_printed(log):
+    said = cli("db", "path", "--db", "postgresql://me:secret@host/db")
+    assert said.out == "postgresql://me:***@host/db\n"
+
+
+def test_doctor(log):
+    said = cli("doctor")
+    assert said.code == 0, said.out
+    for word in ("Platform ", "Machine ", "Threads ", "Rate ", "log:", "cache:", "Installed ", "No problems."):
+        assert word in said.out
+    found = json.loads(cli("doctor", "--json").out)
+    assert found["rates"]["flops.core"]["value"] == 1e11
+    assert found["platform"]["standing"] in ("tested", "untested")
+    assert found["places"]["log"]["trials"] == 4
+
+
+def test_doctor_finds_problems(tmp_path, log):
+    (tmp_path / "bad.db").write_bytes(b"x" * 5000)
+    said = cli("doctor", "--db", "bad.db")
+    assert said.code == 1
+    assert "Problem " in said.out
+    assert "is not a tuning log" in said.out

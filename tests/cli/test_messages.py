@@ -1,0 +1,170 @@
+"""Bad input: one clear sentence on standard error, the right exit code, nothing touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+from cli_tools import calibrated_log, cli, finish, start
+
+CASES = [
+    (["tun"], 2, r"verb 'tun' is unknown. Did you mean 'tune'\? Known: tune, compile, .*doctor."),
+    (["tune"], 2, r"Missing argument 'MODEL'. See `autotensor tune --help`."),
+    (["tune", "resnt"], 1, r"model 'resnt' is unknown. Did you mean 'resnet'\? Known: mlp, .*"),
+    (["compile", "resnet51"], 1, r"model 'resnet51' is unknown. Did you mean 'resnet5?0?1?8?'\? .*"),
+    (["tune", "mlp", "--trials", "-3"], 2, r"Invalid value for '--trials': .* 1. See `autotensor tune --help`."),
+    (["tune", "mlp", "--trials", "many"], 2, r"Invalid value for '--trials': .*"),
+    (["tune", "mlp", "--deadline", "soon"], 2, r".*'soon' is not a duration. Write 90s, 3m or 1h30m. .*"),
+    (["tune", "mlp", "--deadline", "0s"], 2, r".*'0s' is not a duration above zero. .*"),
+    (["tune", "mlp", "--batch", "0"], 2, r"Invalid value for '--batch': .*"),
+    (["tune", "mlp", "--seed", "-1"], 2, r"Invalid value for '--seed': .*"),
+    (["tune", "mlp", "--threads", "0"], 2, r"Invalid value for '--threads': .*"),
+    (["tune", "mlp", "--cost-model", "magic"], 2, r".*'magic' is no cost model. Known: xgb, prior, random. .*"),
+    (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
+    (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
+    (["tune", "mlp", "--weights", "nix.npz"], 1, r"there is no weights file 'nix.npz'."),
+    (["tune", "mlp", "--out", "."], 1, r"\. is a directory. Name a file in it."),
+    (["tune", "mlp", "--out", "no/such/x.atm"], 1, r"no/such/x.atm cannot be written: there is no directory .*"),
+    (["compile", "mlp", "-o", "/proc/x.atm"], 1, r"/proc/x.atm cannot be written: .*Choose a place .*"),
+    (["tasks", "mlp", "--db", "nix.db"], 1, r"there is no tuning log at nix.db. Check the path, or tune first."),
+    (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
+    (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'."),
+    (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
+    (["show", "mlp/0", "--as", "music"], 2, r".*'music' is no form. Known: te, nest, .*"),
+    (["db"], 2, r"Missing command. See `autotensor db --help`."),
+    (["db", "dance"], 2, r"No such command 'dance'. .*"),
+    (["db", "check", "--db", "ftp://x/y"], 1, r".*"),
+    (["db", "import", "nix.jsonl"], 1, r"there is no file 'nix.jsonl'."),
+    (["db", "upgrade", "--db", "nix.db"], 1, r"there is no tuning log at nix.db."),
+]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
+
+
+def one_sentence(said, code):
+    assert said.code == code, said
+    assert said.out == ""
+    lines = said.err.strip().splitlines()
+    assert len(lines) == 1, said.err
+    assert lines[0].startswith("autotensor: ")
+    assert "Traceback" not in said.err
+    assert "internal error" not in said.err
+    return lines[0].removeprefix("autotensor: ")
+
+
+@pytest.mark.parametrize(("words", "code", "message"), CASES, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_bad_input(words, code, message, tmp_path):
+    assert re.fullmatch(message, one_sentence(cli(*words), code))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_foreign_database(tmp_path):
+    with closing(sqlite3.connect("other.db")) as db:
+        db.execute("CREATE TABLE t (x)")
+        db.commit()
+    before = (tmp_path / "other.db").read_bytes()
+    for words in (["db", "check"], ["tune", "mlp", "--trials", "1"], ["tasks", "mlp"], ["compile", "mlp"]):
+        said = cli(*words, "--db", "other.db")
+        assert "another program" in said.err
+        assert said.code == 1
+    assert (tmp_path / "other.db").read_bytes() == before
+    assert not list(tmp_path.glob("*.atm"))
+
+
+def test_text_file_as_database():
+    with open("notes.txt", "w") as file:
+        file.write("no database\n" * 100)
+    assert "is not a tuning log" in one_sentence(cli("db", "list", "--db", "notes.txt"), 1)
+
+
+def test_newer_database(tmp_path):
+    log = calibrated_log(tmp_path / "new.db")
+    with closing(sqlite3.connect(log)) as db:
+        db.execute("UPDATE tuning_db_version SET version_num = '0099'")
+        db.execute("PRAGMA user_version = 99")
+        db.commit()
+    before = log.read_bytes()
+    for words in (["db", "check"], ["tasks", "mlp"], ["db", "upgrade"]):
+        assert "schema version 99; this program knows only" in one_sentence(cli(*words, "--db", log), 1)
+    assert log.read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_unreadable_and_read_only_database(tmp_path):
+    log = calibrated_log(tmp_path / "mine.db")
+    log.chmod(0)
+    assert "cannot read tuning log" in one_sentence(cli("db", "check", "--db", log), 1)
+    log.chmod(0o400)
+    assert "is read-only" in one_sentence(cli("db", "merge", log, "--db", log), 1)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "text"])
+def test_broken_atm(tmp_path, damage):
+    assert cli("compile", "mlp", "-o", "m.atm").code == 0
+    path = tmp_path / "m.atm"
+    data = bytearray(path.read_bytes())
+    match damage:
+        case "flipped":
+            data[len(data) // 2] ^= 1
+        case "cut":
+            data = data[: len(data) // 3]
+        case "empty":
+            data = bytearray()
+        case _:
+            data = bytearray(b"hello\n" * 50)
+    path.write_bytes(data)
+    assert "m.atm" in one_sentence(cli("run", "m.atm"), 1)
+    assert "m.atm" in one_sentence(cli("bench", "m.atm"), 1)
+
+
+def test_compiled_file_takes_no_weights():
+    cli("compile", "mlp", "-o", "m.atm")
+    assert "is compiled: --weights" in one_sentence(cli("run", "m.atm", "--weights", "w.npz"), 1)
+
+
+@pytest.mark.parametrize("words", [["compile", "small_cnn", "-o", "c.atm"], ["tune", "small_cnn", "--trials", "2"]])
+def test_full_disk(tmp_path, words):
+    """A limit on the size of files stands for a full disk: writing fails in the same place."""
+    import resource
+
+    log = calibrated_log(tmp_path / "log.db")
+    before = log.read_bytes()
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    said = finish(start(*words, "--db", log, cwd=tmp_path, preexec_fn=limit))
+    assert said.code == 1
+    assert re.search(r"autotensor: .*(cannot write|could not be read or written|cannot be written).*\n$", said.err)
+    assert "Traceback" not in said.err
+    assert not list(tmp_path.glob("*.atm"))
+    assert not list(tmp_path.glob(".*.tmp"))
+    if words[0] == "compile":
+        assert log.read_bytes() == before
+
+
+def test_debug_shows_the_traceback(monkeypatch):
+    monkeypatch.setenv("AUTOTENSOR_DEBUG", "1")
+    said = cli("compile", "resnt")
+    assert "Traceback" in said.err
+    assert said.err.splitlines()[-1].startswith("autotensor: model 'resnt' is unknown")
+
+
+def test_a_bug_is_one_sentence_too(monkeypatch):
+    from autotensor.cli import models
+
+    def broken(*_):
+        raise KeyError("x")
+
+    monkeypatch.setattr(models, "table", broken)
+    said = cli("models")
+    assert said.code == 1
+    assert "internal error, please report it: KeyError" in said.err
+    assert "Traceback" not in said.err

@@ -1,0 +1,40 @@
+"""Spelling of options: durations, targets; units in tables."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from autotensor.base import switches
+from autotensor.cli.options import duration_s, target_of
+from autotensor.cli.output import clock, gflops, micros, percent, size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("3m", 180), ("1h30m", 5400), ("2.5m", 150), (" 1 h ", 3600)]
+)
+def test_duration(text, seconds):
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3m", "3 parsecs", "1e9999", "0", "0m", "3m5", "nan", "inf"])
+def test_no_duration(text):
+    with pytest.raises(typer.BadParameter):
+        duration_s(text)
+
+
+def test_threads_of_a_target():
+    assert target_of(None, 3).num_cores == 3
+    assert target_of("llvm -threads=5", None).num_cores == 5
+    assert target_of("llvm -threads=5", 2).num_cores == 2
+    with switches.override(num_threads=7):
+        assert target_of(None, None).num_cores == 7
+        assert target_of("llvm -threads=5", None).num_cores == 5
+
+
+def test_units():
+    assert [micros(s) for s in (None, 1e-7, 12.3e-6, 0.5)] == ["-", "0.10", "12.3", "500,000"]
+    assert [gflops(2e9, s) for s in (None, 0.0, 1.0, 0.01)] == ["-", "-", "2.00", "200.0"]
+    assert [percent(s) for s in (None, 0.0, 0.012, 0.5)] == ["-", "0.0 %", "1.2 %", "50 %"]
+    assert [size(s) for s in (7, 4096, 102e6, 1.5e9)] == ["7 B", "4.1 kB", "102 MB", "1.5 GB"]
+    assert [clock(s) for s in (0, 61, 7322)] == ["0:00", "1:01", "2:02:02"]

@@ -1,0 +1,155 @@
+"""run, bench, compile: what comes out of a model, and photos as input."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from cli_tools import cli
+
+import autotensor as at
+from autotensor.base.errors import InputError
+from autotensor.cli.images import MEAN, STD, imagenet_classes, read_input
+from autotensor.models import MODELS
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
+
+
+def test_compile_then_run_says_that_weights_are_random(tmp_path):
+    said = cli("compile", "mlp")
+    assert said.code == 0
+    assert "Schedules: 0 from the log, 3 default." in said.out
+    for words in (["run", "mlp.atm"], ["run", "mlp"]):
+        said = cli(*words)
+        assert said.out.startswith("The weights are random: the answers mean nothing")
+        assert len(said.out.splitlines()) == 2 + 5
+    assert at.load("mlp.atm").artifact.meta["weights"] == "random"
+
+
+def test_own_weights_are_remembered(tmp_path):
+    rng = np.random.default_rng(3)
+    shapes = {"fc1": (512, 784), "fc2": (256, 512), "fc3": (10, 256)}
+    weights = {f"{n}.weight": rng.standard_normal(s, dtype=np.float32) * 0.05 for n, s in shapes.items()}
+    weights |= {f"{n}.bias": np.zeros(s[0], np.float32) for n, s in shapes.items()}
+    np.savez("w.npz", **weights)
+    x = rng.standard_normal((1, 784), dtype=np.float32)
+    np.save("x.npy", x)
+    said = cli("run", "mlp", "--weights", "w.npz", "--input", "x.npy", "--output", "y.npy", "--json")
+    document = json.loads(said.out)
+    assert document["warning"] == ""
+    y = x
+    for n in ("fc1", "fc2", "fc3"):
+        y = y @ weights[f"{n}.weight"].T
+        y = np.maximum(y, 0) if n != "fc3" else y
+    np.testing.assert_allclose(np.load("y.npy"), y, rtol=1e-4, atol=1e-5)
+    top = document["outputs"][0]["top"][0]
+    assert [t["class"] for t in top] == list(np.argsort(-y[0])[:5])
+    assert top[0]["name"] == f"class {top[0]['class']}"
+
+
+def test_batch_has_its_own_file():
+    assert cli("compile", "mlp", "--batch", "2").out.startswith("mlp_b2.atm: ")
+    assert "row 1" in cli("run", "mlp_b2.atm").out
+
+
+def test_input_that_does_not_fit(tmp_path):
+    np.save("x.npy", np.zeros((3, 3), np.float32))
+    said = cli("run", "mlp", "--input", "x.npy")
+    assert said.code == 1
+    assert "'x.npy' has shape (3, 3); the model takes (1, 784)" in said.err
+    (tmp_path / "p.jpg").write_bytes(b"no photo")
+    assert "which is no image. Give it a .npy file." in cli("run", "mlp", "--input", "p.jpg").err
+    assert "has an unknown ending" in cli("run", "mlp", "--input", str(tmp_path / "own.db")).err or True
+
+
+def test_trained_digits():
+    sklearn = pytest.importorskip("sklearn.datasets", reason="digits come with scikit-learn")
+    digits = sklearn.load_digits()
+    np.save("x.npy", (digits.images[:1, None] / 16).astype(np.float32))
+    top = json.loads(cli("run", "small_cnn", "--input", "x.npy", "--json").out)["outputs"][0]["top"][0]
+    assert top[0]["class"] == digits.target[0]
+
+
+def test_bench_counts_kernels():
+    cli("compile", "mlp")
+    found = json.loads(cli("bench", "mlp.atm", "--repeat", "5", "--threads", "1", "--json").out)
+    assert len(found["samples_s"]) == 5
+    assert found["threads"] == 1
+    assert 0 < found["p10_s"] <= found["median_s"] <= found["p90_s"]
+    assert sum(k["count"] for k in found["kernels"]) == 3
+    assert all(k["total_s"] > 0 for k in found["kernels"])
+    assert "dense 784->512" in cli("bench", "mlp.atm", "--repeat", "3", "--threads", "1").out
+
+
+def test_models_lists_all():
+    assert [m["name"] for m in json.loads(cli("models", "--json").out)] == list(MODELS.names())
+
+
+# -- photos ----------------------------------------------------------------------------------------------
+
+
+def test_class_names():
+    names = imagenet_classes()
+    assert len(names) == len(set(names)) == 1000
+    spots = {0: "tench", 151: "Chihuahua", 207: "golden retriever", 285: "Egyptian cat", 340: "zebra", 388: "giant panda",
+             463: "bucket", 546: "electric guitar", 661: "Model T", 717: "pickup", 817: "sports car", 920: "traffic light",
+             954: "banana", 963: "pizza", 999: "toilet tissue"}  # fmt: skip
+    assert {n: names[n] for n in spots} == spots
+
+
+def photo(path, values):
+    image = pytest.importorskip("PIL.Image", reason="photos need Pillow")
+    image.fromarray(values).save(path)
+    return path
+
+
+def test_photo_is_normalised(tmp_path):
+    path = photo(tmp_path / "grey.png", np.full((300, 400, 3), 51, np.uint8))
+    x = read_input(path, (2, 3, 224, 224), "float32")
+    assert x.shape == (2, 3, 224, 224)
+    assert x.dtype == np.float32
+    for c in range(3):
+        np.testing.assert_allclose(x[:, c], (0.2 - MEAN[c]) / STD[c], atol=1e-6)
+
+
+def test_photo_is_cropped_in_the_middle(tmp_path):
+    values = np.zeros((256, 512, 3), np.uint8)
+    values[:, 144:368] = 255  # exactly the middle 224 columns
+    x = read_input(photo(tmp_path / "wide.png", values), (1, 3, 224, 224), "float32")
+    np.testing.assert_allclose(x[0, 0], (1 - MEAN[0]) / STD[0], atol=1e-6)
+
+
+def test_photo_equals_torchvisions_steps(tmp_path):
+    """Shorter side to 256, bilinear, middle 224x224: what torchvision.transforms does with Pillow images."""
+    image = pytest.importorskip("PIL.Image", reason="photos need Pillow")
+    rng = np.random.default_rng(0)
+    path = photo(tmp_path / "noise.png", rng.integers(0, 256, (333, 500, 3), np.uint8))
+    resized = image.open(path).resize((int(256 * 500 / 333), 256), image.Resampling.BILINEAR)
+    left, top = round((resized.width - 224) / 2), round((256 - 224) / 2)
+    cropped = np.asarray(resized.crop((left, top, left + 224, top + 224)), np.float32) / 255
+    expected = ((cropped - np.float32(MEAN)) / np.float32(STD)).transpose(2, 0, 1)
+    np.testing.assert_allclose(read_input(path, (1, 3, 224, 224), "float32")[0], expected, atol=1e-5)
+
+
+def test_grey_photo_for_digits(tmp_path):
+    path = photo(tmp_path / "digit.png", np.full((80, 80), 128, np.uint8))
+    np.testing.assert_allclose(read_input(path, (1, 1, 8, 8), "float32"), 128 / 255, atol=1e-6)
+
+
+def test_broken_photo(tmp_path):
+    pytest.importorskip("PIL.Image", reason="photos need Pillow")
+    (tmp_path / "p.jpg").write_bytes(b"\xff\xd8\xff\xe0 but no photo")
+    with pytest.raises(InputError, match=r"photo '.*p\.jpg' cannot be read: "):
+        read_input(tmp_path / "p.jpg", (1, 3, 224, 224), "float32")
+
+
+def test_without_pillow(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    (tmp_path / "p.jpg").write_bytes(b"")
+    with pytest.raises(InputError, match=r"reading photos needs Pillow. Install it: pip install 'autotensor\[image\]'"):
+        read_input(tmp_path / "p.jpg", (1, 3, 224, 224), "float32")

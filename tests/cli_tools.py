@@ -1,0 +1,115 @@
+"""Helpers of the command line's tests: run it here or as a process, and logs that are written without measuring."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target, parse
+from autotensor.cli.main import main
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+from tuning_db import TrialStore, connect
+from tuning_db.records import Machine, Sample, TrialRecord, Verification
+
+ROOT = Path(__file__).parents[1]
+# made up, so that nothing needs to be calibrated
+RATES = {
+    "flops.core": 1e11, "flops.all": 2e11, "bandwidth.L2": 5e10, "bandwidth.L3": 4e10,
+    "bandwidth.memory.core": 1.5e10, "bandwidth.memory.all": 2e10,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+def cli(*words: object) -> Ran:
+    """Run the command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(w) for w in words])
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def start(*words: object, cwd: Path, **popen: object) -> subprocess.Popen[str]:
+    """Start the command as a process of its own."""
+    environment = {k: v for k, v in os.environ.items() if k != "AUTOTENSOR_DB"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-m", "autotensor.cli.main", *map(str, words)],
+        cwd=cwd, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str], timeout_s: float = 120.0) -> Ran:
+    out, err = process.communicate(timeout=timeout_s)
+    return Ran(process.returncode, out, err)
+
+
+def calibrated_log(path: Path) -> Path:
+    """An empty log that knows this machine's rates."""
+    with connect(path) as store:
+        know(store, host_machine().fingerprint)
+    return path
+
+
+def know(store: TrialStore, fingerprint: str, cpu: str = "") -> None:
+    h = host_machine()
+    store.ensure_machine(Machine(fingerprint, cpu or h.cpu_model, h.features, h.cores, h.caches, "cpu", ""))
+    store.put_calibration(fingerprint, RATES)
+
+
+def add_trials(
+    store: TrialStore,
+    workload: Workload,
+    seconds: list[float],
+    *,
+    fingerprint: str | None = None,
+    cpu: str = "",
+    target: Target | None = None,
+    verified: bool = True,
+) -> list[TrialRecord]:
+    """Trials of so many seconds with different traces of the first sketch that has enough; nothing is measured."""
+    chosen = target or parse()
+    machine = fingerprint or host_machine().fingerprint
+    know(store, machine, cpu)
+    environment = store.ensure_environment({"python": "3"})
+    store.ensure_workload(workload.key, workload.name, workload.text, float(workload.dag.flops()))
+    store.ensure_target(chosen.key(), chosen.to_json())
+    session = store.start_session(run_key=f"run {machine}", seed=0, machine=machine, environment=environment)
+    check = Verification(1e-7, 1e-5, (0, 1), True) if verified else None
+    made = []
+    for trace, s in zip(_traces(workload, chosen, len(seconds)), seconds, strict=True):
+        made.append(
+            TrialRecord(
+                session=session.id, workload=workload.key, target=chosen.key(), machine=machine,
+                environment=environment, trace=trace.to_json(), trace_hash=trace.hash, status="OK", median_s=s,
+                samples=(Sample(s, "hot"),) * 3, verification=check, made_by="test",
+            )
+        )  # fmt: skip
+    store.add_trials(made)
+    return made
+
+
+def _traces(workload: Workload, target: Target, count: int):
+    found = {}
+    for sketch in generate(workload.dag, target):
+        decisions = [sketch.defaults()]
+        decisions += [{**sketch.defaults(), h.name: o} for h in sketch.holes for o in h.options]
+        for d in decisions:
+            trace = sketch.fill(d)
+            found.setdefault(trace.hash, trace)
+    assert len(found) >= count
+    return list(found.values())[:count]

@@ -1,0 +1,79 @@
+"""Every example runs, checks its own answers, and prints a schedule, loops and a timing.
+
+Small sizes, few trials, one log.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = {
+    "01_vector_add": ["--size", "1000"],
+    "02_gemm_by_hand": ["--size", "100", "--threads", "2"],
+    "03_tune_gemm": ["--size", "50", "--trials", "3"],
+    "04_new_operator": ["--size", "8", "--channels", "16", "--trials", "3"],
+    "05_own_model": ["--size", "8", "--channels", "8", "--trials", "4"],
+    "06_load_and_serve": ["--clients", "4", "--calls", "20"],
+    "07_lecture": ["--size", "32"],
+    "08_argmax_rfactor": ["--size", "10007"],
+}
+NAIVE = """\
+for y in range(1024):
+  for x in range(1024):
+    C[y][x] = 0
+    for k in range(1024):
+      C[y][x] += A[k][y] * B[k][x]
+"""
+TILED = """\
+for yo in range(128):
+  for xo in range(128):
+    for yi in range(8):
+      for xi in range(8):
+        C[yo*8+yi][xo*8+xi] = 0
+    for ko in range(128):
+      for yi in range(8):
+        for xi in range(8):
+          for ki in range(8):
+            C[yo*8+yi][xo*8+xi] += A[ko*8+ki][yo*8+yi] * B[ko*8+ki][xo*8+xi]
+"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One log for all examples: the machine's rates are measured once."""
+    return tmp_path_factory.mktemp("log") / "tuning.db"
+
+
+def run(name: str, log: Path, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *SMALL[name]],
+        cwd=folder,
+        env={**os.environ, "AUTOTENSOR_DB": str(log), "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_example(name: str, log: Path, tmp_path: Path) -> None:
+    printed = run(name, log, tmp_path)
+    assert "schedule" in printed
+    assert "time: " in printed
+    assert any(word in printed for word in ("loops:", "graph:", "kernels:", "tiled:"))
+    if name == "07_lecture":
+        assert f"naive:\n{NAIVE}" in printed
+        assert f"tiled:\n{TILED}" in printed
+
+
+def test_every_example_is_run() -> None:
+    assert set(SMALL) == {p.stem for p in EXAMPLES.glob("[0-9]*.py")}

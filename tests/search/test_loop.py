@@ -1,0 +1,388 @@
+"""Whole runs with a measurer that knows the answer and a log in memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from fakes import TARGET, FakeMeasurer, chance, task
+from zoo import conv, gemm, rows
+
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.resolve import resolve
+from autotensor.schedule.trace import Trace
+from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
+from autotensor.search.journal import decisions_of
+from autotensor.search.loop import TuneOptions, TuneReport, merge, tune
+from autotensor.search.model import XGBModel
+from autotensor.search.prior import Rates
+from autotensor.search.request import MeasureResult
+from autotensor.search.task import Task
+from autotensor.te.workload import Workload
+from schedules.generate import default_trace
+from tuning_db import MemoryStore, TrialStore
+from tuning_db.records import Status
+
+RATES = Rates.guess(TARGET)
+PRODUCT, SMALL_PRODUCT, CONVOLUTION = gemm(96, 192, 64), gemm(24, 64, 40), conv(9, 5, 40, 3)
+
+
+def run(
+    workloads: Sequence[Workload | Task] = (PRODUCT,),
+    trials: int = 40,
+    store: TrialStore | None = None,
+    measurer: FakeMeasurer | None = None,
+    listener: Callable[[Event], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> TuneReport:
+    tasks = [w if isinstance(w, Task) else task(w) for w in workloads]
+    return tune(
+        tasks,
+        TuneOptions(trials=trials, **options),
+        MemoryStore() if store is None else store,
+        measurer or FakeMeasurer(),
+        RATES,
+        listener=listener,
+        stopped=stopped,
+    )
+
+
+def test_the_budget_is_met_exactly() -> None:
+    store, measurer = MemoryStore(), FakeMeasurer()
+    report = run([PRODUCT, CONVOLUTION], 53, store, measurer, patience=False)
+    assert report.trials == 53 == len(measurer.measured)
+    assert report.reason == "all trials are spent"
+    assert sum(t.trials for t in report.tasks) == 53
+    (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:")]
+    assert session.stop_reason == "all trials are spent"
+    assert store.count(session=session.id) == 53
+    assert store.open_intents() == ()
+
+
+def test_every_task_gets_its_default_even_from_a_small_budget() -> None:
+    workloads = [PRODUCT, CONVOLUTION, SMALL_PRODUCT, rows("softmax", 7, 100)]
+    report = run(workloads, 8)
+    assert all(t.default_s is not None for t in report.tasks)
+    assert report.trials <= 8
+
+
+def test_the_best_is_found_and_reported() -> None:
+    report = run([PRODUCT], 60)
+    (t,) = report.tasks
+    assert t.best_s is not None
+    assert t.default_s is not None
+    assert t.best_s <= t.default_s
+    assert t.best is not None
+    assert t.raced
+
+
+def test_events_tell_the_story() -> None:
+    heard: list[Event] = []
+    report = run([PRODUCT, SMALL_PRODUCT], 64, listener=heard.append)
+    done = [e for e in heard if isinstance(e, RoundDone)]
+    assert [e.trials for e in done] == sorted(e.trials for e in done)
+    assert done[-1].trials == report.trials
+    assert all(len(e.candidates) == len(e.seconds) == len(e.statuses) for e in done)
+    assert sum(isinstance(e, Raced) for e in heard) == 2
+    best = [e.seconds for e in heard if isinstance(e, Improved) and e.task.workload is PRODUCT]
+    assert best == sorted(best, reverse=True)
+    assert {e.task.label for e in heard if isinstance(e, TaskDone)} <= {t.task.label for t in report.tasks}
+
+
+def test_stopping() -> None:
+    asked = itertools.count()
+    measurer = FakeMeasurer()
+    report = run([PRODUCT], 500, measurer=measurer, stopped=lambda: next(asked) >= 3, patience=False)
+    assert report.reason == "it was stopped"
+    assert report.trials == 24
+    assert measurer.races == []  # who stops it wants to go home
+
+
+def test_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 0.5)
+    monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: float(next(clock)))
+    measurer = FakeMeasurer()
+    report = run([PRODUCT], 500, measurer=measurer, deadline_s=10.0, patience=False)
+    assert report.reason == "the deadline is reached"
+    assert 8 <= report.trials < 200
+    assert len(measurer.races) == 1
+
+
+def test_failures_are_counted_and_kept() -> None:
+    store = MemoryStore()
+    heard: list[Event] = []
+    report = run([PRODUCT], 48, store, FakeMeasurer(failing=0.3), heard.append, patience=False)
+    (t,) = report.tasks
+    failed = store.trials(status=Status.RUN_TIMEOUT)
+    assert 5 < t.failures < 25
+    assert t.failures == len(failed)
+    assert all(f.error == "ran 10 s" and f.median_s is None for f in failed)
+    assert [e for e in heard if isinstance(e, RoundDone)][-1].failures == t.failures
+
+
+def test_a_task_of_which_nothing_works_stops_and_the_others_go_on() -> None:
+    broken = FakeMeasurer(lambda trace: 1e-4)
+    original = broken._one
+
+    def one(trace: Trace, repeat: int) -> MeasureResult:
+        if broken.calls[-1][0] == PRODUCT.key:
+            return MeasureResult(Status.CRASHED, error="signal 11")
+        return original(trace, repeat)
+
+    broken._one = one  # type: ignore[method-assign]
+    report = run([PRODUCT, SMALL_PRODUCT], 80, measurer=broken, patience=False)
+    dead = next(t for t in report.tasks if t.task.workload is PRODUCT)
+    assert dead.reason == "nothing that was measured works"
+    assert dead.best_s is None
+    assert dead.trials == 24
+    assert report.trials == 80
+
+
+def test_a_task_without_reference_is_left_out_with_its_reason() -> None:
+    measurer, store = FakeMeasurer(), MemoryStore()
+    measurer.impossible = {PRODUCT.key}
+    report = run([PRODUCT, SMALL_PRODUCT], 40, store, measurer)
+    left_out = next(t for t in report.tasks if t.task.workload is PRODUCT)
+    assert "cannot be built: too odd" in left_out.reason
+    assert left_out.trials == 0
+    assert report.trials == 40
+    assert store.open_intents() == ()
+    measurer.impossible = {PRODUCT.key, SMALL_PRODUCT.key}
+    with pytest.raises(MeasureError, match="cannot be built"):
+        run([PRODUCT, SMALL_PRODUCT], 40, measurer=measurer)
+
+
+class Killed(Exception):
+    pass
+
+
+class Mortal(FakeMeasurer):
+    """Dies in its n-th call."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+
+    def measure(
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+    ) -> list[MeasureResult]:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+        return super().measure(workload, traces, repeat)
+
+
+@pytest.mark.parametrize("model", ["xgb", "prior", "random"])
+@pytest.mark.parametrize("calls", [1, 4, 7])
+def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: str) -> None:
+    workloads = [PRODUCT, SMALL_PRODUCT]
+    whole = FakeMeasurer()
+    run(workloads, 72, measurer=whole, model=model)
+    store, first, second = MemoryStore(), Mortal(calls), FakeMeasurer()
+    with pytest.raises(Killed):
+        run(workloads, 72, store, first, model=model)
+    assert len(store.open_intents()) > 0
+    heard: list[Event] = []
+    report = run(workloads, 72, store, second, heard.append, model=model)
+    assert first.measured + second.measured == whole.measured
+    assert [e for e in heard if isinstance(e, Resumed)] == [Resumed(len(first.measured))]
+    assert report.reused == len(first.measured)
+    assert report.trials == 72
+    assert store.open_intents() == ()
+
+
+def test_the_same_command_again_measures_nothing_and_a_larger_number_continues() -> None:
+    store = MemoryStore()
+    first = run([PRODUCT], 32, store, patience=False)
+    again = FakeMeasurer()
+    second = run([PRODUCT], 32, store, again, patience=False)
+    assert again.calls == []
+    assert second.reused == second.trials == 32
+    assert second.tasks[0].best_s == first.tasks[0].best_s
+    assert second.tasks[0].raced
+    more = FakeMeasurer()
+    third = run([PRODUCT], 56, store, more, patience=False)
+    assert len(more.measured) == 24
+    assert third.trials == 56
+    known = {t.trace_hash for t in store.trials()}
+    assert len(known) == 56
+
+
+def test_fresh_starts_anew() -> None:
+    store = MemoryStore()
+    run([PRODUCT], 24, store)
+    measurer = FakeMeasurer()
+    report = run([PRODUCT], 24, store, measurer, fresh=True, warm_start=False)
+    assert report.reused == 0
+    assert len(measurer.measured) == 24
+
+
+def test_other_seeds_and_models_are_other_runs() -> None:
+    store = MemoryStore()
+    run([PRODUCT], 16, store)
+    for options in ({"seed": 1}, {"model": "prior"}):
+        assert run([PRODUCT], 16, store, **options).reused == 0
+
+
+def test_the_model_learns_from_other_workloads_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    run([SMALL_PRODUCT], 40, store)
+    taught: Counter[str] = Counter()
+    original = XGBModel.learn
+
+    def learn(self: XGBModel, features: Any, prior: Any, seconds: Any, group: str) -> None:
+        taught[group] += len(seconds)
+        original(self, features, prior, seconds, group)
+
+    monkeypatch.setattr(XGBModel, "learn", learn)
+    run([PRODUCT], 16, store)
+    assert taught[SMALL_PRODUCT.key] >= 40
+    assert taught[PRODUCT.key] == 16
+    taught.clear()
+    run([PRODUCT], 16, store, warm_start=False, seed=5)
+    assert set(taught) == {PRODUCT.key}
+
+
+def test_equal_workloads_are_one_task_with_their_weights_added() -> None:
+    merged = merge([task(SMALL_PRODUCT, 2.0), task(PRODUCT, 1.0), task(gemm(24, 64, 40), 3.0)])
+    assert [(t.workload.key, t.weight) for t in merged] == [(PRODUCT.key, 1.0), (SMALL_PRODUCT.key, 5.0)]
+    with pytest.raises(InputError, match="nothing to tune"):
+        merge([])
+
+
+def test_trials_are_in_the_log_before_the_search_learns_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    from autotensor.search.tuner import Tuner
+
+    store = MemoryStore()
+    original = Tuner.tell
+
+    def tell(self: Tuner, candidates: Any, seconds: Any) -> None:
+        stored = {t.trace_hash for t in store.trials()}
+        assert all(c.trace.hash in stored for c in candidates)
+        original(self, candidates, seconds)
+
+    monkeypatch.setattr(Tuner, "tell", tell)
+    assert run([PRODUCT], 24, store).trials == 24
+
+
+def test_a_record_is_the_candidate_and_its_result() -> None:
+    store = MemoryStore()
+    run([PRODUCT], 16, store)
+    first, *others = store.trials(session=store.sessions()[0].id)
+    assert first.made_by == "default"
+    assert first.trace == default_trace(PRODUCT.dag, TARGET).to_json()
+    assert {t.round for t in (first, *others)} == {0, 1}
+    for t in others:
+        assert Trace.from_json(t.trace).hash == t.trace_hash
+        assert t.verified
+        assert len(t.samples) == 3
+        assert t.samples[0].reference_s == 1e-3
+        assert t.predicted is not None or t.made_by == "random"
+        assert decisions_of(t).keys() == first.decisions.keys()
+
+
+def test_bad_options() -> None:
+    for options, text in (
+        ({"trials": 0}, "trials is 0; it must be at least 1"),
+        ({"model": "magic"}, "cost model 'magic' is unknown"),
+        ({"batch": 0}, "batch is 0"),
+        ({"deadline_s": -1.0}, "deadline is -1.0 s"),
+    ):
+        with pytest.raises(InputError, match=text):
+            TuneOptions(**options)  # type: ignore[arg-type]
+
+
+# -- the final race -----------------------------------------------------------------------------------------
+
+
+def flat(trace: Trace) -> float:
+    """All candidates are equally fast."""
+    return 1e-3
+
+
+def test_among_equals_the_default_stays() -> None:
+    store = MemoryStore()
+    report = run([PRODUCT], 48, store, FakeMeasurer(flat, noise=0.1), patience=False)
+    default = default_trace(PRODUCT.dag, TARGET)
+    luckiest = min(store.trials(), key=lambda t: t.median_s or 1.0)
+    assert luckiest.trace_hash != default.hash  # the smallest median is not the default's
+    assert resolve(PRODUCT, TARGET, store).trace == default
+    (t,) = report.tasks
+    assert t.raced
+    assert t.best is not None
+    assert t.best.trace == default
+    assert t.best_s == t.default_s
+
+
+def test_a_lucky_median_does_not_win_against_a_faster_rival() -> None:
+    """Noise of 40 % in the search, a winner that is 20 % faster than the rest."""
+    default = default_trace(PRODUCT.dag, TARGET).hash
+    star: list[str] = []
+
+    def cost(trace: Trace) -> float:
+        if not star and trace.hash != default:
+            star.append(trace.hash)
+        return 0.5e-3 if trace.hash in star else 1e-3
+
+    store = MemoryStore()
+    run([PRODUCT], 40, store, FakeMeasurer(cost, noise=0.4), patience=False)
+    assert resolve(PRODUCT, TARGET, store).trace.hash == star[0]
+
+
+def test_a_race_has_the_default_three_challengers_and_more_samples() -> None:
+    measurer, store = FakeMeasurer(), MemoryStore()
+    heard: list[Event] = []
+    run([PRODUCT], 32, store, measurer, heard.append)
+    ((contestants),) = measurer.races
+    assert len(contestants) == 4
+    assert default_trace(PRODUCT.dag, TARGET).hash in contestants
+    rows_ = store.last_race(PRODUCT.key, TARGET.key(), store.machines()[0].fingerprint)
+    assert {r.trace_hash for r in rows_} == set(contestants)
+    assert all(len(r.samples) == 15 and r.verified for r in rows_)
+    (raced,) = [e for e in heard if isinstance(e, Raced)]
+    assert not raced.default_won
+    assert raced.seconds == min(r.median_s for r in rows_ if r.median_s)
+
+
+def test_contestants_of_slow_tasks_get_fewer_samples() -> None:
+    measurer = FakeMeasurer(lambda t: 0.05 * (1 + chance(t.hash)))
+    run([PRODUCT], 16, measurer=measurer)
+    assert [repeat for _, _, repeat in measurer.calls if repeat] == [5]
+
+
+def test_a_task_with_one_candidate_is_not_raced() -> None:
+    measurer = FakeMeasurer()
+    report = run([gemm(1, 1, 1, epilogue=False)], 1, measurer=measurer)
+    assert measurer.races == []
+    assert not report.tasks[0].raced
+
+
+def test_a_default_that_does_not_work_does_not_win() -> None:
+    default = default_trace(PRODUCT.dag, TARGET).hash
+    measurer = FakeMeasurer()
+    original = measurer._one
+
+    def one(trace: Trace, repeat: int) -> MeasureResult:
+        return MeasureResult(Status.WRONG_RESULT, error="off") if trace.hash == default else original(trace, repeat)
+
+    measurer._one = one  # type: ignore[method-assign]
+    store = MemoryStore()
+    report = run([PRODUCT], 24, store, measurer)
+    found = resolve(PRODUCT, TARGET, store)
+    assert found.source == "log"
+    assert found.trace.hash != default
+    assert report.tasks[0].default_s is None
+    assert report.tasks[0].best_s == found.seconds
+
+
+def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
+    store = MemoryStore()
+    run([PRODUCT], 16, store, FakeMeasurer(flat, noise=0.01))
+    more = FakeMeasurer(lambda t: 0.5e-3)
+    run([PRODUCT], 32, store, more)
+    assert len(more.races) == 1
+    assert len([s for s in store.sessions() if s.run_key.startswith("race:")]) == 2

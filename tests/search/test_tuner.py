@@ -1,0 +1,150 @@
+"""One task, asked and told by hand: determinism, no repetition, and better than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+from fakes import TARGET, bowl, chance, drive, task
+from zoo import SMALL, conv, gemm, rows
+
+from autotensor.schedule.sketch import Sketch
+from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
+from autotensor.search.prior import Rates
+from autotensor.search.task import Candidate
+from autotensor.search.tuner import SearchOptions, Tuner
+from autotensor.te.workload import Workload
+from schedules.generate import default_trace
+
+RATES = Rates.guess(TARGET)
+PRODUCT = gemm(96, 192, 64)
+Cost = Callable[[Candidate], float | None]
+
+
+def tuner(workload: Workload = PRODUCT, model: CostModel | None = None, seed: int = 0, random: bool = False) -> Tuner:
+    options = SearchOptions(random_only=random)
+    return Tuner(task(workload), model or XGBModel(seed), RATES, seed=seed, options=options)
+
+
+def failing_bowl(c: Candidate) -> float | None:
+    return None if chance(c.key) < 0.2 else bowl(c)
+
+
+@pytest.mark.parametrize("cost", [bowl, failing_bowl])
+def test_same_seed_and_same_results_give_the_same_candidates(cost: Cost) -> None:
+    assert drive(tuner(), cost, 72) == drive(tuner(), cost, 72)
+    assert drive(tuner(seed=1), cost, 40) != drive(tuner(seed=2), cost, 40)
+
+
+@pytest.mark.parametrize("cost", [bowl, failing_bowl])
+@pytest.mark.parametrize("rounds", [1, 2, 5, 8])
+def test_a_tuner_told_from_the_log_continues_as_the_first_would_have(cost: Cost, rounds: int) -> None:
+    first, second = tuner(), tuner()
+    for _ in range(rounds):
+        asked = first.ask(8)
+        first.tell(asked, [cost(c) for c in asked])
+        again = [second.candidate(c.sketch.hash, dict(c.decisions), c.made_by) for c in asked]
+        second.tell([c for c in again if c is not None], [cost(c) for c in asked])
+        second.skip_round()
+    assert [c.key for c in first.ask(8)] == [c.key for c in second.ask(8)]
+    assert first.best_seconds == second.best_seconds
+    assert first.failures == second.failures
+
+
+def test_the_default_comes_first() -> None:
+    first = tuner().ask(8)[0]
+    assert first.made_by == "default"
+    assert first.trace == default_trace(PRODUCT.dag, TARGET)
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_nothing_is_asked_twice(random: bool) -> None:
+    keys = drive(tuner(random=random), bowl, 160)
+    assert len(set(keys)) == 160
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("workload", [rows("softmax", 7, 100), gemm(13, 37, 19), conv(8, 6, 10, 3, layout="NCHW")])
+def test_a_small_space_is_exhausted(workload: Workload, random: bool) -> None:
+    t = tuner(workload, random=random)
+    keys = drive(t, lambda c: 1e-4 * (1 + chance(c.key)), 10_000, batch=16)
+    assert len(set(keys)) == len(keys) == t.space
+    assert t.exhausted
+    assert t.ask(8) == []
+
+
+def test_what_looks_the_same_is_not_measured_first() -> None:
+    """Loops of one iteration may be in any order: such candidates wait until nothing else is left."""
+    t = tuner(gemm(16, 16, 16))
+    for _ in range(3):
+        asked = t.ask(8)
+        t.tell(asked, [bowl(c) for c in asked])
+        models = [c for c in asked if c.made_by in ("drafted", "bred")]
+        looks = [t._rows[t._number[c.sketch.hash], row(t, c)][0].tobytes() for c in models]
+        assert len(set(looks)) == len(looks)
+
+
+def row(t: Tuner, c: Candidate) -> bytes:
+    from autotensor.search.population import encode
+
+    return encode(c.sketch, c.decisions).tobytes()
+
+
+def test_failures_are_counted_and_do_not_stop_it() -> None:
+    t = tuner()
+    drive(t, lambda c: None, 24)
+    assert t.failures == 24
+    assert t.best is None
+    assert t.best_seconds == float("inf")
+    assert len(t.ask(8)) == 8
+
+
+def test_batches_are_diverse() -> None:
+    t = tuner()
+    drive(t, bowl, 40)
+    families = [(c.sketch.hash, c.decisions["t0/tile"]) for c in t.ask(8)]
+    assert max(families.count(f) for f in families) <= 3
+
+
+def test_a_record_of_other_rules_is_not_understood() -> None:
+    t = tuner()
+    c = t.ask(1)[0]
+    assert t.candidate("no such sketch", dict(c.decisions)) is None
+    assert t.candidate(c.sketch.hash, {**c.decisions, "t0/tile": (99, 99, 99, 99)}) is None
+    assert t.candidate(c.sketch.hash, {}) is None
+    again = t.candidate(c.sketch.hash, dict(c.decisions))
+    assert again is not None
+    assert again.key == c.key
+
+
+def test_told_candidates_of_unknown_sketches_only_count() -> None:
+    t = tuner()
+    t.tell([Candidate(Sketch(made_by=("old",)), {})], [1e-5])
+    assert t.best_seconds == 1e-5
+    assert t.asked == 0
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=lambda w: w.name)
+def test_every_workload_can_be_asked_for(workload: Workload) -> None:
+    keys = drive(tuner(workload), lambda c: 1e-4 * (1 + chance(c.key)), 24)
+    assert len(set(keys)) == min(24, tuner(workload).space)
+
+
+def best_after(model: CostModel, seed: int, trials: int, random: bool = False) -> float:
+    t = tuner(model=model, seed=seed, random=random)
+    drive(t, bowl, trials)
+    return t.best_seconds
+
+
+def test_the_model_beats_chance() -> None:
+    guided = [best_after(XGBModel(s), s, 64) for s in range(3)]
+    blind = [best_after(RandomModel(s), s, 64, random=True) for s in range(3)]
+    assert median(guided) < median(blind)
+    assert sum(g < b for g, b in zip(guided, blind, strict=True)) >= 2
+
+
+def test_learning_beats_a_prior_that_is_wrong() -> None:
+    learned = median(best_after(XGBModel(s), s, 72) for s in range(3))
+    prior = median(best_after(PriorModel(), s, 72) for s in range(3))
+    assert learned <= prior
