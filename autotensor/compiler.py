@@ -17,13 +17,14 @@ from autotensor.base.target import Target
 from autotensor.codegen import backend
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
-from autotensor.lowering.pipeline import PIPELINE, Pass, lower, lower_nest
+from autotensor.lowering.pipeline import PIPELINE, Hook, Pass, lower, lower_nest
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import ObjectCache
 from autotensor.schedule.display import display_names
 from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
+from schedules import algorithms as _algorithms  # noqa: F401  # traces name them; importing registers them
 
 
 def compile_trace(
@@ -93,7 +94,7 @@ def lowered(state: State) -> Program:
     return replace(program, texts={**program.texts, "nest": nest_text(state)})
 
 
-def _dump_hook(name: str) -> object:
+def _dump_hook(name: str) -> Hook | None:
     """Writes every pass's result below AUTOTENSOR_DUMP, if that is set."""
     folder = switches.dump()
     if not folder:

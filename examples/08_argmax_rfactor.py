@@ -1,4 +1,4 @@
-"""A reduction over pairs (argmax), made parallel: threads find the best of their parts, which are then joined.
+"""A reduction over pairs (argmax), made parallel: threads find the best of their parts, then join them.
 
     python examples/08_argmax_rfactor.py [--size 4000000] [--parts 8]
 

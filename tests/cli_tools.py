@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,13 +44,13 @@ def cli(*words: object) -> Ran:
     return Ran(code, out.getvalue(), err.getvalue())
 
 
-def start(*words: object, cwd: Path, **popen: object) -> subprocess.Popen[str]:
-    """Start the command as a process of its own."""
+def start(*words: object, cwd: Path, before: Sequence[object] = ()) -> subprocess.Popen[str]:
+    """Start the command as a process of its own; `before` is a command that runs its arguments."""
     environment = {k: v for k, v in os.environ.items() if k != "AUTOTENSOR_DB"}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, "-m", "autotensor.cli.main", *map(str, words)],
-        cwd=cwd, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **popen,
+        [*map(str, before), sys.executable, "-m", "autotensor.cli.main", *map(str, words)],
+        cwd=cwd, text=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 

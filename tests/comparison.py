@@ -1,6 +1,6 @@
 """One computation under one trace, carried out in every way there is: all must agree.
 
-    check(dag, trace)     raises Different, with the expressions and the trace as text to paste, when they do not
+    check(dag, trace)     raises Different, with expressions and trace as text to paste, when they do not
 
 The truth is the interpreter on the empty trace, itself compared with te/reference. Against it stand the
 interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
@@ -85,7 +85,9 @@ def check(dag: ComputeDAG, trace: Trace, *, seed: int = 0, native: bool = True) 
         check_native(dag, trace, final, inputs, truth, seed)
 
 
-def check_native(dag: ComputeDAG, trace: Trace, final: Program, inputs: Arrays, truth: Arrays, seed: int) -> None:
+def check_native(
+    dag: ComputeDAG, trace: Trace, final: Program, inputs: Arrays, truth: Arrays, seed: int
+) -> None:
     with blaming("compiling", dag, trace), poisoned_workspaces():
         run = Native(dag, final, host())
         normal = random_inputs(dag, seed + 1)
@@ -113,7 +115,9 @@ def expected(dag: ComputeDAG, inputs: Arrays) -> Arrays:
     return found
 
 
-def interpreted(dag: ComputeDAG, program: Program, inputs: Arrays, threads: int, strict: bool = False) -> Arrays:
+def interpreted(
+    dag: ComputeDAG, program: Program, inputs: Arrays, threads: int, strict: bool = False
+) -> Arrays:
     arrays = {n: a.copy() for n, a in inputs.items()}
     arrays.update({b.name: fresh(b) for b in dag.outputs})
     run_program(program, arrays, nthreads=threads, strict=strict)
@@ -154,7 +158,9 @@ def _guarded(b: Any) -> tuple[Array, Array]:
 def fresh(b: Any) -> Array:
     """What an output holds before it is written."""
     t = b.dtype.numpy
-    return np.full(b.shape, np.nan if b.dtype.is_float else True if b.dtype.is_bool else np.iinfo(t).min + 77, t)
+    return np.full(
+        b.shape, np.nan if b.dtype.is_float else True if b.dtype.is_bool else np.iinfo(t).min + 77, t
+    )
 
 
 @contextmanager
@@ -187,7 +193,7 @@ def same(want: Arrays, got: Arrays) -> None:
             bad = np.argwhere(array != got[name])
             at = tuple(int(x) for x in bad[0])
             raise Different(
-                f"{name}[{', '.join(map(str, at))}] is {got[name][at]}, not {array[at]} ({len(bad)} of {array.size} are wrong)."
+                f"{name}{list(at)} is {got[name][at]}, not {array[at]} ({len(bad)} of {array.size} wrong)."
             )
 
 
@@ -208,7 +214,7 @@ def near(dag: ComputeDAG, want: Arrays, got: Arrays) -> None:
             raise Different(f"{b.name}[{at}] is {found[at]}, not {exact[at]} within {rtol:.1e}.")
 
 
-# -- traces as data ---------------------------------------------------------------------------------------------------
+# -- traces as data ----------------------------------------------------------------------------------------
 
 
 def check_texts(dag: ComputeDAG, trace: Trace) -> None:

@@ -1,4 +1,4 @@
-"""Shared by all tests: goldens, and the helpers that lie beside this file (importlib mode adds no folder to the path)."""
+"""Shared by all tests: goldens, and a path to the helpers beside this file (importlib mode adds none)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Golden = Callable[[str], None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing")
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing"
+    )
 
 
 @pytest.fixture

@@ -62,7 +62,10 @@ class Maker:
         return tuple(self.rng.sample(AXES, rank))
 
     def reduce_axes(self, extents: Sequence[int]) -> list[te.IterVar]:
-        return [te.reduce_axis(n, name=a) for n, a in zip(extents, self.rng.sample(REDUCE_AXES, len(extents)), strict=True)]
+        return [
+            te.reduce_axis(n, name=a)
+            for n, a in zip(extents, self.rng.sample(REDUCE_AXES, len(extents)), strict=True)
+        ]
 
     def fits(self, bound: float, dtype: DType | None = None) -> bool:
         return bound < EXACT.get(str(dtype or self.dtype), float("inf"))
@@ -91,7 +94,9 @@ class Maker:
 
     def like(self, shape: Sequence[int]) -> Value:
         """An operand of exactly this shape."""
-        fitting = [v for v in (*self.made, *self.inputs) if v.shape == tuple(shape) and v.tensor.dtype == self.dtype]
+        fitting = [
+            v for v in (*self.made, *self.inputs) if v.shape == tuple(shape) and v.tensor.dtype == self.dtype
+        ]
         return self.rng.choice(fitting) if fitting and self.rng.random() < 0.6 else self.placeholder(shape)
 
     def compute(self, shape: Sequence[int], body: Callable[..., Any], bound: float, stem: str = "c") -> None:
@@ -103,7 +108,7 @@ class Maker:
         return te.const(0, self.dtype)
 
 
-# -- stages -----------------------------------------------------------------------------------------------------------
+# -- stages ------------------------------------------------------------------------------------------------
 
 
 def unary(m: Maker) -> None:
@@ -157,7 +162,11 @@ def pad(m: Maker) -> None:
     x = a.tensor
 
     def body(*i: Any) -> Any:
-        inside = [c for v, n, (p, q) in zip(i, a.shape, pads, strict=True) for c in ([v >= p] if p else []) + ([v < p + n] if q else [])]
+        inside = [
+            c
+            for v, n, (p, q) in zip(i, a.shape, pads, strict=True)
+            for c in ([v >= p] if p else []) + ([v < p + n] if q else [])
+        ]
         value = x[tuple(v - p for v, (p, _) in zip(i, pads, strict=True))]
         return te.if_then_else(te.all(*inside), value, m.zero()) if inside else value + 1
 
@@ -216,9 +225,16 @@ def reduction(m: Maker) -> None:
     elif kind == 1:
         m.compute(shape, lambda *i: te.min(x[at(i)] + 1, axis=ks), a.bound + 1, "red")
     elif kind == 2 and m.dtype.is_float:
-        m.compute(shape, lambda *i: te.sum(te.if_then_else(x[at(i)] > 0, x[at(i)], 1), axis=ks), (a.bound + 1) * length, "red")
+        m.compute(
+            shape,
+            lambda *i: te.sum(te.if_then_else(x[at(i)] > 0, x[at(i)], 1), axis=ks),
+            (a.bound + 1) * length,
+            "red",
+        )
     elif kind == 3:
-        argmax = te.comm_reducer(_later_max, lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+        argmax = te.comm_reducer(
+            _later_max, lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax"
+        )
         m.compute(shape, lambda *i: argmax((_position(ks), x[at(i)]), axis=ks), a.bound, "arg")
     elif kind == 4 and m.fits(a.bound**2 * length):
         m.compute(shape, lambda *i: te.sum(x[at(i)] * x[at(i)], axis=ks), a.bound**2 * length, "red")
@@ -252,7 +268,10 @@ def matmul(m: Maker) -> None:
         return reduction(m)
     x, y, (r,) = a.tensor, b.tensor, m.reduce_axes([k])
     m.compute(
-        (*a.shape[:-1], n), lambda *i: te.sum(x[(*i[:-1], r)] * (y[i[-1], r] if turned else y[r, i[-1]]), axis=r), bound, "mm"
+        (*a.shape[:-1], n),
+        lambda *i: te.sum(x[(*i[:-1], r)] * (y[i[-1], r] if turned else y[r, i[-1]]), axis=r),
+        bound,
+        "mm",
     )
 
 
@@ -263,11 +282,15 @@ def convolution(m: Maker) -> None:
     stride = [m.rng.randint(1, 3) for _ in range(spatial)]
     dilation = [m.rng.randint(1, 2) for _ in range(spatial)]
     kernel = [m.rng.randint(1, min(3, (n - 1) // d + 1)) for n, d in zip(a.shape, dilation, strict=False)]
-    out = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(a.shape, kernel, dilation, stride, strict=False)]
+    out = [
+        (n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(a.shape, kernel, dilation, stride, strict=False)
+    ]
     channels = a.shape[spatial:]
     co = m.rng.choice([1, 2, 5, 8])
     bound = a.bound * INPUT * prod(kernel) * prod(channels)
-    if prod(out) * co * prod(kernel) * prod(channels) > 2 * POINTS or not m.fits(bound * (4 if m.dtype.is_int else 1)):
+    if prod(out) * co * prod(kernel) * prod(channels) > 2 * POINTS or not m.fits(
+        bound * (4 if m.dtype.is_int else 1)
+    ):
         return unary(m)
     w = m.placeholder((*kernel, *channels, co))
     both = m.reduce_axes([*kernel, *channels])
@@ -276,7 +299,8 @@ def convolution(m: Maker) -> None:
     m.compute(
         (*out, co),
         lambda *i: te.sum(
-            x[(*(v * s + k.var * d for v, s, k, d in zip(i, stride, ks, dilation, strict=False)), *cs)] * y[(*ks, *cs, i[-1])],
+            x[(*(v * s + k.var * d for v, s, k, d in zip(i, stride, ks, dilation, strict=False)), *cs)]
+            * y[(*ks, *cs, i[-1])],
             axis=(*ks, *cs),
         ),
         bound,
@@ -293,12 +317,19 @@ def rearrange(m: Maker) -> None:
 
     def one(change: Callable[[Any], Any], extent: int) -> None:
         shape = [extent if k == axis else e for k, e in enumerate(a.shape)]
-        m.compute(shape, lambda *i: x[tuple(change(v) if k == axis else v for k, v in enumerate(i))], a.bound, "mv")
+        m.compute(
+            shape, lambda *i: x[tuple(change(v) if k == axis else v for k, v in enumerate(i))], a.bound, "mv"
+        )
 
     small = a.tensor.dtype and prod(a.shape) <= ELEMENTS // 2
     if kind == 0 and len(a.shape) > 1:
         order = m.rng.sample(range(len(a.shape)), len(a.shape))
-        m.compute([a.shape[k] for k in order], lambda *i: x[tuple(i[order.index(k)] for k in range(len(order)))], a.bound, "tr")
+        m.compute(
+            [a.shape[k] for k in order],
+            lambda *i: x[tuple(i[order.index(k)] for k in range(len(order)))],
+            a.bound,
+            "tr",
+        )
     elif kind == 1:
         one(lambda v: n - 1 - v, n)
     elif kind == 2:
@@ -321,7 +352,9 @@ def rearrange(m: Maker) -> None:
         m.compute(shape, joined, max(a.bound, b.bound), "cat")
     elif kind == 7:
         index = m.placeholder((m.rng.choice([1, 5, 7]),), dtype_of("int32")).tensor
-        one(lambda v: index[v] % n, index.shape[0]) if prod(a.shape) // n * index.shape[0] <= ELEMENTS else one(lambda v: v, n)
+        one(lambda v: index[v] % n, index.shape[0]) if prod(a.shape) // n * index.shape[
+            0
+        ] <= ELEMENTS else one(lambda v: v, n)
     else:
         one(lambda v: te.maximum(v - 1, 0), n)
 
@@ -378,7 +411,7 @@ KINDS: tuple[Callable[[Maker], None], ...] = (
 
 
 def random_dag(rng: random.Random, most: int = 4) -> ComputeDAG:
-    """A computation of 1 … `most` stages; its results are what nothing reads, and sometimes one intermediate more."""
+    """A computation of 1 … `most` stages; results are what nothing reads, sometimes an intermediate too."""
     m = Maker(rng, dtype_of(rng.choice(TYPES)))
     for _ in range(rng.randint(1, most)):
         rng.choice(KINDS)(m)

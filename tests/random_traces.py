@@ -61,7 +61,11 @@ class _Pick:
 
     def axis(self, stage: Stage, kind: AxisKind | None = None, serial: bool = True) -> str:
         return self.one(
-            [a.name for a in stage.leaves if (kind is None or a.kind is kind) and (not serial or a.mark is Mark.SERIAL)]
+            [
+                a.name
+                for a in stage.leaves
+                if (kind is None or a.kind is kind) and (not serial or a.mark is Mark.SERIAL)
+            ]
         )
 
     def factors(self) -> tuple[int, ...]:
@@ -269,7 +273,7 @@ def random_trace(rng: random.Random, dag: ComputeDAG, steps: int = 10) -> Trace:
 
 
 def applied(state: State, step: Step) -> State | None:
-    """The state after the step; None when the step or its lowering is refused, or the program would become large."""
+    """The state after the step; None when it or its lowering is refused, or the program became large."""
     try:
         after = step.apply(state)
         extents = derive(after)

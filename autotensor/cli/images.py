@@ -27,8 +27,6 @@ PHOTOS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
     """An array of `shape` from a photo or a .npy file. Raises InputError saying what does not fit."""
-    if not path.is_file():
-        raise InputError(f"there is no input file {str(path)!r}.")
     if path.suffix == ".npy":
         return read_array(path, shape, dtype)
     if path.suffix.lower() in PHOTOS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotensor.base.errors import InputError
 from autotensor.cli.options import (
     AsJson,
     Batch,
@@ -63,6 +64,8 @@ def run(
 
     if output is not None:
         check_place(output)
+    if input is not None and not input.is_file():
+        raise InputError(f"there is no input file {str(input)!r}.")
     module = open_module(model, db, batch, weights, target, threads)
     arrays = sample_arrays(module, seed)
     if input is not None:
@@ -88,7 +91,6 @@ def run(
 
 
 def _read(module: Any, path: Path) -> Array:
-    from autotensor.base.errors import InputError
     from autotensor.cli.images import read_input
 
     inputs = [a for a in module.args if a.role != "output"]

@@ -5,7 +5,7 @@ own domain (the last tile of a consumer), or of what anybody needs (boxes are bo
 used. They are left to run where that does no harm (packed and padded operands), and otherwise guarded:
 
     reads of global buffers    stay inside their shapes, or the point must lie in the stage's domain
-    reads of private buffers   stay inside the producer's box; under a Select, where the condition decides, the load is masked
+    reads of private buffers   stay inside the producer's box; the load is masked where a Select decides
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _may_trap(node: Node) -> bool:
 
 
 def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
-    """Conditions for indices (relative to the box) to lie in a private buffer, without those that always hold."""
+    """Conditions for indices (relative to the box) to lie in a private buffer; not those that always hold."""
     out: list[Expr] = []
     for index, dim in zip(indices, shape, strict=True):
         sides = compare(Cmp.GE, index, const(0)), compare(Cmp.LT, index, const(dim))

@@ -43,7 +43,7 @@ KINDS = {
 
 
 def build_program(state: State) -> Program:
-    """The program of a state, at loop level: one kernel per root stage, constants-only ones in the prepare part."""
+    """The program of a state at loop level: one kernel per root stage, those of constants in `prepare`."""
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()
     args = _arguments(state, fixed)
@@ -97,7 +97,7 @@ class _Nest:
         self.bases: dict[Buffer, tuple[Expr, ...]] = {}
         self.touched: list[Buffer] = []
 
-    # -- loops of one stage -----------------------------------------------------------------------------------------
+    # -- loops of one stage --------------------------------------------------------------------------------
 
     def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
         """The loops that compute a stage, with everything attached to it inside."""
@@ -111,19 +111,22 @@ class _Nest:
             if leaf.mark is Mark.PARALLEL and (n > 0 or not isinstance(stage.place, Root)):
                 outside = ", ".join(a.name for a in stage.leaves[:n]) or stage.name
                 raise ScheduleError(
-                    f"parallel: axis {leaf.name!r} of stage {stage.name!r} is not outermost ({outside} is outside it).",
+                    f"parallel: axis {leaf.name!r} of stage {stage.name!r} is not outermost "
+                    f"({outside} is outside it).",
                     fix=f"Reorder so that {leaf.name!r} comes first, or fuse it with the loops outside.",
                 )
             if leaf.mark is Mark.VECTORIZED:
                 for inner in stage.leaves[n:]:
                     if hosted := self.state.attached(stage.name, inner.name):
                         raise ScheduleError(
-                            f"vectorize: stage {hosted[0].name!r} is computed inside axis {leaf.name!r} of {stage.name!r}.",
+                            f"vectorize: stage {hosted[0].name!r} is computed inside axis {leaf.name!r} "
+                            f"of stage {stage.name!r}.",
                             fix="Attach it further out.",
                         )
                     if inner is not leaf and inner.mark is Mark.VECTORIZED:
                         raise ScheduleError(
-                            f"vectorize: axes {leaf.name!r} and {inner.name!r} of stage {stage.name!r} are both vectorized.",
+                            f"vectorize: axes {leaf.name!r} and {inner.name!r} of stage {stage.name!r} "
+                            "are both vectorized.",
                             fix="Fuse them, or vectorize one.",
                         )
 
@@ -183,8 +186,8 @@ class _Nest:
                         values[a], values[b] = outer, inner
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
-            for a, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
-                values[a.name] = simplify(_base(span) + local[a.name], ranges)
+            for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
+                values[axis.name] = simplify(_base(span) + local[axis.name], ranges)
             guards.extend(self._attached_guards(stage, values, ranges))
         return _Loops(stage, values, local, lets, tuple(guards))
 
@@ -209,7 +212,7 @@ class _Nest:
         index = tuple(substitute(i, mapping) - _base(s) for i, s in zip(load.indices, box, strict=True))
         return tuple(int(s.extent) for s in box), index
 
-    # -- nesting ------------------------------------------------------------------------------------------------------
+    # -- nesting -------------------------------------------------------------------------------------------
 
     def _level(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         """Loops from `depth` inwards. `placed` are the guards that already stand outside."""
@@ -317,7 +320,7 @@ class _Nest:
 
 
 class _Body:
-    """Turns a stage's body into an expression over loop variables; reads of attached stages go to their private buffers."""
+    """A stage's body as an expression over loop variables; reads of attached stages go to private buffers."""
 
     def __init__(
         self, nest: _Nest, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
@@ -329,7 +332,7 @@ class _Body:
         self._memo: dict[tuple[Expr, bool], Expr] = {}
 
     def redirected(self, e: Expr, guarded: bool = False) -> Expr:
-        """guarded: under a Select; then no guard stands outside, and a load that may leave its box gets a mask."""
+        """guarded: under a Select: no guard stands outside, and a load that may leave its box gets a mask."""
         found = self._memo.get((e, guarded))
         if found is None:
             found = self._memo[e, guarded] = self._expr(e, guarded)

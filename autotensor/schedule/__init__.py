@@ -1,4 +1,4 @@
-"""Schedules: how a computation is carried out, as data. Start reading at `trace.py`, `state.py`, then one primitive."""
+"""Schedules: how to carry a computation out, as data. Start at `trace.py`, `state.py`, then one primitive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of loops as people write them: `yo`, `yi` for the halves of `y`, the bare axis where no other stage has it."""
+"""Names of loops as people write them: `yo`, `yi` for the halves of `y`, bare where no other stage has it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The same code serves one schedule (ints) and a whole population (int64 arrays over candidates). For an
 attached stage, the box that one iteration of its host's loop needs gives its axes' extents:
 
-    host loop iteration ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of the producer's loops
+    iteration of the host ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of its loops
 
 A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads
 less). How spans are computed with is in `regions.py`; where boxes start is symbolic and only wanted in
@@ -115,7 +115,7 @@ def leaf_var(stage: str, axis: str) -> Var:
     return Var(f"{stage}:{axis}")
 
 
-# -- spans of a stage's axes ------------------------------------------------------------------------------------------
+# -- spans of a stage's axes -------------------------------------------------------------------------------
 
 
 def spans(
@@ -195,7 +195,7 @@ def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:
     return Span(high, at_a, step_a, base_a), Span(low, at_b, where(moves == 1, g, 0), base_b)
 
 
-# -- boxes of producers -----------------------------------------------------------------------------------------------
+# -- boxes of producers ------------------------------------------------------------------------------------
 
 
 def needed(

@@ -31,7 +31,7 @@ Truth = Any  # bool, or bool array [candidates]
 NEAR = 1 << 31  # constants by which bases may differ; random numbers are further apart
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers -----------------------------------------------------------------------------------------------
 
 
 def ceil_div(a: Number, b: Number) -> Number:
@@ -75,12 +75,12 @@ def somewhere(name: str) -> int:
 
 
 def scrambled(at: Number, by: Number) -> Number:
-    """The number that stands for a quotient or remainder of a base: 0 for 0, else without any relation to it."""
+    """The number that stands for a quotient or remainder of a base: 0 for 0, else unrelated to it."""
     mixed = wrapped(wrapped((at ^ (at >> 29)) * 0x1F3D5B79A2C4E685) + wrapped(by * 0x2545F4914F6CDD1D))
     return where(at == 0, 0, mixed | 1 << 61)
 
 
-# -- indices ----------------------------------------------------------------------------------------------------------
+# -- indices -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _sum(a: int | None, b: int | None) -> int | None:
 
 @lru_cache(maxsize=8192)
 def access(e: Expr) -> Access | None:
-    """How an index walks a dimension, when that is linear, or one quotient or remainder of something linear."""
+    """How an index walks a dimension, when that is linear, or a quotient or remainder of something linear."""
     match e:
         case Binary(Op.FLOORDIV, a, Const(c)) if (inner := linear(a)) is not None and int(c) > 0:
             return Access(inner, div=int(c))
@@ -146,7 +146,7 @@ def access(e: Expr) -> Access | None:
             return None if found is None else Access(found)
 
 
-# -- spans and reaches ------------------------------------------------------------------------------------------------
+# -- spans and reaches -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ def _settled(a: Reach) -> Reach:
 
 
 def _quotient(a: Reach, c: int) -> Reach:
-    """The base modulo c is a multiple of g and at most c - g, which is what the last quotient may be further by."""
+    """The base modulo c is a multiple of g and at most c - g: that much further may the last quotient be."""
     a = _settled(a)
     g = divisor(a.step, c)
     base = None if a.base is None else binary(Op.FLOORDIV, a.base, const(c))

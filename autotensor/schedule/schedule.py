@@ -58,7 +58,7 @@ class OpRef:
 
 
 class Schedule:
-    """A trace under construction; every call replays into `state` and raises at once when it does not apply."""
+    """A trace under construction; every call moves `state` on, and raises at once when it does not apply."""
 
     def __init__(self, dag: ComputeDAG, trace: Trace = Trace()) -> None:  # noqa: B008  # traces are frozen
         self.dag = dag

@@ -1,7 +1,7 @@
 """State: the frozen picture of all loops of a schedule. Primitives map states to states; lowering reads the
 last one.
 
-    State ── stages ──▶ Stage ── op (what), leaves (loops, outer to inner), relations (how leaves make axes), place
+    State ── stages ──▶ Stage ── op (what), leaves (loops, outer to inner), relations (leaves → axes), place
 
 Extents are not stored: `extents.py` derives them from the relations, because attaching a stage shrinks its
 loops.
@@ -191,9 +191,10 @@ class State:
         for s in self.live():
             reads = s.op.reads()
             constant = bool(reads) and all(b.name in known for b in reads) and not self.is_output(s)
-            if constant and isinstance(s.place, Root):
-                found.add(s.name)
+            if constant:
                 known.update(b.name for b in s.op.buffers)
+                if isinstance(s.place, Root):
+                    found.add(s.name)
         return frozenset(found)
 
 

@@ -36,9 +36,9 @@ C = TypeVar("C", bound=type)
 @dataclass_transform(frozen_default=True)
 def step(cls: C) -> C:
     """Makes the class a frozen dataclass and files it in STEPS."""
-    made = dataclasses.dataclass(frozen=True, slots=True)(cls)
+    made: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
     STEPS[made.__name__] = made
-    return made  # type: ignore[return-value]
+    return made  # type: ignore[no-any-return]
 
 
 def to_json(s: Step) -> list[Any]:
@@ -144,7 +144,7 @@ def rename(s: Step, names: Mapping[str, str]) -> Step:
     names: stages and tensors by name, axes as `stage.axis`. The step's `stage` argument says whose axes it
     names.
     """
-    owner = getattr(s, "host", None) or getattr(s, "stage", "")
+    owner = str(getattr(s, "host", None) or getattr(s, "stage", ""))
     return type(s)(*(_rename(f.name, getattr(s, f.name), owner, names) for f in dataclasses.fields(s)))
 
 

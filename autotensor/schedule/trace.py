@@ -1,4 +1,4 @@
-"""Traces: the ordered steps of a schedule. Replaying a trace gives the state; records and files carry the trace as JSON."""
+"""Traces: the steps of a schedule, in order. Replay gives the state; records and files carry it as JSON."""
 
 from __future__ import annotations
 

@@ -5,31 +5,50 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import subprocess
 from contextlib import closing
 
 import pytest
 from cli_tools import calibrated_log, cli, finish, start
+
+from tuning_db import connect
 
 CASES = [
     (["tun"], 2, r"verb 'tun' is unknown. Did you mean 'tune'\? Known: tune, compile, .*doctor."),
     (["tune"], 2, r"Missing argument 'MODEL'. See `autotensor tune --help`."),
     (["tune", "resnt"], 1, r"model 'resnt' is unknown. Did you mean 'resnet'\? Known: mlp, .*"),
     (["compile", "resnet51"], 1, r"model 'resnet51' is unknown. Did you mean 'resnet5?0?1?8?'\? .*"),
-    (["tune", "mlp", "--trials", "-3"], 2, r"Invalid value for '--trials': .* 1. See `autotensor tune --help`."),
+    (
+        ["tune", "mlp", "--trials", "-3"],
+        2,
+        r"Invalid value for '--trials': .* 1. See `autotensor tune --help`.",
+    ),
     (["tune", "mlp", "--trials", "many"], 2, r"Invalid value for '--trials': .*"),
     (["tune", "mlp", "--deadline", "soon"], 2, r".*'soon' is not a duration. Write 90s, 3m or 1h30m. .*"),
     (["tune", "mlp", "--deadline", "0s"], 2, r".*'0s' is not a duration above zero. .*"),
     (["tune", "mlp", "--batch", "0"], 2, r"Invalid value for '--batch': .*"),
     (["tune", "mlp", "--seed", "-1"], 2, r"Invalid value for '--seed': .*"),
     (["tune", "mlp", "--threads", "0"], 2, r"Invalid value for '--threads': .*"),
-    (["tune", "mlp", "--cost-model", "magic"], 2, r".*'magic' is no cost model. Known: xgb, prior, random. .*"),
+    (
+        ["tune", "mlp", "--cost-model", "magic"],
+        2,
+        r".*'magic' is no cost model. Known: xgb, prior, random. .*",
+    ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
     (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
     (["tune", "mlp", "--weights", "nix.npz"], 1, r"there is no weights file 'nix.npz'."),
     (["tune", "mlp", "--out", "."], 1, r"\. is a directory. Name a file in it."),
-    (["tune", "mlp", "--out", "no/such/x.atm"], 1, r"no/such/x.atm cannot be written: there is no directory .*"),
+    (
+        ["tune", "mlp", "--out", "no/such/x.atm"],
+        1,
+        r"no/such/x.atm cannot be written: there is no directory .*",
+    ),
     (["compile", "mlp", "-o", "/proc/x.atm"], 1, r"/proc/x.atm cannot be written: .*Choose a place .*"),
-    (["tasks", "mlp", "--db", "nix.db"], 1, r"there is no tuning log at nix.db. Check the path, or tune first."),
+    (
+        ["tasks", "mlp", "--db", "nix.db"],
+        1,
+        r"there is no tuning log at nix.db. Check the path, or tune first.",
+    ),
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
     (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'."),
     (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
@@ -59,7 +78,9 @@ def one_sentence(said, code):
     return lines[0].removeprefix("autotensor: ")
 
 
-@pytest.mark.parametrize(("words", "code", "message"), CASES, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+@pytest.mark.parametrize(
+    ("words", "code", "message"), CASES, ids=lambda v: " ".join(v) if isinstance(v, list) else None
+)
 def test_bad_input(words, code, message, tmp_path):
     assert re.fullmatch(message, one_sentence(cli(*words), code))
     assert list(tmp_path.iterdir()) == []
@@ -129,25 +150,75 @@ def test_compiled_file_takes_no_weights():
     assert "is compiled: --weights" in one_sentence(cli("run", "m.atm", "--weights", "w.npz"), 1)
 
 
-@pytest.mark.parametrize("words", [["compile", "small_cnn", "-o", "c.atm"], ["tune", "small_cnn", "--trials", "2"]])
+def mounted(folder, setup, words):
+    """Run the command where `setup` has mounted something over `folder`, as seen by that process alone."""
+    mount = ["unshare", "--mount", "sh", "-ec", f'{setup}; shift; cd "$0"; exec "$@"', folder, "-"]
+    return finish(start(*words, cwd=folder, before=mount))
+
+
+def can_mount():
+    try:
+        return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+needs_mount = pytest.mark.skipif(not can_mount(), reason="nothing can be mounted here")
+FULL = 'mount -t tmpfs -o size=400k tmpfs "$0"; cp "$0/../log.db" "$0"'
+READ_ONLY = 'mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"'
+
+
+@needs_mount
+@pytest.mark.parametrize(
+    "words",
+    [["compile", "mlp", "-o", "m.atm", "--db", "../log.db"], ["tune", "mlp", "--trials", "2", "--db", "../log.db"],
+     ["run", "mlp", "--output", "y.npy", "--db", "../log.db", "--batch", "16384"]],
+)  # fmt: skip
 def test_full_disk(tmp_path, words):
-    """A limit on the size of files stands for a full disk: writing fails in the same place."""
-    import resource
-
-    log = calibrated_log(tmp_path / "log.db")
+    log, folder = calibrated_log(tmp_path / "log.db"), tmp_path / "small"
+    folder.mkdir()
     before = log.read_bytes()
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
-
-    said = finish(start(*words, "--db", log, cwd=tmp_path, preexec_fn=limit))
-    assert said.code == 1
-    assert re.search(r"autotensor: .*(cannot write|could not be read or written|cannot be written).*\n$", said.err)
+    said = mounted(folder, FULL, words)
+    assert said.code == 1, said
+    assert "No space left on device" in said.err.splitlines()[-1]
     assert "Traceback" not in said.err
-    assert not list(tmp_path.glob("*.atm"))
-    assert not list(tmp_path.glob(".*.tmp"))
-    if words[0] == "compile":
+    with connect(log, readonly=True) as store:
+        assert store.count() == 0
+    if words[0] != "tune":
         assert log.read_bytes() == before
+
+
+@needs_mount
+def test_full_disk_under_the_log(tmp_path):
+    calibrated_log(tmp_path / "log.db")
+    (tmp_path / "small").mkdir()
+    fill = FULL + '; dd if=/dev/zero of="$0/rest" bs=1k 2>/dev/null || true'
+    said = mounted(
+        tmp_path / "small", fill, ["tune", "mlp", "--trials", "2", "--db", "log.db", "-o", "../m.atm"]
+    )
+    assert said.code == 1
+    assert re.search("log.db.*(disk is full|could not be read or written)", said.err.splitlines()[-1])
+    assert "Traceback" not in said.err
+
+
+@needs_mount
+def test_read_only_directory(tmp_path):
+    folder = tmp_path / "fixed"
+    folder.mkdir()
+    log = calibrated_log(folder / "log.db")
+    before = log.read_bytes()
+    for words in (["compile", "mlp"], ["tune", "mlp", "--trials", "1"]):
+        said = mounted(folder, READ_ONLY, [*words, "--db", "../other.db"] if words[0] == "tune" else words)
+        assert "mlp.atm cannot be written: Read-only file system. Choose a place" in one_sentence(said, 1)
+    for words in (["db", "import", "../x.jsonl"], ["tune", "mlp", "-o", "../m.atm"]):
+        (tmp_path / "x.jsonl").write_text("")
+        said = mounted(folder, READ_ONLY, [*words, "--db", "log.db"])
+        assert said.code == 1
+        assert "read-only" in said.err.splitlines()[-1]
+    assert mounted(folder, READ_ONLY, ["db", "check", "--db", "log.db"]).code == 0
+    assert [p.name for p in folder.iterdir()] == ["log.db"]
+    assert log.read_bytes() == before
+    assert not (tmp_path / "other.db").exists()
 
 
 def test_debug_shows_the_traceback(monkeypatch):
@@ -160,7 +231,7 @@ def test_debug_shows_the_traceback(monkeypatch):
 def test_a_bug_is_one_sentence_too(monkeypatch):
     from autotensor.cli import models
 
-    def broken(*_):
+    def broken(*_, **__):
         raise KeyError("x")
 
     monkeypatch.setattr(models, "table", broken)

@@ -11,7 +11,8 @@ from autotensor.cli.output import clock, gflops, micros, percent, size
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("3m", 180), ("1h30m", 5400), ("2.5m", 150), (" 1 h ", 3600)]
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("3m", 180), ("1h30m", 5400), ("2.5m", 150), (" 1 h ", 3600)],
 )
 def test_duration(text, seconds):
     assert duration_s(text) == seconds

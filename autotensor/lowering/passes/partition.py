@@ -30,7 +30,7 @@ class _Budget:
 
 
 def partition(body: Stmt) -> Stmt:
-    """The statement with guarded loops cut. Meaning is unchanged: both parts still carry what guards they need."""
+    """The statement with guarded loops cut; all parts still carry what guards they need."""
     if not any_node(body, lambda n: isinstance(n, If)):
         return body
     return _visit(body, bounds(NO_RANGES), _Budget())
@@ -109,7 +109,9 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
                 if var in free_vars(c) and inner is not None:
                     may = _may_hold(c, var, known)
                     met = inner.meet(may)
-                    inner = met if met.within(may) else None  # `meet` gives its first operand when they are apart
+                    inner = (
+                        met if met.within(may) else None
+                    )  # `meet` gives its first operand when they are apart
             return inner
         case Seq(stmts):
             out: Interval | None = None
@@ -139,7 +141,7 @@ def _loop(loop: For, part: Interval) -> Stmt:
 
 
 def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
-    """`if var in main: body without guards, else: body`, the else split once more when both ends stick out."""
+    """`if var in main: body without guards, else: body`; the else once more when both ends stick out."""
     parts = _parts(whole, main)
     out: Stmt | None = None
     for part in reversed(parts):
@@ -147,21 +149,18 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
         assert part.hi is not None
         copy = simplify(For(var, const(part.lo), const(part.hi - part.lo + 1), ForKind.SERIAL, body))
         inner = _visit(_body_of(copy, var), known.with_range(var, part), budget)
-        if out is None:
-            out = inner
-        else:
-            out = If(compare(Cmp.LE, var, const(part.hi)), inner, out)
+        out = inner if out is None else If(compare(Cmp.LE, var, const(part.hi)), inner, out)
     assert out is not None
     return out
 
 
 def _body_of(s: Stmt, var: Var) -> Stmt:
-    """What is inside the loop that was made only to simplify under its range (it vanishes for a single turn)."""
+    """What is inside the loop that was made only to simplify under its range (one of one turn vanishes)."""
     return s.body if isinstance(s, For) and s.var is var else s
 
 
 def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interval | None:
-    """The values of `var` for which every guard on it holds; None when that is all of them, none, or unknown."""
+    """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
     main = whole
     for cond, inner in _conditions(body, known):
         if var not in free_vars(cond):

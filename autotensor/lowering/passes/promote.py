@@ -20,7 +20,7 @@ MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would 
 def promote(body: Stmt) -> Stmt:
     def visit(node: Node) -> Node | None:
         match node:
-            case Alloc(Buffer(scope=Scope.LOCAL) as buffer, inner) if buffer.bytes <= MAX_BYTES and _constant(inner, buffer):
+            case Alloc(Buffer(scope=Scope.LOCAL) as buffer, inner) if _fits(inner, buffer):
                 near = Buffer(buffer.name, buffer.shape, buffer.dtype, Scope.REGISTER, buffer.strides)
                 return Alloc(near, _moved(inner, buffer, near))
             case _:
@@ -29,12 +29,15 @@ def promote(body: Stmt) -> Stmt:
     return transform(body, visit)
 
 
-def _constant(body: Stmt, buffer: Buffer) -> bool:
-    """Whether every access is plain, at a constant place."""
+def _fits(body: Stmt, buffer: Buffer) -> bool:
+    """Whether the buffer is small and every access is plain, at a constant place."""
+    if buffer.bytes > MAX_BYTES:
+        return False
     for node in walk(body):
-        if isinstance(node, (Load, Store)) and node.buffer is buffer:
-            if node.mask is not None or not _fixed(node.indices[0]):
-                return False
+        match node:
+            case Load(b, (index,), mask) | Store(b, (index,), _, mask) if b is buffer:
+                if mask is not None or not _fixed(index):
+                    return False
     return True
 
 

@@ -1,6 +1,6 @@
 """vectorize: VECTORIZED loops become vector expressions.
 
-    for i in vectorized(16): if i < 9: C[i] = A[i]     ──▶     C[0:16] = A[0:16 if mask] if mask,  mask = ramp(0, 1, 16) < 9
+    for i in vectorized(16): if i < 9: C[i] = A[i]   ──▶  C[0:16] = A[0:16] if mask, mask = ramp(0, 1, 16) < 9
 
 Conditions on the loop variable become masks on the accesses inside. Loops inside stay loops, over vectors.
 """

@@ -25,7 +25,7 @@ def scope_of(verb: str, name: str) -> Scope:
 class CacheRead:
     """Give some readers of a tensor a copy of their own, to be placed with compute_at.
 
-        C[i] = f(A[i])      ──CacheRead("A", "local", ("C",))──▶     A.local:C[i] = A[i];  C[i] = f(A.local:C[i])
+        C[i] = f(A[i])     ──CacheRead("A", "local", ("C",))──▶    A.local:C[i] = A[i]; C[i] = f(A.local:C[i])
 
     tensor: an input or the result of a stage. readers: stages; () means all of them.
     Raises ScheduleError for an unknown tensor or scope, or a reader that does not read it.

@@ -38,7 +38,8 @@ class ComputeAt:
             raise ScheduleError(f"compute_at: stage {host.name!r} is inlined and has no loops.")
         if axis.mark is Mark.VECTORIZED:
             raise ScheduleError(
-                f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized; nothing fits inside it."
+                f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized.",
+                fix="Attach it further out.",
             )
         if any(a.mark is Mark.PARALLEL for a in stage.leaves):
             raise ScheduleError(
@@ -53,7 +54,8 @@ class ComputeAt:
         for reader in readers:
             if not _inside(placed, reader, host.name, host.position(axis.name)):
                 raise ScheduleError(
-                    f"compute_at: {stage.name!r} is also read by {reader.name!r}, which is outside loop {axis.name!r} of {host.name!r}.",
+                    f"compute_at: {stage.name!r} is also read by {reader.name!r}, which is outside loop "
+                    f"{axis.name!r} of {host.name!r}.",
                     fix="Compute it at root, or inline it.",
                 )
         return placed

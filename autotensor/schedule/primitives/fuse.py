@@ -35,7 +35,9 @@ class FuseStep:
             )
         if a.kind is not b.kind:
             raise ScheduleError(
-                f"fuse: axes {a.name!r} ({a.kind.value}) and {b.name!r} ({b.kind.value}) of stage {stage.name!r} differ in kind."
+                f"fuse: axes {a.name!r} ({a.kind.value}) and {b.name!r} ({b.kind.value}) of "
+                f"stage {stage.name!r} differ in kind.",
+                fix="Only loops of one kind can be fused.",
             )
         for axis in (a, b):
             if axis.mark is not Mark.SERIAL:
@@ -45,7 +47,8 @@ class FuseStep:
                 )
             if inside := state.attached(stage.name, axis.name):
                 raise ScheduleError(
-                    f"fuse: stage {inside[0].name!r} is computed at axis {axis.name!r} of stage {stage.name!r}.",
+                    f"fuse: stage {inside[0].name!r} is computed at axis {axis.name!r} of "
+                    f"stage {stage.name!r}.",
                     fix="Fuse before compute_at.",
                 )
         name = fuse_name(a.name, b.name)

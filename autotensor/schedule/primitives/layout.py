@@ -18,7 +18,7 @@ from autotensor.te.dag import IterDef, StageOp
 class Layout:
     """Copy a tensor into tiles and permute its dimensions; its readers read the copy.
 
-        W[o, i]      ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶     W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i], 0 in the padding
+        W[o, i]   ──Layout("W", ((0, 32),), "0.0 1 0.1")──▶   W.packed[o.0, i, o.1] = W[o.0*32 + o.1, i]
 
     tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or
     `d.0`, `d.1`. Of a constant tensor the copy is made once (the prepare part); of others in every call, in
@@ -55,7 +55,8 @@ class Layout:
         order = self.order.split()
         if set(order) != parts or len(order) != len(parts):
             raise ScheduleError(
-                f"layout: order {self.order!r} of {self.tensor!r} must name each of {', '.join(sorted(parts))} once."
+                f"layout: order {self.order!r} of {self.tensor!r} must name each of "
+                f"{', '.join(sorted(parts))} once."
             )
         op = packing(state, buffer, {d: int(f) for d, f in factors.items()}, order)  # type: ignore[arg-type]
         packed = op.buffers[0]

@@ -20,7 +20,8 @@ def _marked(state: State, verb: str, stage_name: str, axis_name: str, mark: Mark
         )
     if spatial and axis.kind is AxisKind.REDUCE:
         raise ScheduleError(
-            f"{verb}: axis {axis.name!r} of stage {stage.name!r} is a reduction; its iterations depend on one another.",
+            f"{verb}: axis {axis.name!r} of stage {stage.name!r} is a reduction; "
+            "its iterations depend on one another.",
             fix=f"Make it spatial with rfactor, or {verb} another axis.",
         )
     return state.with_stage(stage.replacing(axis.name, replace(axis, mark=mark)))

@@ -1,0 +1,46 @@
+"""algorithm: compute a stage by an equivalent sub-DAG."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.algorithm import ALGORITHMS
+from autotensor.schedule.state import Stage, State
+from autotensor.schedule.step import step
+
+
+@step
+class UseAlgorithm:
+    """Replace a stage by stages that compute the same in another way.
+
+        conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
+
+    First among the steps that touch the stage. Names of the new stages are the algorithm's, behind the stage's own.
+    Raises ScheduleError for an unknown algorithm, a stage that has been scheduled, or one that it does not fit.
+    """
+
+    stage: str
+    algorithm: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if self.algorithm not in ALGORITHMS:
+            raise ScheduleError(
+                f"algorithm: {self.algorithm!r} is unknown.", fix=f"Known: {', '.join(ALGORITHMS.names())}."
+            )
+        if stage.touched:
+            raise ScheduleError(
+                f"algorithm: stage {stage.name!r} has been scheduled already.",
+                fix="Choose the algorithm first.",
+            )
+        made = ALGORITHMS.get(self.algorithm).expand(state, stage)
+        if made is None:
+            raise ScheduleError(f"algorithm: {self.algorithm!r} does not fit stage {stage.name!r}.")
+        *before, last = made
+        for op in before:
+            state = state.inserting(Stage.of(op), before=stage.name)
+        return state.with_stage(replace(Stage.of(last), place=stage.place, scope=stage.scope))
+
+    def call(self) -> str:
+        return f's.algorithm("{self.stage}", "{self.algorithm}")'

@@ -1,0 +1,49 @@
+"""Winograd's algorithm computes the convolution, whatever the size, and refuses what it does not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.base.errors import ScheduleError
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.operators import OPERATORS
+from autotensor.runtime.module import Module
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate
+from schedules.algorithms.winograd import TOLERANCE
+
+
+def conv(height, width, channels, filters, *, padding=1, stride=1):
+    x = te.placeholder((1, height, width, channels), name="x")
+    w = te.placeholder((filters, channels, 3, 3), name="w", constant=True)
+    y = OPERATORS.get("conv2d").compute(x, w, padding=padding, stride=stride, layout="NHWC")
+    return ComputeDAG.of([x, w, OPERATORS.get("relu").compute(y)])
+
+
+@pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
+@pytest.mark.parametrize("size", [(8, 8, 4, 16, 1), (7, 7, 16, 3, 1), (5, 9, 3, 17, 1), (3, 3, 1, 1, 0), (14, 6, 8, 8, 0)])
+def test_equals_direct_convolution(algorithm, size):
+    *shape, padding = size
+    dag = conv(*shape, padding=padding)
+    rng = np.random.default_rng(0)
+    arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
+    expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
+    trace = Trace((UseAlgorithm("conv", algorithm),))
+    assert Trace.from_json(trace.to_json()) == trace
+    f = Module(compile_trace(dag, trace, parse("llvm"))).bind(w=arrays["w"])
+    assert np.abs(f(arrays["x"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_does_not_fit_a_strided_convolution():
+    with pytest.raises(ScheduleError, match="'winograd_f4' does not fit stage 'conv'"):
+        Trace((UseAlgorithm("conv", "winograd_f4"),)).replay(conv(8, 8, 4, 4, stride=2))
+
+
+def test_unknown_algorithm_names_the_known_ones():
+    with pytest.raises(ScheduleError, match=r"'fft' is unknown\. Known: winograd_f2, winograd_f4"):
+        Trace((UseAlgorithm("conv", "fft"),)).replay(conv(8, 8, 4, 4))
