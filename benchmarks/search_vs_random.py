@@ -139,8 +139,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "search_vs_random.json")
+    parser.add_argument("--threads", type=int, default=0, help="of a kernel; 0: all cores (the machine must be idle)")
     arguments = parser.parse_args()
-    target = host()
+    target = host().with_threads(arguments.threads) if arguments.threads else host()
     rates = calibrated(None, target)
     began = time.perf_counter()
     rows = []
@@ -154,7 +155,7 @@ def main() -> None:
                 f"{r['gain']:+7.1%} {r['spread']:7.1%} {r['score']:5} {r['trials_to_reach_random'] or 'never':>8}",
                 flush=True,
             )
-            write(arguments.json, arguments.trials, rows, time.perf_counter() - began)
+            write(arguments.json, target, arguments.trials, rows, time.perf_counter() - began)
     summary = summarise(rows, arguments.trials)
     print(
         f"score {summary['score']:.1f} of {len(rows)}; guided reaches random's best after "
@@ -171,10 +172,11 @@ def summarise(rows: list[dict[str, Any]], trials: int) -> dict[str, Any]:
     }
 
 
-def write(path: Path, trials: int, rows: list[dict[str, Any]], wall_s: float) -> None:
+def write(path: Path, target: Target, trials: int, rows: list[dict[str, Any]], wall_s: float) -> None:
     report = {
         "machine": machine(),
-        "peak_flops": measure_peak(host().num_cores),
+        "threads": target.num_cores,
+        "peak_flops": measure_peak(target.num_cores),
         "trials": trials,
         "wall_s": wall_s,
         "summary": summarise(rows, trials),

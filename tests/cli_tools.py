@@ -1,4 +1,4 @@
-"""Helpers of the command line's tests: run it here or as a process, and logs that are written without measuring."""
+"""Helpers of the command line's tests: run it here or as a process; logs written without measuring."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def add_trials(
     target: Target | None = None,
     verified: bool = True,
 ) -> list[TrialRecord]:
-    """Trials of so many seconds with different traces of the first sketch that has enough; nothing is measured."""
+    """Trials of so many seconds with different traces; nothing is measured."""
     chosen = target or parse()
     machine = fingerprint or host_machine().fingerprint
     know(store, machine, cpu)
@@ -96,8 +96,8 @@ def add_trials(
         made.append(
             TrialRecord(
                 session=session.id, workload=workload.key, target=chosen.key(), machine=machine,
-                environment=environment, trace=trace.to_json(), trace_hash=trace.hash, status="OK", median_s=s,
-                samples=(Sample(s, "hot"),) * 3, verification=check, made_by="test",
+                environment=environment, trace=trace.to_json(), trace_hash=trace.hash, status="OK",
+                median_s=s, samples=(Sample(s, "hot"),) * 3, verification=check, made_by="test",
             )
         )  # fmt: skip
     store.add_trials(made)

@@ -396,6 +396,57 @@ def narrow(m: Maker) -> None:
         m.compute(a.shape, lambda *i: te.cast(m.dtype, y[i]), a.bound + 1, "as")
 
 
+def folded(m: Maker) -> None:
+    """Quotients and remainders inside sums, inside windows: upsampling, pixel shuffle, blocked neighbours."""
+    a = m.operand(1, 2)
+    x, axis = a.tensor, m.rng.randrange(len(a.shape))
+    n, c = a.shape[axis], m.rng.randint(2, 5)
+    taps = m.rng.randint(1, min(3, n))
+    (r,) = m.reduce_axes([taps])
+    kind = m.rng.randrange(7)
+    # index of axis i for output extent `extent`, always within 0 … n - 1
+    choices: tuple[tuple[Callable[[Any], Any], int], ...] = (
+        (lambda i: (i + r) // c, (n - 1) * c + 2 - taps),
+        (lambda i: i // c + r, (n - taps + 1) * c),
+        (lambda i: (i * c + r) % n, 7),
+        (lambda i: i // (2 * c) * 2 + i % 2 if n % 2 == 0 else i // c, n * c),
+        (lambda i: n - 1 - (i + r) // c, (n - 1) * c + 2 - taps),
+        (lambda i: (i % c + r * 2) // 2, 11 if c + 2 * taps <= 2 * n else 1),
+        (lambda i: (i - i % c) // c + r, (n - taps + 1) * c),
+    )
+    change, extent = choices[kind]
+    shape = [extent if k == axis else e for k, e in enumerate(a.shape)]
+    if extent < 1 or prod(shape) > ELEMENTS or not m.fits(a.bound * taps):
+        return unary(m)
+    if kind == 5 and extent == 1 and (taps - 1) >= n:
+        return unary(m)
+
+    def at(i: Sequence[Any]) -> Any:
+        return x[tuple(change(v) if k == axis else v for k, v in enumerate(i))]
+
+    if kind == 3:
+        m.compute(shape, lambda *i: at(i), a.bound, "fold")
+    else:
+        m.compute(shape, lambda *i: te.sum(at(i), axis=r), a.bound * taps, "fold")
+
+
+def mathematics(m: Maker) -> None:
+    """A function of floats; from here on results are not exact."""
+    a = m.operand()
+    if not m.dtype.is_float:
+        return unary(m)
+    x = a.tensor
+    kind = m.rng.randrange(3)
+    if kind == 0:
+        m.compute(a.shape, lambda *i: te.sigmoid(x[i]), 1, "act")
+    elif kind == 1:
+        m.compute(
+            a.shape, lambda *i: te.exp(te.minimum(x[i], 2)) + te.sqrt(te.maximum(x[i], 0)), a.bound + 8, "act"
+        )
+    else:
+        m.compute(a.shape, lambda *i: x[i] / (te.abs(x[i]) + 1), 1, "act")
+
+
 KINDS: tuple[Callable[[Maker], None], ...] = (
     *(unary,) * 2,
     *(broadcast,) * 3,
@@ -407,6 +458,8 @@ KINDS: tuple[Callable[[Maker], None], ...] = (
     *(rearrange,) * 4,
     several,
     narrow,
+    *(folded,) * 3,
+    mathematics,
 )
 
 

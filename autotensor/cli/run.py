@@ -77,10 +77,7 @@ def run(
     answers = answers if isinstance(answers, tuple) else (answers,)
     names = [a.name for a in module.args if a.role == "output"]
     if output is not None:
-        import numpy as np
-
-        with output.open("wb") as file:  # np.save would add an ending to the name
-            np.save(file, answers[0])
+        _write(output, answers[0])
     if json:
         outputs = [_json(n, a) for n, a in zip(names, answers, strict=True)]
         put_json({"model": model, "warning": warning, "outputs": outputs})
@@ -98,6 +95,23 @@ def _read(module: Any, path: Path) -> Array:
         names = ", ".join(a.name for a in inputs)
         raise InputError(f"{module.name} takes {len(inputs)} inputs ({names}); --input gives one.")
     return read_input(path, inputs[0].shape, inputs[0].dtype)
+
+
+def _write(path: Path, answer: Array) -> None:
+    """An array as .npy, whole or not at all."""
+    import io
+
+    import numpy as np
+
+    from autotensor.runtime.files import replacing
+
+    data = io.BytesIO()
+    np.save(data, answer)
+    try:
+        with replacing(path) as file:
+            file.write(data.getbuffer())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
 
 
 def _is_scores(answer: Array) -> bool:

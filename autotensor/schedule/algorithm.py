@@ -1,8 +1,8 @@
 """Algorithms: equivalent sub-DAGs that a stage may be computed by.
 
-The registry is here, so that a trace can name an algorithm; implementations are in `schedules/algorithms/`. An algorithm
-takes a state and a stage and answers with stages that replace it: producers first, the last of them writing the stage's
-own buffers under the stage's own name. Workload and oracle stay, so algorithms race each other in one task.
+The registry is here, so that a trace can name an algorithm; implementations are in `schedules/algorithms/`.
+An algorithm takes a state and a stage and answers with stages that replace it: producers first, the last of
+them writing the stage's own buffers under its name. Workload and oracle stay, so algorithms race in one task.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ Expand = Callable[[State, Stage], tuple[StageOp, ...] | None]
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """A way to compute a stage. `tolerance` is the error against float64 that it may have, relative to the output's
-    largest element; None when it only reorders exact operations."""
+    """A way to compute a stage.
+
+    `tolerance` is the error against float64 that it may have, relative to the output's largest element; None
+    when it only reorders exact operations.
+    """
 
     name: str
     expand: Expand  # None where it does not apply

@@ -85,7 +85,7 @@ class Schedule:
                 f"{op.name!r} is an input and has no loops.", fix="Use cache_read to copy it."
             )
         if isinstance(op, Compute):
-            found = self.dag.tensors.get(hash((id(op), 0)))
+            found = self.dag.tensors.get((id(op), 0))
             if found is not None:
                 return found.name
         raise ScheduleError(f"{what!r} is not part of this schedule.")
@@ -148,7 +148,7 @@ class Schedule:
             if isinstance(op, Compute):
                 for n, a in enumerate((*op.axes, *op.reduce_axes)):
                     if a is axis:
-                        stage = self.dag.stage(self.dag.tensors[hash((id(op), 0))].name)
+                        stage = self.dag.stage(self.dag.tensors[id(op), 0].name)
                         return stage.all_axes[n].name
         return None
 

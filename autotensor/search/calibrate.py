@@ -7,6 +7,8 @@ The FMA peak is a loop on registers; bandwidths are row sums over arrays that fi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from autotensor.base.machine import host_machine
@@ -65,14 +67,22 @@ def calibrated(store: TrialStore | None, target: Target, *, again: bool = False)
         values = {name: value for name, (value, _) in measured.items()}
         if store is not None:
             _remember(store, fingerprint, measured)
-    levels = [values[f"bandwidth.L{n}"] for n in range(2, 2 + len(target.cache_bytes)) if f"bandwidth.L{n}" in values]
+    return rates_of(values)
+
+
+def rates_of(values: Mapping[str, float]) -> Rates:
+    """Rates from measured values, less what a busy machine got wrong: nearer caches are never slower, and all
+    cores together are never slower than one (a bound must not be above what is true)."""
     core = values["bandwidth.memory.core"]
-    everyone = max(core, values["bandwidth.memory.all"])  # less was noise; a bound must not be above what is true
-    return Rates(values["flops.core"], (*levels, core), everyone)
+    levels = [core]
+    for name in sorted((n for n in values if n.startswith("bandwidth.L")), reverse=True):
+        levels.insert(0, max(values[name], levels[0]))
+    return Rates(values["flops.core"], tuple(levels), max(core, values["bandwidth.memory.all"]))
 
 
 def _remember(store: TrialStore, fingerprint: str, measured: dict[str, tuple[float, str]]) -> None:
     from autotensor.search.journal import know_machine
 
     know_machine(store)
-    store.put_calibration(fingerprint, [Calibration(name, value, unit) for name, (value, unit) in measured.items()])
+    rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
+    store.put_calibration(fingerprint, rates)

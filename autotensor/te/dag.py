@@ -113,7 +113,7 @@ class ComputeDAG:
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
-    tensors: Mapping[int, Buffer] = field(
+    tensors: Mapping[tuple[int, int], Buffer] = field(
         default_factory=dict, compare=False, repr=False
     )  # id(te op), index → Buffer
     keep: tuple[object, ...] = field(
@@ -227,7 +227,7 @@ class ComputeDAG:
 
     def buffer_of(self, tensor: Tensor) -> Buffer:
         """The buffer of a te tensor of this DAG."""
-        found = self.tensors.get(hash((id(tensor.op), tensor.index)))
+        found = self.tensors.get((id(tensor.op), tensor.index))
         if found is None:
             raise TensorError(f"tensor {tensor.name!r} does not belong to this schedule.")
         return found
@@ -290,7 +290,7 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         if isinstance(t.op, Placeholder) and t.op not in [op for op in ops if isinstance(op, Placeholder)]:
             raise TensorError(f"placeholder {t.name!r} is listed but nothing reads it.")
     taken: set[str] = set()
-    tensors: dict[int, Buffer] = {}
+    tensors: dict[tuple[int, int], Buffer] = {}
 
     def unique(name: str) -> str:
         candidate, n = name, 0
@@ -312,22 +312,22 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     for t in (*unlisted, *placeholders.values()):
         assert isinstance(t.op, Placeholder)
         b = Buffer(unique(t.op.name), t.shape, t.dtype)
-        tensors[hash((id(t.op), 0))] = b
+        tensors[id(t.op), 0] = b
         inputs.append(b)
         if t.op.constant:
             constants.add(b.name)
     stages = [_stage(op, unique, tensors) for op in ops if not isinstance(op, Placeholder)]
-    out_buffers = tuple(tensors[hash((id(t.op), t.index))] for t in outputs)
+    out_buffers = tuple(tensors[id(t.op), t.index] for t in outputs)
     args = (
         *(b.name for b in inputs[: len(unlisted)]),
-        *(tensors[hash((id(t.op), t.index))].name for t in listed),
+        *(tensors[id(t.op), t.index].name for t in listed),
     )
     return ComputeDAG(
         tuple(inputs), frozenset(constants), tuple(stages), out_buffers, args, tensors, (*listed, *ops)
     )
 
 
-def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
+def _stage(op: object, unique: object, tensors: dict[tuple[int, int], Buffer]) -> StageOp:
     from autotensor.te.compute import Compute
 
     assert isinstance(op, Compute)
@@ -349,7 +349,7 @@ def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
 
     def lower_load(node: object) -> Expr | None:
         if isinstance(node, Load) and isinstance(node.buffer, Tensor):
-            return Load(tensors[hash((id(node.buffer.op), node.buffer.index))], node.indices, node.mask)
+            return Load(tensors[id(node.buffer.op), node.buffer.index], node.indices, node.mask)
         return None
 
     tops = op.bodies
@@ -364,7 +364,7 @@ def _stage(op: object, unique: object, tensors: dict[int, Buffer]) -> StageOp:
         Buffer(name if n == 0 else unique(f"{name}_v{n}"), shape, b.dtype) for n, b in enumerate(op.bodies)
     )
     for n, b in enumerate(buffers):
-        tensors[hash((id(op), n))] = b
+        tensors[id(op), n] = b
     return StageOp(name, axes, reduces, bodies, combiner, buffers, op.tag)
 
 

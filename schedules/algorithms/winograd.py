@@ -7,8 +7,8 @@
     R[y,b,th,tw,c] = Σ_a A[a,y] M[a,b]       rows of a tile of outputs
     conv[h,w,c]    = Σ_b R[h%m, b, h//m, w//m, c] A[b, w%m]
 
-Transforms are written as selects over constant positions; unrolled loops leave only the additions that are not zero.
-Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), interpolation points 0, ±1, ±2.
+Transforms are selects over positions that unrolled loops make constant; only non-zero additions remain.
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), points 0, ±1, ±2, ∞.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction as F
 
+from autotensor.base.dtype import DType
 from autotensor.ir.bounds import Interval, prove
-from autotensor.ir.expr import Cmp, Expr, Load, Op, Var, binary, compare, const, select
+from autotensor.ir.expr import Binary, Cmp, Expr, Load, Op, all_of, compare, const, select
 from autotensor.ir.func import Buffer
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.regions import linear
@@ -27,6 +28,7 @@ from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.tensor import AxisKind
 
 Matrix = tuple[tuple[F, ...], ...]
+Value = Callable[[int], Expr]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +102,22 @@ def match(state: State, stage: Stage) -> Conv | None:
     found: dict[str, Buffer] = {}
     for load in loads:
         for role, wanted in (("data", wanted_data), ("weight", wanted_weight)):
-            if len(load.indices) == 4 and all(
-                linear(a) == linear(b) for a, b in zip(load.indices, wanted, strict=True)
-            ):
+            if _same_place(load.indices, wanted):
                 found[role] = load.buffer
-    body = op.bodies[0]
-    product = getattr(body, "op", None) is Op.MUL and {
-        getattr(body, "a", None),
-        getattr(body, "b", None),
-    } == set(loads)
+    match op.bodies[0]:
+        case Binary(Op.MUL, Load() as a, Load() as b) if {a, b} == set(loads):
+            product = True
+        case _:
+            product = False
     if len(found) != 2 or not product or found["weight"].name not in state.dag.constants:
         return None
     return Conv(op, found["data"], found["weight"], k)
+
+
+def _same_place(index: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> bool:
+    return len(index) == len(wanted) and all(
+        linear(a) is not None and linear(a) == linear(b) for a, b in zip(index, wanted, strict=True)
+    )
 
 
 def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None]:
@@ -125,120 +131,71 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
 def _stages(tf: Transform, conv: Conv) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
     n, h, w, c = op.axes
-    k, dtype = conv.channels, op.buffers[0].dtype
+    dtype = op.buffers[0].dtype
     m, t = tf.m, tf.t
-    a, b, j = IterDef("a", t), IterDef("b", t), IterDef("j", t)
+    a, b, j, l_ = IterDef("a", t), IterDef("b", t), IterDef("j", t), IterDef("l", 3)
     th, tw = IterDef("th", -(-h.extent // m)), IterDef("tw", -(-w.extent // m))
-    y = IterDef("y", m)
-    k_axis = IterDef("k", k.extent)
+    y, k = IterDef("y", m), IterDef("k", conv.channels.extent)
+    maths = _Sums(dtype)
 
-    def stage(suffix: str, axes: Sequence[IterDef], body: Expr) -> StageOp:
+    def stage(suffix: str, axes: Sequence[IterDef], position: Expr, rows: Matrix, value: Value) -> StageOp:
+        """A stage whose element at `position` is Σ_i rows[position][i] × value(i)."""
         made = Buffer(f"{name}.{suffix}", tuple(x.extent for x in axes), dtype)
-        return StageOp(made.name, tuple(axes), (), (body,), None, (made,))
+        return StageOp(made.name, tuple(axes), (), (maths.row_of(rows, position, value),), None, (made,))
 
-    def weight(i: int, l: int) -> Expr:
-        return Load(conv.weight, (c.var, k_axis.var, const(i), const(l)))
+    def at(source: StageOp, *index: IterDef | Expr) -> Load:
+        return Load(source.buffers[0], tuple(i.var if isinstance(i, IterDef) else i for i in index))
 
-    def number(x: F) -> Expr:
-        return const(float(x), dtype)
+    def weight(i: int) -> Expr:
+        return Load(conv.weight, (c.var, k.var, const(i), l_.var))
 
-    def combine(row: Sequence[F], value: Callable[[int], Expr]) -> Expr:
-        """Σ row[i] × value(i) without the zeros."""
+    def pixel(i: int) -> Expr:
+        return _inside(conv.data, (n.var, th.var * m + i, tw.var * m + j.var, k.var), (n, th, tw, j, k))
+
+    gw = stage("GW", (a, l_, k, c), a.var, tf.g, weight)
+    u = stage("U", (a, b, k, c), b.var, tf.g, lambda i: at(gw, a, const(i), k, c))
+    d = stage("D", (n, a, j, th, tw, k), a.var, tf.bt, pixel)
+    v = stage("V", (n, a, b, th, tw, k), b.var, tf.bt, lambda i: at(d, n, a, const(i), th, tw, k))
+    product = at(v, n, a, b, th, tw, k) * at(u, a, b, k, c)
+    axes = (n, a, b, th, tw, c)
+    made = Buffer(f"{name}.M", tuple(x.extent for x in axes), dtype)
+    mm = StageOp(made.name, axes, (replace(k, kind=AxisKind.REDUCE),), (product,), op.combiner, (made,))
+    r = stage("R", (n, y, b, th, tw, c), y.var, tf.at, lambda i: at(mm, n, const(i), b, th, tw, c))
+    body = maths.row_of(tf.at, w.var % m, lambda i: at(r, n, h.var % m, const(i), h.var // m, w.var // m, c))
+    return gw, u, d, v, mm, r, StageOp(name, op.axes, (), (body,), None, op.buffers, op.tag)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Products of a constant matrix with values, written without zeros and ones."""
+
+    dtype: DType
+
+    def row_of(self, rows: Matrix, position: Expr, value: Value) -> Expr:
+        """Row `position` of the product; when its loop is unrolled, one row stays."""
+        sums = [self.row(row, value) for row in rows]
+        out = sums[-1]
+        for p in range(len(sums) - 2, -1, -1):
+            out = select(compare(Cmp.EQ, position, const(p)), sums[p], out)
+        return out
+
+    def row(self, row: Sequence[F], value: Value) -> Expr:
         total: Expr | None = None
         for i, x in enumerate(row):
             if x == 0:
                 continue
-            term = value(i) if x == 1 else -value(i) if x == -1 else number(x) * value(i)
+            term = value(i) if x == 1 else -value(i) if x == -1 else const(float(x), self.dtype) * value(i)
             total = term if total is None else total + term
-        return total if total is not None else number(F(0))
+        return const(0, self.dtype) if total is None else total
 
-    def by_position(position: Expr, options: Sequence[Expr]) -> Expr:
-        """options[position], for a position that is constant once its loop is unrolled."""
-        out = options[-1]
-        for p in range(len(options) - 2, -1, -1):
-            out = select(compare(Cmp.EQ, position, const(p)), options[p], out)
-        return out
 
-    gw = stage(
-        "GW",
-        (a, IterDef("l", 3), k_axis, c),
-        by_position(
-            a.var,
-            [
-                combine(tf.g[p], lambda i: Load(conv.weight, (c.var, k_axis.var, const(i), Var("l"))))
-                for p in range(t)
-            ],
-        ),
-    )
-    u = stage(
-        "U",
-        (a, b, k_axis, c),
-        by_position(
-            b.var,
-            [
-                combine(tf.g[p], lambda l: Load(gw.buffers[0], (a.var, const(l), k_axis.var, c.var)))
-                for p in range(t)
-            ],
-        ),
-    )
-    d_axes = (n, a, j, th, tw, k_axis)
-
-    def pixel(i: int) -> Expr:
-        row, col = th.var * m + i, tw.var * m + j.var
-        load = Load(conv.data, (n.var, row, col, k_axis.var))
-        limits = ((row, conv.data.shape[1]), (col, conv.data.shape[2]))
-        ranges = {x.var: Interval(0, x.extent - 1) for x in d_axes}
-        inside: Expr | None = None
-        for e, dim in limits:
-            cond = compare(Cmp.LT, e, const(dim))
-            if prove(cond, ranges) is not True:
-                inside = cond if inside is None else binary(Op.AND, inside, cond)
-        return load if inside is None else select(inside, load, const(0, dtype))
-
-    d = stage("D", d_axes, by_position(a.var, [combine(tf.bt[p], pixel) for p in range(t)]))
-    v = stage(
-        "V",
-        (n, a, b, th, tw, k_axis),
-        by_position(
-            b.var,
-            [
-                combine(
-                    tf.bt[p],
-                    lambda q: Load(d.buffers[0], (n.var, a.var, const(q), th.var, tw.var, k_axis.var)),
-                )
-                for p in range(t)
-            ],
-        ),
-    )
-    mm_buffer = Buffer(f"{name}.M", (n.extent, t, t, th.extent, tw.extent, c.extent), dtype)
-    k_reduce = replace(k_axis, kind=AxisKind.REDUCE)
-    product = Load(v.buffers[0], (n.var, a.var, b.var, th.var, tw.var, k_axis.var)) * Load(
-        u.buffers[0], (a.var, b.var, k_axis.var, c.var)
-    )
-    mm = StageOp(mm_buffer.name, (n, a, b, th, tw, c), (k_reduce,), (product,), op.combiner, (mm_buffer,))
-    r = stage(
-        "R",
-        (n, y, b, th, tw, c),
-        by_position(
-            y.var,
-            [
-                combine(tf.at[p], lambda q: Load(mm_buffer, (n.var, const(q), b.var, th.var, tw.var, c.var)))
-                for p in range(m)
-            ],
-        ),
-    )
-    out = by_position(
-        w.var % m,
-        [
-            combine(
-                tf.at[p],
-                lambda q: Load(r.buffers[0], (n.var, h.var % m, const(q), h.var // m, w.var // m, c.var)),
-            )
-            for p in range(m)
-        ],
-    )
-    last = StageOp(name, op.axes, (), (out,), None, op.buffers, op.tag)
-    return gw, u, d, v, mm, r, last
+def _inside(buffer: Buffer, index: tuple[Expr, ...], axes: Sequence[IterDef]) -> Expr:
+    """The element, or 0 where tiles stick out of the buffer."""
+    ranges = {x.var: Interval(0, x.extent - 1) for x in axes}
+    limits = [compare(Cmp.LT, e, const(dim)) for e, dim in zip(index, buffer.shape, strict=True)]
+    open_ = [limit for limit in limits if prove(limit, ranges) is not True]
+    load = Load(buffer, index)
+    return select(all_of(*open_), load, const(0, buffer.dtype)) if open_ else load
 
 
 TOLERANCE = 2e-5  # of the output's largest element, against float64

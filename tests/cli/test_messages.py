@@ -171,9 +171,12 @@ READ_ONLY = 'mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"'
 @needs_mount
 @pytest.mark.parametrize(
     "words",
-    [["compile", "mlp", "-o", "m.atm", "--db", "../log.db"], ["tune", "mlp", "--trials", "2", "--db", "../log.db"],
-     ["run", "mlp", "--output", "y.npy", "--db", "../log.db", "--batch", "16384"]],
-)  # fmt: skip
+    [
+        ["compile", "mlp", "-o", "m.atm", "--db", "../log.db"],
+        ["tune", "mlp", "--trials", "2", "--db", "../log.db"],
+        ["run", "mlp", "--output", "y.npy", "--db", "../log.db", "--batch", "16384"],
+    ],
+)
 def test_full_disk(tmp_path, words):
     log, folder = calibrated_log(tmp_path / "log.db"), tmp_path / "small"
     folder.mkdir()

@@ -97,9 +97,11 @@ def test_models_lists_all():
 def test_class_names():
     names = imagenet_classes()
     assert len(names) == len(set(names)) == 1000
-    spots = {0: "tench", 151: "Chihuahua", 207: "golden retriever", 285: "Egyptian cat", 340: "zebra", 388: "giant panda",
-             463: "bucket", 546: "electric guitar", 661: "Model T", 717: "pickup", 817: "sports car", 920: "traffic light",
-             954: "banana", 963: "pizza", 999: "toilet tissue"}  # fmt: skip
+    spots = {
+        0: "tench", 151: "Chihuahua", 207: "golden retriever", 285: "Egyptian cat", 340: "zebra",
+        388: "giant panda", 463: "bucket", 546: "electric guitar", 661: "Model T", 717: "pickup",
+        817: "sports car", 920: "traffic light", 954: "banana", 963: "pizza", 999: "toilet tissue",
+    }  # fmt: skip
     assert {n: names[n] for n in spots} == spots
 
 

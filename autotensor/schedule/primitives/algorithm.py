@@ -16,8 +16,8 @@ class UseAlgorithm:
 
         conv[n,h,w,c] = Σ …     ──UseAlgorithm("conv", "winograd_f4")──▶     conv.U, conv.V, conv.M, …, conv
 
-    First among the steps that touch the stage. Names of the new stages are the algorithm's, behind the stage's own.
-    Raises ScheduleError for an unknown algorithm, a stage that has been scheduled, or one that it does not fit.
+    First among the steps that touch the stage. The new stages are named behind the stage's own name.
+    Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """
 
     stage: str

@@ -1,0 +1,126 @@
+"""How fast the search itself is: candidates scored a second, time of ask and tell, shares of a tuning run.
+
+    python benchmarks/search_throughput.py [--trials 64] [--threads 1] [--json FILE]
+
+The task is a 3x3 convolution of ResNet-50. The goals: ask(8) in 40 ms of CPU time, and searching at most 10 % of a
+run's wall time, whose other shares are lowering and compiling, checking and timing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from contest import machine
+from search_tasks import convolution
+
+from autotensor.base.target import Target, host
+from autotensor.search.features import features
+from autotensor.search.loop import TuneOptions, tune
+from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.model import XGBModel
+from autotensor.search.population import sample
+from autotensor.search.prior import Rates, predict
+from autotensor.search.task import Task
+from autotensor.search.tuner import Tuner
+from autotensor.te.workload import Workload
+from schedules.generate import generate, structure
+from tuning_db import MemoryStore
+
+ASK_GOAL_MS = 40.0
+SHARE_GOAL = 0.10
+
+
+def scoring(workload: Workload, target: Target, rates: Rates, count: int) -> dict[str, float]:
+    """Candidates of one sketch through picture, prior and features, a second."""
+    sketch = generate(workload.dag, target)[0]
+    state = structure(sketch, workload.dag)
+    found: dict[str, list[float]] = {"prior": [], "features": []}
+    for seed in range(5):
+        pop = sample(sketch, state, count, np.random.default_rng(seed))
+        t0 = time.process_time()
+        prior, terms = predict(pop.picture, target, rates)
+        t1 = time.process_time()
+        features(pop.picture, terms, prior, target)
+        t2 = time.process_time()
+        found["prior"].append(len(pop) / (t1 - t0))
+        found["features"].append(len(pop) / (t2 - t0))
+    return {f"candidates_per_s_{name}": max(values) for name, values in found.items()}
+
+
+def asking(workload: Workload, target: Target, rates: Rates, rounds: int = 12) -> dict[str, float]:
+    """CPU milliseconds of ask(8) and tell, with made-up times; the first ask drafts the whole space."""
+    import xgboost  # noqa: F401  # importing it is not part of asking
+
+    tuner = Tuner(Task(workload, target), XGBModel(), rates)
+    rng = np.random.default_rng(0)
+    asks, tells = [], []
+    for _ in range(rounds):
+        t0 = time.process_time()
+        batch = tuner.ask(8)
+        t1 = time.process_time()
+        tuner.tell(batch, [float(c.predicted or 1e-3) * rng.uniform(0.7, 1.5) for c in batch])
+        t2 = time.process_time()
+        asks.append((t1 - t0) * 1e3)
+        tells.append((t2 - t1) * 1e3)
+    return {
+        "first_ask_ms": asks[0],
+        "ask_ms": median(asks[1:]),
+        "ask_with_refit_ms": max(asks[1:]),
+        "tell_ms": median(tells),
+    }
+
+
+def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dict[str, float]:
+    """A real tuning run: shares of its wall time."""
+    options = TuneOptions(trials=trials, patience=False)
+    with LocalMeasurer(target, MeasureOptions(residency="hot")) as measurer:
+        began = time.perf_counter()
+        report = tune([Task(workload, target)], options, MemoryStore(), measurer, rates, residency="hot")
+        wall = time.perf_counter() - began
+        spent = measurer.spent
+    return {
+        "wall_s": wall,
+        "s_per_trial": wall / report.trials,
+        "share_search": report.shares["search"] / wall,
+        "share_log": report.shares["log"] / wall,
+        "share_lower_and_compile": spent.build / wall,
+        "share_check": spent.check / wall,
+        "share_time": spent.sample / wall,
+        "share_race": report.shares["race"] / wall,  # also contained in the three above
+        "share_wait_for_lock": spent.wait / wall,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=0, help="of a kernel; 0: all cores")
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "search_throughput.json")
+    arguments = parser.parse_args()
+    target = host().with_threads(arguments.threads) if arguments.threads else host()
+    workload = convolution(28, 128, 128, 3)
+    rates = Rates.guess(target)
+    report: dict[str, Any] = {
+        "workload": workload.name,
+        "space": sum(s.size for s in generate(workload.dag, target)),
+        **scoring(workload, target, rates, 4096),
+        **asking(workload, target, rates),
+        **shares(workload, target, rates, arguments.trials),
+    }
+    for name, value in report.items():
+        print(f"{name:28} {value:.4g}" if isinstance(value, float) else f"{name:28} {value}")
+    print(f"ask(8): {report['ask_ms']:.0f} ms, goal {ASK_GOAL_MS:.0f}")
+    print(f"search: {report['share_search']:.1%} of wall time, goal {SHARE_GOAL:.0%}")
+    report["machine"] = machine()
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""No module may take the place of a public function: after importing everything, names are what they were."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from types import ModuleType
+
+import autotensor
+import schedules
+import tuning_db
+
+GUARDED = ("autotensor.search.worker",)  # is the child's program
+
+
+def all_modules():
+    for package in (autotensor, schedules, tuning_db):
+        yield from (m.name for m in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+
+
+def test_importing_everything_replaces_no_public_name():
+    before = {name: getattr(autotensor, name) for name in autotensor.__all__}
+    for name in all_modules():
+        importlib.import_module(name)
+    for name, value in before.items():
+        assert getattr(autotensor, name) is value, name
+        assert name == "te" or not isinstance(value, ModuleType), f"{name} is a module"
+
+
+def test_public_names_are_all_there():
+    assert set(autotensor.__all__) <= set(dir(autotensor))
+    for name in ("build", "lower", "tune", "load", "input", "call", "compile_model", "create_schedule"):
+        assert callable(getattr(autotensor, name))
+
+
+def test_every_module_imports_alone():
+    """In an order of its own each, so that no module leans on what another has imported. In one process per package."""
+    for top in ("autotensor.api", "autotensor.cli", "autotensor.search", "autotensor.graph"):
+        names = sorted((n for n in all_modules() if n.startswith(top)), reverse=True)
+        code = f"import importlib\nfor n in {names!r}: importlib.import_module(n)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

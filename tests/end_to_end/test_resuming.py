@@ -1,0 +1,163 @@
+"""A run that is interrupted, killed or repeated loses nothing and measures nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from cli_tools import calibrated_log, finish, start
+
+import autotensor as at
+from tuning_db import StoreError, connect
+
+TRIALS = 12
+# one thread: on a busy machine two wait for each other's time slices
+TUNE = ("tune", "mlp", "--threads", "1", "--db", "log.db")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    calibrated_log(tmp_path / "log.db")
+    return tmp_path
+
+
+def count(log: Path) -> int:
+    with connect(log, readonly=True) as store:
+        return store.count()
+
+
+def acknowledged(folder: Path) -> set[tuple[str, ...]]:
+    with connect(folder / "log.db", readonly=True) as store:
+        assert store.check().problems == ()
+        return {t.unique_key for t in store.trials()}
+
+
+def check_model(folder: Path) -> None:
+    """The model on disk runs and is right."""
+    model = at.load(folder / "mlp.atm", threads=1)
+    x = np.random.default_rng(0).random((1, 784), dtype=np.float32)
+    from autotensor.models import MODELS
+
+    expected = at.compile_model(MODELS.get("mlp").build(), db=":memory:")(x)
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_command_again_measures_nothing(folder):
+    words = (*TUNE, "--trials", TRIALS, "--json")
+    first = finish(start(*words, cwd=folder))
+    assert first.code == 0, first.err
+    done = json.loads(first.out)
+    assert (done["trials"], done["reused"]) == (TRIALS, 0)
+    before = acknowledged(folder)
+    again = json.loads(finish(start(*words, cwd=folder)).out)
+    assert (again["trials"], again["reused"]) == (TRIALS, TRIALS)
+    assert acknowledged(folder) == before
+    assert [t["trials"] for t in again["tasks"]] == [t["trials"] for t in sorted_like(done, again)]
+    more = json.loads(finish(start(*TUNE, "--trials", TRIALS + 4, "--json", cwd=folder)).out)
+    assert (more["trials"], more["reused"]) == (TRIALS + 4, TRIALS)
+    assert acknowledged(folder) > before
+    check_model(folder)
+
+
+def sorted_like(one, other):
+    found = {t["key"]: t for t in one["tasks"]}
+    return [found[t["key"]] for t in other["tasks"]]
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_interrupting_leaves_a_model_and_a_hint(folder, name, code):
+    process = start(*TUNE, "--trials", 500, cwd=folder)
+    deadline = time.monotonic() + 60
+    while count(folder / "log.db") == 0:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(getattr(signal, name))
+    said = finish(process)
+    assert said.code == code, said.err
+    assert "Stopping after this batch; once more stops at once." in said.err
+    assert "Continue with: autotensor tune mlp --trials 500 --threads 1 --db log.db" in said.err
+    assert said.out.startswith("Log: log.db   model file: mlp.atm\n")
+    assert "task " in said.out
+    assert "it was interrupted" in said.out
+    assert gone(children)
+    check_model(folder)
+
+
+def test_second_interrupt_ends_at_once(folder):
+    process = start(*TUNE, "--trials", 500, cwd=folder)
+    deadline = time.monotonic() + 60
+    while count(folder / "log.db") == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    said = finish(process)
+    assert time.monotonic() - began < 6
+    assert said.code == 130
+    assert "Traceback" not in said.err
+    assert gone(children)
+    assert acknowledged(folder)
+    check_model(folder)
+
+
+def test_json_has_nothing_else_on_standard_output(folder):
+    said = finish(start(*TUNE, "--trials", 3, "--json", cwd=folder))
+    assert json.loads(said.out)["file"] == "mlp.atm"
+    assert "Log: log.db" in said.err
+
+
+def gone(children: list[psutil.Process], timeout_s: float = 10.0) -> bool:
+    _, alive = psutil.wait_procs(children, timeout=timeout_s)
+    return not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def kill_at_random(folder: Path, kills: int, seed: int) -> None:
+    """Kill a tuning run `kills` times; every time nothing that was acknowledged may be lost, nobody left behind."""
+    rng = random.Random(seed)
+    known: set[tuple[str, ...]] = set()
+    budget = TRIALS + 4 * kills
+    for _ in range(kills):
+        process = start(*TUNE, "--trials", budget, cwd=folder)
+        stop = time.monotonic() + rng.uniform(0.5, 9.0)
+        children: dict[int, psutil.Process] = {}
+        while time.monotonic() < stop and process.poll() is None:
+            try:
+                children |= {c.pid: c for c in psutil.Process(process.pid).children(recursive=True)}
+                known |= acknowledged(folder)
+            except (psutil.NoSuchProcess, StoreError):
+                pass
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert gone(list(children.values())), "orphans"
+        found = acknowledged(folder)
+        assert known <= found, "lost trials"
+        known = found
+        if (folder / "mlp.atm").exists():
+            check_model(folder)
+    said = finish(start(*TUNE, "--trials", budget, "--json", cwd=folder), timeout_s=300)
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["trials"] == budget
+    assert known <= acknowledged(folder)
+    assert count(folder / "log.db") == budget
+
+
+def test_killed_at_random_moments(folder):
+    kill_at_random(folder, kills=3, seed=int.from_bytes(os.urandom(4), "big"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_killed_at_twenty_random_moments(folder):
+    kill_at_random(folder, kills=20, seed=0)
