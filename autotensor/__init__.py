@@ -3,7 +3,8 @@
     import autotensor as at
     from autotensor import te
 
-Public names are loaded when first used, so that `import autotensor` is quick and `at.load` needs NumPy and llvmlite only.
+Public names are loaded when first used, so that `import autotensor` is quick and `at.load` needs NumPy and
+llvmlite only.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from autotensor.codegen import backend
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import PIPELINE, Hook, Pass, lower, lower_nest
+from autotensor.lowering.slices import with_slices
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import ObjectCache
 from autotensor.schedule.display import display_names
@@ -85,7 +86,7 @@ def nest_text(state: State, names: Mapping[str, str] | None = None) -> str:
     """The loops of a state as people read them."""
     program = lower_nest(state)
     shown = display_names(state) if names is None else names
-    return "\n\n".join(to_text(f.body, names=shown) for f in (*program.prepare, *program.run))
+    return "\n\n".join(to_text(with_slices(f.body), names=shown) for f in (*program.prepare, *program.run))
 
 
 def lowered(state: State) -> Program:

@@ -61,7 +61,7 @@ def resolve(workload: Workload, target: Target, store: TrialStore | None = None)
 def ranked(
     store: TrialStore, workload: Workload, target: Target, fingerprint: str, default_hash: str
 ) -> list[TrialRecord]:
-    """Verified trials of this machine in the order in which they should be used; empty when there are none."""
+    """Verified trials of this machine in the order in which they should be used; perhaps none."""
     task = (workload.key, target.key(), fingerprint)
     raced = race_order(store.last_race(*task), default_hash)
     best = store.best(*task, k=3)

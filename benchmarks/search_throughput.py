@@ -2,8 +2,8 @@
 
     python benchmarks/search_throughput.py [--trials 64] [--threads 1] [--json FILE]
 
-The task is a 3x3 convolution of ResNet-50. The goals: ask(8) in 40 ms of CPU time, and searching at most 10 % of a
-run's wall time, whose other shares are lowering and compiling, checking and timing.
+The task is a 3x3 convolution of ResNet-50. The goals: ask(8) in 40 ms of CPU time, and searching at most 10 %
+of a run's wall time, whose other shares are lowering and compiling, checking and timing.
 """
 
 from __future__ import annotations
@@ -98,10 +98,14 @@ def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--threads", type=int, default=0, help="of a kernel; 0: all cores")
-    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "search_throughput.json")
+    parser.add_argument(
+        "--json", type=Path, default=Path(__file__).parent / "results" / "search_throughput.json"
+    )
     arguments = parser.parse_args()
     target = host().with_threads(arguments.threads) if arguments.threads else host()
     workload = convolution(28, 128, 128, 3)

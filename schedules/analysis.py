@@ -44,7 +44,10 @@ def lanes_of(op: StageOp, target: Target) -> int:
 
 def is_expensive(op: StageOp) -> bool:
     """Whether evaluating the body twice would be noticed: math calls."""
-    return any(any_node(b, lambda n: isinstance(n, Call) and n.name not in ("abs", "floor", "ceil")) for b in op.bodies)
+    return any(
+        any_node(b, lambda n: isinstance(n, Call) and n.name not in ("abs", "floor", "ceil"))
+        for b in op.bodies
+    )
 
 
 def is_padding(op: StageOp) -> bool:

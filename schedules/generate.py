@@ -44,7 +44,9 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
 
 def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
     """The last stage that no rule has decided; then those that waited and are still untouched (True)."""
-    open_ = [s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)]
+    open_ = [
+        s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)
+    ]
     fresh = next((s for s in open_ if s.name not in current.waiting), None)
     if fresh is not None:
         return fresh, False
@@ -73,7 +75,7 @@ def _expand(
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:
-    """The loops of a sketch with its holes open. Repacking with an open width is left out: it changes no loop."""
+    """The loops of a sketch with its holes open. Repacking with an open width is left out."""
     state = State.initial(dag)
     for step in sketch.steps:
         if isinstance(step, Layout) and refs(step):

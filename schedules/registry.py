@@ -1,7 +1,8 @@
 """Sketch rules: expert knowledge that turns a stage into partial sketches.
 
-A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it does not
-apply. Rules are tried in order (a number, printed by `autotensor list rules`); the first that answers decides the stage.
+A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it
+does not apply. Rules are tried in order (a number, printed by `autotensor list rules`); the first that
+answers decides the stage.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from autotensor.schedule.step import Step
 class Extension:
     """Steps and holes to append; `done` are stages that need no rule any more.
 
-    `defer` leaves the stage for later: it is looked at again when all others are done, if it is still untouched.
+    `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
+    untouched.
     """
 
     steps: tuple[Step, ...] = ()

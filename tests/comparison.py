@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from autotensor.base.target import Target, host
 from autotensor.codegen import backend
 from autotensor.codegen.interp import run_program
 from autotensor.compiler import te_text
-from autotensor.ir.expr import Binary, Call, Op
+from autotensor.ir.expr import Binary, Call, Load, Op, Select
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.node import Node
-from autotensor.ir.visit import any_node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.verify import check_bounds, verify
+from autotensor.ir.visit import any_node, collect
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.pipeline import Pass, lower
 from autotensor.runtime import module as runtime_module
@@ -81,6 +84,8 @@ def check(dag: ComputeDAG, trace: Trace, *, seed: int = 0, native: bool = True) 
             agree(dag, truth, interpreted(dag, loops, inputs, threads))
     with blaming("lowering", dag, trace):
         final = lower(state, hook=verified)
+    with blaming("final program", dag, trace):
+        protected(final)
     with blaming("interpreter on the final program", dag, trace):
         for threads in (1, 2):
             agree(dag, truth, interpreted(dag, final, inputs, threads))
@@ -100,14 +105,37 @@ def check_native(
                 agree(dag, truth, run(inputs, threads))
         if all(b.dtype.is_float for b in (*dag.inputs, *dag.outputs)):
             with blaming("native code, normal floats", dag, trace):
-                near(dag, exact, run(normal, 2))
+                sizes = evaluate(dag, {n: np.abs(a) for n, a in normal.items()}, accumulate=np.float64)
+                near(dag, exact, run(normal, 2), sizes)
 
 
 def verified(p: Pass, func: PrimFunc) -> None:
     """A hook of `lower`: what the pass promises holds."""
-    from autotensor.ir import verify
+    verify(func, p.makes, p.name)
 
-    verify.verify(func, p.makes, p.name)
+
+def protected(program: Program) -> None:
+    """Loads on one side of a Select are masked or in bounds, for machines evaluate both sides."""
+    for func in (*program.prepare, *program.run):
+        bare = [x for x in collect(func.body, Select) for x in _bare_loads(x)]
+        if bare:
+            free = transform(func.body, _without_selects)
+            unsure = {a.index for a in check_bounds(replace(func, body=free))}
+            for load in bare:
+                if load.indices[0] in unsure:
+                    raise Different(f"load {load} in a Select of {func.name!r} has no mask.")
+
+
+def _bare_loads(e: Select) -> list[Load]:
+    sides = (*collect(e.then, Load), *collect(e.otherwise, Load))
+    return [x for x in sides if x.mask is None and not any_node(x.indices[0], lambda n: isinstance(n, Load))]
+
+
+def _without_selects(n: Node) -> Node | None:
+    """Both sides are evaluated: as if their values were added."""
+    if isinstance(n, Select) and not n.dtype.is_bool:
+        return Binary(Op.ADD, n.then, n.otherwise)
+    return None
 
 
 def expected(dag: ComputeDAG, inputs: Arrays) -> Arrays:
@@ -217,13 +245,18 @@ def same(want: Arrays, got: Arrays) -> None:
             )
 
 
-def near(dag: ComputeDAG, want: Arrays, got: Arrays) -> None:
-    """Within the tolerance of te/reference."""
+def near(dag: ComputeDAG, want: Arrays, got: Arrays, sizes: Arrays | None = None) -> None:
+    """Within the tolerance of te/reference; `sizes` are results whose magnitude counts too.
+
+    Where terms cancel, an error is relative to their sizes, for which results for positive inputs stand.
+    """
     for b in dag.outputs:
         rtol, factor = tolerance(dag, b.name)
         exact, found = want[b.name], got[b.name].astype(np.float64)
         finite = np.isfinite(exact)
         scale = float(np.abs(exact[finite]).max(initial=0.0))
+        if sizes is not None:
+            scale = float(np.abs(sizes[b.name][np.isfinite(sizes[b.name])]).max(initial=scale))
         if not np.isfinite(rtol):
             continue
         with np.errstate(invalid="ignore"):

@@ -359,6 +359,19 @@ def rearrange(m: Maker) -> None:
         one(lambda v: te.maximum(v - 1, 0), n)
 
 
+def gather(m: Maker) -> None:
+    """Positions from a table that is computed too: nothing is known about them but that they are right."""
+    a = m.operand(1, 2)
+    x, axis = a.tensor, m.rng.randrange(len(a.shape))
+    n = a.shape[axis]
+    back = m.rng.random() < 0.5
+    m.compute((n,), lambda i: te.cast(dtype_of("int32"), n - 1 - i if back else i // 2), n, "table")
+    table = m.made[-1].tensor
+    m.compute(
+        a.shape, lambda *i: x[tuple(table[v] if k == axis else v for k, v in enumerate(i))], a.bound, "get"
+    )
+
+
 def _reshape(m: Maker, a: Value) -> None:
     total, x = prod(a.shape), a.tensor
     divisors = [d for d in range(1, total + 1) if total % d == 0]
@@ -460,6 +473,7 @@ KINDS: tuple[Callable[[Maker], None], ...] = (
     narrow,
     *(folded,) * 3,
     mathematics,
+    *(gather,) * 2,
 )
 
 

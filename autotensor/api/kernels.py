@@ -62,14 +62,16 @@ def build(
     """A function that computes the outputs among `args`.
 
     build(schedule, args)     compiled as scheduled
-    build([A, B, C])          the best verified schedule that the tuning log knows for this machine, else the default
+    build([A, B, C])          the best verified schedule that the log has for this machine, else the default
 
     f(a, b, c) fills c in place; f(a, b) allocates it; constants may be given once with f.bind(W=w).
     """
     chosen = parse(target)
     if isinstance(what, Schedule):
         if args is None:
-            raise InputError("build(schedule, args) needs the arguments, in calling order.", fix="build(s, [A, B, C]).")
+            raise InputError(
+                "build(schedule, args) needs the arguments, in calling order.", fix="build(s, [A, B, C])."
+            )
         state = _state(what, args)
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     else:

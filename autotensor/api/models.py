@@ -37,7 +37,9 @@ from autotensor.search.loop import TuneOptions, TuneReport
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
-SAVE_EVERY_S = 20.0  # a linked model is written at most so often while tuning: linking ResNet-50 takes about a second
+SAVE_EVERY_S = (
+    20.0  # a linked model is written at most so often while tuning: linking ResNet-50 takes about a second
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -50,7 +52,9 @@ class ModelPlan:
     groups: tuple[Group, ...]
     tasks: tuple[KernelTask, ...]
     target: Target
-    facts: Mapping[str, Any] = field(default_factory=dict)  # kept in the artifact's meta, e.g. whose weights these are
+    facts: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # kept in the artifact's meta, e.g. whose weights these are
 
     def search_tasks(self) -> list[Task]:
         return [Task(t.workload, self.target, float(t.weight), t.name) for t in self.tasks]
@@ -68,7 +72,9 @@ class ModelReport:
     notes: tuple[str, ...] = field(default=())
 
 
-def plan_model(model: Graph | GraphNode | Sequence[GraphNode], target: str | Target | None = None, name: str = "model") -> ModelPlan:
+def plan_model(
+    model: Graph | GraphNode | Sequence[GraphNode], target: str | Target | None = None, name: str = "model"
+) -> ModelPlan:
     """Optimises a graph and cuts it into groups."""
     graph = as_graph(model, name)
     ready = own_outputs(optimize(graph))
@@ -85,7 +91,10 @@ def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model"
     outputs = tuple(model) if isinstance(model, (list, tuple)) else (model,)
     for o in outputs:
         if not isinstance(o, GraphNode):
-            raise InputError(f"a model is made of graph nodes, got {type(o).__name__}.", fix="Start from autotensor.input(shape).")
+            raise InputError(
+                f"a model is made of graph nodes, got {type(o).__name__}.",
+                fix="Start from autotensor.input(shape).",
+            )
     inputs = sorted((n for n in topological(outputs) if isinstance(n, Input)), key=lambda n: n.serial)
     return Graph(tuple(inputs), outputs, name)
 
@@ -118,7 +127,9 @@ def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trac
     return {t.workload.key: resolve(t.workload, plan.target, store).trace for t in plan.tasks}
 
 
-def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: dict[str, tuple[str, Artifact]] | None = None) -> Artifact:
+def link_model(
+    plan: ModelPlan, traces: Mapping[str, Trace], compiled: dict[str, tuple[str, Artifact]] | None = None
+) -> Artifact:
     """Compiles every task under its trace and links the model.
 
     compiled: artifacts of earlier calls by workload key, with the hash of their trace; updated.
@@ -128,7 +139,10 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: dict[str,
         key = t.workload.key
         trace = traces[key]
         if key not in known or known[key][0] != trace.hash:
-            known[key] = (trace.hash, compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache()))
+            known[key] = (
+                trace.hash,
+                compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache()),
+            )
     linked = link(plan.graph, plan.groups, {k: a for k, (_, a) in known.items()}, plan.target)
     return replace(linked, meta={**linked.meta, **plan.facts})
 
@@ -153,7 +167,9 @@ def tune_model(
     from autotensor.api.tuning import run_tuning
 
     with open_log(db) as store:
-        work = _Progress(plan, Path(path) if path is not None else None, traces_from_log(plan, store), listener)
+        work = _Progress(
+            plan, Path(path) if path is not None else None, traces_from_log(plan, store), listener
+        )
         work.save()
         report = run_tuning(plan.search_tasks(), options, store, listener=work.hear, stopped=stopped)
         best = traces_from_log(plan, store)
@@ -166,13 +182,17 @@ def tune_model(
         notes = ("the default schedules were as fast in the whole model; they were kept",)
     if work.path is not None:
         artifacts.save(work.path, tuned)
-    return ModelReport(report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes)
+    return ModelReport(
+        report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes
+    )
 
 
 class _Progress:
     """Keeps the model on disk up to date while tuning goes on."""
 
-    def __init__(self, plan: ModelPlan, path: Path | None, traces: dict[str, Trace], listener: Listener | None) -> None:
+    def __init__(
+        self, plan: ModelPlan, path: Path | None, traces: dict[str, Trace], listener: Listener | None
+    ) -> None:
         self.plan = plan
         self.path = path
         self.traces = traces

@@ -1,7 +1,7 @@
 """Data types: what one element is, and its spellings in NumPy and in text.
 
-    DType("float", 32)            one float32
-    DType("float", 32, lanes=16)  a vector of sixteen
+DType("float", 32)            one float32
+DType("float", 32, lanes=16)  a vector of sixteen
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ class DType:
     lanes: int = 1
 
     def __str__(self) -> str:
-        base = "bool" if self.kind == "bool" else f"{'bfloat' if self.kind == 'bfloat' else self.kind}{self.bits}"
+        base = (
+            "bool"
+            if self.kind == "bool"
+            else f"{'bfloat' if self.kind == 'bfloat' else self.kind}{self.bits}"
+        )
         return base if self.lanes == 1 else f"{base}x{self.lanes}"
 
     @property
@@ -64,7 +68,8 @@ def _numpy(kind: str, bits: int) -> np.dtype[Any]:
     if kind == "bfloat":
         import ml_dtypes  # only bfloat16 needs it; loading a float32 model must not
 
-        return np.dtype(ml_dtypes.bfloat16)
+        made: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return made
     return np.dtype("bool" if kind == "bool" else f"{kind}{bits}")
 
 
@@ -76,7 +81,11 @@ bool_ = DType("bool", 1)
 
 _NAMES = {
     str(t): t
-    for t in (float16, float32, float64, bfloat16, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool_)
+    for t in (
+        *(float16, float32, float64, bfloat16),
+        *(int8, int16, int32, int64, uint8, uint16, uint32, uint64),
+        bool_,
+    )
 }
 
 
@@ -95,7 +104,7 @@ def dtype_of(x: DType | str | np.dtype[Any] | type) -> DType:
 
 
 def promote(a: DType, b: DType) -> DType:
-    """The type of `a + b`: floats win over integers, wider over narrower, signed over unsigned (as NumPy does for tensors).
+    """The type of `a + b`: floats win over integers, wider over narrower, signed over unsigned (as in NumPy).
 
     bfloat16 with float16 gives float32, because neither holds the other.
     """

@@ -1,8 +1,8 @@
 """What can go wrong, as one family of exceptions.
 
-Every message is one sentence that names the thing and the place (`what`), and where possible one that says how to mend
-it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when a person reads the error:
-the search raises thousands of these and looks only at the type and `what`.
+Every message is one sentence that names the thing and the place (`what`), and where possible one that says
+how to mend it (`fix`). `context` is an expensive explanation (a printed loop nest, say), rendered only when a
+person reads the error: the search raises thousands of these and looks only at the type and `what`.
 """
 
 from __future__ import annotations

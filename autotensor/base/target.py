@@ -1,7 +1,7 @@
 """Targets: a description of the machine that code is made for, as data.
 
-`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one. Schedules and checks read the
-limits; `key()` is what the tuning log files records under.
+`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one. Schedules and checks
+read the limits; `key()` is what the tuning log files records under.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def host() -> Target:
         triple=llvm.get_process_triple(),
         num_cores=default_threads(),
         cache_bytes=host_caches(),
-        **_vector_limits(features.flatten()),  # type: ignore[arg-type]
+        **_vector_limits(features.flatten()),
     )
 
 
@@ -134,7 +134,7 @@ def _vector_limits(features: str) -> dict[str, int]:
 
 
 def default_threads() -> int:
-    """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores that this process may run on."""
+    """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores this process may run on."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if asked.isdigit() and int(asked) > 0:
         return int(asked)

@@ -2,10 +2,10 @@
 
     Var Const Binary Unary Compare Select Cast Call Load Ramp Broadcast Reduce
 
-Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes and
-convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
-`Reduce` exists in tensor expressions only; lowering turns it into loops.
-Index arithmetic is int64; `//` and `%` round towards minus infinity, as in Python.
+Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes
+and convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
+`Reduce` exists in tensor expressions only; lowering turns it into loops. Index arithmetic is int64; `//` and
+`%` round towards minus infinity, as in Python.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Expr(Node):
     def _typed(self, dtype: DType) -> None:
         object.__setattr__(self, "dtype", dtype)
 
-    # -- operators: build nodes, converting to a common type -----------------------------------------------------
+    # -- operators: build nodes, converting to a common type -------------------------------------------------
     def __add__(self, other: Any) -> Expr:
         return binary(Op.ADD, self, other)
 
@@ -168,7 +168,8 @@ class Expr(Node):
 
     # `i == j` must build an expression for authors and still answer "the same node?" for dicts: a deferred
     # comparison that is an identity test as a bool and a Compare as an operand (TVM does the same).
-    # NotImplemented lets the other side (an IterVar, a tensor of rank 0) do it; failing that, Python compares by identity.
+    # NotImplemented lets the other side (an IterVar, a tensor of rank 0) do it; failing that, Python compares
+    # by identity.
     def __eq__(self, other: object) -> Any:
         return Equality(self, other, Cmp.EQ) if isinstance(other, (Expr, *NUMBERS)) else NotImplemented
 
@@ -279,7 +280,7 @@ class Compare(Expr):
 
 
 class Select(Expr):
-    """`then` where `cond` holds, else `otherwise`; only the side taken is evaluated (its loads are protected)."""
+    """`then` where `cond` holds, else `otherwise`; only the side taken is evaluated, its loads protected."""
 
     cond: Expr
     then: Expr
@@ -287,7 +288,9 @@ class Select(Expr):
 
     def __derive__(self) -> None:
         if self.then.dtype != self.otherwise.dtype:
-            raise TensorError(f"the two sides of a select have types {self.then.dtype} and {self.otherwise.dtype}.")
+            raise TensorError(
+                f"the two sides of a select have types {self.then.dtype} and {self.otherwise.dtype}."
+            )
         self._typed(self.then.dtype)
 
 
@@ -346,7 +349,7 @@ class Broadcast(Expr):
 
 
 class Combiner(Node):
-    """How a reduction joins two partial results: `result` over the variables `lhs` and `rhs`, starting from `identity`.
+    """How a reduction joins two partial results: `result` over variables `lhs` and `rhs`, from `identity` on.
 
     All fields have one entry per output of a tuple reduction (argmax has two).
     """
@@ -359,7 +362,7 @@ class Combiner(Node):
 
 
 class Reduce(Expr):
-    """`sources` joined by `combiner` over the axes (Vars); `index` chooses one output of a tuple reduction."""
+    """`sources` joined by `combiner` over axes (Vars); `index` chooses one output of a tuple reduction."""
 
     combiner: Combiner
     sources: tuple[Expr, ...]
@@ -370,7 +373,11 @@ class Reduce(Expr):
         self._typed(self.sources[self.index].dtype)
 
 
-MATH = ["exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "pow", "sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "sigmoid", "floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod"]  # fmt: skip
+MATH = [
+    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "pow", "sin", "cos",
+    "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "erf", "sigmoid", "floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod",
+]  # fmt: skip
 
 
 def as_expr(x: Any, dtype: DType | None = None) -> Expr:
@@ -388,17 +395,21 @@ def as_expr(x: Any, dtype: DType | None = None) -> Expr:
         return x.var  # type: ignore[no-any-return]
     if getattr(x, "shape", None) == () and callable(x):  # te.Tensor of rank 0
         return as_expr(x())
-    raise TensorError(f"{x!r} cannot be part of an expression.", fix="Index tensors with all their axes: A[i, j].")
+    raise TensorError(
+        f"{x!r} cannot be part of an expression.", fix="Index tensors with all their axes: A[i, j]."
+    )
 
 
 def _number(x: Any, dtype: DType | None) -> Expr:
-    """A bare number beside a value of `dtype`: it takes that type, unless it is of a higher kind (1.5 beside integers)."""
+    """A bare number beside a value of `dtype` takes that type, unless it is of a higher kind (1.5, integers)."""
     if isinstance(x, (bool, np.bool_)):
         return const(bool(x), dtype or bool_)
     if isinstance(x, (int, np.integer)):
         t = int64 if dtype is None or dtype.is_bool else dtype
         if t.is_int and wrap_int(int(x), t.element) != int(x):
-            raise TensorError(f"{int(x)} does not fit in {t.element}.", fix="Convert the other operand with .astype.")
+            raise TensorError(
+                f"{int(x)} does not fit in {t.element}.", fix="Convert the other operand with .astype."
+            )
         return const(int(x), t)
     return const(float(x), dtype if dtype is not None and dtype.is_float else float32)
 

@@ -1,7 +1,7 @@
 """Functions of the loop IR: buffers, kernels and programs.
 
-A `Program` is what lowering makes of one schedule: `prepare` kernels, which depend on constants only and run once, and
-`run` kernels, which run at every call. All of them see the same list of parameters (`args`).
+A `Program` is what lowering makes of one schedule: `prepare` kernels, which depend on constants only and run
+once, and `run` kernels, which run at every call. All of them see the same list of parameters (`args`).
 """
 
 from __future__ import annotations

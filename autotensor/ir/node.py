@@ -1,11 +1,12 @@
 """Nodes: frozen, slotted, interned records that a tree is made of.
 
-Same class and same fields give the same object, so equality is `is`, hashes are addresses and memo tables are exact:
+Same class and same fields give the same object, so equality is `is`, hashes are addresses and memo tables are
+exact:
 
     Binary(Op.ADD, x, y) is Binary(Op.ADD, x, y)
 
-The table holds its nodes weakly: a tree lives as long as somebody holds its root.
-Derived facts (an expression's dtype) are computed once, by `__derive__`, into extra slots named in `_derived`.
+The table holds its nodes weakly: a tree lives as long as somebody holds its root. Derived facts (an
+expression's dtype) are computed once, by `__derive__`, into extra slots named in `_derived`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ class NodeMeta(type):
     _setters: tuple[Callable[[Any, Any], None], ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> NodeMeta:
-        own = [k for k, v in space.get("__annotations__", {}).items() if not k.startswith("_") and "ClassVar" not in str(v)]
+        own = [
+            k
+            for k, v in space.get("__annotations__", {}).items()
+            if not k.startswith("_") and "ClassVar" not in str(v)
+        ]
         defaults = {k: space.pop(k) for k in own if k in space}
         derived = tuple(space.get("_derived", ()))
         inherited = next((b._fields for b in bases if isinstance(b, NodeMeta) and b._fields), ())
@@ -33,7 +38,7 @@ class NodeMeta(type):
         cls = super().__new__(mcs, name, bases, space)
         cls._fields = fields
         cls._defaults = defaults  # type: ignore[attr-defined]
-        cls.__match_args__ = fields  # type: ignore[attr-defined]
+        cls.__match_args__ = fields  # type: ignore[attr-defined, misc]
         cls._table = WeakValueDictionary()
         cls._setters = tuple(getattr(cls, f).__set__ for f in fields)
         return cls
@@ -45,7 +50,7 @@ class NodeMeta(type):
         found = cls._table.get(key)
         if found is not None:
             return found
-        self = object.__new__(cls)
+        self: Any = object.__new__(cls)  # type: ignore[arg-type]  # cls is a class of nodes
         for setter, value in zip(cls._setters, args, strict=True):
             setter(self, value)
         self.__derive__()

@@ -5,8 +5,9 @@ A rule is a function `node -> node | None` marked with the classes it fires on:
     @rule(Binary)
     def add_zero(e): ...
 
-`Rules(a, b, c)` is an ordered list indexed by class; `+` joins two. `rewrite(root, RULES, name="simplify")` applies them
-bottom-up until nothing fires. `substitute` is one simultaneous walk that never revisits what it put in.
+`Rules(a, b, c)` is an ordered list indexed by class; `+` joins two. `rewrite(root, RULES, name="simplify")`
+applies them bottom-up until nothing fires. `substitute` is one simultaneous walk that never revisits what it
+put in.
 """
 
 from __future__ import annotations

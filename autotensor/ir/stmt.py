@@ -2,8 +2,8 @@
 
     For Seq Store Alloc If Let Barrier Evaluate
 
-A `For` runs `var` over begin, …, begin + extent - 1; its kind says how. VECTORIZED and UNROLLED loops have constant
-extents and vanish in lowering; a PARALLEL loop is divided among the threads of the call.
+A `For` runs `var` over begin, …, begin + extent - 1; its kind says how. VECTORIZED and UNROLLED loops have
+constant extents and vanish in lowering; a PARALLEL loop is divided among the threads of the call.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def any_node(root: Node, test: Callable[[Node], bool]) -> bool:
 
 
 def free_vars(root: Node) -> frozenset[Var]:
-    """All variables read in `root` (bindings inside are not subtracted: names are unique within a function)."""
+    """All variables read in `root` (bindings inside are not subtracted: names are unique in a function)."""
     return frozenset(n for n in walk(root) if isinstance(n, Var))
 
 

@@ -63,7 +63,7 @@ def domain_guards(
     values: the op's axes over loop variables.
     """
     always = any(any_node(b, _may_trap) for b in op.bodies)
-    shared = [r for r in reads(op) if r.load.buffer not in private]
+    shared = [r for r in reads(op) if r.load.buffer not in private or _is_gather(r.load)]
     inside = {a.var: Interval(0, a.extent - 1) for a in op.all_axes}
     out: list[Expr] = []
     for a in op.axes:
@@ -74,6 +74,15 @@ def domain_guards(
         sides = compare(Cmp.GE, values[a.name], const(0)), compare(Cmp.LT, values[a.name], const(a.extent))
         out.extend(c for c in sides if prove(c, ranges) is not True)
     return out
+
+
+def _is_gather(load: Load) -> bool:
+    """Whether an index comes from memory."""
+    return any(_reads_memory(i) for i in load.indices)
+
+
+def _reads_memory(index: Expr) -> bool:
+    return any_node(index, lambda n: isinstance(n, Load))
 
 
 def _uses(load: Load, axis: Var) -> bool:
@@ -93,9 +102,14 @@ def _may_trap(node: Node) -> bool:
 
 
 def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ranges) -> list[Expr]:
-    """Conditions for indices (relative to the box) to lie in a private buffer; not those that always hold."""
+    """Conditions for indices (relative to the box) to lie in a private buffer; not those that always hold.
+
+    Of an index that comes from memory the box is the whole dimension.
+    """
     out: list[Expr] = []
     for index, dim in zip(indices, shape, strict=True):
+        if _reads_memory(index):
+            continue
         sides = compare(Cmp.GE, index, const(0)), compare(Cmp.LT, index, const(dim))
         out.extend(c for c in sides if prove(c, ranges) is not True)
     return out

@@ -172,11 +172,10 @@ class _Nest:
                     if prod(sizes) > self._extent(stage, parent):
                         guards.append(compare(Cmp.LT, total, const(self._extent(stage, parent))))
                 case Fuse(a, b, fused):
-                    cols = self._extent(stage, b)
-                    outer, inner = values[fused] // cols, values[fused] % cols
+                    outer, inner = fused_parts(values[fused], self._extent(stage, b))
                     if (
                         fused in owner
-                    ):  # a variable: name its parts, so that everything inside stays linear in them
+                    ):  # a variable: its parts become variables, so that what uses them is linear
                         leaf = owner[fused]
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
                         lets[leaf] = (*lets.get(leaf, ()), *pair)
@@ -357,6 +356,11 @@ class _Body:
                 return Load(near, inside, all_of(*outside) if outside else mask)
             case _:
                 return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
+
+
+def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
+    """The two indices that a fused one stands for."""
+    return value // cols, value % cols
 
 
 def _base(span: Span) -> Expr:

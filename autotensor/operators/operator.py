@@ -1,7 +1,7 @@
 """Operators: what a model is made of, each defined once.
 
-An operator knows its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent NumPy
-reference, sample cases for the tests, and how it may be fused (`kind`). Registering is one decorator:
+An operator knows its result's type (`infer`), its meaning as tensor expressions (`compute`), an independent
+NumPy reference, sample cases for the tests, and how it may be fused (`kind`). Registering is one decorator:
 
     @operator("relu", kind=Kind.ELEMENTWISE, cases=(Case(((2, 3),)),), reference=lambda x: np.maximum(x, 0))
     def relu(x: Tensor) -> Tensor:
@@ -29,7 +29,9 @@ class Kind(enum.Enum):
     """How an operator may join a fused group."""
 
     ELEMENTWISE = "elementwise"  # out[i] from in[i] (broadcasting allowed); fuses after anything of its shape
-    INJECTIVE = "injective"  # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
+    INJECTIVE = (
+        "injective"  # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
+    )
     REDUCTION = "reduction"  # pools, sums, norms, softmax; may take elementwise consumers
     ANCHOR = "anchor"  # convolution, matmul: one per group, takes elementwise consumers as its epilogue
     VIEW = "view"  # same bytes, other shape: reshape, flatten; costs nothing
@@ -68,7 +70,9 @@ class Case:
             if t.is_bool:
                 out.append(rng.random(shape) < 0.5)
             elif t.is_int:
-                out.append(rng.integers(int(self.low), max(int(self.low) + 1, int(self.high)), shape).astype(t.numpy))
+                out.append(
+                    rng.integers(int(self.low), max(int(self.low) + 1, int(self.high)), shape).astype(t.numpy)
+                )
             else:
                 out.append((rng.random(shape) * (self.high - self.low) + self.low).astype(t.numpy))
         return tuple(out)
@@ -81,10 +85,14 @@ class Operator:
     name: str
     kind: Kind
     compute: Callable[..., Any]
-    reference: Callable[..., Any]  # NumPy arrays and the same attributes → array or tuple, computed independently
+    reference: Callable[
+        ..., Any
+    ]  # NumPy arrays and the same attributes → array or tuple, computed independently
     cases: tuple[Case, ...]
     constants: tuple[int, ...] = ()  # inputs that are usually weights
-    infer: Callable[..., tuple[TensorType, ...]] | None = None  # (*types, **attrs); None: read it off `compute`
+    infer: Callable[..., tuple[TensorType, ...]] | None = (
+        None  # (*types, **attrs); None: read it off `compute`
+    )
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""

@@ -50,10 +50,10 @@ def fuse_name(a: str, b: str) -> str:
     return f"({a}*{b})"
 
 
-def fresh(name: str, taken: set[str]) -> str:
-    """`name`, or with the first free number behind it."""
-    candidate, n = name, 0
+def fresh(name: str, taken: set[str], reader: str = "") -> str:
+    """`name` + `reader`, the first free number between them if that is taken: `A.local:C`, `A.local1:C`."""
+    candidate, n = name + reader, 0
     while candidate in taken:
         n += 1
-        candidate = f"{name}{n}"
+        candidate = f"{name}{n}{reader}"
     return candidate

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor.base.errors import ScheduleError, TensorError
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
 from autotensor.schedule.primitives.fuse import FuseStep
@@ -123,34 +124,41 @@ class Schedule:
         self.do(Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order))
         return self._new_stage(before)
 
+    def algorithm(self, tensor: Any, name: str) -> None:
+        """Computes a stage in another way (`schedules/algorithms`); the first step of its stage."""
+        self.do(UseAlgorithm(self.stage_name(tensor), name))
+
     def _new_stage(self, before: set[str]) -> StageRef:
         (new,) = set(self.state.names) - before
         return StageRef(self, new)
 
     def axis_name(self, stage: str, axis: AxisLike) -> str:
-        """The name of a loop given as a reference, a te axis or a name."""
-        if isinstance(axis, AxisRef):
-            return axis.name
-        if isinstance(axis, IterVar):
-            origin = self._origin(axis)
-            if origin is not None:
-                return origin
-            return self.state.stage(stage).leaf(axis.name).name
+        """The name of a stage's loop given as a reference, a te axis or a name.
+
+        Raises ScheduleError for an axis of another stage: equal names would hide the mistake.
+        """
         if isinstance(axis, str):
             return axis
-        raise ScheduleError(
-            f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0]."
-        )
+        owner, name = (axis.stage, axis.name) if isinstance(axis, AxisRef) else self._origin(axis)
+        copied = stage.startswith(f"{owner}.") and ":" not in stage  # C.local has the axes of C
+        if owner != stage and not copied:
+            raise ScheduleError(
+                f"axis {name!r} belongs to stage {owner!r}, not to {stage!r}.",
+                fix=f"Take it from s[{stage!r}].op.",
+            )
+        return name
 
-    def _origin(self, axis: IterVar) -> str | None:
-        """The name that the DAG gave to a te axis."""
+    def _origin(self, axis: Any) -> tuple[str, str]:
+        """The stage and the name that the DAG gave to a te axis."""
         for op in self.dag.keep:
             if isinstance(op, Compute):
                 for n, a in enumerate((*op.axes, *op.reduce_axes)):
                     if a is axis:
                         stage = self.dag.stage(self.dag.tensors[id(op), 0].name)
-                        return stage.all_axes[n].name
-        return None
+                        return stage.name, stage.all_axes[n].name
+        raise ScheduleError(
+            f"{axis!r} is not an axis.", fix="Pass what split or fuse returned, or C.op.axis[0]."
+        )
 
     def __str__(self) -> str:
         """The loops, as `autotensor.lower` prints them (lowering is a floor up; looked up when printed)."""
@@ -194,13 +202,22 @@ class StageRef:
         given = [x for x in (factor, nparts, factors) if x is not None]
         if len(given) != 1:
             raise ScheduleError(
-                f"split: axis {self._axis(axis)!r} needs exactly one of factor, nparts, factors."
+                f"split: axis {self._axis(axis)!r} of stage {self.name!r} needs exactly one of factor, "
+                "nparts, factors."
             )
-        inner = tuple(factors) if factors is not None else (factor,) if factor is not None else ()
         name = self._axis(axis)
-        self.schedule.do(SplitStep(self.name, name, inner, nparts))
+        numbers = tuple(self._whole(name, x) for x in (factors if factors is not None else given))
+        inner = numbers if nparts is None else ()
+        self.schedule.do(SplitStep(self.name, name, inner, None if nparts is None else numbers[0]))
         parts = 2 if nparts is not None else len(inner) + 1
         return tuple(AxisRef(self.name, f"{name}.{n}") for n in range(parts))
+
+    def _whole(self, axis: str, value: Any) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ScheduleError(
+                f"split: factor {value!r} of axis {axis!r} of stage {self.name!r} is not a whole number."
+            )
+        return int(value.__index__())
 
     def tile(
         self, x: AxisLike, y: AxisLike, x_factor: int, y_factor: int
@@ -236,9 +253,7 @@ class StageRef:
 
     def bind(self, axis: AxisLike, thread: Any) -> None:
         """TVM's thread binding. Raises ScheduleError: there is no target with thread axes yet."""
-        raise ScheduleError(
-            f"bind: target 'llvm' has no thread axes; use parallel({self._axis(axis)!r})."
-        )
+        raise ScheduleError(f"bind: target 'llvm' has no thread axes; use parallel({self._axis(axis)!r}).")
 
     def compute_at(self, host: Any, axis: AxisLike) -> None:
         name = self.schedule.stage_name(host)

@@ -1,8 +1,8 @@
 """Sketches: traces with holes, and decisions that fill them.
 
-A hole never changes loop structure; structural choices are separate sketches. An option is a tuple of ints, so that
-numbers that belong together (rows and columns of a register tile) are one decision. `Ref("tile", 1)` in a step stands
-for component 1 of what is chosen for hole "tile".
+A hole never changes loop structure; structural choices are separate sketches. An option is a tuple of ints,
+so that numbers that belong together (rows and columns of a register tile) are one decision. `Ref("tile", 1)`
+in a step stands for component 1 of what is chosen for hole "tile".
 """
 
 from __future__ import annotations

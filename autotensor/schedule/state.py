@@ -163,7 +163,8 @@ class State:
         for b in (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers)):
             if b.name == name:
                 return b
-        raise ScheduleError(f"there is no tensor {name!r}.")
+        known = [b.name for b in (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers))]
+        raise ScheduleError(f"there is no tensor {name!r}; there are {', '.join(known)}.")
 
     def readers(self, buffer: Buffer) -> tuple[Stage, ...]:
         """Live stages that read the buffer."""

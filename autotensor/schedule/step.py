@@ -48,18 +48,18 @@ def to_json(s: Step) -> list[Any]:
 
 def from_json(data: Any) -> Step:
     """The step of a JSON list. Raises ScheduleError for an unknown step or arguments that do not fit."""
-    if not isinstance(data, list) or not data or data[0] not in STEPS:
+    name = data[0] if isinstance(data, list) and data else data
+    if not isinstance(name, str) or name not in STEPS or not isinstance(data, list):
         raise ScheduleError(
-            f"step {data[0] if isinstance(data, list) and data else data!r} is unknown to this version.",
-            fix=f"Known: {', '.join(sorted(STEPS))}.",
+            f"step {name!r} is unknown to this version.", fix=f"Known: {', '.join(sorted(STEPS))}."
         )
-    cls = STEPS[data[0]]
+    cls = STEPS[name]
     fields = dataclasses.fields(cls)
     if len(data) - 1 != len(fields):
-        raise ScheduleError(f"step {data[0]} takes {len(fields)} arguments, got {len(data) - 1}.")
+        raise ScheduleError(f"step {name} takes {len(fields)} arguments, got {len(data) - 1}.")
     made: Step = cls(*(_frozen(v) for v in data[1:]))
     for f in fields:
-        _check(data[0], f, getattr(made, f.name))
+        _check(name, f, getattr(made, f.name))
     return made
 
 
@@ -74,34 +74,48 @@ def _plain(value: Any) -> Any:
 def _frozen(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_frozen(v) for v in value)
-    if isinstance(value, dict):
-        return Ref(str(value["hole"]), int(value["index"]))
+    if isinstance(value, dict) and set(value) == {"hole", "index"} and _is_int(value["index"]):
+        return Ref(str(value["hole"]), value["index"])
     return value
 
 
-_ANNOTATIONS: dict[str, Callable[[Any], bool]] = {
-    "str": lambda v: isinstance(v, str),
-    "int": lambda v: isinstance(v, int) and not isinstance(v, bool),
-    "Size": lambda v: isinstance(v, Ref) or (isinstance(v, int) and not isinstance(v, bool) and v > 0),
-    "Size | None": lambda v: v is None or _ANNOTATIONS["Size"](v),
-    "tuple[str, ...]": lambda v: isinstance(v, tuple) and all(isinstance(x, str) for x in v),
-    "tuple[Size, ...]": lambda v: isinstance(v, tuple) and all(_ANNOTATIONS["Size"](x) for x in v),
-    "tuple[tuple[int, Size], ...]": lambda v: (
-        isinstance(v, tuple)
-        and all(
-            isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], int) and _ANNOTATIONS["Size"](x[1])
-            for x in v
-        )
+def _is_text(v: Any) -> bool:
+    return isinstance(v, str)
+
+
+def _is_int(v: Any) -> bool:
+    return isinstance(v, int) and not isinstance(v, bool)
+
+
+def _is_size(v: Any) -> bool:
+    return isinstance(v, Ref) or (_is_int(v) and v > 0)
+
+
+def _is_tuple(v: Any, test: Callable[[Any], bool]) -> bool:
+    return isinstance(v, tuple) and all(test(x) for x in v)
+
+
+# annotation of a step's field → what its values are, in words and as a test
+_ARGUMENTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", _is_text),
+    "int": ("a whole number", _is_int),
+    "Size": ("a positive whole number or a hole", _is_size),
+    "Size | None": ("a positive whole number, a hole or null", lambda v: v is None or _is_size(v)),
+    "tuple[str, ...]": ("a list of texts", lambda v: _is_tuple(v, _is_text)),
+    "tuple[Size, ...]": ("a list of positive whole numbers or holes", lambda v: _is_tuple(v, _is_size)),
+    "tuple[tuple[int, Size], ...]": (
+        "a list of pairs: a dimension, and a positive whole number or a hole",
+        lambda v: _is_tuple(
+            v, lambda x: isinstance(x, tuple) and len(x) == 2 and _is_int(x[0]) and _is_size(x[1])
+        ),
     ),
 }
 
 
 def _check(name: str, field: dataclasses.Field[Any], value: Any) -> None:
-    test = _ANNOTATIONS[str(field.type)]
+    words, test = _ARGUMENTS[str(field.type)]
     if not test(value):
-        raise ScheduleError(
-            f"step {name}: argument {field.name!r} is {value!r}, which is not a {field.type}."
-        )
+        raise ScheduleError(f"step {name}: argument {field.name!r} is {_plain(value)!r}; it must be {words}.")
 
 
 def refs(s: Step) -> tuple[Ref, ...]:
@@ -125,6 +139,10 @@ def fill(s: Step, values: Mapping[str, tuple[int, ...]]) -> Step:
 
     def visit(value: Any) -> Any:
         if isinstance(value, Ref):
+            if value.hole not in values:
+                raise ScheduleError(
+                    f"hole {value.hole!r} is not decided.", fix=f"Decided: {', '.join(values)}."
+                )
             return values[value.hole][value.index]
         if isinstance(value, tuple):
             return tuple(visit(v) for v in value)
@@ -133,6 +151,11 @@ def fill(s: Step, values: Mapping[str, tuple[int, ...]]) -> Step:
     if not refs(s):
         return s
     return type(s)(*(visit(getattr(s, f.name)) for f in dataclasses.fields(s)))
+
+
+def quoted(names: tuple[str, ...]) -> str:
+    """Names as arguments of a call: `"y.0", "x"`."""
+    return ", ".join(f'"{n}"' for n in names)
 
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from autotensor.base.errors import ScheduleError
@@ -26,11 +27,19 @@ class Trace:
         return Trace((*self.steps, *steps))
 
     def replay(self, dag: ComputeDAG) -> State:
-        """The state after all steps. Raises ScheduleError naming the first step that does not apply."""
+        """The state after all steps. Raises the first ScheduleError, with the steps that led to it."""
         state = State.initial(dag)
-        for s in self.steps:
-            state = s.apply(state)
+        for n, s in enumerate(self.steps):
+            try:
+                state = s.apply(state)
+            except ScheduleError as e:
+                e.context = e.context or partial(self._pointing_at, n)
+                raise
         return state
+
+    def _pointing_at(self, n: int) -> str:
+        """The steps up to number n, which is marked."""
+        return "\n".join(f"{'>' if m == n else ' '} {s.call()}" for m, s in enumerate(self.steps[: n + 1]))
 
     def fill(self, values: Mapping[str, tuple[int, ...]]) -> Trace:
         """The trace with its holes decided."""

@@ -1,9 +1,10 @@
 """Which task gets the next batch of trials: the one from which the whole model can still gain most.
 
-Every task first gets one batch. Then the gain of a batch is estimated as weight × seconds × share, where the share is
-what recent batches of the task brought (decaying while they bring nothing) but at most what the roofline leaves.
-Source: the idea of Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6), with a roofline bound instead of
-similarity between tasks.
+Every task first gets one batch. Then the gain of a batch is estimated as weight × seconds × share, where the
+share is what recent batches of the task brought (decaying while they bring nothing) but at most what the
+roofline leaves.
+Source: the idea of Ansor's gradient scheduler (Zheng et al., OSDI 2020, section 6), with a roofline bound
+instead of similarity between tasks.
 """
 
 from __future__ import annotations

@@ -61,7 +61,11 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
         return np.zeros((count, len(NAMES)))
     heavy = max(range(len(p.stages)), key=lambda n: p.stages[n].work)
     s, t = p.stages[heavy], terms[heavy]
-    others = np.sum([x.total for n, x in enumerate(terms) if n != heavy], axis=0) if len(terms) > 1 else np.zeros(count)
+    others = (
+        np.sum([x.total for n, x in enumerate(terms) if n != heavy], axis=0)
+        if len(terms) > 1
+        else np.zeros(count)
+    )
     cores = np.minimum(float(target.num_cores), t.chunks)
     columns: list[Any] = [
         _log(total * 1e9),
@@ -88,7 +92,12 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
         *_trips(s, count),
         sum(x.own < len(x.levels) for x in p.stages),
         _log(_points(s, count)),
-        _log(np.sum([np.asarray(b[_parallel_depth(s)], dtype=np.float64) + np.zeros(count) for b in s.bytes], axis=0)),
+        _log(
+            np.sum(
+                [np.asarray(b[_parallel_depth(s)], dtype=np.float64) + np.zeros(count) for b in s.bytes],
+                axis=0,
+            )
+        ),
         _alias(s),
     ]
     return np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), (count,)) for c in columns], axis=1)
@@ -102,7 +111,9 @@ def _full(x: Any, count: int) -> Floats:
     return np.asarray(x, dtype=np.float64) + np.zeros(count)
 
 
-def _product(s: StagePicture, count: int, *, kind: AxisKind | None = None, mark: Mark | None = None) -> Floats:
+def _product(
+    s: StagePicture, count: int, *, kind: AxisKind | None = None, mark: Mark | None = None
+) -> Floats:
     total = np.ones(count)
     for level in s.levels[len(s.levels) - s.own :]:
         if (kind is None or level.kind is kind) and (mark is None or level.mark is mark):
@@ -133,7 +144,11 @@ def _parallel_depth(s: StagePicture) -> int:
 def _depths(s: StagePicture) -> list[int]:
     """Level numbers around the stage's own loops, innermost first, padded with the outermost."""
     first = len(s.levels) - s.own
-    found = [first - d for d in range(DEPTHS) if first - d >= 0] if first else list(range(min(DEPTHS, len(s.levels))))[::-1]
+    found = (
+        [first - d for d in range(DEPTHS) if first - d >= 0]
+        if first
+        else list(range(min(DEPTHS, len(s.levels))))[::-1]
+    )
     return (found + [0] * DEPTHS)[:DEPTHS]
 
 
@@ -158,7 +173,7 @@ def _trips(s: StagePicture, count: int) -> list[Floats]:
 
 
 def _alias(s: StagePicture) -> float:
-    """Whether rows of an input lie a multiple of 4 KiB apart, so that they compete for the same cache sets."""
+    """Whether rows of an input lie a multiple of 4 KiB apart, and compete for the same cache sets."""
     worst = 0.0
     for o in s.operands:
         if o.write or o.constant or len(o.buffer.shape) < 2:

@@ -4,8 +4,9 @@
     the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ session "race:…" in the log
     the default ────────────────┘
 
-The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins is
-decided where it is used (`resolve.race_order`). Nothing is measured when the latest race had these contestants.
+The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins
+is decided where it is used (`resolve.race_order`). Nothing is measured when the latest race had these
+contestants.
 """
 
 from __future__ import annotations

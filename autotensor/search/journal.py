@@ -162,7 +162,11 @@ def open_journal(
         session = store.reopen_session(earlier.id)
     else:
         session = store.start_session(
-            run_key=run_key, seed=seed, machine=machine.fingerprint, environment=environment, options=dict(options)
+            run_key=run_key,
+            seed=seed,
+            machine=machine.fingerprint,
+            environment=environment,
+            options=dict(options),
         )
     return Journal(store, session, environment, seeds, residency)
 
@@ -174,7 +178,7 @@ def know_machine(store: TrialStore) -> None:
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
-    """Names a run: same tasks, target, options and seed give the same key (the number of trials is not part of it)."""
+    """Names a run by tasks, target, options and seed; the number of trials is not part of it."""
     weights = sorted((t.workload.key, t.weight) for t in tasks)
     text = json.dumps([weights, target_key, sorted(options.items()), seed])
     return hashlib.sha256(text.encode()).hexdigest()[:32]

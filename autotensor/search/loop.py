@@ -3,8 +3,8 @@
     choose task ─▶ tuner.ask ─▶ journal.begin ─▶ measure ─▶ journal.finish ─▶ tuner.tell ─▶ …
          └─ no more trials for this task ─▶ final race: its best and its default, side by side
 
-Trials are acknowledged by the log before the search learns of them; a run that was killed is told what the log
-knows, round by round in the order in which it happened, and then continues as if it had not been killed.
+Trials are acknowledged by the log before the search learns of them; a run that was killed is told what the
+log knows, round by round in the order in which it happened, and then continues as if it had not been killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from tuning_db.records import Status, TrialRecord
 
 MODELS = ("xgb", "prior", "random")
 LEARNED = 4000  # newest rows of other runs that the model learns from at the start
-RACE_S = 1.2  # what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
+RACE_S = (
+    1.2  # what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
+)
 NOTHING_LEFT = "nothing is left to ask"
 
 
@@ -230,7 +232,7 @@ class _Loop:
     # -- one batch ------------------------------------------------------------------------------------------
 
     def _batch_size(self, run: _Run) -> int:
-        """As asked for; at first at most an equal share of the budget, so that every task gets its default."""
+        """As asked for; at first at most an equal share of the budget: every task gets its default."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
         return min(self.options.batch, share, self.options.trials - self.trials)
 
@@ -372,7 +374,7 @@ def _key_options(options: TuneOptions) -> dict[str, object]:
 
 
 def learn_from_log(journal: Journal, tasks: Sequence[Task], model: CostModel, rates: Rates) -> int:
-    """Teaches the model what other runs on this machine measured, of these and of other workloads; gives the rows."""
+    """Teaches the model what other runs on this machine measured, of any workload; gives the rows."""
     store, target = journal.store, tasks[0].target
     known = {w.key: w for w in store.workloads()}
     by_workload: dict[str, list[TrialRecord]] = {}

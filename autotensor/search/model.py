@@ -1,7 +1,7 @@
 """Cost models: predicted seconds of candidates, from their features and the prior.
 
     PriorModel    the prior itself: knows nothing and ranks at once
-    XGBModel      the prior times exp(trees): XGBoost on log(measured / prior) of everything measured, across workloads
+    XGBModel      the prior times exp(trees): XGBoost on log(measured / prior), across workloads
     RandomModel   noise: the baseline that the others must beat
 
 With no data the XGBoost model is the prior. Only the stable API of xgboost is used; the import is lazy.
@@ -28,7 +28,7 @@ PARAMETERS: dict[str, Any] = {
     "eta": 0.15,
     "subsample": 0.8,
     "colsample_bytree": 0.6,
-    "min_child_weight": 2,
+    "min_child_weight": 1,
     "lambda": 1.0,
     "tree_method": "hist",
     "nthread": 1,  # the cores are busy measuring; one is enough for some thousand rows
@@ -76,8 +76,8 @@ class RandomModel:
 class XGBModel:
     """Learns what the prior gets wrong.
 
-    It is fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows and their order,
-    never on when it was asked.
+    It is fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows
+    and their order, never on when it was asked.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -102,7 +102,9 @@ class XGBModel:
         if self._booster is None:
             return prior
         residual = self._booster.inplace_predict(features.astype(np.float32))
-        return prior * np.exp(np.asarray(residual, dtype=np.float64) + self._levels.get(group, self._levels[""]))
+        return prior * np.exp(
+            np.asarray(residual, dtype=np.float64) + self._levels.get(group, self._levels[""])
+        )
 
     def _refit(self) -> None:
         wanted = self._count - self._count % REFIT
@@ -121,7 +123,7 @@ class XGBModel:
         self._fitted = wanted
 
     def save(self, path: Path) -> None:
-        """The trees as JSON, with names and version of the features inside; nothing before there are enough rows."""
+        """The trees as JSON, with names and version of the features; nothing before there are enough rows."""
         self._refit()
         if self._booster is not None:
             self._booster.feature_names = list(NAMES)

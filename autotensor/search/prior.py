@@ -3,10 +3,10 @@
 Per stage, the time is the larger of computing and moving:
 
     computing   steps × max(FMA issue, load issue, latency of the accumulators)
-    moving      per cache: bytes that the loops outside the level that fits in it bring in, over the bandwidth behind it
+    moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth
 
-Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all; the learned
-model (`model.py`) corrects it.
+Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
+the learned model (`model.py`) corrects it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.te.tensor import AxisKind
 
 Floats = npt.NDArray[np.float64]
 
-STEP_OVERHEAD = 1.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
-LOAD = 1.6  # cycles of a load beside FMAs that need its port (14x16 tiles reach 57 % of peak on Zen 4, 2026-11)
-LATENCY = 8.0  # cycles that a chain of dependent FMAs costs per step: latency 4, two may start per cycle
-FITS = 0.75  # share of a cache that one loop level may use before it spills
+STEP_OVERHEAD = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
+LOAD = 0.6  # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
+LATENCY = 4.0  # cycles from one FMA to the next of the same accumulator
+FITS = 1.0  # share of a cache that one loop level may use before it spills
 SPILLED = 2.5  # slow-down of a tile that needs more registers than there are
+OVERLAP = 0.3  # of what is not the bottleneck, still felt
 REGION_S = 2e-6  # fork and join of one parallel region or barrier
 
 
@@ -72,15 +74,13 @@ def _array(x: Any, count: int) -> Floats:
 def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
     lanes = np.maximum(1.0, np.minimum(_array(s.lanes, count), 4.0 * target.lanes(32)))
-    tile, steps_inside = _tile(s, count)
+    tile, depth = _tile(s, count)
     loads = _loads(s, count, lanes)
-    work = tile * max(1.0, s.flops_per_point / 2.0)
-    chain = LATENCY if s.is_reduction else 0.0
+    work = tile * depth * max(1.0, s.flops_per_point / 2.0)
+    chain = LATENCY * depth if s.is_reduction else 0.0
     per_step = np.maximum(np.maximum(work, LOAD * loads), chain) + STEP_OVERHEAD
-    spilled = tile + 2 > target.vector_registers
-    per_step = np.where(spilled & (tile > 1), per_step * SPILLED, per_step)
-    steps = _array(s.points, count) / np.maximum(1.0, steps_inside)
-    compute = steps * per_step * cycle
+    per_step = np.where(tile + 1 > target.vector_registers, per_step * SPILLED, per_step)
+    compute = _steps(s, count) * per_step * cycle
     chunks = _array(1, count)
     for level in s.levels:
         if level.mark is Mark.PARALLEL:
@@ -90,26 +90,38 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     moves = _moves(s, count, target, rates)
     share = cores / imbalance
     memory = np.maximum(moves[-1] / share, moves[-1] * rates.bandwidths[-1] / rates.memory_bandwidth)
-    slowest = np.maximum.reduce([compute / share, *(m / share for m in moves[:-1]), memory])
-    second = (compute / share + sum(m / share for m in moves[:-1]) + memory) - slowest
+    parts = [compute / share, *(m / share for m in moves[:-1]), memory]
+    slowest = np.maximum.reduce(parts)
+    second = np.sum(parts, axis=0) - slowest
     launch = REGION_S if s.own == len(s.levels) else 0.0
-    return Terms(compute, moves, chunks, imbalance, tile, loads, slowest + 0.1 * second + launch)
+    total = slowest + OVERLAP * second + launch
+    return Terms(compute, moves, chunks, imbalance, tile, loads, total)
 
 
 def _tile(s: StagePicture, count: int) -> tuple[Floats, Floats]:
-    """Vectors written per step (spatial unrolled loops), and body points per step (all unrolled and vector loops)."""
-    tile, points = np.ones(count), np.ones(count)
+    """Vectors that one step writes (unrolled spatial loops), and reduction steps it takes (unrolled ones)."""
+    tile, depth = np.ones(count), np.ones(count)
     for level in s.levels[len(s.levels) - s.own :]:
-        e = _array(level.extent, count)
-        if level.mark in (Mark.UNROLLED, Mark.VECTORIZED):
-            points = points * e
         if level.mark is Mark.UNROLLED:
-            tile = tile * e
-    return tile, points
+            if level.kind is AxisKind.REDUCE:
+                depth = depth * _array(level.extent, count)
+            else:
+                tile = tile * _array(level.extent, count)
+    return tile, depth
+
+
+def _steps(s: StagePicture, count: int) -> Floats:
+    """How often the innermost unrolled code runs."""
+    steps = np.ones(count)
+    for n, level in enumerate(s.levels):
+        own = n >= len(s.levels) - s.own
+        if not own or level.mark not in (Mark.UNROLLED, Mark.VECTORIZED):
+            steps = steps * _array(level.trips, count)
+    return steps
 
 
 def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
-    """Load instructions per step: distinct vectors, or scalars that are broadcast; gathers cost a lane each."""
+    """Load instructions per step: distinct vectors, or broadcast scalars; gathers cost a lane each."""
     first = len(s.levels)
     for n in range(len(s.levels) - 1, len(s.levels) - s.own - 1, -1):
         if s.levels[n].mark not in (Mark.UNROLLED, Mark.VECTORIZED):
@@ -125,25 +137,34 @@ def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
 
 
 def _moves(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
-    """Seconds of one core to bring in what does not stay in each cache, nearest first."""
-    working = [np.sum([_array(sizes[n], count) for sizes in s.bytes], axis=0) for n in range(len(s.levels) + 1)]
+    """Seconds of one core to bring in what does not stay in each cache, nearest first.
+
+    In a cache stays what the outermost loop level touches whose operands fit together. Whenever that level is
+    entered they are brought in again, but for those that are the same as the last time.
+    """
+    operands = [
+        [_array(b, count) for b in sizes]
+        for o, sizes in zip(s.operands, s.bytes, strict=True)
+        if not (o.write and s.is_reduction)  # accumulators are in registers
+    ]
     entered = [np.ones(count)]
     for level in s.levels:
-        entered.append(entered[-1] * _array(level.extent, count))
-    caches = target.cache_bytes[: len(rates.bandwidths)]
+        entered.append(entered[-1] * _array(level.trips, count))
+    depth = len(s.levels) + 1
+    working = [np.sum([sizes[n] for sizes in operands], axis=0) for n in range(depth)]
+    traffic = np.zeros((depth, count))
+    for sizes in operands:
+        times = entered[0]
+        for n in range(depth):
+            same = sizes[n] == sizes[n - 1] if n else False
+            times = np.where(same, times, entered[n])
+            traffic[n] += sizes[n] * times
     out = []
-    for cache, bandwidth in zip(caches, rates.bandwidths, strict=False):
-        best = np.full(count, np.inf)
-        settled = np.zeros(count, dtype=bool)
-        for n in range(len(s.levels) + 1):
-            fits = (working[n] <= FITS * cache) & ~settled
-            traffic = working[n] * entered[n]
-            best = np.where(fits, traffic, best)
-            settled |= fits
-        # nothing fits: every point pays
-        best = np.where(settled, best, working[-1] * entered[-1])
-        out.append(best / bandwidth)
-    out[-1] = np.where(working[0] <= FITS * caches[-1], 0.0, out[-1])
+    for cache, bandwidth in zip(target.cache_bytes[: len(rates.bandwidths)], rates.bandwidths, strict=False):
+        fits = np.stack([w <= FITS * cache for w in working])  # [levels, candidates]
+        first = np.where(fits.any(axis=0), fits.argmax(axis=0), depth - 1)
+        out.append(traffic[first, np.arange(count)] / bandwidth)
+    out[-1] = np.where(working[0] <= FITS * target.cache_bytes[len(out) - 1], 0.0, out[-1])
     return (*out[:-1], np.maximum(out[-1], _cold(s, count) / rates.bandwidths[-1]))
 
 

@@ -30,7 +30,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sketch and decisions for its holes; `made_by` says how it came to be (default, sampled, mutated, …)."""
+    """A sketch and decisions for its holes; `made_by`: default, drafted, bred, random, left over."""
 
     sketch: Sketch
     decisions: Mapping[str, Option]

@@ -8,10 +8,12 @@
                                   ├──model──▶ ranking ──diversity, a little chance──▶ batch
     told ──mutate, cross──▶ children ┘
 
-The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is kept is described by
-features. In every round the model ranks drafts and children of the best told candidates. Which candidates come depends on the
-seed and on what was told in which rounds, on nothing else; so a run that was killed continues as if it had not been.
-Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI 2020).
+The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
+kept is described by features. In every round the model ranks drafts and children of the best told candidates.
+Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
+was killed continues as if it had not been.
+Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
+2020).
 """
 
 from __future__ import annotations
@@ -42,14 +44,18 @@ from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 
 Floats = npt.NDArray[np.float64]
-Place = tuple[int, bytes]  # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+Place = tuple[
+    int, bytes
+]  # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
     """Knobs of the search; the defaults are for 2-core machines and budgets below a hundred trials a task."""
 
-    draft: int = 8192  # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
+    draft: int = (
+        8192  # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
+    )
     keep: int = 768  # of all drafts, the best by the prior, ranked by the model in every round
     spread: int = 256  # and so many by chance, lest the prior hides something
     parents: int = 16  # told candidates that breed
@@ -113,13 +119,15 @@ class Tuner:
         self._sizes = [[len(h.options) for h in s.holes] for s in self.sketches]
         self._siblings = _siblings(self.sketches)
         self._asked: set[Place] = set()
-        self._looks: set[bytes] = set()  # features of asked candidates: what looks the same most likely is the same
+        self._looks: set[bytes] = (
+            set()
+        )  # features of asked candidates: what looks the same most likely is the same
         self._told: list[_Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._drafts: list[Described] | None = None
         self._round = 0
 
-    # -- asking -------------------------------------------------------------------------------------------------------
+    # -- asking --------------------------------------------------------------------------------------------
 
     def default(self) -> Candidate:
         """What the rules would take without measuring; always the first candidate."""
@@ -194,7 +202,7 @@ class Tuner:
             for row in range(len(rows)):
                 self._take(Candidate(s, rows.decisions(row), "left over"), out, count)
 
-    # -- the pool: drafts and children --------------------------------------------------------------------------------
+    # -- the pool: drafts and children ---------------------------------------------------------------------
 
     def _pool(self, rng: np.random.Generator) -> list[Described]:
         if self._drafts is None:
@@ -237,7 +245,7 @@ class Tuner:
         return Population(pop.sketch, pop.state, choices[first]), np.concatenate([prior, found])[first]
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
-        """Mutants and crossovers of the best told candidates, and the same decisions in sketches with equal holes."""
+        """Mutants and crossovers of the best told, and the same decisions in sketches with equal holes."""
         best = sorted(self._told, key=lambda t: t.seconds)[: self.options.parents]
         rows: dict[int, list[Ints]] = {}
         for n in sorted({t.sketch for t in best}):
@@ -265,7 +273,7 @@ class Tuner:
         matrix = features(pop.picture, terms, prior, self.task.target)
         return Described(number, choices, matrix, prior, made_by)
 
-    # -- ranking ------------------------------------------------------------------------------------------------------
+    # -- ranking -------------------------------------------------------------------------------------------
 
     def _ranking(self, pool: Sequence[Described]) -> list[tuple[float, int, int]]:
         """(predicted seconds, number in the pool, row), best first."""
@@ -278,9 +286,13 @@ class Tuner:
         return list(zip(seconds[order].tolist(), owner[order].tolist(), rows[order].tolist(), strict=True))
 
     def _choose(
-        self, pool: Sequence[Described], ranking: Sequence[tuple[float, int, int]], out: list[Candidate], count: int
+        self,
+        pool: Sequence[Described],
+        ranking: Sequence[tuple[float, int, int]],
+        out: list[Candidate],
+        count: int,
     ) -> None:
-        """The best of the ranking; of one sketch and register tile at most a third, of what looks the same one."""
+        """The best of the ranking: a third with one sketch and tile at most, one of what looks the same."""
         limit = max(1, count // 3)
         families: dict[tuple[int, Option], int] = {}
         for seconds, n, row in ranking:
@@ -296,7 +308,11 @@ class Tuner:
                 self._take_row(d, row, seconds, out, count)
 
     def _rest(
-        self, pool: Sequence[Described], ranking: Sequence[tuple[float, int, int]], out: list[Candidate], count: int
+        self,
+        pool: Sequence[Described],
+        ranking: Sequence[tuple[float, int, int]],
+        out: list[Candidate],
+        count: int,
     ) -> None:
         """Fills the batch in order of the ranking."""
         for seconds, n, row in ranking:
@@ -319,7 +335,7 @@ class Tuner:
         holes = self.sketches[d.sketch].holes
         return tuple(int(k) for h, k in zip(holes, d.choices[row], strict=True) if h.name.endswith("/tile"))
 
-    # -- telling ------------------------------------------------------------------------------------------------------
+    # -- telling -------------------------------------------------------------------------------------------
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
         """Results in order; None is a failure. Candidates of an earlier run may be told too."""
@@ -355,9 +371,9 @@ class Tuner:
                 missing.setdefault(n, []).append(row)
         for n, mine in missing.items():
             d = self._described(n, np.stack(mine))
-            for row in range(len(d)):
-                self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
-                self._looks.add(d.matrix[row].tobytes())
+            for at in range(len(d)):
+                self._rows[d.place(at)] = (d.matrix[at], float(d.prior[at]))
+                self._looks.add(d.matrix[at].tobytes())
 
     def candidate(
         self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"
@@ -373,4 +389,7 @@ class Tuner:
 
 def _siblings(sketches: Sequence[Sketch]) -> tuple[tuple[int, ...], ...]:
     """Per sketch the others with equal holes."""
-    return tuple(tuple(m for m, o in enumerate(sketches) if m != n and o.holes == s.holes) for n, s in enumerate(sketches))
+    return tuple(
+        tuple(m for m, o in enumerate(sketches) if m != n and o.holes == s.holes)
+        for n, s in enumerate(sketches)
+    )

@@ -1,4 +1,4 @@
-"""A pointwise stage behind a reduction waits: the reduction's rule may want its loops as host (fused epilogue)."""
+"""A pointwise stage behind a reduction waits: the reduction's rule may want its loops as host."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Cheap pointwise stages vanish into their consumers.
 
-Expensive ones (exp) are inlined only into a single pointwise consumer, where nothing is computed twice. Padding in front
-of a reduction is left to the rule of that reduction, which decides where to copy it.
+Expensive ones (exp) are inlined only into a single pointwise consumer, where nothing is computed twice.
+Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from schedules.registry import Extension, sketch_rule
 def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     consumers = state.consumers(stage)
-    if op.is_reduction or state.is_output(stage) or not consumers or not untouched(stage) or state.attached(stage.name):
+    if (
+        op.is_reduction
+        or state.is_output(stage)
+        or not consumers
+        or not untouched(stage)
+        or state.attached(stage.name)
+    ):
         return ()
     feeds_reduction = any(c.op.is_reduction for c in consumers)
     if is_padding(op) and feeds_reduction:

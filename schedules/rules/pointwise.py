@@ -22,7 +22,13 @@ SMALL = 4096  # elements: below this a parallel region costs more than it saves
 @sketch_rule("pointwise", order=40)
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
-    if target.kind != "llvm" or op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:
+    if (
+        target.kind != "llvm"
+        or op.is_reduction
+        or not untouched(stage)
+        or state.attached(stage.name)
+        or not op.axes
+    ):
         return ()
     lanes = lanes_of(op, target)
     steps: list[Step] = []
@@ -36,7 +42,9 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
             axes[:2] = [fuse_name(axes[0], axes[1])]
     last = axes[-1]
     if extent < lanes:
-        return (Extension((*steps, *_parallel(stage.name, axes[:-1] or axes, op.points())), (), (stage.name,)),)
+        return (
+            Extension((*steps, *_parallel(stage.name, axes[:-1] or axes, op.points())), (), (stage.name,)),
+        )
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
     outer = [*axes[:-1], f"{last}.0"]

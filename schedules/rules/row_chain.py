@@ -4,9 +4,9 @@
 
     ──▶  parallel for r:  max, e, sum, out of one row
 
-Row reductions keep vectors of partial results (rfactor), how many is a sketch each: it decides a shape. Pointwise
-stages of the chain unroll a few vectors, each by a hole of its own. A stage joins the chain when all its readers
-are in it and its leading axes are the output's rows.
+Row reductions keep vectors of partial results (rfactor), how many is a sketch each: it decides a shape.
+Pointwise stages of the chain unroll a few vectors, each by a hole of its own. A stage joins the chain when
+all its readers are in it and its leading axes are the output's rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         return ()
     lanes = lanes_of(op, target)
     for s in (*chain, stage):
-        if s.op.is_reduction and (not contiguous_reduction(s.op) or assign_roles(state, s.op, lanes) is not None):
+        if s.op.is_reduction and (
+            not contiguous_reduction(s.op) or assign_roles(state, s.op, lanes) is not None
+        ):
             return ()  # the second: a register tile does better
     done = (stage.name, *(s.name for s in chain), *(f"{s.name}.rf" for s in (*chain, stage)))
     reductions = [s for s in (stage, *reversed(chain)) if _has_partials(s.op, lanes)]
@@ -54,7 +56,9 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     for widths in _width_choices([s.op for s in reductions], lanes):
         steps: list[Step] = []
         holes: list[Hole] = []
-        for s, width in zip(reductions, widths, strict=True):  # before there are holes: rfactor needs all sizes
+        for s, width in zip(
+            reductions, widths, strict=True
+        ):  # before there are holes: rfactor needs all sizes
             _vector_reduction(steps, s.name, s.op, lanes, width)
         at = _host(steps, holes, stage, rows, lanes)
         for producer in reversed(chain):
@@ -69,7 +73,7 @@ def _has_partials(op: StageOp, lanes: int) -> bool:
 
 
 def _width_choices(ops: list[StageOp], lanes: int) -> list[tuple[int, ...]]:
-    """Widths of the partial results of all reductions, the rules' own first; one for all where there are many."""
+    """Widths of the partial results of all reductions, the rules' own first; one for all of many."""
     each = [tuple(w * lanes for w in VECTORS if w * lanes <= op.reduce_axes[-1].extent) for op in ops]
     own = tuple(
         max((w for w in widths[:3] if op.reduce_axes[-1].extent // w >= 4), default=widths[0])

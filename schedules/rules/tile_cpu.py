@@ -1,6 +1,7 @@
 """Register micro-kernel tiling: the shape that fast CPU libraries have.
 
-For a reduction with a vector axis `v` (its outputs contiguous) and row axes (along which vector operands are reused):
+For a reduction with a vector axis `v` (its outputs contiguous) and row axes (along which vector operands are
+reused):
 
     parallel over blocks of (rows, columns)
       for column tiles / row tiles of the block (either order)
@@ -8,10 +9,12 @@ For a reduction with a vector axis `v` (its outputs contiguous) and row axes (al
         for reduction loops: acc += broadcast(scalar operand) × vector operand      fully unrolled
         epilogue: bias, residual, activation; store
 
-Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction loops.
-Tiles need not divide: tails run as smaller kernels or under masks. Padding in front is copied per block, or beforehand.
-Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS 2008), without packing of A;
-Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures" (SC 2018).
+Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
+loops. Tiles need not divide: tails run as smaller kernels or under masks. Padding in front is copied per
+block, or beforehand.
+Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS 2008), without
+packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
+(SC 2018).
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ MAX_ROWS = 30
 MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
 PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
 WAYS = 8  # lines that such a set holds; one is for the packed operand
-STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
+STEP_OVERHEAD = (
+    1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,11 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     for columns_first in (False, True):
         for rows_inside in (True, False):
             for pad_at_block in (True, False) if pads else (False,):
-                out.append(_Builder(state, stage, roles, target, pads).build(columns_first, rows_inside, pad_at_block))
+                out.append(
+                    _Builder(state, stage, roles, target, pads).build(
+                        columns_first, rows_inside, pad_at_block
+                    )
+                )
     return tuple(dict.fromkeys(out))
 
 
@@ -116,13 +125,19 @@ def _is_input(state: State, r: Read) -> bool:
 
 def _packable(r: Read, axis: str) -> bool:
     """Every dimension is indexed by at most one axis, plainly, so that panels can be cut along `axis`."""
-    return all(
-        d is not None
-        and not d.div
-        and not d.mod
-        and (not d.linear.terms or (d.linear.const == 0 and len(d.linear.terms) == 1 and d.linear.terms[0][1] == 1))
-        for d in r.dims
-    ) and [n for d in r.dims if d is not None for n, _ in d.linear.terms].count(axis) == 1
+    return (
+        all(
+            d is not None
+            and not d.div
+            and not d.mod
+            and (
+                not d.linear.terms
+                or (d.linear.const == 0 and len(d.linear.terms) == 1 and d.linear.terms[0][1] == 1)
+            )
+            for d in r.dims
+        )
+        and [n for d in r.dims if d is not None for n, _ in d.linear.terms].count(axis) == 1
+    )
 
 
 def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
@@ -130,9 +145,10 @@ def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
     found = []
     for b in op.reads():
         producer = state.producer(b)
-        if producer is not None and is_padding(producer.op) and untouched(producer) and not state.is_output(producer):
-            if [c.name for c in state.consumers(producer)] == [op.name]:
-                found.append(producer)
+        if producer is None or not is_padding(producer.op) or not untouched(producer):
+            continue
+        if not state.is_output(producer) and [c.name for c in state.consumers(producer)] == [op.name]:
+            found.append(producer)
     return tuple(found)
 
 
@@ -181,7 +197,9 @@ def tile_quality(option: Option, roles: Roles, registers: int) -> float:
 class _Builder:
     """Writes one sketch for an anchor stage."""
 
-    def __init__(self, state: State, stage: Stage, roles: Roles, target: Target, pads: tuple[Stage, ...]) -> None:
+    def __init__(
+        self, state: State, stage: Stage, roles: Roles, target: Target, pads: tuple[Stage, ...]
+    ) -> None:
         self.state, self.stage, self.roles, self.target, self.pads = state, stage, roles, target, pads
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
@@ -214,10 +232,14 @@ class _Builder:
     def _pack(self, tile: str) -> None:
         """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
         for r in self.roles.packed:
-            axis_of = {n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms}
+            axis_of = {
+                n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms
+            }
             along = next(n for n, a in axis_of.items() if a == self.roles.vector.name)
             rank = {a.name: n for n, a in enumerate(self.stage.op.reduce_axes)}
-            rest = sorted((n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1))
+            rest = sorted(
+                (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
+            )
             order = " ".join([f"{along}.0", *map(str, rest), f"{along}.1"])
             self.steps.append(Layout(r.load.buffer.name, ((along, Ref(tile, 3)),), order))
 
@@ -239,7 +261,11 @@ class _Builder:
                 self.steps.append(SplitStep(host, axis, (Ref(tile, component),)))
         self.steps.append(SplitStep(host, v, (Ref(col_block), Ref(tile, 2), roles.lanes)))
         outer_rows = [f"{rows[0]}.0"] if rows and row_block is not None else []
-        inner_rows = [f"{rows[0]}.1" if row_block is not None else f"{rows[0]}.0", *(f"{r}.0" for r in rows[1:])] if rows else []
+        inner_rows = (
+            [f"{rows[0]}.1" if row_block is not None else f"{rows[0]}.0", *(f"{r}.0" for r in rows[1:])]
+            if rows
+            else []
+        )
         tiles = [f"{r}.2" if n == 0 and row_block is not None else f"{r}.1" for n, r in enumerate(rows)]
         others = [names[a.name] for a in roles.others]
         outside = [*others, f"{v}.0", *outer_rows] if columns_first else [*others, *outer_rows, f"{v}.0"]
@@ -327,5 +353,3 @@ def singles(values: tuple[int, ...]) -> tuple[Option, ...]:
 
 def nearest(choices: tuple[int, ...], wanted: int) -> int:
     return min(choices, key=lambda c: (abs(c - wanted), c))
-
-

@@ -1,7 +1,8 @@
 """General multi-level tiling: the fallback for reductions that have no register micro-kernel.
 
-Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions; the last
-spatial tile is vectorized when the stores are contiguous. Every tile size is a hole; tiles need not divide.
+Loops S R S R: outer spatial tiles in parallel, then outer reductions, inner spatial tiles, inner reductions;
+the last spatial tile is vectorized when the stores are contiguous. Every tile size is a hole; tiles need not
+divide.
 Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two levels each.
 """
 

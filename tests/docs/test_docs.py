@@ -16,10 +16,11 @@ TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_code_of_the_page(page: Path, tmp_path: Path) -> None:
+def test_code_of_the_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     environment = {**os.environ, "AUTOTENSOR_DB": str(tmp_path / "tuning.db"), "PYTHONWARNINGS": "error"}
+    update = ["--update"] if request.config.getoption("--update-golden") else []
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page)],
+        [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page), *update],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

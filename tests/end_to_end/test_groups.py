@@ -40,7 +40,8 @@ def test_every_group_equals_its_reference(name):
     values = node_values(plan.graph, seed=3)
     traces = default_traces(plan)
     modules = {
-        t.workload.key: Module(compile_trace(t.workload.dag, traces[t.workload.key], plan.target)) for t in plan.tasks
+        t.workload.key: Module(compile_trace(t.workload.dag, traces[t.workload.key], plan.target))
+        for t in plan.tasks
     }
     for group in plan.groups:
         dag = group.workload.dag

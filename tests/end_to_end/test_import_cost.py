@@ -13,17 +13,11 @@ import autotensor as at
 from autotensor.models import MODELS
 
 HEAVY = {
-    "xgboost", "sqlalchemy", "alembic", "torch", "onnx", "typer", "click", "rich", "tqdm", "psutil", "msgspec", "scipy",
-    "platformdirs", "filelock", "safetensors", "cupy", "pyopencl", "distributed", "PIL", "pandas", "sklearn",
+    "xgboost", "sqlalchemy", "alembic", "torch", "onnx", "typer", "click", "rich", "tqdm", "psutil",
+    "msgspec", "scipy", "platformdirs", "filelock", "safetensors", "cupy", "pyopencl", "distributed", "PIL",
+    "pandas", "sklearn",
 }  # fmt: skip
-OURS_ABOVE_RUNTIME = (
-    "autotensor.te",
-    "autotensor.search",
-    "autotensor.graph",
-    "autotensor.schedule",
-    "schedules",
-    "tuning_db",
-)
+ABOVE = ("autotensor.te", "autotensor.search", "autotensor.graph", "schedules", "tuning_db")
 
 
 def modules_after(code: str) -> set[str]:
@@ -45,7 +39,7 @@ def atm(tmp_path_factory):
 def test_import_is_light():
     loaded = modules_after("import autotensor")
     assert not loaded & (HEAVY | {"numpy", "llvmlite"})
-    assert not {m for m in loaded if m.startswith(OURS_ABOVE_RUNTIME)}
+    assert not {m for m in loaded if m.startswith(ABOVE)}
 
 
 def test_te_needs_no_database_and_no_search():
@@ -64,7 +58,7 @@ def test_inference_needs_numpy_and_llvmlite_only(atm):
     loaded = modules_after(code)
     assert {"numpy", "llvmlite"} <= loaded
     assert not loaded & HEAVY
-    assert not {m for m in loaded if m.startswith(OURS_ABOVE_RUNTIME)}
+    assert not {m for m in loaded if m.startswith(ABOVE)}
     standard = set(sys.stdlib_module_names) | {"numpy", "llvmlite", "autotensor", "ml_dtypes", "__main__"}
     assert not {r for r in (m.split(".")[0] for m in loaded) if r not in standard and not r.startswith("_")}
 

@@ -44,7 +44,8 @@ def wheel(tmp_path_factory) -> Path:
 def test_what_is_inside(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for wanted in (
-        "autotensor/py.typed", "schedules/py.typed", "tuning_db/py.typed", "autotensor/cli/data/imagenet_classes.txt",
+        "autotensor/py.typed", "schedules/py.typed", "tuning_db/py.typed",
+        "autotensor/cli/data/imagenet_classes.txt",
         "autotensor/models/data/small_cnn.npz", "tuning_db/migrations/versions/v0001_everything.py",
     ):  # fmt: skip
         assert wanted in names
@@ -62,9 +63,12 @@ def test_installed_elsewhere(wheel, tmp_path):
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "-q", "--target", str(home), str(wheel)]
     subprocess.run(pip, check=True, capture_output=True)
     environment = {**os.environ, "PYTHONPATH": str(home), "AUTOTENSOR_DB": str(tmp_path / "own.db")}
-    words = [[sys.executable, "-c", PROGRAM.format(home=str(home))], [str(home / "bin" / "autotensor"), "models"],
-             [sys.executable, "-m", "autotensor.cli.main", "tune", "mlp", "--trials", "3", "--threads", "1"]]  # fmt: skip
-    for command in words:
+    tune = ["tune", "mlp", "--trials", "3", "--threads", "1"]
+    for command in (
+        [sys.executable, "-c", PROGRAM.format(home=str(home))],
+        [str(home / "bin" / "autotensor"), "models"],
+        [sys.executable, "-m", "autotensor.cli.main", *tune],
+    ):
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "mlp.atm").exists()

@@ -33,9 +33,7 @@ for y in range(1024):
 TILED = """\
 for yo in range(128):
   for xo in range(128):
-    for yi in range(8):
-      for xi in range(8):
-        C[yo*8+yi][xo*8+xi] = 0
+    C[yo*8:yo*8+8][xo*8:xo*8+8] = 0
     for ko in range(128):
       for yi in range(8):
         for xi in range(8):

@@ -85,7 +85,7 @@ def double(model):
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_compiled_resnet_equals_torch(depth):
-    """The compiled model with default schedules: within 1e-4 of torch, and as close to float64 as torch is."""
+    """The compiled model with default schedules: within 1e-4 of torch, as close to float64 as torch is."""
     weights = dict(Seeded(resnet.shapes(depth), seed=1))
     x = resnet.inputs(np.random.default_rng(2))["x"]
     model = TorchResNet(depth, weights)

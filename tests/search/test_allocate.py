@@ -48,7 +48,10 @@ def test_no_more_is_hoped_for_than_the_roofline_leaves() -> None:
 def test_reasons_to_stop() -> None:
     assert stop_reason(standing(1e-3, 1.0, 0.1), LEAST) is None
     assert stop_reason(replace(NEW, exhausted=True), LEAST) == "all candidates were measured"
-    assert stop_reason(Standing(HEAVY, 1.02e-6, 1e-6, 1, (1.0,), False), LEAST) == "within 3 % of the machine's limit"
+    assert (
+        stop_reason(Standing(HEAVY, 1.02e-6, 1e-6, 1, (1.0,), False), LEAST)
+        == "within 3 % of the machine's limit"
+    )
     assert stop_reason(standing(1e-3, 1.0, *[0.0] * 6), LEAST) == "recent trials brought nothing"
     assert stop_reason(standing(1e-3, 1.0, 0.0), LEAST) is None  # too early to give up
 

@@ -44,7 +44,9 @@ def tuner() -> Tuner:
 
 def test_a_batch_survives_the_log(store: TrialStore) -> None:
     journal, first = journal_in(store), tuner()
-    results = [MeasureResult(Status.OK, (3e-4, 1e-4, 2e-4), 0.1, max_error=1e-7, tolerance=1e-5, asm={"fma": 8})] * 7
+    results = [
+        MeasureResult(Status.OK, (3e-4, 1e-4, 2e-4), 0.1, max_error=1e-7, tolerance=1e-5, asm={"fma": 8})
+    ] * 7
     results.append(MeasureResult(Status.WRONG_RESULT, error="y[0] is 7", max_error=0.5, tolerance=1e-5))
     batch = first.ask(8)
     journal.begin(TASK, 0, batch)
@@ -161,13 +163,17 @@ class Rows(MemoryStore):
         super().__init__()
         self.rows, self.race = rows, race
 
-    def best(self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1) -> tuple[TrialRecord, ...]:
+    def best(
+        self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1
+    ) -> tuple[TrialRecord, ...]:
         return tuple(sorted(self.rows, key=lambda r: r.median_s or 0.0)[:k])
 
     def trials(self, *args: object, **kwargs: object) -> tuple[TrialRecord, ...]:  # type: ignore[override]
         return tuple(self.rows)
 
-    def last_race(self, workload_key: str, target_key: str, machine_fingerprint: str) -> tuple[TrialRecord, ...]:
+    def last_race(
+        self, workload_key: str, target_key: str, machine_fingerprint: str
+    ) -> tuple[TrialRecord, ...]:
         return tuple(self.race)
 
 
@@ -198,7 +204,11 @@ def test_resolving_takes_the_winner_and_says_where_it_is_from(store: TrialStore)
     found = resolve(PRODUCT, TARGET, store)
     assert found.source == "log"
     assert found.seconds == report.tasks[0].best_s
-    (best,) = [t for t in store.last_race(PRODUCT.key, TARGET.key(), host_machine().fingerprint) if t.id == found.trial]
+    (best,) = [
+        t
+        for t in store.last_race(PRODUCT.key, TARGET.key(), host_machine().fingerprint)
+        if t.id == found.trial
+    ]
     assert best.trace == found.trace.to_json()
 
 

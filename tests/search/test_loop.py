@@ -176,7 +176,9 @@ class Mortal(FakeMeasurer):
         return super().measure(workload, traces, repeat)
 
 
-@pytest.mark.parametrize(("calls", "model"), [(1, "xgb"), (4, "xgb"), (7, "xgb"), (4, "prior"), (4, "random")])
+@pytest.mark.parametrize(
+    ("calls", "model"), [(1, "xgb"), (4, "xgb"), (7, "xgb"), (4, "prior"), (4, "random")]
+)
 def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: str) -> None:
     workloads = [PRODUCT, SMALL_PRODUCT]
     whole = FakeMeasurer()
@@ -366,7 +368,11 @@ def test_a_default_that_does_not_work_does_not_win() -> None:
     original = measurer._one
 
     def one(trace: Trace, repeat: int) -> MeasureResult:
-        return MeasureResult(Status.WRONG_RESULT, error="off") if trace.hash == default else original(trace, repeat)
+        return (
+            MeasureResult(Status.WRONG_RESULT, error="off")
+            if trace.hash == default
+            else original(trace, repeat)
+        )
 
     measurer._one = one  # type: ignore[method-assign]
     store = MemoryStore()

@@ -137,4 +137,7 @@ def test_the_baselines_learn_nothing() -> None:
         model.learn(matrix, prior, seconds, "w")
         assert len(model.predict(matrix, prior, "w")) == 20
     assert PriorModel().predict(matrix, prior, "w") is prior
-    assert RandomModel(1).predict(matrix, prior, "w").tolist() == RandomModel(1).predict(matrix, prior, "w").tolist()
+    assert (
+        RandomModel(1).predict(matrix, prior, "w").tolist()
+        == RandomModel(1).predict(matrix, prior, "w").tolist()
+    )

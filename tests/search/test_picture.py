@@ -1,4 +1,4 @@
-"""A row of a population's picture is the picture of the trace that its decisions make; and every such trace is right."""
+"""A row of a population's picture is the picture of its decisions' trace; and every such trace is right."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def described(s: StagePicture, row: int) -> tuple[object, ...]:
     """Everything in a stage's picture, of one candidate."""
     return (
         s.name,
-        tuple((v.stage, v.axis, row_of(v.extent, row), v.mark, v.kind) for v in s.levels),
+        tuple(
+            (v.stage, v.axis, row_of(v.extent, row), row_of(v.trips, row), v.mark, v.kind) for v in s.levels
+        ),
         s.own,
         row_of(s.points, row),
         s.flops_per_point,
@@ -56,7 +58,9 @@ def loops(p: LoopPicture, row: int) -> dict[str, object]:
 
 def without_packing(sketch: Sketch, trace: Trace) -> Trace:
     """The trace less the repacking steps whose width was a hole: they change operands, not loops."""
-    kept = [t for s, t in zip(sketch.steps, trace.steps, strict=True) if not (isinstance(s, Layout) and refs(s))]
+    kept = [
+        t for s, t in zip(sketch.steps, trace.steps, strict=True) if not (isinstance(s, Layout) and refs(s))
+    ]
     return Trace(tuple(kept))
 
 
@@ -100,11 +104,15 @@ def check_answer(workload: Workload, trace: Trace, seed: int) -> None:
     for b in dag.outputs:
         rtol, factor = tolerance(dag, b.name)
         scale = float(np.abs(want[b.name]).max())
-        np.testing.assert_allclose(outputs[b.name], want[b.name], rtol=rtol, atol=factor * scale, err_msg=str(trace))
+        np.testing.assert_allclose(
+            outputs[b.name], want[b.name], rtol=rtol, atol=factor * scale, err_msg=str(trace)
+        )
 
 
-def check_sketches(workload: Workload, defaults: bool, each: int, seed: int) -> None:
-    for n, sketch in enumerate(generate(workload.dag, TARGETS[0])):
+def check_sketches(workload: Workload, defaults: bool, each: int, seed: int, most: int = 64) -> None:
+    sketches = generate(workload.dag, TARGETS[0])
+    for n in range(0, len(sketches), -(-len(sketches) // most)):
+        sketch = sketches[n]
         pop = population(sketch, workload.dag, 64, seed + n)
         rng = np.random.default_rng(seed + n)
         if defaults:
@@ -114,8 +122,8 @@ def check_sketches(workload: Workload, defaults: bool, each: int, seed: int) -> 
 
 
 @each_workload
-def test_a_random_candidate_of_each_sketch_is_right(workload: Workload) -> None:
-    check_sketches(workload, defaults=False, each=1, seed=0)
+def test_random_candidates_are_right(workload: Workload) -> None:
+    check_sketches(workload, defaults=False, each=1, seed=0, most=4)
 
 
 @pytest.mark.slow

@@ -104,7 +104,10 @@ def test_picture_of_a_subset_is_the_subset_of_the_picture() -> None:
     pop = sample(sketch, structure(sketch, dag), 200, rng())
     some = pop.subset([3, 17, 40])
     whole, part = pop.picture.stages[0], some.picture.stages[0]
-    assert np.broadcast_to(whole.points, len(pop))[[3, 17, 40]].tolist() == np.broadcast_to(part.points, 3).tolist()
+    assert (
+        np.broadcast_to(whole.points, len(pop))[[3, 17, 40]].tolist()
+        == np.broadcast_to(part.points, 3).tolist()
+    )
 
 
 def test_components_of_an_option_are_one_decision() -> None:

@@ -22,7 +22,9 @@ PRODUCT = gemm(96, 192, 64)
 Cost = Callable[[Candidate], float | None]
 
 
-def tuner(workload: Workload = PRODUCT, model: CostModel | None = None, seed: int = 0, random: bool = False) -> Tuner:
+def tuner(
+    workload: Workload = PRODUCT, model: CostModel | None = None, seed: int = 0, random: bool = False
+) -> Tuner:
     options = SearchOptions(random_only=random)
     return Tuner(task(workload), model or XGBModel(seed), RATES, seed=seed, options=options)
 
@@ -65,7 +67,9 @@ def test_nothing_is_asked_twice(random: bool) -> None:
 
 
 @pytest.mark.parametrize("random", [False, True])
-@pytest.mark.parametrize("workload", [rows("softmax", 7, 100), gemm(13, 37, 19), conv(8, 6, 10, 3, layout="NCHW")])
+@pytest.mark.parametrize(
+    "workload", [rows("softmax", 7, 100), gemm(13, 37, 19), conv(8, 6, 10, 3, layout="NCHW")]
+)
 def test_a_small_space_is_exhausted(workload: Workload, random: bool) -> None:
     t = tuner(workload, random=random)
     keys = drive(t, lambda c: 1e-4 * (1 + chance(c.key)), 10_000, batch=16)

@@ -1,4 +1,4 @@
-"""Workloads that the tests of the search share: awkward sizes of everything that rules know, and something they do not."""
+"""Workloads that the tests of the search share: awkward sizes of what rules know, and what they do not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def conv(
     w = te.placeholder((cout, cin // groups, kernel, kernel), name="w", constant=True)
     y = conv2d(x, w, stride=stride, padding=kernel // 2, groups=groups, layout=layout)
     z = te.compute(y.shape, lambda *i: te.maximum(y[i], 0.0), name="z")
-    return Workload.of(ComputeDAG.of([x, w, z]), f"conv {layout} {size} {cin}-{cout} k{kernel} s{stride} g{groups}")
+    return Workload.of(
+        ComputeDAG.of([x, w, z]), f"conv {layout} {size} {cin}-{cout} k{kernel} s{stride} g{groups}"
+    )
 
 
 def rows(kind: str, n: int, m: int) -> Workload:
@@ -69,13 +71,15 @@ def transpose(*shape: int) -> Workload:
 
 
 def log_cosh_pool(size: int, channels: int) -> Workload:
-    """Nobody's operator: the log of the mean of cosh over 2x2 windows of a convolution with a running weight."""
+    """Nobody's operator: the log of the mean of cosh over 2x2 windows of a depthwise convolution."""
     x = te.placeholder((size, size, channels), name="x")
     w = te.placeholder((3, 3, channels), name="w", constant=True)
     kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
     inner = size - 2
     y = te.compute(
-        (inner, inner, channels), lambda i, j, c: te.sum(x[i + kh, j + kw, c] * w[kh, kw, c], axis=[kh, kw]), name="y"
+        (inner, inner, channels),
+        lambda i, j, c: te.sum(x[i + kh, j + kw, c] * w[kh, kw, c], axis=[kh, kw]),
+        name="y",
     )
     ph, pw = te.reduce_axis((0, 2), name="ph"), te.reduce_axis((0, 2), name="pw")
     half = inner // 2

@@ -3,19 +3,26 @@
     if_then_else(i > 0, A[i - 1], 0)     ──▶     select(i > 0, A[i - 1] if i > 0, 0)
 
 Machines evaluate both sides of a select; a masked load that is switched off touches no memory. Loads that are
-in bounds anyway keep no mask.
+in bounds anyway get none, and conditions that read memory join a mask only where the others do not suffice.
 """
 
 from __future__ import annotations
 
+from functools import reduce
+
 from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
-from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Load, Neg, Op, Select, Unary, const
+from autotensor.ir.expr import Binary, Cmp, Compare, Expr, Load, Neg, Op, Select, Unary, const
 from autotensor.ir.node import map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import any_node
 from autotensor.lowering.scopes import in_let, in_loop
+
+Conditions = tuple[Expr, ...]  # of the Selects around an expression, outermost first, protected themselves
 
 
 def protect(body: Stmt) -> Stmt:
+    if not any_node(body, lambda n: isinstance(n, Select)):
+        return body
     return _stmt(body, bounds(NO_RANGES))
 
 
@@ -24,41 +31,44 @@ def _stmt(s: Stmt, known: Bounds) -> Stmt:
         case For(var, begin, extent, kind, inner, thread):
             return For(var, begin, extent, kind, _stmt(inner, in_loop(known, var, begin, extent)), thread)
         case Let(var, value, inner):
-            return Let(var, _expr(value, None, known), _stmt(inner, in_let(known, var, value)))
+            return Let(var, _expr(value, (), known), _stmt(inner, in_let(known, var, value)))
         case If(cond, then, otherwise):
-            other = None if otherwise is None else _stmt(otherwise, known.assuming(Unary(Neg.NOT, cond)))
-            return If(_expr(cond, None, known), _stmt(then, known.assuming(cond)), other)
+            other = None if otherwise is None else _stmt(otherwise, known.assuming(cond, False))
+            return If(_expr(cond, (), known), _stmt(then, known.assuming(cond)), other)
         case Seq(stmts):
             return seq(*(_stmt(x, known) for x in stmts))
         case Alloc(buffer, inner):
             return Alloc(buffer, _stmt(inner, known))
         case Store(buffer, indices, value, mask):
             inside = known if mask is None else known.assuming(mask)
-            return Store(
-                buffer, tuple(_expr(i, None, inside) for i in indices), _expr(value, mask, inside), mask
-            )
+            under = () if mask is None else (mask,)
+            index = tuple(_expr(i, (), known) for i in indices)
+            return Store(buffer, index, _expr(value, under, inside), mask)
         case Evaluate(value):
-            return Evaluate(_expr(value, None, known))
+            return Evaluate(_expr(value, (), known))
         case _:
             return s
 
 
-def _expr(e: Expr, mask: Expr | None, known: Bounds) -> Expr:
-    """The expression with masks on loads that are unsafe outside `mask` (None: always evaluated)."""
+def _expr(e: Expr, under: Conditions, known: Bounds) -> Expr:
+    """The expression with masks on loads that are unsafe unless the conditions hold."""
     match e:
         case Select(cond, then, otherwise):
+            c = _expr(cond, under, known)
             return Select(
-                _expr(cond, mask, known),
-                _expr(then, _both(mask, cond), known),
-                _expr(otherwise, _both(mask, Unary(Neg.NOT, cond)), known),
+                c, _expr(then, (*under, c), known), _expr(otherwise, (*under, Unary(Neg.NOT, c)), known)
             )
         case Load(buffer, indices, own):
-            inner = tuple(_expr(i, mask, known) for i in indices)
-            if mask is None or _inside(inner, buffer.shape, known):
-                return Load(buffer, inner, own)
-            return Load(buffer, inner, _both(own, mask))
+            inner = tuple(_expr(i, under, known) for i in indices)
+            mask = own if own is None else _expr(own, under, known)
+            if not under or _inside(inner, buffer.shape, known):
+                return Load(buffer, inner, mask)
+            needed = tuple(c for c in under if not any_node(c, lambda n: isinstance(n, Load)))
+            if not _inside(inner, buffer.shape, reduce(Bounds.assuming, needed, known)):
+                needed = under
+            return Load(buffer, inner, _all((*needed, *(() if mask is None else (mask,)))))
         case _:
-            return map_children(e, lambda c: _expr(c, mask, known) if isinstance(c, Expr) else c)
+            return map_children(e, lambda c: _expr(c, under, known) if isinstance(c, Expr) else c)
 
 
 def _inside(indices: tuple[Expr, ...], shape: tuple[int, ...], known: Bounds) -> bool:
@@ -70,5 +80,5 @@ def _inside(indices: tuple[Expr, ...], shape: tuple[int, ...], known: Bounds) ->
     return True
 
 
-def _both(a: Expr | None, b: Expr) -> Expr:
-    return b if a is None or isinstance(a, Const) else Binary(Op.AND, a, b)
+def _all(conditions: Conditions) -> Expr:
+    return reduce(lambda a, b: Binary(Op.AND, a, b), conditions)

@@ -9,7 +9,7 @@ from autotensor.ir.expr import Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Root, Stage, State, redirect
-from autotensor.schedule.step import step
+from autotensor.schedule.step import quoted, step
 from autotensor.te.dag import IterDef, StageOp
 
 SCOPES = {"global": Scope.GLOBAL, "shared": Scope.SHARED, "local": Scope.LOCAL}
@@ -42,10 +42,13 @@ class CacheRead:
         chosen = [state.stage(r) for r in self.readers] if self.readers else list(reading)
         for stage in chosen:
             if stage not in reading:
-                raise ScheduleError(f"cache_read: stage {stage.name!r} does not read {self.tensor!r}.")
+                raise ScheduleError(
+                    f"cache_read: stage {stage.name!r} does not read {self.tensor!r}.",
+                    fix=f"It is read by {', '.join(s.name for s in reading) or 'nobody'}.",
+                )
         if not chosen:
             raise ScheduleError(f"cache_read: nothing reads {self.tensor!r}.")
-        name = fresh(f"{self.tensor}.{self.scope}:{chosen[0].name}", set(state.names))
+        name = fresh(f"{self.tensor}.{self.scope}", set(state.names), f":{chosen[0].name}")
         copy = Buffer(name, buffer.shape, buffer.dtype)
         axes = tuple(IterDef(f"i{n}", e) for n, e in enumerate(buffer.shape))
         op = StageOp(name, axes, (), (Load(buffer, tuple(a.var for a in axes)),), None, (copy,))
@@ -55,7 +58,7 @@ class CacheRead:
         return state.inserting(Stage.of(op, scope), before=first.name)
 
     def call(self) -> str:
-        return f's.cache_read("{self.tensor}", "{self.scope}", {list(self.readers)})'
+        return f's.cache_read("{self.tensor}", "{self.scope}", [{quoted(self.readers)}])'
 
 
 @step

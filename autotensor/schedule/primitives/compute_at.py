@@ -34,8 +34,12 @@ class ComputeAt:
                 f"compute_at: stage {stage.name!r} is an output; it is computed whole.",
                 fix="Leave it out of the arguments, or compute it at root.",
             )
+        if isinstance(stage.place, Inlined):
+            raise ScheduleError(f"compute_at: stage {stage.name!r} is inlined and computed nowhere.")
         if isinstance(host.place, Inlined):
-            raise ScheduleError(f"compute_at: stage {host.name!r} is inlined and has no loops.")
+            raise ScheduleError(
+                f"compute_at: stage {host.name!r} is inlined and has no loops.", fix="Attach it to a reader."
+            )
         if axis.mark is Mark.VECTORIZED:
             raise ScheduleError(
                 f"compute_at: axis {axis.name!r} of stage {host.name!r} is vectorized.",
@@ -118,14 +122,19 @@ class Inline:
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         if state.is_output(stage):
-            raise ScheduleError(f"compute_inline: stage {stage.name!r} is an output; it must be computed.")
+            raise ScheduleError(
+                f"compute_inline: stage {stage.name!r} is an output; it must be computed.",
+                fix="Inline its producers into it.",
+            )
         if stage.op.is_reduction:
             raise ScheduleError(
-                f"compute_inline: stage {stage.name!r} is a reduction and has no expression to inline."
+                f"compute_inline: stage {stage.name!r} is a reduction and has no expression to inline.",
+                fix="Use compute_at.",
             )
         if inside := state.attached(stage.name):
             raise ScheduleError(
-                f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}."
+                f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}.",
+                fix=f"Inline {stage.name!r} first, or move {inside[0].name!r} with compute_root.",
             )
         stages = tuple(
             replace(s, op=inline_into(s.op, stage.op))

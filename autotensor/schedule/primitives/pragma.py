@@ -28,6 +28,8 @@ class Pragma:
         axis = stage.leaf(self.axis)
         if self.key not in PRAGMAS:
             raise ScheduleError(f"pragma: key {self.key!r} is unknown.", fix=f"Known: {', '.join(PRAGMAS)}.")
+        if not self.value.isdigit():
+            raise ScheduleError(f"pragma: {self.key} is {self.value!r}; it must be a whole number.")
         return state.with_stage(replace(stage, pragmas=(*stage.pragmas, (axis.name, self.key, self.value))))
 
     def call(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import quoted, step
 
 
 @step
@@ -35,4 +35,4 @@ class Reorder:
         return state.with_stage(replace(stage, leaves=tuple(leaves)))
 
     def call(self) -> str:
-        return f's["{self.stage}"].reorder({", ".join(repr(a) for a in self.axes)})'
+        return f's["{self.stage}"].reorder({quoted(self.axes)})'

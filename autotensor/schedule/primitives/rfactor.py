@@ -40,7 +40,11 @@ class RFactor:
         axis = stage.leaf(self.axis)
         op = stage.op
         if axis.kind is not AxisKind.REDUCE or op.combiner is None:
-            raise ScheduleError(f"rfactor: axis {axis.name!r} of stage {stage.name!r} is not a reduction.")
+            raise ScheduleError(
+                f"rfactor: axis {axis.name!r} of stage {stage.name!r} is not a reduction.",
+                fix="Its reduction loops: "
+                f"{', '.join(a.name for a in stage.leaves if a.kind is AxisKind.REDUCE) or 'none'}.",
+            )
         if isinstance(stage.place, At):
             raise ScheduleError(
                 f"rfactor: stage {stage.name!r} is computed inside another.",
