@@ -11,6 +11,7 @@ from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import refs
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
+from schedules import algorithms as _algorithms  # noqa: F401  # registers them
 from schedules import rules as _rules  # noqa: F401  # registers them
 from schedules.analysis import untouched
 from schedules.registry import RULES

@@ -23,7 +23,7 @@ def default_log() -> str:
 
 
 def open_log(db: Log) -> AbstractContextManager[TrialStore]:
-    """The tuning log, created if need be: a path, a URL, an open store (left open), None for the user's own."""
+    """The tuning log, created if need be: a path, a URL, an open store, None for the user's own."""
     if isinstance(db, TrialStore):
         return nullcontext(db)
     place = default_log() if db is None else str(db)

@@ -6,7 +6,7 @@ DType("float", 32, lanes=16)  a vector of sixteen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,14 +14,31 @@ import numpy as np
 
 from autotensor.base.errors import TensorError
 
+_MADE: dict[tuple[str, int, int], DType] = {}  # every type there is
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """Kind and width of an element; `lanes` > 1 makes a vector."""
+    """Kind and width of an element; `lanes` > 1 makes a vector. Equal types are one object."""
 
     kind: str  # "float" | "bfloat" | "int" | "uint" | "bool"
     bits: int
     lanes: int = 1
+    is_float: bool = field(init=False, repr=False)
+    is_int: bool = field(init=False, repr=False)  # signed or unsigned; bool is not one
+    is_bool: bool = field(init=False, repr=False)
+
+    def __new__(cls, kind: str, bits: int, lanes: int = 1) -> DType:
+        found = _MADE.get((kind, bits, lanes))
+        return found if found is not None else _MADE.setdefault((kind, bits, lanes), object.__new__(cls))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_float", self.kind in ("float", "bfloat"))
+        object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
+        object.__setattr__(self, "is_bool", self.kind == "bool")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DType, (self.kind, self.bits, self.lanes)
 
     def __str__(self) -> str:
         base = (
@@ -32,19 +49,6 @@ class DType:
         return base if self.lanes == 1 else f"{base}x{self.lanes}"
 
     @property
-    def is_float(self) -> bool:
-        return self.kind in ("float", "bfloat")
-
-    @property
-    def is_int(self) -> bool:
-        """Signed or unsigned integer; bool is not one."""
-        return self.kind in ("int", "uint")
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "bool"
-
-    @property
     def bytes(self) -> int:
         """Bytes of all lanes in memory; a bool takes one byte."""
         return max(1, self.bits // 8) * self.lanes
@@ -52,10 +56,10 @@ class DType:
     @property
     def element(self) -> DType:
         """The same type with one lane."""
-        return self if self.lanes == 1 else replace(self, lanes=1)
+        return self if self.lanes == 1 else DType(self.kind, self.bits)
 
     def with_lanes(self, lanes: int) -> DType:
-        return self if lanes == self.lanes else replace(self, lanes=lanes)
+        return self if lanes == self.lanes else DType(self.kind, self.bits, lanes)
 
     @property
     def numpy(self) -> np.dtype[Any]:

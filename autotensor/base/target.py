@@ -134,7 +134,7 @@ def _vector_limits(features: str) -> dict[str, int]:
 
 
 def default_threads() -> int:
-    """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores this process may run on."""
+    """Threads to use: OMP_NUM_THREADS when it is a positive number, else the cores that we may run on."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if asked.isdigit() and int(asked) > 0:
         return int(asked)

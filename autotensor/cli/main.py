@@ -96,6 +96,8 @@ def _explain(error: Exception, verb: str) -> int:
         return _fail(f"{told().rstrip('.')}. See `autotensor {verb} --help`.", USAGE)
     if isinstance(error, AutotensorError | StoreError):
         return _fail(f"{error.what} {error.fix}", ERROR)
+    if isinstance(error, ModuleNotFoundError):
+        return _fail(f"the package {error.name!r} is not installed. `autotensor doctor` says what is.", ERROR)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory for this.", ERROR)
     if isinstance(error, OSError):

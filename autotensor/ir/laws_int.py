@@ -31,6 +31,7 @@ from autotensor.ir.expr import (
     fold_int,
     wrap_int,
 )
+from autotensor.ir.laws_types import integer, scalar_integer
 from autotensor.ir.rewrite import rule
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def join_divmod(a: Affine, s: Simplifier) -> Affine:
 
 
 # -- quotient and remainder ----------------------------------------------------------------------------------
-@rule(Binary)
+@rule(Binary, when=scalar_integer)
 def divide(e: Binary, s: Simplifier) -> Expr | None:
     """Quotients by a positive constant."""
     if e.op is not Op.FLOORDIV or not isinstance(e.b, Const) or e.dtype.lanes != 1 or e.b.value <= 0:
@@ -90,7 +91,7 @@ def divide(e: Binary, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Binary)
+@rule(Binary, when=scalar_integer)
 def remainder(e: Binary, s: Simplifier) -> Expr | None:
     """Remainders by a positive constant."""
     if e.op is not Op.MOD or not isinstance(e.b, Const) or e.dtype.lanes != 1 or e.b.value <= 0:
@@ -174,7 +175,7 @@ def _lesser(op: Op, x: Expr, y: Expr, s: Simplifier) -> Expr | None:
 
 
 # -- bits, constants, casts ----------------------------------------------------------------------------------
-@rule(Binary)
+@rule(Binary, when=scalar_integer)
 def fold_integers(e: Binary, s: Simplifier) -> Expr | None:
     """Two constants are one."""
     if isinstance(e.a, Const) and isinstance(e.b, Const) and e.dtype.is_int:
@@ -183,7 +184,7 @@ def fold_integers(e: Binary, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Binary)
+@rule(Binary, when=integer)
 def bits(e: Binary, s: Simplifier) -> Expr | None:
     """Laws of &, |, ^ and shifts."""
     if not e.dtype.is_int:
@@ -256,7 +257,7 @@ def negation(e: Unary, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Call)
+@rule(Call, when=integer)
 def absolute(e: Call, s: Simplifier) -> Expr | None:
     """abs(x) = x for x >= 0 (integers)."""
     if e.name == "abs" and e.dtype.is_int:

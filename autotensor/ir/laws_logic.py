@@ -29,6 +29,7 @@ from autotensor.ir.expr import (
     Unary,
     const,
 )
+from autotensor.ir.laws_types import boolean, scalar, scalar_float
 from autotensor.ir.rewrite import rule
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def decide(e: Compare, s: Simplifier) -> Expr | None:
     return None if known is None else const(known, e.dtype)
 
 
-@rule(Compare)
+@rule(Compare, when=scalar)
 def normal_comparison(e: Compare, s: Simplifier) -> Expr | None:
     """One spelling for every comparison of integers: `8*i + 8 <= 16` is `i < 2`."""
     if not e.a.dtype.is_int or e.a.dtype.lanes != 1 or not (s.bounds.exact(e.a) and s.bounds.exact(e.b)):
@@ -111,7 +112,7 @@ def _sides(terms: dict[Expr, int], bound: int, like: Affine) -> tuple[Affine, Af
 
 
 # -- conditions ----------------------------------------------------------------------------------------------
-@rule(Binary)
+@rule(Binary, when=boolean)
 def connective(e: Binary, s: Simplifier) -> Expr | None:
     """AND and OR of bools: constants, repetition, one side implied by the other."""
     if not e.dtype.is_bool or (e.op is not Op.AND and e.op is not Op.OR):
@@ -133,7 +134,7 @@ def connective(e: Binary, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Unary)
+@rule(Unary, when=boolean)
 def negated(e: Unary, s: Simplifier) -> Expr | None:
     """not TRUE, not not x, not (i < n)."""
     if e.op is not Neg.NOT or not e.dtype.is_bool:
@@ -176,7 +177,7 @@ def constant_bool(e: Expr | None) -> bool | None:
 _FOLDED = {Op.ADD: np.add, Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide}
 
 
-@rule(Binary)
+@rule(Binary, when=scalar_float)
 def float_laws(e: Binary, s: Simplifier) -> Expr | None:
     """Constants fold in their own precision; x*1, x/1, x - 0 and x + (-0) are x, bit for bit."""
     if not e.dtype.is_float or e.dtype.lanes != 1:

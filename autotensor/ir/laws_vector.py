@@ -30,6 +30,7 @@ from autotensor.ir.expr import (
     const,
 )
 from autotensor.ir.laws_logic import constant_bool
+from autotensor.ir.laws_types import integer_vector, vector
 from autotensor.ir.rewrite import rule
 from autotensor.ir.visit import free_vars
 
@@ -40,7 +41,7 @@ LANE = "<lane>"  # no name that a program can have
 _BY_LANE = (Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX, Op.AND, Op.SHR)
 
 
-@rule(Binary, Compare)
+@rule(Binary, Compare, when=vector)
 def operator_of_broadcasts(e: Binary | Compare, s: Simplifier) -> Expr | None:
     """Broadcast(x) + Broadcast(y) = Broadcast(x + y), for every operator."""
     if isinstance(e.a, Broadcast) and isinstance(e.b, Broadcast):
@@ -48,7 +49,7 @@ def operator_of_broadcasts(e: Binary | Compare, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Unary, Cast, Call, Select, Load)
+@rule(Unary, Cast, Call, Select, Load, when=vector)
 def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
     """f(Broadcast(x)) = Broadcast(f(x)); a load too, when it has no mask or one for all lanes."""
     lanes = e.dtype.lanes
@@ -71,7 +72,7 @@ def function_of_broadcasts(e: Expr, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Binary)
+@rule(Binary, when=integer_vector)
 def sum_of_ramps(e: Binary, s: Simplifier) -> Expr | None:
     """Ramps add and subtract base by base, and are multiplied by constants (modulo 2**bits, as lanes are)."""
     lanes = e.dtype.lanes
@@ -103,7 +104,7 @@ def single_lane(e: Broadcast, s: Simplifier) -> Expr | None:
     return e.a if e.lanes == 1 else None
 
 
-@rule(Unary)
+@rule(Unary, when=vector)
 def negated_ramp(e: Unary, s: Simplifier) -> Expr | None:
     """-Ramp(b, s, n) = Ramp(-b, -s, n)."""
     if isinstance(e.a, Ramp) and e.op.value == "-":
@@ -111,7 +112,7 @@ def negated_ramp(e: Unary, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Cast)
+@rule(Cast, when=vector)
 def cast_ramp(e: Cast, s: Simplifier) -> Expr | None:
     """A ramp is cast by its base, when it is narrowed or does not wrap."""
     match e.a:
@@ -121,7 +122,7 @@ def cast_ramp(e: Cast, s: Simplifier) -> Expr | None:
     return None
 
 
-@rule(Binary)
+@rule(Binary, when=integer_vector)
 def by_lane(e: Binary, s: Simplifier) -> Expr | None:
     """Quotients, remainders, minima of ramps, where their lanes stay in step."""
     if e.dtype.lanes == 1 or not e.dtype.is_int or e.op not in _BY_LANE:

@@ -7,60 +7,170 @@ exact:
 
 The table holds its nodes weakly: a tree lives as long as somebody holds its root. Derived facts (an
 expression's dtype) are computed once, by `__derive__`, into extra slots named in `_derived`.
+
+Everything made of nodes goes through three functions a hundred thousand times per kernel: construction,
+`children` and `map_children`. Each class gets its own, written out for its fields, as dataclasses do
+(`_functions`): building a known node takes 0.4 µs, a new one 1.2 µs (2026-11, generic code: 1.3 and 3.5 µs).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar, dataclass_transform
-from weakref import WeakValueDictionary
+from weakref import ref
+
+# annotations of fields that never hold a node, and of those that always do; any other is looked at
+_PLAIN = {"int", "str", "bool", "float", "int | float | bool", "tuple[int, ...]"}
+_PLAIN |= {"DType", "Op", "Cmp", "Neg", "ForKind", "Scope"}
+_ALWAYS = {"Expr", "Stmt", "Var"}
+
+FIRST_SWEEP = 4096  # entries of a table before it is swept of dead ones; afterwards twice what was left
+_lock = threading.Lock()  # of whoever takes entries out of a table; putting in is atomic
 
 
 class NodeMeta(type):
     """Builds slotted classes from annotations and interns their instances."""
 
     _fields: tuple[str, ...]
-    _table: WeakValueDictionary[Any, Any]
-    _setters: tuple[Callable[[Any, Any], None], ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> NodeMeta:
-        own = [
-            k
+        annotations = {
+            k: str(v)
             for k, v in space.get("__annotations__", {}).items()
             if not k.startswith("_") and "ClassVar" not in str(v)
-        ]
-        defaults = {k: space.pop(k) for k in own if k in space}
-        derived = tuple(space.get("_derived", ()))
-        inherited = next((b._fields for b in bases if isinstance(b, NodeMeta) and b._fields), ())
-        fields = (*inherited, *own)
-        weak = () if any(isinstance(b, NodeMeta) for b in bases) else ("__weakref__",)
-        space["__slots__"] = (*own, *derived, *weak)
+        }
+        defaults = {k: space.pop(k) for k in annotations if k in space}
+        parent = next((b for b in bases if isinstance(b, NodeMeta)), None)
+        first = () if parent is not None else ("__weakref__", "_free")
+        space["__slots__"] = (*annotations, *space.get("_derived", ()), *first)
         cls = super().__new__(mcs, name, bases, space)
-        cls._fields = fields
-        cls._defaults = defaults  # type: ignore[attr-defined]
-        cls.__match_args__ = fields  # type: ignore[attr-defined, misc]
-        cls._table = WeakValueDictionary()
-        cls._setters = tuple(getattr(cls, f).__set__ for f in fields)
+        cls._annotations = {**getattr(parent, "_annotations", {}), **annotations}  # type: ignore[attr-defined]
+        cls._defaults = {**getattr(parent, "_defaults", {}), **defaults}  # type: ignore[attr-defined]
+        cls._fields = tuple(cls._annotations)  # type: ignore[attr-defined]
+        cls.__match_args__ = cls._fields  # type: ignore[attr-defined, misc]
+        for function, made in _functions(cls).items():
+            setattr(cls, function, staticmethod(made) if function == "__new__" else made)
         return cls
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) != len(cls._fields):
-            args = cls._complete(args, kwargs)
-        key = cls._key(args)  # type: ignore[attr-defined]
-        found = cls._table.get(key)
-        if found is not None:
-            return found
-        self: Any = object.__new__(cls)  # type: ignore[arg-type]  # cls is a class of nodes
-        for setter, value in zip(cls._setters, args, strict=True):
-            setter(self, value)
-        self.__derive__()
-        return cls._table.setdefault(key, self)
 
-    def _complete(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        values = {**cls._defaults, **dict(zip(cls._fields, args, strict=False)), **kwargs}  # type: ignore[attr-defined]
-        if len(args) > len(cls._fields) or set(values) != set(cls._fields):
-            raise TypeError(f"{cls.__name__} takes {', '.join(cls._fields)}")
-        return tuple(values[f] for f in cls._fields)
+def _functions(cls: Any) -> dict[str, Callable[..., Any]]:
+    """`__new__`, `_children` and `_mapped` for the fields of a class."""
+    fields, defaults = cls._fields, cls._defaults
+    table: dict[Any, ref[Any]] = {}
+    space: dict[str, Any] = {
+        **{f"default_{f}": value for f, value in defaults.items()},
+        **{f"set_{f}": getattr(cls, f).__set__ for f in fields},
+        "known": table.get,
+        "insert": _inserter(table),
+        "make": object.__new__,
+        "key_of": getattr(cls, "_key", None),
+        "mapped_tuple": _mapped_tuple,
+    }
+    given = ", ".join(f"{f}=default_{f}" if f in defaults else f for f in fields)
+    values = "".join(f"{f}, " for f in fields)
+    own_key = "Node" in globals() and cls._key is not Node._key
+    code = [
+        f"def __new__(cls{', ' if given else ''}{given}):",
+        f"    key = key_of(({values}))" if own_key else f"    key = ({values})",
+        "    at = known(key)",
+        "    if at is not None:",
+        "        self = at()",
+        "        if self is not None:",
+        "            return self",
+        "    self = make(cls)",
+        *(f"    set_{f}(self, {f})" for f in fields),
+        "    self.__derive__()",
+        "    return insert(key, self)",
+        *_children_code(cls._annotations),
+        *_mapped_code(cls._annotations),
+    ]
+    space["Node"] = globals().get("Node", cls)
+    exec("\n".join(code), space)
+    return {name: space[name] for name in ("__new__", "_children", "_mapped")}
+
+
+def _children_code(annotations: dict[str, str]) -> list[str]:
+    code = ["def _children(self):", "    out = []"]
+    for f, kind in annotations.items():
+        if kind in _ALWAYS:
+            code.append(f"    out.append(self.{f})")
+        elif kind not in _PLAIN:
+            code += [
+                f"    v = self.{f}",
+                "    if isinstance(v, Node):",
+                "        out.append(v)",
+                "    elif v.__class__ is tuple:",
+                "        out += [x for x in v if isinstance(x, Node)]",
+            ]
+    return [*code, "    return out"]
+
+
+def _mapped_code(annotations: dict[str, str]) -> list[str]:
+    code = ["def _mapped(self, fn):"]
+    changed = []
+    for f, kind in annotations.items():
+        if kind in _PLAIN:
+            continue
+        code.append(f"    {f} = self.{f}")
+        if kind in _ALWAYS:
+            code.append(f"    new_{f} = fn({f})")
+        else:
+            code += [
+                f"    if isinstance({f}, Node):",
+                f"        new_{f} = fn({f})",
+                f"    elif {f}.__class__ is tuple:",
+                f"        new_{f} = mapped_tuple({f}, fn)",
+                "    else:",
+                f"        new_{f} = {f}",
+            ]
+        changed.append(f)
+    if not changed:
+        return [*code, "    return self"]
+    arguments = ", ".join(f"self.{f}" if kind in _PLAIN else f"new_{f}" for f, kind in annotations.items())
+    return [
+        *code,
+        f"    if {' and '.join(f'new_{f} is {f}' for f in changed)}:",
+        "        return self",
+        f"    return self.__class__({arguments})",
+    ]
+
+
+def _mapped_tuple(values: tuple[Any, ...], fn: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The tuple with `fn` applied to the nodes in it; the same object when nothing changed."""
+    new = tuple([fn(v) if isinstance(v, Node) else v for v in values])
+    for a, b in zip(new, values, strict=True):
+        if a is not b:
+            return new
+    return values
+
+
+def _inserter(table: dict[Any, ref[Any]]) -> Callable[[Any, Any], Any]:
+    """A function that enters a new node, or gives the one that another thread entered first."""
+    limit = FIRST_SWEEP
+
+    def insert(key: Any, node: Any) -> Any:
+        nonlocal limit
+        mine = ref(node)
+        while True:
+            there = table.setdefault(key, mine)
+            if there is mine:
+                break
+            found = there()
+            if found is not None:
+                return found
+            with _lock:  # its entry outlived it
+                if table.get(key) is there:
+                    del table[key]
+        if len(table) > limit:
+            with _lock:
+                for k, r in list(table.items()):
+                    if r() is None:
+                        del table[k]
+                limit = max(FIRST_SWEEP, 2 * len(table))
+        return node
+
+    return insert
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)
@@ -99,28 +209,11 @@ class Node(metaclass=NodeMeta):
 N = TypeVar("N", bound=Node)
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: Node) -> list[Node]:
     """Direct sub-nodes, in field order; those in tuples too."""
-    for value in node.fields():
-        if isinstance(value, Node):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (v for v in value if isinstance(v, Node))
+    return node._children()  # type: ignore[attr-defined, no-any-return]
 
 
 def map_children(node: N, fn: Callable[[Any], Any]) -> N:
     """The node with `fn` applied to every direct sub-node; the same object when nothing changed."""
-    changed = False
-    out = []
-    for value in node.fields():
-        if isinstance(value, Node):
-            new = fn(value)
-        elif isinstance(value, tuple) and value and isinstance(value[0], Node):
-            new = tuple(fn(v) if isinstance(v, Node) else v for v in value)
-            if all(a is b for a, b in zip(new, value, strict=True)):
-                new = value
-        else:
-            new = value
-        changed = changed or new is not value
-        out.append(new)
-    return type(node)(*out) if changed else node
+    return node._mapped(fn)  # type: ignore[attr-defined, no-any-return]

@@ -27,22 +27,24 @@ FUEL = 64  # rewrites of one position before the rules are called endless; real 
 _observers: list[Callable[[Rule, Node, Node], None]] = []
 
 
-def rule(*classes: type) -> Callable[[Rule], Rule]:
-    """Marks a function as a rule for nodes of these classes."""
+def rule(*classes: type, when: Callable[[Any], bool] | None = None) -> Callable[[Rule], Rule]:
+    """Marks a function as a rule for nodes of these classes; `when` asks about their `dtype`."""
 
     def mark(fn: Rule) -> Rule:
         fn.classes = classes  # type: ignore[attr-defined]
+        fn.when = when  # type: ignore[attr-defined]
         return fn
 
     return mark
 
 
 class Rules:
-    """An ordered list of rules, looked up by the class of a node."""
+    """An ordered list of rules, looked up by the class of a node, and by its type where rules ask for it."""
 
     def __init__(self, *rules: Rule) -> None:
         self.rules = rules
         self._by_class: dict[type, tuple[Rule, ...]] = {}
+        self._by_type: dict[Any, tuple[Rule, ...]] = {}
 
     def __add__(self, other: Rules) -> Rules:
         return Rules(*self.rules, *other.rules)
@@ -52,6 +54,16 @@ class Rules:
         if found is None:
             found = tuple(r for r in self.rules if issubclass(cls, r.classes))  # type: ignore[attr-defined]
             self._by_class[cls] = found
+        return found
+
+    def for_node(self, node: Node) -> tuple[Rule, ...]:
+        """The rules for a node's class that its `dtype` (if it has one) does not rule out."""
+        dtype = getattr(node, "dtype", None)
+        found = self._by_type.get((node.__class__, dtype))
+        if found is None:
+            of_class = self.for_class(node.__class__)
+            found = tuple(r for r in of_class if r.when is None or r.when(dtype))  # type: ignore[attr-defined]
+            self._by_type[node.__class__, dtype] = found
         return found
 
 
@@ -93,7 +105,7 @@ def rewrite(root: N, rules: Rules, *, name: str, ctx: Any = None) -> N:
 
 def fire(node: Node, rules: Rules, ctx: Any = None) -> Any:
     """What the first rule that applies makes of `node`; None when none does. Observers are told."""
-    for r in rules.for_class(type(node)):
+    for r in rules.for_node(node):
         new = r(node) if ctx is None else r(node, ctx)
         if new is not None and new is not node:
             for observer in _observers:

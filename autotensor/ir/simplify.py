@@ -19,10 +19,6 @@ from autotensor.ir.affine import MAX_SHIFT, Affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import (
     Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
     Const,
     Expr,
     Load,
@@ -30,7 +26,6 @@ from autotensor.ir.expr import (
     Op,
     Ramp,
     Reduce,
-    Select,
     Unary,
     Var,
     const,
@@ -39,10 +34,10 @@ from autotensor.ir.expr import (
 from autotensor.ir.laws_int import INT_LAWS, canonical_sum
 from autotensor.ir.laws_logic import LOGIC_LAWS, constant_bool
 from autotensor.ir.laws_vector import VECTOR_LAWS
-from autotensor.ir.node import Node
+from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import Rules, fire
 from autotensor.ir.stmt import NOTHING, Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import any_node, free_vars
 
 N = TypeVar("N", bound=Node)
 
@@ -64,10 +59,18 @@ def simplify(node: N, ranges: Ranges = NO_RANGES, assume: Sequence[Expr] = ()) -
 class Simplifier:
     """Simplification where certain things are known; `inside` and `where` give the one for an inner scope."""
 
-    __slots__ = ("_inner", "_memo", "bounds", "values")
+    __slots__ = ("_inner", "_memo", "_outer", "_own", "bounds", "values")
 
-    def __init__(self, known: Bounds, values: dict[Var, Expr] | None = None) -> None:
+    def __init__(
+        self,
+        known: Bounds,
+        values: dict[Var, Expr] | None = None,
+        outer: Simplifier | None = None,
+        own: Var | None = None,
+    ) -> None:
+        """outer, own: a scope around this one that differs in what is known of the variable `own` only."""
         self.bounds = known
+        self._outer, self._own = outer, own
         self.values: dict[Var, Expr] = (
             values or {}
         )  # variables that are replaced: loops of one turn, trivial Lets
@@ -91,14 +94,16 @@ class Simplifier:
                 and not (isinstance(begin, Const) and isinstance(extent, Const))
             ):
                 known = known.assuming(Binary(Op.SUB, var, begin) < extent)
-            found = self._inner[key] = Simplifier(known, self.values)
+            outer = self if known.facts is self.bounds.facts else None
+            found = self._inner[key] = type(self)(known, self.values, outer, var)
         return found
 
     def replacing(self, var: Var, value: Expr) -> Simplifier:
         """Where `var` is `value`."""
         found = self._inner.get((var, value))
         if found is None:
-            found = self._inner[(var, value)] = Simplifier(self.bounds, {**self.values, var: value})
+            values_ = {**self.values, var: value}
+            found = self._inner[(var, value)] = type(self)(self.bounds, values_, self, var)
         return found
 
     def where(self, cond: Expr, holds: bool = True) -> Simplifier:
@@ -107,7 +112,7 @@ class Simplifier:
         if found is None:
             if any_node(cond, lambda n: isinstance(n, Load)):
                 return self
-            found = self._inner[(cond, holds)] = Simplifier(self.bounds.assuming(cond, holds), self.values)
+            found = self._inner[(cond, holds)] = type(self)(self.bounds.assuming(cond, holds), self.values)
         return found
 
     # -- expressions -----------------------------------------------------------------------------------------
@@ -115,6 +120,9 @@ class Simplifier:
         memo = self._memo
         done = memo.get(e)
         if done is None:
+            if self._outer is not None and self._own not in free_vars(e):
+                done = memo[e] = self._outer.expr(e)
+                return done
             memo[e] = e  # laws that undo one another end here
             done = self._expr(e)
             memo[e] = done
@@ -191,30 +199,18 @@ class Simplifier:
         return 0
 
     def _children(self, e: Expr) -> Expr:
-        """The expression with simplified operands."""
+        """The expression with simplified operands; the commonest classes first."""
         expr = self.expr
-        match e:
-            case Binary(op, a, b):
-                return Binary(op, expr(a), expr(b))
-            case Load(buffer, indices, mask):
-                return Load(buffer, tuple(expr(i) for i in indices), None if mask is None else expr(mask))
-            case Compare(cmp, a, b):
-                return Compare(cmp, expr(a), expr(b))
-            case Unary(neg, a):
-                return Unary(neg, expr(a))
-            case Cast(dtype, a):
-                return Cast(dtype, expr(a))
-            case Select(cond, then, otherwise):
-                return Select(expr(cond), expr(then), expr(otherwise))
-            case Ramp(base, step, lanes):
-                return Ramp(expr(base), wrap_int(step, e.dtype.element), lanes)
-            case Broadcast(a, lanes):
-                return Broadcast(expr(a), lanes)
-            case Call(name, args, dtype):
-                return Call(name, tuple(expr(a) for a in args), dtype)
-            case Reduce(combiner, sources, axes, index):
-                return Reduce(combiner, tuple(expr(x) for x in sources), axes, index)
-        return e
+        if isinstance(e, Binary):
+            return Binary(e.op, expr(e.a), expr(e.b))
+        if isinstance(e, Load):
+            mask = None if e.mask is None else expr(e.mask)
+            return Load(e.buffer, tuple([expr(i) for i in e.indices]), mask)
+        if isinstance(e, Ramp):
+            return Ramp(expr(e.base), wrap_int(e.stride, e.dtype.element), e.lanes)
+        if isinstance(e, Reduce):
+            return Reduce(e.combiner, tuple([expr(x) for x in e.sources]), e.axes, e.index)
+        return map_children(e, expr)
 
     # -- statements ------------------------------------------------------------------------------------------
     def stmt(self, st: Stmt) -> Stmt:

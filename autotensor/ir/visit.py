@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autotensor.ir.expr import Load, Var
 from autotensor.ir.node import Node, children
@@ -18,7 +18,7 @@ def walk(root: Node) -> Iterator[Node]:
     while stack:
         node = stack.pop()
         yield node
-        for child in reversed(tuple(children(node))):
+        for child in reversed(children(node)):
             if child not in seen:
                 seen.add(child)
                 stack.append(child)
@@ -33,9 +33,26 @@ def any_node(root: Node, test: Callable[[Node], bool]) -> bool:
     return any(test(n) for n in walk(root))
 
 
+_NONE: frozenset[Var] = frozenset()
+_remember: Any = Node._free.__set__  # type: ignore[attr-defined]
+
+
 def free_vars(root: Node) -> frozenset[Var]:
-    """All variables read in `root` (bindings inside are not subtracted: names are unique in a function)."""
-    return frozenset(n for n in walk(root) if isinstance(n, Var))
+    """All variables read in `root` (bindings inside are not subtracted: names are unique in a function).
+
+    Remembered in the node: passes ask this of every expression.
+    """
+    if isinstance(root, Var):
+        return frozenset((root,))  # not remembered: it would hold itself
+    try:
+        return root._free  # type: ignore[attr-defined, no-any-return]
+    except AttributeError:
+        found = _NONE
+        for child in children(root):
+            more = free_vars(child)
+            found = more if not found else found if more <= found else found | more
+        _remember(root, found)
+        return found
 
 
 def loads(root: Node) -> tuple[Load, ...]:

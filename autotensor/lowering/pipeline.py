@@ -46,9 +46,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),
     Pass("vectorize", vectorize, makes=Level.FLAT),  # before unroll: one vector body, then its copies
-    Pass("unroll", unroll, makes=Level.FLAT),
-    Pass("simplify", _simplify, makes=Level.FINAL),  # indices of register tiles are constants only now
-    Pass("unmask", unmask, makes=Level.FINAL),  # after unroll: now indices of register tiles are constants
+    Pass("unmask", unmask, makes=Level.FLAT),
+    Pass("unroll", unroll, makes=Level.FINAL),  # last but one: every pass after it sees all copies
     Pass("promote registers", promote, makes=Level.FINAL),
 )
 

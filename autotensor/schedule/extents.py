@@ -79,15 +79,25 @@ def derive(state: State, values: Values | None = None, *, symbolic: bool = False
         if isinstance(stage.place, At):
             box = needed(state, stage, stage.place, found, boxes, symbolic)
             boxes[stage.name] = box
-            sizes = [s.extent for s in box]
+            found.update(_loops(stage, [s.extent for s in box], decided))
         else:
-            sizes = [a.extent for a in stage.op.axes]
-        for axis, size in zip(stage.op.axes, sizes, strict=True):
-            found[stage.name, axis.name] = size
-        for axis in stage.op.reduce_axes:
-            found[stage.name, axis.name] = axis.extent
-        _derive_relations(stage, found, decided)
+            found.update(root_extents(stage, decided))
     return Extents(found, boxes)
+
+
+def root_extents(stage: Stage, values: Values) -> dict[tuple[str, str], Number]:
+    """Extents of all axes and loops of a stage that is computed whole."""
+    return _loops(stage, [a.extent for a in stage.op.axes], values)
+
+
+def _loops(stage: Stage, sizes: list[Number], values: Values) -> dict[tuple[str, str], Number]:
+    found: dict[tuple[str, str], Number] = {}
+    for axis, size in zip(stage.op.axes, sizes, strict=True):
+        found[stage.name, axis.name] = size
+    for axis in stage.op.reduce_axes:
+        found[stage.name, axis.name] = axis.extent
+    _derive_relations(stage, found, values)
+    return found
 
 
 def _derive_relations(stage: Stage, found: dict[tuple[str, str], Number], values: Values) -> None:
@@ -275,5 +285,6 @@ __all__ = [
     "least",
     "needed",
     "number",
+    "root_extents",
     "spans",
 ]

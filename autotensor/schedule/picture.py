@@ -43,6 +43,7 @@ class Level:
     axis: str
     extent: Number
     trips: Number  # iterations on average: less than the extent where blocks overhang their domain
+    parts: tuple[tuple[str, Number], ...]  # axis and trips of what was fused into it, outermost first
     mark: Mark
     kind: AxisKind
 
@@ -102,7 +103,15 @@ def _root_of(state: State, stage: Stage) -> Stage:
 def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
     trips = _trips(stage, extents)
     own = tuple(
-        Level(stage.name, a.name, extents[stage.name, a.name], trips[a.name], a.mark, a.kind)
+        Level(
+            stage.name,
+            a.name,
+            extents[stage.name, a.name],
+            trips[a.name],
+            tuple((p.partition(".")[0], trips[p]) for p in _fused(stage, a.name)),
+            a.mark,
+            a.kind,
+        )
         for a in stage.leaves
     )
     if not isinstance(stage.place, At):
@@ -113,11 +122,38 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
     return (*around[:keep], *own)
 
 
+def _fused(stage: Stage, leaf: str) -> tuple[str, ...]:
+    """The loops that were fused into one, outermost first."""
+    for relation in stage.relations:
+        if isinstance(relation, Fuse) and relation.fused == leaf:
+            return (*_fused(stage, relation.a), *_fused(stage, relation.b))
+    return (leaf,)
+
+
+def look(p: LoopPicture, row: int) -> tuple[object, ...]:
+    """What the loops of one candidate come to: all that do more than one iteration, and what they touch.
+
+    Candidates of a task that look the same, whatever their sketches, are the same program but for guards of
+    loops that overhang.
+    """
+
+    def at(x: Number) -> float:
+        return float(x if isinstance(x, (int, float)) else x[row])
+
+    out: list[object] = []
+    for s in p.stages:
+        for n, v in enumerate(s.levels):
+            trips = tuple((axis, t) for axis, t in ((a, at(x)) for a, x in v.parts) if t != 1.0)
+            if trips:
+                out.append((s.name, v.kind, v.mark, trips, *(at(sizes[n]) for sizes in s.bytes)))
+    return tuple(out)
+
+
 def _trips(stage: Stage, extents: Extents) -> dict[str, Number]:
     """Average iterations of a stage's loops, by name.
 
-    Of i in 0..100 split by (8, 6) the loops have 3, 8 and 6 iterations, but only 17 of the 24 outer ones come to
-    anything, so the middle one has 17/3 on average. What is unrolled or a vector runs whole.
+    Of i in 0..100 split by (8, 6) the loops have 3, 8 and 6 iterations, but only 17 of the 24 outer ones come
+    to anything, so the middle one has 17/3 on average. What is unrolled or a vector runs whole.
     """
     found: dict[str, Number] = {a.name: extents[stage.name, a.name] for a in stage.op.all_axes}
     for relation in stage.relations:

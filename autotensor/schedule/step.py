@@ -56,7 +56,7 @@ def from_json(data: Any) -> Step:
     cls = STEPS[name]
     fields = dataclasses.fields(cls)
     if len(data) - 1 != len(fields):
-        raise ScheduleError(f"step {name} takes {len(fields)} arguments, got {len(data) - 1}.")
+        raise ScheduleError(f"step {name!r} takes {len(fields)} arguments, got {len(data) - 1}.")
     made: Step = cls(*(_frozen(v) for v in data[1:]))
     for f in fields:
         _check(name, f, getattr(made, f.name))
@@ -115,7 +115,9 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 def _check(name: str, field: dataclasses.Field[Any], value: Any) -> None:
     words, test = _ARGUMENTS[str(field.type)]
     if not test(value):
-        raise ScheduleError(f"step {name}: argument {field.name!r} is {_plain(value)!r}; it must be {words}.")
+        raise ScheduleError(
+            f"step {name!r}: argument {field.name!r} is {_plain(value)!r}; it must be {words}."
+        )
 
 
 def refs(s: Step) -> tuple[Ref, ...]:

@@ -28,6 +28,8 @@ from tuning_db import TrialStore
 from tuning_db.records import Calibration
 
 ROW = 4096  # float32 elements a row: 16 KiB
+TRIES = 4
+CONVINCING = 0.8  # of perfect scaling: real machines lose some clock when all cores work
 
 
 def measure(target: Target) -> dict[str, tuple[float, str]]:
@@ -36,13 +38,26 @@ def measure(target: Target) -> dict[str, tuple[float, str]]:
         caches = target.cache_bytes
         found = {"flops.core": (measure_peak(1), "FLOP/s")}
         if target.num_cores > 1:
-            found["flops.all"] = (measure_peak(target.num_cores), "FLOP/s")
+            found["flops.all"] = (_team_peak(target.num_cores, found["flops.core"][0]), "FLOP/s")
         for level, size in enumerate(caches[1:], start=2):
             found[f"bandwidth.L{level}"] = (_bandwidth(target.with_threads(1), size // 2), "B/s")
         beyond = min(4 * caches[-1], 256 << 20)
         found["bandwidth.memory.core"] = (_bandwidth(target.with_threads(1), beyond), "B/s")
         found["bandwidth.memory.all"] = (_bandwidth(target, beyond), "B/s")
         return found
+
+
+def _team_peak(threads: int, core: float) -> float:
+    """FLOP/s of all threads together: the best of a few tries, and never less than one core alone reaches.
+
+    A team that shares its cores with other programs measures their time slices, not the machine.
+    """
+    best = core
+    for _ in range(TRIES):
+        best = max(best, measure_peak(threads))
+        if best >= CONVINCING * core * threads:
+            break
+    return best
 
 
 def _bandwidth(target: Target, size: int) -> float:

@@ -20,8 +20,8 @@ from autotensor.te.tensor import AxisKind
 
 Floats = npt.NDArray[np.float64]
 
-SCHEMA = 1
-DEPTHS = 7  # loop levels around the tile whose footprints are listed, innermost first
+SCHEMA = 2
+DEPTHS = 7  # loop levels around the tile that are listed, innermost first
 GROUPS = ("weights", "inputs", "stores")
 
 NAMES: tuple[str, ...] = (
@@ -75,7 +75,7 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
         _log(t.moves[-1] / cores * 1e9),
         _log(others * 1e9),
         len(p.stages),
-        _log(np.asarray(s.points, dtype=np.float64) * max(1.0, s.flops_per_point)),
+        _log(_points(s, count) * max(1.0, s.flops_per_point)),
         _log(t.chunks),
         t.imbalance,
         t.tile,
@@ -117,7 +117,7 @@ def _product(
     total = np.ones(count)
     for level in s.levels[len(s.levels) - s.own :]:
         if (kind is None or level.kind is kind) and (mark is None or level.mark is mark):
-            total = total * _full(level.extent, count)
+            total = total * _full(level.trips, count)
     return total
 
 
@@ -134,42 +134,52 @@ def _steps(s: StagePicture, count: int) -> Floats:
 
 
 def _points(s: StagePicture, count: int) -> Floats:
-    return _full(s.points, count)
+    total = np.ones(count)
+    for level in s.levels:
+        total = total * _full(level.trips, count)
+    return total
 
 
 def _parallel_depth(s: StagePicture) -> int:
     return next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
 
 
-def _depths(s: StagePicture) -> list[int]:
-    """Level numbers around the stage's own loops, innermost first, padded with the outermost."""
-    first = len(s.levels) - s.own
-    found = (
-        [first - d for d in range(DEPTHS) if first - d >= 0]
-        if first
-        else list(range(min(DEPTHS, len(s.levels))))[::-1]
-    )
-    return (found + [0] * DEPTHS)[:DEPTHS]
+def _innermost(s: StagePicture) -> int:
+    """Number of the level whose loops are the tile: the stage's own if it is attached, else the innermost."""
+    return len(s.levels) - s.own or max(0, len(s.levels) - 1)
+
+
+def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Floats]:
+    """Values of levels by depth, innermost first; loops of one iteration are no depth of their own."""
+    first = _innermost(s)
+    table = np.broadcast_to(values[0], (DEPTHS, count)).copy()  # what is not there is as the outermost
+    table[0] = values[first]
+    depth = np.zeros(count, dtype=np.int64)
+    rows = np.arange(count)
+    for n in range(first - 1, -1, -1):
+        depth += _full(s.levels[n].trips, count) != 1.0
+        mine = depth < DEPTHS
+        table[depth[mine], rows[mine]] = values[n][mine]
+    return list(table)
 
 
 def _footprints(s: StagePicture, count: int) -> list[Floats]:
-    out = []
+    out: list[Floats] = []
     for group in GROUPS:
-        for depth in _depths(s):
-            total = np.zeros(count)
-            for operand, sizes in zip(s.operands, s.bytes, strict=True):
-                mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
-                if mine == group:
-                    total = total + _full(sizes[depth], count)
-            out.append(_log(total))
+        totals = [np.zeros(count) for _ in range(len(s.levels) + 1)]
+        for operand, sizes in zip(s.operands, s.bytes, strict=True):
+            mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
+            if mine == group:
+                totals = [t + _full(b, count) for t, b in zip(totals, sizes, strict=True)]
+        out.extend(_log(t) for t in _by_depth(s, count, totals))
     return out
 
 
 def _trips(s: StagePicture, count: int) -> list[Floats]:
     entered = [np.ones(count)]
     for level in s.levels:
-        entered.append(entered[-1] * _full(level.extent, count))
-    return [_log(entered[d]) for d in _depths(s)]
+        entered.append(entered[-1] * _full(level.trips, count))
+    return [_log(t) for t in _by_depth(s, count, entered)]
 
 
 def _alias(s: StagePicture) -> float:

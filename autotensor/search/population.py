@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from autotensor.schedule.picture import LoopPicture, picture
-from autotensor.schedule.sketch import Option, Sketch
+from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.state import Ref, State
 
 Ints = npt.NDArray[np.int64]
+NEAR = 6  # similar options of one with several components
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,49 @@ def encode(sketch: Sketch, decisions: Mapping[str, Option]) -> Ints:
     return np.asarray([h.options.index(tuple(decisions[h.name])) for h in sketch.holes], dtype=np.int64)
 
 
-def mutate(rows: Ints, sizes: Sequence[int], rng: np.random.Generator) -> Ints:
-    """Each row with one hole redrawn: half the time a neighbouring option, else any."""
+def near_options(hole: Hole) -> Ints:
+    """[options, NEAR]: per option the most similar ones, by logarithms of their components.
+
+    Options of several components (register tiles) have no order in which the next one is a small step.
+    """
+    sizes = np.log2(np.asarray(hole.options, dtype=np.float64) + 1.0)
+    apart = np.abs(sizes[:, None, :] - sizes[None, :, :]).sum(axis=2)
+    np.fill_diagonal(apart, np.inf)
+    count = min(2 if sizes.shape[1] == 1 else NEAR, len(hole.options) - 1)
+    if count <= 0:
+        return np.zeros((len(hole.options), 1), dtype=np.int64)
+    return np.argsort(apart, axis=1, kind="stable")[:, :count].astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def moves_of(holes: tuple[Hole, ...]) -> tuple[Ints, ...]:
+    """`near_options` of every hole; sketches of one task mostly share their holes."""
+    return tuple(near_options(h) for h in holes)
+
+
+def mutate(rows: Ints, moves: Sequence[Ints], rng: np.random.Generator) -> Ints:
+    """Each row with one hole redrawn: half the time a similar option, else any."""
     out = rows.copy()
-    if not sizes or not len(out):
+    if not moves or not len(out):
         return out
-    hole = rng.integers(0, len(sizes), len(out))
+    hole = rng.integers(0, len(moves), len(out))
     near = rng.random(len(out)) < 0.5
-    for n, size in enumerate(sizes):
-        mine = hole == n
-        step = np.where(rng.random(int(mine.sum())) < 0.5, -1, 1)
-        anywhere = rng.integers(0, size, int(mine.sum()))
-        moved = np.clip(out[mine, n] + step, 0, size - 1)
-        out[mine, n] = np.where(near[mine], moved, anywhere)
+    for n, similar in enumerate(moves):
+        mine = np.flatnonzero(hole == n)
+        anywhere = rng.integers(0, len(similar), len(mine))
+        step = similar[out[mine, n], rng.integers(0, similar.shape[1], len(mine))]
+        out[mine, n] = np.where(near[mine], step, anywhere)
     return out
 
 
-def neighbours(row: Ints, sizes: Sequence[int]) -> Ints:
-    """All rows that differ from `row` by one step in one hole."""
+def neighbours(row: Ints, moves: Sequence[Ints]) -> Ints:
+    """All rows that differ from `row` by a similar option in one hole."""
     out = []
-    for n, size in enumerate(sizes):
-        for step in (-1, 1):
-            if 0 <= row[n] + step < size:
+    for n, similar in enumerate(moves):
+        for option in similar[row[n]]:
+            if option != row[n]:
                 moved = row.copy()
-                moved[n] += step
+                moved[n] = option
                 out.append(moved)
     return np.stack(out) if out else np.zeros((0, len(row)), dtype=np.int64)
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.schedule.picture import LoopPicture, look
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.state import State
 from autotensor.search.features import features
@@ -34,6 +35,7 @@ from autotensor.search.population import (
     Population,
     crossover,
     encode,
+    moves_of,
     mutate,
     neighbours,
     sample,
@@ -60,6 +62,7 @@ class SearchOptions:
     spread: int = 256  # and so many by chance, lest the prior hides something
     parents: int = 16  # told candidates that breed
     children: int = 192  # mutants and crossovers per round
+    local_share: float = 0.25  # of a batch, children of the best told, whatever else looks better
     random_share: float = 0.1  # of a batch, drawn without looking at the model
     random_only: bool = False  # True: uniform over all candidates (the baseline)
 
@@ -72,6 +75,7 @@ class Described:
     choices: Ints  # [candidates, holes]
     matrix: Floats  # [candidates, features]
     prior: Floats  # [candidates], seconds
+    picture: LoopPicture
     made_by: str
 
     def __len__(self) -> int:
@@ -116,12 +120,10 @@ class Tuner:
         self.history: list[float] = []  # best seconds after every told candidate
         self.failures = 0
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
-        self._sizes = [[len(h.options) for h in s.holes] for s in self.sketches]
+        self._moves = [moves_of(s.holes) for s in self.sketches]
         self._siblings = _siblings(self.sketches)
         self._asked: set[Place] = set()
-        self._looks: set[bytes] = (
-            set()
-        )  # features of asked candidates: what looks the same most likely is the same
+        self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
         self._told: list[_Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._drafts: list[Described] | None = None
@@ -163,7 +165,10 @@ class Tuner:
             by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
             pool = self._pool(rng)
             ranking = self._ranking(pool)
-            self._choose(pool, ranking, out, count - by_chance)
+            bred = [r for r in ranking if pool[r[1]].made_by == "bred"]
+            local = round(count * self.options.local_share) if bred else 0
+            self._choose(pool, ranking, out, count - by_chance - local)
+            self._choose(pool, bred, out, count - by_chance)
             self._random(rng, out, count)
             self._rest(pool, ranking, out, count)
         self._random(rng, out, count, tries=8)
@@ -235,8 +240,8 @@ class Tuner:
     def _bred(self, pop: Population, prior: Floats, rng: np.random.Generator) -> tuple[Population, Floats]:
         """One generation of evolution by the prior alone, for sketches too large to look at whole."""
         parents = pop.choices[np.argsort(prior, kind="stable")[:256]]
-        sizes = [len(h.options) for h in pop.sketch.holes]
-        rows = np.concatenate([mutate(parents, sizes, rng) for _ in range(8)])
+        moves = moves_of(pop.sketch.holes)
+        rows = np.concatenate([mutate(parents, moves, rng) for _ in range(8)])
         young = Population(pop.sketch, pop.state, unique(rows))
         found, _ = predict(young.picture, self.task.target, self.rates)
         choices = np.concatenate([pop.choices, young.choices])
@@ -252,13 +257,13 @@ class Tuner:
             parents = np.stack([t.row for t in best if t.sketch == n])
             half = max(1, self.options.children * len(parents) // (2 * len(best)))
             pairs = rng.integers(0, len(parents), (3, half))
-            mutants = mutate(parents[pairs[0]], self._sizes[n], rng)
-            crossed = mutate(crossover(parents[pairs[1]], parents[pairs[2]], rng), self._sizes[n], rng)
+            mutants = mutate(parents[pairs[0]], self._moves[n], rng)
+            crossed = mutate(crossover(parents[pairs[1]], parents[pairs[2]], rng), self._moves[n], rng)
             rows.setdefault(n, []).extend((mutants, crossed))
         for t in best[:2]:
             for n in self._siblings[t.sketch]:
                 rows.setdefault(n, []).append(t.row[None, :])
-            rows.setdefault(t.sketch, []).append(neighbours(t.row, self._sizes[t.sketch]))
+            rows.setdefault(t.sketch, []).append(neighbours(t.row, self._moves[t.sketch]))
         out = []
         for n, parts in sorted(rows.items()):
             new = [r for r in unique(np.concatenate(parts)) if (n, r.tobytes()) not in self._asked]
@@ -271,7 +276,7 @@ class Tuner:
         pop = Population(self.sketches[number], self.states[number], choices)
         prior, terms = predict(pop.picture, self.task.target, self.rates)
         matrix = features(pop.picture, terms, prior, self.task.target)
-        return Described(number, choices, matrix, prior, made_by)
+        return Described(number, choices, matrix, prior, pop.picture, made_by)
 
     # -- ranking -------------------------------------------------------------------------------------------
 
@@ -299,8 +304,7 @@ class Tuner:
             if len(out) >= count:
                 return
             d = pool[n]
-            look = d.matrix[row].tobytes()
-            if look in self._looks or d.place(row) in self._asked:
+            if d.place(row) in self._asked or look(d.picture, row) in self._looks:
                 continue
             family = (d.sketch, self._tile(d, row))
             if families.get(family, 0) < limit:
@@ -327,7 +331,7 @@ class Tuner:
         before = len(out)
         self._take(Candidate(s, decisions, d.made_by, predicted=seconds), out, count)
         if len(out) > before:
-            self._looks.add(d.matrix[row].tobytes())
+            self._looks.add(look(d.picture, row))
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
     def _tile(self, d: Described, row: int) -> Option:
@@ -373,7 +377,7 @@ class Tuner:
             d = self._described(n, np.stack(mine))
             for at in range(len(d)):
                 self._rows[d.place(at)] = (d.matrix[at], float(d.prior[at]))
-                self._looks.add(d.matrix[at].tobytes())
+                self._looks.add(look(d.picture, at))
 
     def candidate(
         self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"

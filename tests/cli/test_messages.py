@@ -242,3 +242,17 @@ def test_a_bug_is_one_sentence_too(monkeypatch):
     assert said.code == 1
     assert "internal error, please report it: KeyError" in said.err
     assert "Traceback" not in said.err
+
+
+def test_missing_package(monkeypatch):
+    from autotensor.cli import models
+
+    def broken(*_, **__):
+        raise ModuleNotFoundError("No module named 'xgboost'", name="xgboost")
+
+    monkeypatch.setattr(models, "table", broken)
+    said = cli("models")
+    assert said.code == 1
+    assert said.err == (
+        "autotensor: the package 'xgboost' is not installed. `autotensor doctor` says what is.\n"
+    )

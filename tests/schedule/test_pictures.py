@@ -16,10 +16,10 @@ PICTURES: dict[str, Callable[[], tuple[Schedule, Schedule]]] = {}
 
 
 def picture(fn: Callable[[Schedule], None]) -> Callable[[Schedule], None]:
-    """Files a primitive under its name; the schedule it gets is that of `matmul_relu`, or its own `start()`."""
-    start = globals()[f"_{fn.__name__}_start"] if f"_{fn.__name__}_start" in globals() else matmul_relu
+    """Files a primitive under its name; it is applied to `matmul_relu`, or what `STARTS` says."""
 
     def pair() -> tuple[Schedule, Schedule]:
+        start = STARTS.get(fn.__name__, matmul_relu)
         before, after = start(), start()
         fn(after)
         return before, after
@@ -55,11 +55,12 @@ def row_sums() -> Schedule:
     return create_schedule(te.compute((3,), lambda i: te.sum(a[i, k], axis=k), name="B"))
 
 
-_split_start = _split_nparts_start = _fuse_start = _reorder_start = _tile_start = scale_rows
-_vectorize_start = _unroll_start = _parallel_start = _pragma_start = scale_rows
-_split_with_a_tail_start = scale_rows
-_compute_at_start = _compute_inline_start = _compute_root_start = blur
-_rfactor_start = row_sums
+STARTS: dict[str, Callable[[], Schedule]] = {
+    **dict.fromkeys(("split", "split_nparts", "split_with_a_tail", "tile", "fuse", "reorder"), scale_rows),
+    **dict.fromkeys(("vectorize", "unroll", "parallel", "pragma"), scale_rows),
+    **dict.fromkeys(("compute_at", "compute_inline", "compute_root"), blur),
+    "rfactor": row_sums,
+}
 
 
 @picture
@@ -169,11 +170,11 @@ def register_tile(s: Schedule) -> None:
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture(name: str, golden: Golden) -> None:
     before, after = PICTURES[name]()
-    calls = str(after.trace)
-    golden(f"{nest_text(before.state)}\n\n──▶ {calls.replace(chr(10), chr(10) + '    ')}\n\n{nest_text(after.state)}")
+    calls = str(after.trace).replace("\n", "\n    ")
+    golden(f"{nest_text(before.state)}\n\n──▶ {calls}\n\n{nest_text(after.state)}")
 
 
-# -- the lecture's matrix product, line for line ---------------------------------------------------------------
+# -- the lecture's matrix product, line for line -------------------------------------------------------------
 
 
 def transposed_matmul() -> tuple[Schedule, Tensor, te.IterVar]:

@@ -38,7 +38,16 @@ def described(s: StagePicture, row: int) -> tuple[object, ...]:
     return (
         s.name,
         tuple(
-            (v.stage, v.axis, row_of(v.extent, row), row_of(v.trips, row), v.mark, v.kind) for v in s.levels
+            (
+                v.stage,
+                v.axis,
+                row_of(v.extent, row),
+                row_of(v.trips, row),
+                tuple((a, row_of(t, row)) for a, t in v.parts),
+                v.mark,
+                v.kind,
+            )
+            for v in s.levels
         ),
         s.own,
         row_of(s.points, row),

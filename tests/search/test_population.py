@@ -14,7 +14,9 @@ from autotensor.search.population import (
     Population,
     crossover,
     encode,
+    moves_of,
     mutate,
+    near_options,
     neighbours,
     sample,
     unique,
@@ -22,6 +24,9 @@ from autotensor.search.population import (
 from schedules.generate import generate, structure
 
 SIZES = [5, 1, 3, 8]
+MOVES = moves_of(
+    tuple(Hole(f"h{n}", tuple((v,) for v in range(1, size + 1)), (1,)) for n, size in enumerate(SIZES))
+)
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -65,7 +70,7 @@ def test_samples_are_distinct_and_can_be_filled(workload: object) -> None:
 
 def test_mutants_differ_in_at_most_one_hole_and_stay_inside() -> None:
     rows = random_rows(500)
-    mutants = mutate(rows, SIZES, rng(1))
+    mutants = mutate(rows, MOVES, rng(1))
     assert inside(mutants)
     changed = (mutants != rows).sum(axis=1)
     assert changed.max() == 1
@@ -81,16 +86,29 @@ def test_crossover_takes_every_hole_from_a_parent() -> None:
     assert (child != b).any()
 
 
-def test_neighbours_are_one_step_away() -> None:
-    found = neighbours(np.asarray([0, 0, 1, 7]), SIZES).tolist()
-    assert sorted(found) == [[0, 0, 0, 7], [0, 0, 1, 6], [0, 0, 2, 7], [1, 0, 1, 7]]
-    assert neighbours(np.asarray([0]), [1]).shape == (0, 1)
+def test_neighbours_have_one_similar_option() -> None:
+    found = neighbours(np.asarray([2, 0, 1, 4]), MOVES).tolist()
+    assert sorted(found) == [
+        [1, 0, 1, 4],
+        [2, 0, 0, 4],
+        [2, 0, 1, 3],
+        [2, 0, 1, 5],
+        [2, 0, 2, 4],
+        [3, 0, 1, 4],
+    ]
+    assert neighbours(np.asarray([0]), moves_of((Hole("h", ((3,),), (3,)),))).shape == (0, 1)
+
+
+def test_similar_tiles_differ_a_little_in_each_component() -> None:
+    options = tuple((rows_, columns) for rows_ in (1, 2, 4, 8) for columns in (1, 2, 3, 4))
+    near = near_options(Hole("tile", options, (1, 1)))
+    assert {options[n] for n in near[options.index((4, 2))]} >= {(4, 1), (4, 3), (2, 2), (8, 2)}
 
 
 def test_nothing_to_mutate() -> None:
     empty = np.zeros((3, 0), dtype=np.int64)
     assert mutate(empty, [], rng()).shape == (3, 0)
-    assert mutate(np.zeros((0, 4), dtype=np.int64), SIZES, rng()).shape == (0, 4)
+    assert mutate(np.zeros((0, 4), dtype=np.int64), MOVES, rng()).shape == (0, 4)
 
 
 def test_unique_keeps_the_first_of_each() -> None:

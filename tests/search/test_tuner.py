@@ -9,9 +9,13 @@ import pytest
 from fakes import TARGET, bowl, chance, drive, task
 from zoo import SMALL, conv, gemm, rows
 
+from autotensor.compiler import compile_trace
+from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
+from autotensor.search.population import encode
 from autotensor.search.prior import Rates
+from autotensor.search.request import source_sha
 from autotensor.search.task import Candidate
 from autotensor.search.tuner import SearchOptions, Tuner
 from autotensor.te.workload import Workload
@@ -84,15 +88,27 @@ def test_what_looks_the_same_is_not_measured_first() -> None:
     for _ in range(3):
         asked = t.ask(8)
         t.tell(asked, [bowl(c) for c in asked])
-        models = [c for c in asked if c.made_by in ("drafted", "bred")]
-        looks = [t._rows[t._number[c.sketch.hash], row(t, c)][0].tobytes() for c in models]
+        looks = [looks_of(t, c) for c in asked if c.made_by in ("drafted", "bred")]
         assert len(set(looks)) == len(looks)
 
 
-def row(t: Tuner, c: Candidate) -> bytes:
-    from autotensor.search.population import encode
+def looks_of(t: Tuner, c: Candidate) -> object:
+    number = t._number[c.sketch.hash]
+    return look(t._described(number, encode(c.sketch, c.decisions)[None]).picture, 0)
 
-    return encode(c.sketch, c.decisions).tobytes()
+
+def test_candidates_that_look_the_same_compile_to_the_same_code() -> None:
+    """Nearly always; and those that do not, do not: looking is cheap, compiling is not."""
+    workload = gemm(16, 32, 16)
+    t = tuner(workload)
+    by_look: dict[object, set[str]] = {}
+    for c in tuner(workload, random=True).ask(60):
+        code = source_sha(compile_trace(workload.dag, c.trace, TARGET))
+        by_look.setdefault(looks_of(t, c), set()).add(code)
+    mixed = sum(len(codes) > 1 for codes in by_look.values())
+    assert mixed <= 0.05 * len(by_look)
+    assert len(set.union(*by_look.values())) >= 0.95 * len(by_look)
+    assert len(by_look) < 60
 
 
 def test_failures_are_counted_and_do_not_stop_it() -> None:
@@ -142,8 +158,8 @@ def best_after(model: CostModel, seed: int, trials: int, random: bool = False) -
 
 
 def test_the_model_beats_chance() -> None:
-    guided = [best_after(XGBModel(s), s, 64) for s in range(3)]
-    blind = [best_after(RandomModel(s), s, 64, random=True) for s in range(3)]
+    guided = [best_after(XGBModel(s), s, 96) for s in range(3)]
+    blind = [best_after(RandomModel(s), s, 96, random=True) for s in range(3)]
     assert median(guided) < median(blind)
     assert sum(g < b for g, b in zip(guided, blind, strict=True)) >= 2
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autotensor.ir.expr import Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.node import Node
+from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import Alloc, Stmt, Store
 from autotensor.ir.visit import walk
@@ -18,15 +18,15 @@ MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would 
 
 
 def promote(body: Stmt) -> Stmt:
-    def visit(node: Node) -> Node | None:
-        match node:
-            case Alloc(Buffer(scope=Scope.LOCAL) as buffer, inner) if _fits(inner, buffer):
-                near = Buffer(buffer.name, buffer.shape, buffer.dtype, Scope.REGISTER, buffer.strides)
-                return Alloc(near, _moved(inner, buffer, near))
-            case _:
-                return None
-
-    return transform(body, visit)
+    match body:
+        case Alloc(buffer, inner):
+            inner = promote(inner)
+            if buffer.scope is not Scope.LOCAL or not _fits(inner, buffer):
+                return Alloc(buffer, inner)
+            near = Buffer(buffer.name, buffer.shape, buffer.dtype, Scope.REGISTER, buffer.strides)
+            return Alloc(near, _moved(inner, buffer, near))
+        case _:
+            return map_children(body, lambda c: promote(c) if isinstance(c, Stmt) else c)
 
 
 def _fits(body: Stmt, buffer: Buffer) -> bool:

@@ -1,30 +1,40 @@
-"""unroll: UNROLLED loops become their iterations, written out.
+"""unroll: UNROLLED loops become their iterations, written out and simplified.
 
-for i in unrolled(2): S(i)     ──▶     S(0); S(1)
+    for i in unrolled(2): S(i)     ──▶     S(0); S(1)
+
+Written out and simplified in one walk: what does not depend on the variable is simplified once for all copies.
 """
 
 from __future__ import annotations
 
 from autotensor.base.errors import LoweringError
+from autotensor.ir.bounds import NO_RANGES, bounds
 from autotensor.ir.expr import Const, const
-from autotensor.ir.node import Node
-from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.simplify import Simplifier
 from autotensor.ir.stmt import For, ForKind, Stmt, seq
 
 LIMIT = 4096  # iterations of one loop: beyond this the code no longer fits any instruction cache
 
 
 def unroll(body: Stmt) -> Stmt:
-    def visit(node: Node) -> Node | None:
-        if not isinstance(node, For) or node.kind is not ForKind.UNROLLED:
-            return None
-        if not isinstance(node.begin, Const) or not isinstance(node.extent, Const):
-            raise LoweringError(f"unroll: loop {node.var.name!r} has no constant extent.")
-        begin, extent = int(node.begin.value), int(node.extent.value)
-        if extent > LIMIT:
-            raise LoweringError(
-                f"unroll: loop {node.var.name!r} has {extent} iterations; at most {LIMIT} are written out."
-            )
-        return seq(*(substitute(node.body, {node.var: const(begin + n)}) for n in range(extent)))
+    return _Unroller(bounds(NO_RANGES)).stmt(body)
 
-    return transform(body, visit)
+
+class _Unroller(Simplifier):
+    __slots__ = ()
+
+    def _for(self, loop: For) -> Stmt:
+        if loop.kind is not ForKind.UNROLLED:
+            return super()._for(loop)
+        begin, extent = self.expr(loop.begin), self.expr(loop.extent)
+        if not isinstance(begin, Const) or not isinstance(extent, Const):
+            raise LoweringError(f"unroll: loop {loop.var.name!r} has no constant extent.")
+        if extent.value > LIMIT:
+            raise LoweringError(
+                f"unroll: loop {loop.var.name!r} has {extent.value} iterations; "
+                f"at most {LIMIT} are written out.",
+                fix="Split it first.",
+            )
+        first = int(begin.value)
+        turns = range(first, first + int(extent.value))
+        return seq(*(self.replacing(loop.var, const(n)).stmt(loop.body) for n in turns))

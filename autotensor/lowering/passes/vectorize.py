@@ -37,9 +37,11 @@ def vectorize(body: Stmt) -> Stmt:
     def visit(node: Node) -> Node | None:
         if not isinstance(node, For) or node.kind is not ForKind.VECTORIZED:
             return None
-        if not isinstance(node.extent, Const) or int(node.extent.value) > MAX_LANES:
+        if not isinstance(node.extent, Const):
+            raise LoweringError(f"vectorize: loop {node.var.name!r} has no constant extent.")
+        if node.extent.value > MAX_LANES:
             raise LoweringError(
-                f"vectorize: loop {node.var.name!r} needs a constant extent of at most {MAX_LANES}.",
+                f"vectorize: loop {node.var.name!r} has {node.extent.value} lanes; at most {MAX_LANES} fit.",
                 fix="Split it first.",
             )
         if _one_element(node):

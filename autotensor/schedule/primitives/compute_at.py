@@ -51,7 +51,7 @@ class ComputeAt:
                 fix="Attach it before parallel, or not at all.",
             )
         placed = state.with_stage(replace(stage, place=At(host.name, axis.name)))
-        _check_cycle(placed, stage)
+        _check_cycle(placed, placed.stage(stage.name))
         readers = state.consumers(stage)
         if not readers:
             raise ScheduleError(f"compute_at: nothing reads {stage.name!r}.")

@@ -37,7 +37,7 @@ class FuseStep:
             raise ScheduleError(
                 f"fuse: axes {a.name!r} ({a.kind.value}) and {b.name!r} ({b.kind.value}) of "
                 f"stage {stage.name!r} differ in kind.",
-                fix="Only loops of one kind can be fused.",
+                fix="Fuse loops of one kind.",
             )
         for axis in (a, b):
             if axis.mark is not Mark.SERIAL:

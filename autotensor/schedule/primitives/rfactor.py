@@ -10,7 +10,7 @@ from autotensor.ir.expr import Cmp, Expr, Load, Var, all_of, compare, const, sel
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.schedule.axis import fresh
-from autotensor.schedule.extents import derive
+from autotensor.schedule.extents import Extents, root_extents
 from autotensor.schedule.state import At, Fuse, Split, Stage, State
 from autotensor.schedule.step import step
 from autotensor.te.dag import IterDef, StageOp
@@ -61,7 +61,7 @@ class RFactor:
                 f"rfactor: stage {inside[0].name!r} is computed inside {stage.name!r}.",
                 fix="Use rfactor first.",
             )
-        extents = derive(state)
+        extents = Extents(root_extents(stage, {}), {})  # other stages may have holes
         values, guard = _reduction_values(stage, extents.of)
         leaves = [a for a in stage.leaves if a.kind is AxisKind.REDUCE]
         name = fresh(f"{op.name}.rf", set(state.names))
