@@ -81,7 +81,7 @@ def list_(db: Db = None, json: AsJson = False) -> None:
          _failed(w["statuses"]), micros(w["best_s"]))
         for w in found
     ]  # fmt: skip
-    table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_, left=2)
+    table(("key", "workload", "MFLOP", "trials", "failed", "best us (any machine)"), rows_)
     say()
     for h in hosts:
         say(f"{h['trials']} trials on {h['cpu']} ({h['fingerprint'][:12]})")
@@ -121,7 +121,7 @@ def best(db: Db = None, json: AsJson = False) -> None:
          f["target"])
         for f in found
     ]  # fmt: skip
-    table(("trial", "workload", "us", "GFLOP/s", "made by", "target"), rows, left=2)
+    table(("trial", "workload", "us", "GFLOP/s", "made by", "target"), rows)
 
 
 @app.command("failures", epilog=example("autotensor db failures", "autotensor show 17 --as trace"))
@@ -136,7 +136,7 @@ def failures(db: Db = None, json: AsJson = False) -> None:
         put_json(found)
         return
     heads = ("count", "status", "trial", "error")
-    table(heads, [[f[head] for head in heads] for f in found], left=0)
+    table(heads, [[f[head] for head in heads] for f in found])
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of JSON lines.")]

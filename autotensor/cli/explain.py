@@ -95,7 +95,6 @@ def _print(d: dict[str, Any], top: int) -> None:
                  t["made_by"] + ("" if t["verified"] else " (unverified)"), _decisions(t["decisions"]))
                 for t in d["trials"]
             ],
-            left=0,
         )  # fmt: skip
     for f in d["failures"]:
         say(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}")

@@ -21,4 +21,4 @@ def models(json: AsJson = False) -> None:
     if json:
         put_json([dict(zip(("name", "about", "weights"), row, strict=True)) for row in rows])
     else:
-        table(("model", "what it is", "weights"), rows, left=3)
+        table(("model", "what it is", "weights"), rows)

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+GAP = "  "
+LEAST_TEXT = 9  # characters of a text that is cut
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1) -> None:
-    """Print rows under their heads; the first `left` columns are text, the others numbers.
 
-    On a terminal long rows are cut at its width; elsewhere nothing is ever cut.
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under their heads.
+
+    On a narrow terminal the widest text is cut; numbers never are, and elsewhere nothing is.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 20
+    for line in layout(heads, rows, width):
+        print(line)
 
-    console = Console(width=None if sys.stdout.isatty() else 100_000, highlight=False, markup=False)
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for n, head in enumerate(heads):
-        made.add_column(head, justify="left" if n < left or n == len(heads) - 1 else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*("" if cell is None else str(cell) for cell in row))
-    with console.capture() as captured:
-        console.print(made)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+def layout(heads: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> list[str]:
+    """The lines of a table, at most `width` wide if cutting its widest text can do that.
+
+    >>> print("\\n".join(layout(("what", "us"), [("convolution", 12), ("dense", 3)], 13)))
+    what       us
+    ─────────  ──
+    convolut…  12
+    dense       3
+    """
+    body = [["" if c is None else str(c) for c in row] for row in rows]
+    cells = [list(heads), *body]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(heads))]
+    text = {n for n in range(len(heads)) if any(any(map(str.isalpha, row[n])) for row in body)}
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
+    if excess > 0 and text:
+        widest = max(text, key=lambda n: widths[n])
+        widths[widest] = max(LEAST_TEXT, widths[widest] - excess)
+    lines = [_line(row, widths, text) for row in cells]
+    lines.insert(1, GAP.join("─" * w for w in widths))
+    return lines
+
+
+def _line(row: Sequence[str], widths: Sequence[int], text: Collection[int]) -> str:
+    cut = (c if len(c) <= w else c[: w - 1] + "…" for c, w in zip(row, widths, strict=True))
+    padded = (
+        c.ljust(w) if n in text else c.rjust(w) for n, (c, w) in enumerate(zip(cut, widths, strict=True))
+    )
+    return GAP.join(padded).rstrip()
 
 
 def say(text: str = "") -> None:
@@ -72,7 +96,7 @@ def percent(share: float | None) -> str:
 def size(count: float) -> str:
     """
     >>> size(512), size(3 << 20)
-    ('512 B', '3.1 MB')
+    ('512 B', '3.15 MB')
     """
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:

@@ -12,7 +12,7 @@ from autotensor.cli.output import clock, gflops, tell
 from autotensor.search.events import Event, Improved, Resumed, RoundDone, TaskDone
 
 NAME_WIDTH = 44
-BAR = "{n_fmt}/{total_fmt} |{bar:12}| {postfix}"
+BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
 
 
 class Progress:
@@ -31,7 +31,7 @@ class Progress:
             from tqdm import tqdm
 
             self._bar = tqdm(total=self.budget, bar_format=BAR, dynamic_ncols=True, leave=False)
-            self._bar.set_postfix_str("preparing: default schedules, calibration")
+            self._bar.set_description_str("preparing: default schedules, calibration")
         return self
 
     def __exit__(
@@ -62,8 +62,9 @@ class Progress:
         left = f"{clock(self._left_s(e))} left"
         if self._bar is not None:
             name = e.task.label if len(e.task.label) <= NAME_WIDTH else e.task.label[: NAME_WIDTH - 1] + "…"
+            self._bar.set_description_str(f"{name}  {speed}  {failed}  {left}", refresh=False)
             self._advance(e.trials)
-            self._bar.set_postfix_str(f"{name}  {speed}  {failed}  {left}")
+            self._bar.refresh()
         else:
             tell(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
 

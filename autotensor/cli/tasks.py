@@ -66,7 +66,6 @@ def tasks(
              gflops(f["flops"], f["best_s"]), f["trials"], f["key"][:12])
             for f in found
         ],
-        left=2,
     )  # fmt: skip
     if not any(f["trials"] for f in found):
         tell(f"Nothing of it was tuned here yet: `autotensor tune {model}`.")

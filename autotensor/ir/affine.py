@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotensor.base.dtype import DType
+from autotensor.base.dtype import DType, int64
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const, wrap_int
 from autotensor.ir.visit import any_node, free_vars
 
+_LARGE = 1 << 63
 MAX_SHIFT = 62  # a shift further than this is left alone
 
 
@@ -211,14 +212,19 @@ def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
     A sum does not begin with a minus when it has anything positive to begin with.
     """
     dtype = a.dtype
-    items = [(t, k) for t, k in ((t, _in_type(k, dtype)) for t, k in a.terms.items()) if k]
-    constant = _in_type(a.constant, dtype)
+    if not a.terms:
+        return _number(a.constant, dtype)
+    if dtype is int64:
+        items, constant = list(a.terms.items()), a.constant
+    else:
+        items = [(t, k) for t, k in ((t, _in_type(k, dtype)) for t, k in a.terms.items()) if k]
+        constant = _in_type(a.constant, dtype)
     if order is not None:
         rank = {t: n for n, t in enumerate(order)}
         items.sort(key=lambda item: rank.get(item[0], len(rank)))
     lead = next((n for n, (_, k) in enumerate(items) if k > 0), 0)
     if not items or (items[lead][1] < 0 and constant > 0):  # 17 - i*8
-        out: Expr = const(wrap_int(constant, dtype), dtype)
+        out: Expr = _number(constant, dtype)
         constant = 0
     else:
         term, k = items.pop(lead)
@@ -226,7 +232,12 @@ def to_expr(a: Affine, order: Iterable[Expr] | None = None) -> Expr:
         out = Unary(Neg.NEG, term) if k == -1 else _times(term, k)
     for term, k in items:
         out = _plus(out, _of_type(term, dtype), k)
-    return _plus(out, const(1, dtype), constant) if constant else out
+    return _plus(out, _number(1, dtype), constant) if constant else out
+
+
+def _number(k: int, dtype: DType) -> Expr:
+    """k modulo 2**bits as a constant."""
+    return Const(k, dtype) if dtype is int64 and -_LARGE < k < _LARGE else const(wrap_int(k, dtype), dtype)
 
 
 def _in_type(k: int, dtype: DType) -> int:
@@ -244,9 +255,9 @@ def _plus(out: Expr, term: Expr, k: int) -> Expr:
 def _times(term: Expr, k: int) -> Expr:
     if k == 1:
         return term
-    number = const(wrap_int(k, term.dtype), term.dtype)
+    number = _number(k, term.dtype)
     return number if isinstance(term, Const) else Binary(Op.MUL, term, number)
 
 
 def _of_type(term: Expr, dtype: DType) -> Expr:
-    return term if term.dtype == dtype else Cast(dtype, term)
+    return term if term.dtype is dtype else Cast(dtype, term)

@@ -74,9 +74,6 @@ class Expr(Node):
         @property
         def dtype(self) -> DType: ...
 
-    def _typed(self, dtype: DType) -> None:
-        object.__setattr__(self, "dtype", dtype)
-
     # -- operators: build nodes, converting to a common type -------------------------------------------------
     def __add__(self, other: Any) -> Expr:
         return binary(Op.ADD, self, other)
@@ -191,6 +188,9 @@ class Expr(Node):
         return compare(Cmp.EQ, self, other)
 
 
+_set_dtype: Any = Expr.dtype.__set__  # type: ignore[attr-defined]  # the slot, past the frozen class
+
+
 class Equality:
     """`a == b` or `a != b` that has not yet decided whether it is an expression or an identity test."""
 
@@ -231,7 +231,7 @@ class Var(Expr):
     type: DType = int64
 
     def __derive__(self) -> None:
-        self._typed(self.type)
+        _set_dtype(self, self.type)
 
 
 class Const(Expr):
@@ -246,7 +246,7 @@ class Const(Expr):
         return (value.hex() if isinstance(value, float) else (type(value), value), dtype)
 
     def __derive__(self) -> None:
-        self._typed(self.type)
+        _set_dtype(self, self.type)
 
 
 class Binary(Expr):
@@ -255,9 +255,9 @@ class Binary(Expr):
     b: Expr
 
     def __derive__(self) -> None:
-        if self.a.dtype != self.b.dtype:
+        if self.a.dtype is not self.b.dtype:
             raise TensorError(f"operands of {self.op.value!r} have types {self.a.dtype} and {self.b.dtype}.")
-        self._typed(self.a.dtype)
+        _set_dtype(self, self.a.dtype)
 
 
 class Unary(Expr):
@@ -265,7 +265,7 @@ class Unary(Expr):
     a: Expr
 
     def __derive__(self) -> None:
-        self._typed(self.a.dtype)
+        _set_dtype(self, self.a.dtype)
 
 
 class Compare(Expr):
@@ -274,9 +274,9 @@ class Compare(Expr):
     b: Expr
 
     def __derive__(self) -> None:
-        if self.a.dtype != self.b.dtype:
+        if self.a.dtype is not self.b.dtype:
             raise TensorError(f"operands of {self.op.value!r} have types {self.a.dtype} and {self.b.dtype}.")
-        self._typed(bool_.with_lanes(self.a.dtype.lanes))
+        _set_dtype(self, bool_.with_lanes(self.a.dtype.lanes))
 
 
 class Select(Expr):
@@ -291,7 +291,7 @@ class Select(Expr):
             raise TensorError(
                 f"the two sides of a select have types {self.then.dtype} and {self.otherwise.dtype}."
             )
-        self._typed(self.then.dtype)
+        _set_dtype(self, self.then.dtype)
 
 
 class Cast(Expr):
@@ -301,7 +301,7 @@ class Cast(Expr):
     a: Expr
 
     def __derive__(self) -> None:
-        self._typed(self.type.with_lanes(self.a.dtype.lanes))
+        _set_dtype(self, self.type.with_lanes(self.a.dtype.lanes))
 
 
 class Call(Expr):
@@ -312,7 +312,7 @@ class Call(Expr):
     type: DType
 
     def __derive__(self) -> None:
-        self._typed(self.type)
+        _set_dtype(self, self.type)
 
 
 class Load(Expr):
@@ -324,7 +324,7 @@ class Load(Expr):
 
     def __derive__(self) -> None:
         lanes = max((i.dtype.lanes for i in self.indices), default=1)
-        self._typed(self.buffer.dtype.with_lanes(lanes))
+        _set_dtype(self, self.buffer.dtype.with_lanes(lanes))
 
 
 class Ramp(Expr):
@@ -335,7 +335,7 @@ class Ramp(Expr):
     lanes: int
 
     def __derive__(self) -> None:
-        self._typed(self.base.dtype.with_lanes(self.lanes))
+        _set_dtype(self, self.base.dtype.with_lanes(self.lanes))
 
 
 class Broadcast(Expr):
@@ -345,7 +345,7 @@ class Broadcast(Expr):
     lanes: int
 
     def __derive__(self) -> None:
-        self._typed(self.a.dtype.with_lanes(self.lanes))
+        _set_dtype(self, self.a.dtype.with_lanes(self.lanes))
 
 
 class Combiner(Node):
@@ -370,7 +370,7 @@ class Reduce(Expr):
     index: int = 0
 
     def __derive__(self) -> None:
-        self._typed(self.sources[self.index].dtype)
+        _set_dtype(self, self.sources[self.index].dtype)
 
 
 MATH = [

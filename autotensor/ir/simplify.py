@@ -130,11 +130,12 @@ class Simplifier:
         return done
 
     def _expr(self, e: Expr) -> Expr:
-        if isinstance(e, Const):
+        kind = e.__class__
+        if kind is Const:
             return e
-        if isinstance(e, Var):
-            return self._var(e)
-        if is_sum(e):
+        if kind is Var:
+            return self._var(e)  # type: ignore[arg-type]
+        if (kind is Binary or kind is Unary) and is_sum(e):
             terms: dict[Expr, int] = {}
             constant = self._gather(e, 1, terms)
             return self.sum_expr(Affine({t: k for t, k in terms.items() if k}, constant, e.dtype))

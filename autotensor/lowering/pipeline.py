@@ -44,11 +44,11 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("partition tails", partition),  # before flatten: afterwards guards no longer name axes
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
+    Pass("vectorize", vectorize, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),
-    Pass("vectorize", vectorize, makes=Level.FLAT),  # before unroll: one vector body, then its copies
     Pass("unmask", unmask, makes=Level.FLAT),
-    Pass("unroll", unroll, makes=Level.FINAL),  # last but one: every pass after it sees all copies
-    Pass("promote registers", promote, makes=Level.FINAL),
+    Pass("promote registers", promote, makes=Level.FLAT),
+    Pass("unroll", unroll, makes=Level.FINAL),  # last: every pass after it would see all copies
 )
 
 VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG

@@ -7,7 +7,7 @@ import typer
 
 from autotensor.base import switches
 from autotensor.cli.options import duration_s, target_of
-from autotensor.cli.output import clock, gflops, micros, percent, size
+from autotensor.cli.output import clock, gflops, layout, micros, percent, size
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,14 @@ def test_units():
     assert [percent(s) for s in (None, 0.0, 0.012, 0.5)] == ["-", "0.0 %", "1.2 %", "50 %"]
     assert [size(s) for s in (7, 4096, 102e6, 1.5e9)] == ["7 B", "4.1 kB", "102 MB", "1.5 GB"]
     assert [clock(s) for s in (0, 61, 7322)] == ["0:00", "1:01", "2:02:02"]
+
+
+def test_table_cuts_text_and_never_numbers():
+    rows = [("convolution 3x3", 123456), ("dense", 7)]
+    wide = ["what               us", "───────────────  ────"]
+    assert layout(("what", "us"), [("convolution 3x3", 1234), ("dense", 7)], 200)[:2] == wide
+    for line in layout(("what", "us"), rows, 20):
+        assert len(line) <= 20
+    assert layout(("what", "us"), rows, 20)[2:] == ["convolution…  123456", "dense              7"]
+    assert layout(("what", "us"), rows, 3)[2].endswith("123456")
+    assert layout(("what",), [], 80) == ["what", "────"]

@@ -10,9 +10,10 @@ to the top of its body, as it does for the parts of a fused loop. The number of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 
-from autotensor.ir.affine import affine
+from autotensor.ir.affine import Affine, affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
 from autotensor.ir.simplify import simplify
@@ -26,14 +27,13 @@ COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both t
 @dataclass
 class _Budget:
     left: int = COPIES
-    cut: set[Var] = field(default_factory=set)
 
 
 def partition(body: Stmt) -> Stmt:
     """The statement with guarded loops cut; all parts still carry what guards they need."""
     if not any_node(body, lambda n: isinstance(n, If)):
         return body
-    return _visit(body, bounds(NO_RANGES), _Budget())
+    return simplify(_visit(body, bounds(NO_RANGES), _Budget()))
 
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
@@ -53,11 +53,12 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
                     return Let(var, value, _test(var, whole, main, body, inside, budget))
             return Let(var, value, _visit(body, inside, budget))
         case If(cond, then, otherwise):
-            return If(
-                cond,
-                _visit(then, known.assuming(cond), budget),
-                None if otherwise is None else _visit(otherwise, known, budget),
-            )
+            holds = known.decide(cond)
+            if holds is not None:
+                taken = then if holds else otherwise
+                return NOTHING if taken is None else _visit(taken, known, budget)
+            other = None if otherwise is None else _visit(otherwise, known.assuming(cond, False), budget)
+            return If(cond, _visit(then, known.assuming(cond), budget), other)
         case Seq(stmts):
             return seq(*(_visit(x, known, budget) for x in stmts))
         case Alloc(buffer, body):
@@ -109,9 +110,7 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
                 if var in free_vars(c) and inner is not None:
                     may = _may_hold(c, var, known)
                     met = inner.meet(may)
-                    inner = (
-                        met if met.within(may) else None
-                    )  # `meet` gives its first operand when they are apart
+                    inner = met if met.within(may) else None  # `meet` of two that are apart is the first
             return inner
         case Seq(stmts):
             out: Interval | None = None
@@ -133,11 +132,10 @@ def _parts(whole: Interval, main: Interval) -> list[Interval]:
     return [p for p in parts if p.lo is not None and p.hi is not None and p.lo <= p.hi]
 
 
-def _loop(loop: For, part: Interval) -> Stmt:
+def _loop(loop: For, part: Interval) -> For:
     assert part.lo is not None
     assert part.hi is not None
-    made = For(loop.var, const(part.lo), const(part.hi - part.lo + 1), loop.kind, loop.body, loop.thread)
-    return simplify(made)
+    return For(loop.var, const(part.lo), const(part.hi - part.lo + 1), loop.kind, loop.body, loop.thread)
 
 
 def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, budget: _Budget) -> Stmt:
@@ -145,25 +143,18 @@ def _test(var: Var, whole: Interval, main: Interval, body: Stmt, known: Bounds, 
     parts = _parts(whole, main)
     out: Stmt | None = None
     for part in reversed(parts):
-        assert part.lo is not None
         assert part.hi is not None
-        copy = simplify(For(var, const(part.lo), const(part.hi - part.lo + 1), ForKind.SERIAL, body))
-        inner = _visit(_body_of(copy, var), known.with_range(var, part), budget)
+        inner = _visit(body, known.with_range(var, part), budget)
         out = inner if out is None else If(compare(Cmp.LE, var, const(part.hi)), inner, out)
     assert out is not None
     return out
-
-
-def _body_of(s: Stmt, var: Var) -> Stmt:
-    """What is inside the loop that was made only to simplify under its range (one of one turn vanishes)."""
-    return s.body if isinstance(s, For) and s.var is var else s
 
 
 def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interval | None:
     """The values of `var` for which every guard on it holds; None when that is all, none, or unknown."""
     main = whole
     for cond, inner in _conditions(body, known):
-        if var not in free_vars(cond):
+        if var not in free_vars(cond) or inner.decide(cond) is not None:
             continue
         found = _holds(cond, var, inner)
         if found is not None:
@@ -212,25 +203,31 @@ def _may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
     return _solve(cond, var, known, always=False) or Interval(None, None)
 
 
-def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
+@lru_cache(maxsize=1024)
+def _excess(cond: Compare) -> Affine | None:
+    """A sum that is at most 0 exactly when the comparison holds."""
     if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
         return None
-    match cond.op:  # as difference <= 0
+    match cond.op:
         case Cmp.LT:
-            difference, shift = affine(cond.a - cond.b), 1
+            return affine(cond.a - cond.b + 1)
         case Cmp.LE:
-            difference, shift = affine(cond.a - cond.b), 0
+            return affine(cond.a - cond.b)
         case Cmp.GT:
-            difference, shift = affine(cond.b - cond.a), 1
+            return affine(cond.b - cond.a + 1)
         case Cmp.GE:
-            difference, shift = affine(cond.b - cond.a), 0
+            return affine(cond.b - cond.a)
         case _:
             return None
-    if difference is None or any(var in free_vars(t) for t in difference.opaque_terms()):
+
+
+def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
+    excess = _excess(cond)
+    if excess is None or any(var in free_vars(t) for t in excess.opaque_terms()):
         return None
-    k = difference.coefficient(var)
-    rest = shift + difference.constant  # its greatest value, or its least one
-    for term, c in difference.terms.items():
+    k = excess.coefficient(var)
+    rest = excess.constant  # its greatest value, or its least one
+    for term, c in excess.terms.items():
         if term is var:
             continue
         reach = known.of(term).times(c)

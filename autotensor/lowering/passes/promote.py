@@ -1,52 +1,57 @@
-"""promote: a private buffer whose every index is a constant lives in registers.
+"""promote: a private buffer whose every index will be a constant lives in registers.
 
-    C = local([6, 32]); C[0:16] = …     ──▶     C = register([6, 32]); C[0:16] = …
+    C = local([6, 32]); for i in unrolled(6): C[i*32:i*32+16] = …     ──▶     C = register([6, 32]); …
 
 Backends keep one value per element of a REGISTER buffer; small programs of such buffers also compile faster.
+The pass runs before loops are unrolled, while there is little to look at: an index over unrolled loops is as
+good as a constant.
 """
 
 from __future__ import annotations
 
-from autotensor.ir.expr import Const, Expr, Load, Ramp
+from autotensor.ir.expr import Expr, Load, Ramp, Var
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
-from autotensor.ir.stmt import Alloc, Stmt, Store
-from autotensor.ir.visit import walk
+from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store
+from autotensor.ir.visit import collect, free_vars, walk
 
 MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would be spilled anyway
 
 
 def promote(body: Stmt) -> Stmt:
-    match body:
-        case Alloc(buffer, inner):
-            inner = promote(inner)
-            if buffer.scope is not Scope.LOCAL or not _fits(inner, buffer):
-                return Alloc(buffer, inner)
+    unrolled = frozenset(s.var for s in collect(body, For) if s.kind is ForKind.UNROLLED)
+    return _visit(body, unrolled)
+
+
+def _visit(s: Stmt, unrolled: frozenset[Var]) -> Stmt:
+    match s:
+        case Alloc(buffer, body):
+            body = _visit(body, unrolled)
+            if buffer.scope is not Scope.LOCAL or not _fits(body, buffer, unrolled):
+                return Alloc(buffer, body)
             near = Buffer(buffer.name, buffer.shape, buffer.dtype, Scope.REGISTER, buffer.strides)
-            return Alloc(near, _moved(inner, buffer, near))
+            return Alloc(near, _moved(body, buffer, near))
         case _:
-            return map_children(body, lambda c: promote(c) if isinstance(c, Stmt) else c)
+            return map_children(s, lambda c: _visit(c, unrolled) if isinstance(c, Stmt) else c)
 
 
-def _fits(body: Stmt, buffer: Buffer) -> bool:
-    """Whether the buffer is small and every access is plain, at a constant place."""
+def _fits(body: Stmt, buffer: Buffer, unrolled: frozenset[Var]) -> bool:
+    """Whether the buffer is small and every access is plain, at a place that unrolling makes constant."""
     if buffer.bytes > MAX_BYTES:
         return False
     for node in walk(body):
         match node:
             case Load(b, (index,), mask) | Store(b, (index,), _, mask) if b is buffer:
-                if mask is not None or not _fixed(index):
+                if mask is not None or not _fixed(index, unrolled):
                     return False
     return True
 
 
-def _fixed(index: Expr) -> bool:
-    match index:
-        case Const() | Ramp(Const(), 1, _):
-            return True
-        case _:
-            return False
+def _fixed(index: Expr, unrolled: frozenset[Var]) -> bool:
+    if index.dtype.lanes > 1 and not (isinstance(index, Ramp) and index.stride == 1):
+        return False
+    return free_vars(index) <= unrolled and not any(isinstance(n, Load) for n in walk(index))
 
 
 def _moved(body: Stmt, old: Buffer, new: Buffer) -> Stmt:

@@ -2,7 +2,7 @@
 
     for i in unrolled(2): S(i)     ──▶     S(0); S(1)
 
-Written out and simplified in one walk: what does not depend on the variable is simplified once for all copies.
+All in one walk: what does not depend on the variable is simplified once for all copies.
 """
 
 from __future__ import annotations

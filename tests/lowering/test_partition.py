@@ -1,0 +1,127 @@
+"""Loops are cut where their guards stop holding, shortened where they never hold."""
+
+from __future__ import annotations
+
+from ir_tools import A, B, I, J, K, PARALLEL, UNROLLED, VECTORIZED, loop, store, text
+
+from autotensor.ir.expr import Load, Var
+from autotensor.ir.stmt import If, Let, Stmt, seq
+from autotensor.lowering.passes.partition import COPIES, partition
+
+S = store(B, I * 8 + J, Load(A, (I * 8 + J,)))
+
+
+def test_a_tail() -> None:
+    assert (
+        text(partition(loop(I, 7, loop(J, 8, If(I * 8 + J < 50, S)))))
+        == """\
+for i in range(6):
+  for j in range(8):
+    B[i*8+j] = A[i*8+j]
+for j in range(2):
+  B[j+48] = A[j+48]"""
+    )
+
+
+def test_no_guard_no_change() -> None:
+    body = loop(I, 8, loop(J, 8, S))
+    assert partition(body) is body
+
+
+def test_both_ends_stick_out() -> None:
+    inside = If(I * 8 + J >= 3, If(I * 8 + J < 50, S))
+    assert (
+        text(partition(loop(I, 7, loop(J, 8, inside))))
+        == """\
+for j in range(3, 8):
+  B[j] = A[j]
+for i in range(1, 6):
+  for j in range(8):
+    B[i*8+j] = A[i*8+j]
+for j in range(2):
+  B[j+48] = A[j+48]"""
+    )
+
+
+def test_turns_in_which_nothing_happens_go() -> None:
+    """A factor larger than the axis."""
+    assert (
+        text(partition(loop(I, 4, loop(J, 16, If(I * 16 + J < 10, S)))))
+        == """\
+for j in range(10):
+  B[j] = A[j]"""
+    )
+
+
+def test_a_loop_in_which_nothing_ever_happens_goes() -> None:
+    assert text(partition(seq(loop(J, 4, If(J > 10, S)), loop(K, 2, store(A, K, 1.0))))) == (
+        "for k in range(2):\n  A[k] = 1.0"
+    )
+
+
+def test_a_parallel_loop_is_not_cut() -> None:
+    assert (
+        text(partition(loop(I, 7, loop(J, 8, If(I * 8 + J < 50, S)), PARALLEL)))
+        == """\
+for i in parallel(7):
+  if i < 6:
+    for j in range(8):
+      B[i*8+j] = A[i*8+j]
+  else:
+    for j in range(2):
+      B[j+48] = A[j+48]"""
+    )
+
+
+def test_a_parallel_loop_is_shortened() -> None:
+    assert text(partition(loop(I, 7, If(I < 5, store(B, I, 0.0)), PARALLEL))) == (
+        "for i in parallel(5):\n  B[i] = 0"
+    )
+
+
+def test_unrolled_loops_are_shortened_vectors_keep_their_mask() -> None:
+    assert "unrolled(3)" in text(partition(loop(J, 8, If(J < 3, store(B, J, 0.0)), UNROLLED)))
+    assert text(partition(loop(J, 8, If(J < 3, store(B, J, 0.0)), VECTORIZED))) == (
+        "for j in vectorized(8):\n  if j < 3:\n    B[j] = 0"
+    )
+
+
+def test_a_part_of_a_fused_loop_gets_a_test() -> None:
+    y = Var("y")
+    body = Let(y, K // 4, loop(J, 8, If(y * 8 + J < 20, store(B, y * 8 + J, 0.0))))
+    assert (
+        text(partition(loop(K, 12, body)))
+        == """\
+for k in range(12):
+  y = k // 4
+  if y < 2:
+    for j in range(8):
+      B[y*8+j] = 0
+  else:
+    for j in range(4):
+      B[j+16] = 0"""
+    )
+
+
+def test_two_tails_make_four_parts() -> None:
+    yo, yi, xo, xi = (Var(n) for n in ("yo", "yi", "xo", "xi"))
+    body: Stmt = If(yo * 4 + yi < 10, If(xo * 4 + xi < 6, store(B, (yo * 4 + yi) * 6 + xo * 4 + xi, 0.0)))
+    for var, extent in ((xi, 4), (yi, 4), (xo, 2), (yo, 3)):
+        body = loop(var, extent, body)
+    found = text(partition(body))
+    assert "if" not in found
+    assert found.count("B[") == 4
+
+
+def test_the_number_of_copies_is_bounded() -> None:
+    """Sixteen guarded loops, one after another."""
+    loops = [
+        loop(Var(f"i{n}"), 7, loop(J, 8, If(Var(f"i{n}") * 8 + J < 50, store(B, J, 0.0)))) for n in range(16)
+    ]
+    found = text(partition(seq(*loops)))
+    assert found.count("if ") == 16 - COPIES
+
+
+def test_conditions_on_data_stay() -> None:
+    guarded = If(Load(A, (J,)) > 0.0, store(B, J, 0.0))
+    assert "if A[j] > 0" in text(partition(loop(J, 8, guarded)))
