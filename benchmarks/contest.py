@@ -2,9 +2,9 @@
 
     contest({"ours": ["python", "runner.py", "ours", …], "ort": […]}, rounds=7)
 
-A contestant is a child that prints `ready`, and then, for every line `N`, runs N times and prints N seconds as JSON.
-One process each keeps thread pools apart; the machine-wide timing lock keeps other benchmarks of ours away; medians over
-all rounds and the spread between round medians are reported.
+A contestant is a child that prints `ready`, and then, for every line `N`, runs N times and prints N seconds.
+One process each keeps thread pools apart; the machine-wide timing lock keeps other benchmarks of ours away;
+medians over all rounds and the spread between round medians are reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def serve(run: Callable[[], object]) -> None:
         print(json.dumps(seconds), flush=True)
 
 
-def contest(commands: Mapping[str, Sequence[str]], *, rounds: int = 7, calls: int = 10, seed: int = 0) -> dict[str, Any]:
+def contest(
+    commands: Mapping[str, Sequence[str]], *, rounds: int = 7, calls: int = 10, seed: int = 0
+) -> dict[str, Any]:
     """Medians (seconds) per contestant, with every round's median."""
     children = {n: _start(c) for n, c in commands.items()}
     order = list(children)

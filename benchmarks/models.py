@@ -2,8 +2,8 @@
 
 python benchmarks/models.py resnet50 --file resnet50.atm [--default default.atm …] [--json out.json]
 
-Every contestant is a process of its own with the same number of threads; torch and onnxruntime take part when they are
-installed. Prints medians and ratios; ratio < 1 means that ours is faster.
+Every contestant is a process of its own with the same number of threads; torch and onnxruntime take part when
+they are installed. Prints medians and ratios; ratio < 1 means that ours is faster.
 """
 
 from __future__ import annotations
@@ -53,7 +53,15 @@ def run_torch(path: str, model: str, threads: int) -> None:
     graph = onnx.load(path).graph
     weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in graph.initializer}
     (x,) = _inputs(model)
-    nodes = [(n.op_type, list(n.input), n.output[0], {a.name: onnx.helper.get_attribute_value(a) for a in n.attribute}) for n in graph.node]
+    nodes = [
+        (
+            n.op_type,
+            list(n.input),
+            n.output[0],
+            {a.name: onnx.helper.get_attribute_value(a) for a in n.attribute},
+        )
+        for n in graph.node
+    ]
     f = torch.nn.functional
 
     def run() -> Any:
@@ -62,7 +70,13 @@ def run_torch(path: str, model: str, threads: int) -> None:
             args = [v[i] for i in inputs]
             match op:
                 case "Conv":
-                    v[output] = f.conv2d(*args, stride=a["strides"], padding=a["pads"][:2], dilation=a["dilations"], groups=a["group"])
+                    v[output] = f.conv2d(
+                        *args,
+                        stride=a["strides"],
+                        padding=a["pads"][:2],
+                        dilation=a["dilations"],
+                        groups=a["group"],
+                    )
                 case "BatchNormalization":
                     y, gamma, beta, mean, var = args
                     v[output] = f.batch_norm(y, mean, var, gamma, beta, eps=a["epsilon"])
@@ -93,14 +107,18 @@ def _inputs(model: str) -> list[np.ndarray[Any, Any]]:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("model")
-    p.add_argument("--file", action="append", default=[], help="NAME=PATH of a compiled model; several may be given")
+    p.add_argument(
+        "--file", action="append", default=[], help="NAME=PATH of a compiled model; several may be given"
+    )
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--rounds", type=int, default=9)
     p.add_argument("--json", type=Path)
     p.add_argument("--child", nargs=2, metavar=("KIND", "PATH"), help=argparse.SUPPRESS)
     args = p.parse_args()
     if args.child:
-        {"ours": run_ours, "ort": run_ort, "torch": run_torch}[args.child[0]](args.child[1], args.model, args.threads)
+        {"ours": run_ours, "ort": run_ort, "torch": run_torch}[args.child[0]](
+            args.child[1], args.model, args.threads
+        )
         return
 
     def command(kind: str, path: str) -> list[str]:
@@ -125,10 +143,17 @@ def main() -> None:
         results = contest(commands, rounds=args.rounds)
     base = results.get("ort", next(iter(results.values())))["median"]
     for name, r in sorted(results.items(), key=lambda kv: kv[1]["median"]):
-        print(f"{name:24s} {1e3 * r['median']:8.2f} ms   min {1e3 * r['min']:8.2f}   ×{r['median'] / base:5.3f} of ort   spread {100 * r['spread']:.0f} %")
+        print(
+            f"{name:24s} {1e3 * r['median']:8.2f} ms   min {1e3 * r['min']:8.2f}   ×{r['median'] / base:5.3f} of ort   spread {100 * r['spread']:.0f} %"
+        )
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"model": args.model, "threads": args.threads, "machine": machine(), "seconds": results}, indent=1))
+        args.json.write_text(
+            json.dumps(
+                {"model": args.model, "threads": args.threads, "machine": machine(), "seconds": results},
+                indent=1,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -26,8 +26,12 @@ def to_onnx(graph: Graph, opset: int = 17) -> Any:
         elif isinstance(node, Apply):
             names[node] = f"v{n}"
             nodes.append(_node(node, [names[x] for x in node.inputs], names[node]))
-    inputs = [helper.make_tensor_value_info(names[i], TensorProto.FLOAT, list(i.shape)) for i in graph.inputs]
-    outputs = [helper.make_tensor_value_info(names[o], TensorProto.FLOAT, list(o.shape)) for o in graph.outputs]
+    inputs = [
+        helper.make_tensor_value_info(names[i], TensorProto.FLOAT, list(i.shape)) for i in graph.inputs
+    ]
+    outputs = [
+        helper.make_tensor_value_info(names[o], TensorProto.FLOAT, list(o.shape)) for o in graph.outputs
+    ]
     made = helper.make_graph(nodes, graph.name, inputs, outputs, weights)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
@@ -55,7 +59,9 @@ def _node(node: Apply, inputs: list[str], output: str) -> Any:
                 group=int(attrs.get("groups", 1)),
             )
         case "batch_norm":
-            return helper.make_node("BatchNormalization", inputs, [output], epsilon=float(attrs.get("eps", 1e-5)))
+            return helper.make_node(
+                "BatchNormalization", inputs, [output], epsilon=float(attrs.get("eps", 1e-5))
+            )
         case "relu":
             return helper.make_node("Relu", inputs, [output])
         case "add":
@@ -64,7 +70,12 @@ def _node(node: Apply, inputs: list[str], output: str) -> Any:
             kernel = _pair(attrs["kernel"])
             strides = _pair(attrs["stride"]) if attrs.get("stride") is not None else kernel
             return helper.make_node(
-                "MaxPool", inputs, [output], kernel_shape=kernel, strides=strides, pads=_pads(attrs.get("padding", 0))
+                "MaxPool",
+                inputs,
+                [output],
+                kernel_shape=kernel,
+                strides=strides,
+                pads=_pads(attrs.get("padding", 0)),
             )
         case "global_avg_pool2d":
             return helper.make_node("GlobalAveragePool", inputs, [output])

@@ -44,8 +44,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("partition tails", partition),  # before flatten: afterwards guards no longer name axes
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
+    Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
     Pass("vectorize", vectorize, makes=Level.FLAT),
-    Pass("simplify indices", _simplify, makes=Level.FLAT),
+    Pass("simplify vectors", _simplify, makes=Level.FLAT),
     Pass("unmask", unmask, makes=Level.FLAT),
     Pass("promote registers", promote, makes=Level.FLAT),
     Pass("unroll", unroll, makes=Level.FINAL),  # last: every pass after it would see all copies

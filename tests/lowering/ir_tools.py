@@ -10,7 +10,7 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.printer import to_text
 from autotensor.ir.stmt import For, ForKind, Stmt, Store
 
-I, J, K = Var("i"), Var("j"), Var("k")
+I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 SERIAL, PARALLEL, VECTORIZED, UNROLLED = (
     ForKind.SERIAL,
     ForKind.PARALLEL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir_tools import A, B, I, J, K, PARALLEL, UNROLLED, VECTORIZED, loop, store, text
+from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, loop, store, text
 
 from autotensor.ir.expr import Load, Var
 from autotensor.ir.stmt import If, Let, Stmt, seq

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ir_tools import A, B, I, J, K, PARALLEL, T, UNROLLED, VECTORIZED, buffer, loop, store, text
+from ir_tools import PARALLEL, UNROLLED, VECTORIZED, A, B, I, J, K, T, buffer, loop, store, text
 
 from autotensor.base.errors import LoweringError
 from autotensor.ir.expr import Call, Load, Ramp, Select, Var, broadcast, const

@@ -26,7 +26,9 @@ def conv(height, width, channels, filters, *, padding=1, stride=1):
 
 
 @pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
-@pytest.mark.parametrize("size", [(8, 8, 4, 16, 1), (7, 7, 16, 3, 1), (5, 9, 3, 17, 1), (3, 3, 1, 1, 0), (14, 6, 8, 8, 0)])
+@pytest.mark.parametrize(
+    "size", [(8, 8, 4, 16, 1), (7, 7, 16, 3, 1), (5, 9, 3, 17, 1), (3, 3, 1, 1, 0), (14, 6, 8, 8, 0)]
+)
 def test_equals_direct_convolution(algorithm, size):
     *shape, padding = size
     dag = conv(*shape, padding=padding)
