@@ -143,9 +143,9 @@ def main() -> None:
         results = contest(commands, rounds=args.rounds)
     base = results.get("ort", next(iter(results.values())))["median"]
     for name, r in sorted(results.items(), key=lambda kv: kv[1]["median"]):
-        print(
-            f"{name:24s} {1e3 * r['median']:8.2f} ms   min {1e3 * r['min']:8.2f}   ×{r['median'] / base:5.3f} of ort   spread {100 * r['spread']:.0f} %"
-        )
+        ms, least, share = 1e3 * r["median"], 1e3 * r["min"], r["median"] / base
+        spread = 100 * r["spread"]
+        print(f"{name:24s} {ms:8.2f} ms   min {least:8.2f}   ×{share:5.3f} of ort   spread {spread:.0f} %")
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(

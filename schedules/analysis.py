@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.base.target import Target
-from autotensor.ir.expr import Call, Load, Select
+from autotensor.ir.expr import Call, Const, Expr, Load, Select
 from autotensor.ir.visit import any_node
 from autotensor.schedule.extents import Access, access
 from autotensor.schedule.state import Inlined, Root, Stage, State
-from autotensor.te.dag import StageOp
+from autotensor.te.dag import IterDef, StageOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,17 @@ def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
     """Whether the consumer reads the producer at its own point: same axes in the same order."""
     if len(consumer.axes) != len(producer.axes):
         return False
-    point = tuple(a.var for a in consumer.axes)
     mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
     same = all(a.extent == b.extent for a, b in zip(consumer.axes, producer.axes, strict=True))
-    return bool(mine) and same and all(load.indices == point for load in mine)
+    return bool(mine) and same and all(at_point(load.indices, consumer.axes) for load in mine)
+
+
+def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:
+    """Whether the indices are the axes in order; broadcasting writes an axis of one element as 0."""
+    return len(indices) == len(axes) and all(
+        i is a.var or (a.extent == 1 and isinstance(i, Const) and i.value == 0)
+        for i, a in zip(indices, axes, strict=True)
+    )
 
 
 def is_constant(state: State, stage: Stage) -> bool:

@@ -26,7 +26,7 @@ from autotensor.ir.expr import Binary, Call, Load, Op, Select
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
-from autotensor.ir.verify import check_bounds, verify
+from autotensor.ir.verify import Level, check_bounds, verify
 from autotensor.ir.visit import any_node, collect
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.pipeline import Pass, lower
@@ -79,6 +79,8 @@ def check(dag: ComputeDAG, trace: Trace, *, seed: int = 0, native: bool = True) 
     with blaming("replay", dag, trace):
         state = trace.replay(dag)
         loops = build_program(state)
+        for func in (*loops.prepare, *loops.run):
+            verify(func, Level.LOOP, "nest")
     with blaming("interpreter on the loops", dag, trace):
         for threads in (1, 3):
             agree(dag, truth, interpreted(dag, loops, inputs, threads))

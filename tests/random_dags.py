@@ -23,8 +23,13 @@ from autotensor.te.dag import ComputeDAG
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
 ELEMENTS = 300  # of one tensor; the interpreter visits each in Python
 POINTS = 1500  # of one stage, reduction included
-EXACT = {"float32": 2.0**23, "float64": 2.0**50}  # integers below are exact, sums of a few too
-TYPES = ("float32",) * 7 + ("int32", "int8", "float64")
+EXACT = {
+    "float16": 2.0**10,
+    "bfloat16": 2.0**7,
+    "float32": 2.0**23,
+    "float64": 2.0**50,
+}  # integers below are exact, sums of a few too
+TYPES = ("float32",) * 8 + ("int32", "int8", "float64", "uint8", "int64", "float16", "bfloat16")
 INPUT = 2.0
 AXES = ("y", "x", "c", "n", "i0", "i1", "i2", "d0", "r0", "k", "o")
 REDUCE_AXES = ("k", "kh", "r0", "r1", "i0", "x", "ci")
@@ -73,7 +78,7 @@ class Maker:
     def shape(self, rank: int, limit: int = ELEMENTS) -> tuple[int, ...]:
         out: list[int] = []
         for _ in range(rank):
-            room = limit // prod(out)
+            room = limit // max(1, prod(out))
             out.append(self.rng.choice([n for n in SIZES if n <= room]))
         self.rng.shuffle(out)
         return tuple(out)
@@ -396,6 +401,16 @@ def several(m: Maker) -> None:
     m.compute(a.shape, lambda *i: (x[i] + 1, te.maximum(x[i], 2)), a.bound + 2, "two")
 
 
+def condition(m: Maker) -> None:
+    """A stage of bools, and one that chooses by it."""
+    a = m.operand()
+    b = m.like(a.shape)
+    x, y = a.tensor, b.tensor
+    m.compute(a.shape, lambda *i: x[i] > y[i], 1, "when")
+    chosen = m.made[-1].tensor
+    m.compute(a.shape, lambda *i: te.select(chosen[i], x[i], y[i]), max(a.bound, b.bound), "pick")
+
+
 def narrow(m: Maker) -> None:
     """To another type and back: a sum of bytes in 32 bits, say."""
     a = m.operand()
@@ -470,6 +485,7 @@ KINDS: tuple[Callable[[Maker], None], ...] = (
     *(convolution,) * 3,
     *(rearrange,) * 4,
     several,
+    condition,
     narrow,
     *(folded,) * 3,
     mathematics,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Listener
@@ -28,7 +29,7 @@ def run_tuning(
     target = tasks[0].target
     rates = calibrated(store, target)
     measuring = MeasureOptions(residency=residency, peak_flops=rates.flops * target.num_cores)
-    with closing(LocalMeasurer(target, measuring)) as measurer:
+    with closing(LocalMeasurer(target, measuring, numerics=algorithm_tolerance)) as measurer:
         return loop.tune(
             tasks,
             options,

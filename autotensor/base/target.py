@@ -16,6 +16,7 @@ from pathlib import Path
 from autotensor.base.errors import TargetError
 
 KINDS = ("llvm", "cuda", "opencl", "interp")
+NUMERICS = ("strict", "fast")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,12 @@ class Target:
     warp_size: int = 1
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
+    numerics: str = "strict"  # "fast" also allows algorithms whose error is larger, though gated (Winograd)
 
     def key(self) -> str:
-        """Name in the tuning log: kind, architecture, thread count and vector width."""
-        return f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
+        """Name in the tuning log: kind, architecture, vector width, thread count, numerics unless strict."""
+        plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
+        return plain if self.numerics == "strict" else f"{plain}/{self.numerics}"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -58,7 +61,7 @@ class Target:
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
-    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`.
+    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`, `-numerics=strict|fast`.
     Raises TargetError for an unknown kind or option.
     """
     if isinstance(text, Target):
@@ -84,10 +87,13 @@ def parse(text: str | Target | None = None) -> Target:
                 if not value.isdigit() or int(value) < 1:
                     raise TargetError(f"target option {option!r}: threads must be a positive integer.")
                 target = replace(target, num_cores=int(value))
+            case "-numerics":
+                if value not in NUMERICS:
+                    raise TargetError(f"target option {option!r}: numerics is one of {', '.join(NUMERICS)}.")
+                target = replace(target, numerics=value)
             case _:
-                raise TargetError(
-                    f"target option {option!r} is unknown.", fix="Known: -mcpu, -mattr, -mtriple, -threads."
-                )
+                known = "-mcpu, -mattr, -mtriple, -threads, -numerics"
+                raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
     return target
 
 
@@ -97,14 +103,16 @@ def host() -> Target:
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features()
+    limits = _vector_limits(features.flatten())
     return Target(
         kind="llvm",
         arch=llvm.get_host_cpu_name(),
         features=features.flatten(),
         triple=llvm.get_process_triple(),
         num_cores=default_threads(),
+        vector_bytes=limits["vector_bytes"],
+        vector_registers=limits["vector_registers"],
         cache_bytes=host_caches(),
-        **_vector_limits(features.flatten()),
     )
 
 

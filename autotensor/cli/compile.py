@@ -13,6 +13,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelName,
+    NumericsText,
     TargetText,
     Threads,
     Weights,
@@ -37,6 +38,7 @@ def compile(
     batch: Batch = 1,
     threads: Threads = None,
     target: TargetText = None,
+    numerics: NumericsText = None,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
@@ -50,7 +52,7 @@ def compile(
     graph = build_graph(model, batch, weights)
     path = out or atm_path(graph, batch)
     check_place(path)
-    plan = replace(plan_model(graph, target_of(target, threads)), facts=facts(model, weights))
+    plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
     module, sources, notes = compile_known(plan, db)
     module.save(path)
     memory = module.artifact.meta["memory"]

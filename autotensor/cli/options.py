@@ -24,6 +24,14 @@ TargetText = Annotated[
     str | None,
     typer.Option("--target", metavar="TEXT", help='E.g. "llvm -mcpu=znver4". Default: this machine.'),
 ]
+NumericsText = Annotated[
+    str | None,
+    typer.Option(
+        "--numerics",
+        metavar="strict|fast",
+        help="fast allows algorithms with larger, gated errors (Winograd). Default: strict.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="A built-in model; `autotensor models` lists them.")
@@ -71,11 +79,11 @@ def duration_s(text: str) -> float:
     return seconds
 
 
-def target_of(text: str | None, threads: int | None) -> Target:
-    """The target of --target and --threads."""
+def target_of(text: str | None, threads: int | None, numerics: str | None = None) -> Target:
+    """The target of --target, --threads and --numerics."""
     from autotensor.base import switches
     from autotensor.base.target import parse
 
-    found = parse(text)
+    found = parse(text if numerics is None else f"{text or 'llvm'} -numerics={numerics}")
     count = threads or (switches.num_threads() if text is None or "-threads" not in text else 0)
     return found.with_threads(count) if count else found

@@ -14,6 +14,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelName,
+    NumericsText,
     Seed,
     TargetText,
     Threads,
@@ -62,6 +63,7 @@ def tune(
     seed: Seed = 0,
     threads: Threads = None,
     target: TargetText = None,
+    numerics: NumericsText = None,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
@@ -82,7 +84,7 @@ def tune(
     from autotensor.cli.progress import Progress
     from autotensor.search.loop import TuneOptions
 
-    chosen = target_of(target, threads)
+    chosen = target_of(target, threads, numerics)
     graph = build_graph(model, batch, weights)
     path = out or atm_path(graph, batch)
     check_place(path)

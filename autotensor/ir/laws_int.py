@@ -59,7 +59,26 @@ def join_divmod(a: Affine, s: Simplifier) -> Affine:
                 ):
                     without = Affine({t: n for t, n in a.terms.items() if t is not term}, a.constant, a.dtype)
                     return join_divmod(recombine(without.plus(s.affine(x), k).plus(quotient, -k * int(c))), s)
+                joined = _join_congruent(a, term, k, s)
+                if joined is not None:
+                    return join_divmod(recombine(joined), s)
     return a
+
+
+def _join_congruent(a: Affine, remainder: Binary, k: int, s: Simplifier) -> Affine | None:
+    """k*(x%c) + k*c*(y//c) = k*y, where y - x is a multiple of c: `(8*o + i)%7` had become `(o + i)%7`."""
+    x, c = s.affine(remainder.a), int(remainder.b.value)  # type: ignore[attr-defined]
+    for term, n in a.terms.items():
+        match term:
+            case Binary(Op.FLOORDIV, dividend, Const(d)) if (
+                d == c and n == k * c and s.bounds.exact(dividend)
+            ):
+                y = s.affine(dividend)
+                apart = y.minus(x)
+                if apart.constant % c == 0 and all(m % c == 0 for m in apart.terms.values()):
+                    rest = {t: m for t, m in a.terms.items() if t is not term and t is not remainder}
+                    return Affine(rest, a.constant, a.dtype).plus(y, k)
+    return None
 
 
 # -- quotient and remainder ----------------------------------------------------------------------------------

@@ -159,6 +159,9 @@ class _Nest:
         owner = {
             a.name: a.name for a in stage.leaves
         }  # of variables: the loop right inside which they are known
+        vectors = {
+            a.name for a in stage.leaves if a.mark is Mark.VECTORIZED
+        }  # nothing inside needs their parts
         lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
         guards: list[Expr] = []
         for relation in reversed(stage.relations):
@@ -173,10 +176,8 @@ class _Nest:
                         guards.append(compare(Cmp.LT, total, const(self._extent(stage, parent))))
                 case Fuse(a, b, fused):
                     outer, inner = fused_parts(values[fused], self._extent(stage, b))
-                    if (
-                        fused in owner
-                    ):  # a variable: its parts become variables, so that what uses them is linear
-                        leaf = owner[fused]
+                    if fused in owner and owner[fused] not in vectors:
+                        leaf = owner[fused]  # a variable: its parts are too, so that what uses them is linear
                         pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
                         lets[leaf] = (*lets.get(leaf, ()), *pair)
                         values[a], values[b] = pair[0][0], pair[1][0]

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.sketch import Sketch
 from autotensor.search.allocate import Standing, choose, stop_reason
 from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final import Final, final_race
@@ -168,12 +170,9 @@ class _Loop:
         asked = asdict(options)
         self.journal = open_journal(store, merged, key, options.seed, asked, seeds, residency, options.fresh)
         self.runs = [
-            _Run(
-                t,
-                Tuner(t, self.model, rates, seed=options.seed, options=chosen),
-                lower_bound(t, rates, cold=residency == "graph"),
-            )
+            _Run(t, tuner, lower_bound(t, rates, cold=residency == "graph", sketches=tuner.sketches))
             for t in merged
+            for tuner in [Tuner(t, self.model, rates, seed=options.seed, options=chosen)]
         ]
         self.rates = rates
         self.trials = 0
@@ -358,14 +357,22 @@ def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(sorted(found.values(), key=lambda t: -t.weight * t.workload.dag.flops()))
 
 
-def lower_bound(task: Task, rates: Rates, *, cold: bool = True) -> float:
-    """Seconds that no schedule of the direct algorithm can beat: operations at peak, or weights from memory.
+FEWEST_OPERATIONS = (
+    0.25  # of the direct algorithm's: Winograd's F(4x4, 3x3) multiplies 36 times instead of 144
+)
 
-    cold: weights come from memory in every call, as in a whole model.
+
+def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:
+    """Seconds that no schedule can beat: operations at peak, or weights from memory.
+
+    cold: weights come from memory in every call, as in a whole model. sketches: those that may be used; with
+    an algorithm among them, fewer operations do.
     """
     dag = task.workload.dag
+    other = any(isinstance(step, UseAlgorithm) for sketch in sketches for step in sketch.steps)
+    operations = dag.flops() * (FEWEST_OPERATIONS if other else 1.0)
     weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
-    return max(dag.flops() / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
+    return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
 
 
 def _key_options(options: TuneOptions) -> dict[str, object]:

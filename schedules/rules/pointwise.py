@@ -12,7 +12,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of, untouched
+from schedules.analysis import at_point, lanes_of, untouched
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import singles
 
@@ -66,8 +66,9 @@ def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
 
 def _same_everywhere(op: StageOp) -> bool:
     """Whether every operand is read at the output's own point, so that all axes are one."""
-    point = tuple(a.var for a in op.axes)
-    return all(load.indices == point or not load.buffer.shape for load in op.loads())
+    shape = op.buffers[0].shape
+    whole = [load for load in op.loads() if load.buffer.shape]
+    return all(load.buffer.shape == shape and at_point(load.indices, op.axes) for load in whole)
 
 
 def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:

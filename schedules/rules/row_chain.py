@@ -25,7 +25,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import is_constant, lanes_of, reads, untouched
+from schedules.analysis import at_point, is_constant, lanes_of, reads, untouched
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import assign_roles, singles
 
@@ -126,7 +126,7 @@ def _chain(state: State, out: Stage, rows: int) -> tuple[Stage, ...]:
 def _same_rows(consumer: StageOp, producer: StageOp, rows: int) -> bool:
     """Whether the consumer reads the producer at its own row."""
     mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
-    return all(load.indices[n] is consumer.axes[n].var for load in mine for n in range(rows))
+    return all(at_point(load.indices[:rows], consumer.axes[:rows]) for load in mine)
 
 
 def _host(steps: list[Step], holes: list[Hole], stage: Stage, rows: int, lanes: int) -> str:

@@ -1,0 +1,125 @@
+"""The comfortable object: what it accepts, returns and prints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.schedule import Schedule, Trace, create_schedule
+from autotensor.schedule.display import display_names
+from autotensor.schedule.state import State
+from autotensor.te import Tensor
+
+
+def product() -> tuple[Tensor, Tensor, te.IterVar, Schedule]:
+    a, b = te.placeholder((8, 6), name="A"), te.placeholder((6, 4), name="B")
+    k = te.reduce_axis(6, name="k")
+    c = te.compute((8, 4), lambda y, x: te.sum(a[y, k] * b[k, x], axis=k), name="C")
+    return a, c, k, create_schedule(c)
+
+
+def test_axes_are_accepted_in_every_form() -> None:
+    _, c, k, s = product()
+    yo, yi = s[c].split(c.op.axis[0], factor=4)  # te axis
+    xo, xi = s[c.op].split("x", nparts=2)  # name
+    ko, ki = s["C"].split(k, factors=[3])
+    assert [str(a) for a in s[c].leaf_iter_vars] == ["y.0", "y.1", "x.0", "x.1", "k.0", "k.1"]
+    s[c].reorder(yo, xo, ko, yi, ki, xi)  # what split returned
+    assert [str(a) for a in s[s[c]].leaf_iter_vars] == ["y.0", "x.0", "k.0", "y.1", "k.1", "x.1"]
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    _, c, _, s = product()
+    s[c].split("y", factor=np.int64(4))  # type: ignore[arg-type]
+    s.layout("B", [(1, np.int64(2))], "1.0 0 1.1")  # type: ignore[list-item]
+    assert Trace.from_json(s.trace.to_json()) == s.trace
+
+
+def test_a_write_cache_has_the_axes_of_its_origin() -> None:
+    _, c, k, s = product()
+    near = s.cache_write(c, "local")
+    near.split(k, factor=2)
+    near.compute_at(s[c], c.op.axis[0])
+    assert near.name == "C.local"
+    assert [a.name for a in near.op.reduce_axis] == ["k"]
+
+
+def test_a_failed_call_leaves_no_trace() -> None:
+    _, c, _, s = product()
+    before = s.trace, s.state
+    with pytest.raises(Exception, match="no axis"):
+        s[c].split("q", factor=2)
+    assert (s.trace, s.state) == before
+
+
+def test_fuse_of_three() -> None:
+    a = te.placeholder((2, 3, 4), name="A")
+    s = create_schedule(te.compute((2, 3, 4), lambda i, j, k: a[i, j, k], name="B"))
+    assert s["B"].fuse("i", "j", "k").name == "((i*j)*k)"
+    assert s["B"].fuse("((i*j)*k)").name == "((i*j)*k)"
+
+
+def test_rfactor_returns_the_new_stage() -> None:
+    _, c, k, s = product()
+    rf = s.rfactor(c, k)
+    assert rf.name == "C.rf"
+    assert [a.name for a in rf.op.axis] == ["k", "y", "x"]
+
+
+def test_states_are_shared_and_traces_branch() -> None:
+    _, c, _, s = product()
+    s[c].split("y", factor=4)
+    one, two = Schedule(s.dag, s.trace), Schedule(s.dag, s.trace)
+    one[c].unroll("y.1")
+    two[c].vectorize("x")
+    assert one.trace.steps[:-1] == two.trace.steps[:-1] == s.trace.steps
+    assert s.state.stage("C").leaves != one.state.stage("C").leaves
+
+
+def test_several_outputs_and_ops() -> None:
+    a = te.placeholder((4,), name="A")
+    two = te.compute((4,), lambda i: (a[i] + 1, a[i] * 2), name="T")
+    assert create_schedule(two[0].op).state.names == ("T",)
+    assert create_schedule(list(two)).dag.outputs == create_schedule(two[0].op).dag.outputs
+
+
+# -- names in print ------------------------------------------------------------------------------------------
+
+
+def shown(s: Schedule) -> dict[str, str]:
+    return display_names(s.state)
+
+
+def test_halves_are_called_outer_and_inner() -> None:
+    _, c, _, s = product()
+    s[c].split("y", factor=4)
+    s[c].split("x", factors=(2, 2))
+    s[c].split("y.1", factor=2)
+    names = shown(s)
+    assert [names[f"C:{a}"] for a in ("y.0", "y.1.0", "y.1.1", "x.0", "x.1", "x.2", "k")] == [
+        "yo", "yio", "yii", "x0", "x1", "x2", "k",
+    ]  # fmt: skip
+
+
+def test_two_stages_with_one_axis_name() -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: a[i], name="B")
+    s = create_schedule(te.compute((4,), lambda i: b[i], name="C"))
+    assert shown(s) == {"B:i": "B_i", "C:i": "C_i"}
+
+
+@pytest.mark.parametrize("axes", [("y", "yo"), ("yi", "y"), ("A", "y"), ("y_1", "y")])
+def test_names_never_meet(axes: tuple[str, str]) -> None:
+    a = te.placeholder((4, 4), name="A")
+    s = create_schedule(te.compute((4, 4), lambda i, j: a[i, j], name="B", axis_names=axes))
+    for axis in axes:
+        s["B"].split(axis, factor=2)
+    s["B"].fuse(f"{axes[0]}.1", f"{axes[1]}.0")
+    lines = [line.split()[1] for line in str(s).splitlines() if "for " in line]
+    assert len(set(lines)) == len(lines) == 3
+
+
+def test_state_of_the_empty_trace() -> None:
+    _, _, _, s = product()
+    assert Trace().replay(s.dag) == State.initial(s.dag) == s.state

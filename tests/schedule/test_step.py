@@ -1,0 +1,158 @@
+"""Steps and traces as text: JSON, Python, other people's names."""
+
+from __future__ import annotations
+
+import pytest
+from comparison import inverse
+from fixed_cases import CASES
+
+from autotensor import te
+from autotensor.schedule import Ref, Schedule, Trace, create_schedule
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.step import STEPS, fill, from_json, refs, rename, rename_axis, rename_stage, to_json
+
+NAMES = {"C": "t0", "A": "a0", "C.y": "i0", "C.x": "i1", "C.k": "r0", "D": "t1", "D.y": "i0"}
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("C", "t0"),
+        ("C.local", "t0.local"),
+        ("C.rf1", "t0.rf1"),
+        ("A.local:C", "a0.local:t0"),
+        ("A.local1:C.rf", "a0.local1:t0.rf"),
+        ("A.packed", "a0.packed"),
+        ("A.shared:A.packed", "a0.shared:a0.packed"),
+        ("local.local:rf", "local.local:rf"),  # somebody else's names
+    ],
+)
+def test_stages_in_other_names(name: str, want: str) -> None:
+    assert rename_stage(name, NAMES) == want
+
+
+def test_names_that_look_derived_are_kept_apart() -> None:
+    names = {"local": "t0", "rf": "t1", "packed": "a0"}
+    assert rename_stage("local.local:rf", names) == "t0.local:t1"
+    assert rename_stage("packed.packed", names) == "a0.packed"
+
+
+@pytest.mark.parametrize(
+    ("axis", "stage", "want"),
+    [
+        ("y", "C", "i0"),
+        ("y.0", "C", "i0.0"),
+        ("(y.0*(x*k.1))", "C", "(i0.0*(i1*r0.1))"),
+        ("k.1", "C.rf", "r0.1"),
+        ("y", "C.local", "i0"),
+        ("y", "D", "i0"),
+        ("x", "D", "x"),
+        ("i0", "A.local:C", "i0"),
+        ("d1o", "C.packed", "d1o"),
+    ],
+)
+def test_axes_in_other_names(axis: str, stage: str, want: str) -> None:
+    assert rename_axis(axis, stage, NAMES) == want
+
+
+def test_axes_of_copies_are_nobody_s() -> None:
+    """A has an axis called i1; its copy has i0 and i1 of its own."""
+    names = {"A": "t0", "A.i1": "i0", "A.i0": "i1", "C": "t1"}
+    step = Reorder("A.local:C", ("i1", "i0"))
+    assert rename(step, names) == Reorder("t0.local:t1", ("i1", "i0"))
+    assert rename(Reorder("A", ("i1", "i0")), names) == Reorder("t0", ("i0", "i1"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_canonical_names_and_back(name: str) -> None:
+    s = CASES[name]()
+    canonical, names = s.dag.canonical()
+    there = s.trace.renamed(names)
+    assert there.renamed(inverse(s.dag, names)) == s.trace
+    assert Schedule(canonical, Trace.from_json(there.to_json())).trace == there
+
+
+def test_equal_computations_share_traces() -> None:
+    """Whatever their authors called things."""
+
+    def product(stage: str, y: str, x: str) -> Schedule:
+        a, b = te.placeholder((4, 5), name="P"), te.placeholder((5, 6), name="Q")
+        k = te.reduce_axis(5, name="inner")
+        body = lambda i, j: te.sum(a[i, k] * b[k, j], axis=k)  # noqa: E731
+        s = create_schedule(te.compute((4, 6), body, name=stage, axis_names=(y, x)))
+        s[stage].split(x, factor=2)
+        s[stage].reorder(y, "inner", f"{x}.0", f"{x}.1")
+        s.cache_read("P", "local", [stage])
+        return s
+
+    texts = [
+        s.trace.renamed(s.dag.canonical()[1]).to_json()
+        for s in (product("C", "y", "x"), product("local", "x", "y"))
+    ]
+    assert texts[0] == texts[1]
+
+
+# -- JSON ----------------------------------------------------------------------------------------------------
+
+
+def test_json_of_every_kind_of_argument() -> None:
+    for step in (
+        SplitStep("C", "y", (2, Ref("tile", 1))),
+        SplitStep("C", "y", (), Ref("parts")),
+        CacheRead("A", "local", ()),
+        Layout("A", ((1, 4), (0, Ref("f"))), "1.0 0.0 1.1 0.1"),
+    ):
+        assert from_json(to_json(step)) == step
+
+
+def test_json_is_stable() -> None:
+    """Records of years must stay readable: this text is a format."""
+    s = CASES["register_tile"]()
+    assert s.trace.to_json() == (
+        '{"version":1,"steps":[["Layout","B",[[1,8]],"1.0 0 1.1"],["SplitStep","D","y",[3],null],'
+        '["SplitStep","D","x",[2,4],null],["Reorder","D",["y.0","x.0","y.1","x.1","x.2"]],'
+        '["ComputeAt","C","D","x.0"],["SplitStep","C","x",[4],null],["Reorder","C",["k","y","x.0","x.1"]],'
+        '["Unroll","C","y"],["Unroll","C","x.0"],["Vectorize","C","x.1"],["Unroll","D","y.1"],'
+        '["Unroll","D","x.1"],["Vectorize","D","x.2"],["Parallel","D","y.0"]]}'
+    )
+
+
+def test_names_of_steps_are_a_format() -> None:
+    assert {
+        "CacheRead", "CacheWrite", "ComputeAt", "ComputeRoot", "FuseStep", "Inline", "Layout", "Parallel",
+        "Pragma", "RFactor", "Reorder", "SplitStep", "Unroll", "Vectorize",
+    } <= set(STEPS)  # fmt: skip
+
+
+# -- holes ---------------------------------------------------------------------------------------------------
+
+
+def test_holes_are_found_and_filled() -> None:
+    step = SplitStep("C", "y", (2, Ref("tile", 1), Ref("tile", 0)))
+    assert refs(step) == (Ref("tile", 1), Ref("tile", 0))
+    assert fill(step, {"tile": (3, 5)}) == SplitStep("C", "y", (2, 5, 3))
+    assert fill(Reorder("C", ("y",)), {}) == Reorder("C", ("y",))
+
+
+# -- the naming law ------------------------------------------------------------------------------------------
+
+
+def test_numbers_come_before_the_reader() -> None:
+    """A.local1:C, not A.local:C1, which is the copy that a stage C1 reads."""
+    assert fresh("A.local", set(), ":C") == "A.local:C"
+    assert fresh("A.local", {"A.local:C"}, ":C") == "A.local1:C"
+    assert fresh("C.rf", {"C.rf", "C.rf1"}) == "C.rf2"
+
+
+def test_two_copies_for_one_reader() -> None:
+    s = CASES["copies"]()
+    s.cache_read("A.local:C", "global", ["C"])
+    s.cache_read("B", "local", ["C"])
+    s.cache_read("B.local:C", "local", ["C"])
+    assert s.state.names == (
+        "scaled", "A.local:C", "A.local:C.global:C", "B.local:C", "B.local:C.local:C", "C",
+    )  # fmt: skip

@@ -1,0 +1,62 @@
+"""The sketch rule of Winograd's method: offered where numerics allow it, and right whatever is decided."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.operators import OPERATORS
+from autotensor.runtime.module import Module
+from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate
+from schedules.generate import generate
+
+FAST = "llvm -numerics=fast"
+
+
+def conv(height, width, channels, filters):
+    x = te.placeholder((1, height, width, channels), name="x")
+    w = te.placeholder((filters, channels, 3, 3), name="w", constant=True)
+    b = te.placeholder((filters,), name="b", constant=True)
+    y = OPERATORS.get("conv2d").compute(x, w, b, padding=1, layout="NHWC")
+    return ComputeDAG.of([x, w, b, OPERATORS.get("relu").compute(y)])
+
+
+def transformed(dag, target):
+    return [s for s in generate(dag, parse(target)) if any(isinstance(x, UseAlgorithm) for x in s.steps)]
+
+
+def test_strict_numerics_forbid_it():
+    assert not transformed(conv(14, 14, 32, 32), "llvm")
+
+
+def test_the_default_stays_direct():
+    first = generate(conv(14, 14, 32, 32), parse(FAST))[0]
+    assert not any(isinstance(x, UseAlgorithm) for x in first.steps)
+
+
+def test_log_rows_of_fast_numerics_bear_another_key():
+    assert parse(FAST).key() == f"{parse('llvm').key()}/fast"
+
+
+@pytest.mark.parametrize("size", [(8, 8, 16, 32), (7, 9, 32, 16), (13, 6, 48, 40)])
+def test_any_decision_gives_the_convolution(size):
+    dag = conv(*size)
+    rng, draws = np.random.default_rng(0), random.Random(0)
+    arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
+    expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
+    sketches = transformed(dag, FAST)
+    assert len(sketches) == 2
+    for sketch in sketches:
+        for decisions in (sketch.defaults(), sketch.random(draws)):
+            trace = sketch.fill(decisions)
+            f = Module(compile_trace(dag, trace, parse(FAST))).bind(w=arrays["w"], b=arrays["b"])
+            error = np.abs(f(arrays["x"]) - expected).max() / np.abs(expected).max()
+            assert error <= algorithm_tolerance(trace), trace.to_python()
