@@ -164,7 +164,7 @@ def _inserter(table: dict[Any, ref[Any]]) -> Callable[[Any, Any], Any]:
                     del table[key]
         if len(table) > limit:
             with _lock:
-                for k, r in list(table.items()):
+                for k, r in table.copy().items():  # the copy is atomic; a list of items is not
                     if r() is None:
                         del table[k]
                 limit = max(FIRST_SWEEP, 2 * len(table))

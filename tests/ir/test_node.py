@@ -6,7 +6,9 @@ import copy
 import gc
 import pickle
 import threading
+import time
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -102,26 +104,39 @@ class Dummy:
     """Something that can be referred to weakly."""
 
 
+@pytest.fixture
+def busy_collector() -> Iterator[None]:
+    """Collects garbage all the time, and lets other threads run while it does."""
+    before = gc.get_threshold()
+    yielding = lambda *_: time.sleep(0)  # noqa: E731
+    gc.callbacks.append(yielding)
+    gc.set_threshold(50, 5, 5)
+    yield
+    gc.callbacks.remove(yielding)
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("busy_collector")
 def test_threads_get_the_same_objects() -> None:
-    """Eight threads build and drop the same sums at once."""
-    start = threading.Barrier(8)
+    """Four threads build and drop the same sums at once."""
+    start = threading.Barrier(4)
     results: list[list[object]] = []
 
     def work() -> None:
         start.wait()
         mine: list[object] = []
-        for n in range(3000):
-            mine.append(Binary(Op.ADD, Var(f"thread{n % 700}"), Const(n % 1100)))
+        for n in range(6000):
+            mine.append(Binary(Op.ADD, Var(f"thread{n % 700}"), Const(n % 5100)))
             if n % 500 == 0:
                 mine = mine[-100:]
         results.append(mine)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
+    threads = [threading.Thread(target=work) for _ in range(4)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert len(results) == 8
+    assert len(results) == 4
     assert all(len({id(column[k]) for column in results}) == 1 for k in range(len(results[0])))
 
 
