@@ -9,12 +9,14 @@ medians over all rounds and the spread between round medians are reported.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from statistics import median
 from typing import Any
 
@@ -92,4 +94,8 @@ def summary(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """What the figures were measured on; no names of hosts or paths."""
     m = host_machine()
-    return {"cpu": m.cpu_model, "cores": m.cores, "caches": m.caches, "versions": environment_versions()}
+    versions = {k: v for k, v in environment_versions().items() if k != "system"}
+    for package in ("onnxruntime", "torch"):
+        if importlib.util.find_spec(package):
+            versions[package] = metadata.version(package)
+    return {"cpu": m.cpu_model, "cores": m.cores, "caches": m.caches, "versions": versions}

@@ -58,7 +58,7 @@ def read_photo(path: Path, shape: tuple[int, ...]) -> Array:
     except ImportError as error:
         raise InputError(
             "reading photos needs Pillow.",
-            fix="Install it: pip install 'autotensor[image]', or give a .npy file.",
+            fix="Install it: pip install pillow, or give a .npy file.",
         ) from error
     try:
         with Image.open(path) as opened:
