@@ -84,4 +84,4 @@ def _node(node: Apply, inputs: list[str], output: str) -> Any:
         case "dense":
             return helper.make_node("Gemm", inputs, [output], transB=1)
         case _:
-            raise NotImplementedError(f"to_onnx: operator {node.op_name!r}")
+            raise ValueError(f"to_onnx does not write operator {node.op_name!r}")
