@@ -17,6 +17,7 @@ from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common import common_subexpressions, dead_code
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.layout import channels_last
+from autotensor.graph.rules.sums import merge_sums
 
 __all__ = [
     "PASSES",
@@ -27,6 +28,7 @@ __all__ = [
     "dead_code",
     "fold_batch_norm",
     "fold_constants",
+    "merge_sums",
     "optimize",
 ]
 
@@ -43,6 +45,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("fold constants", fold_constants),
     Pass("fold batch norm", fold_batch_norm),
+    Pass("merge sums", merge_sums),  # after folding: scales are in the weights
     Pass("channels last", channels_last),  # after folding: fewer constants to turn round
     Pass("canonicalize again", canonicalize),
     Pass("fold constants again", fold_constants),
