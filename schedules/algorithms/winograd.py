@@ -7,7 +7,9 @@
     R[y,b,th,tw,c] = Σ_a A[a,y] M[a,b]       rows of a tile of outputs
     conv[h,w,c]    = Σ_b R[h%m, b, h//m, w//m, c] A[b, w%m]
 
-Transforms are selects over positions that unrolled loops make constant; only non-zero additions remain.
+More leading axes (the depth of a three-dimensional convolution) are kept: V is made for every plane of the
+input, and M sums over the kernel's planes as well. Transforms are selects over positions that unrolled loops
+make constant; only non-zero additions remain.
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016), points 0, ±1, ±2, ∞.
 """
 
@@ -19,8 +21,9 @@ from fractions import Fraction as F
 
 from autotensor.base.dtype import DType
 from autotensor.ir.bounds import Interval, prove
-from autotensor.ir.expr import Binary, Cmp, Expr, Load, Op, all_of, compare, const, select
+from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, all_of, compare, const, select
 from autotensor.ir.func import Buffer
+from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
 from autotensor.schedule.regions import linear
 from autotensor.schedule.state import Stage, State
@@ -79,39 +82,52 @@ F4 = Transform(
 
 @dataclass(frozen=True, slots=True)
 class Conv:
-    """A 3x3, stride-1 convolution over [n, h, w, c] with weights [c, k, kh, kw], as found in a stage."""
+    """A convolution over [n, …, h, w, c], 3x3 and of stride 1 in h and w, as found in a stage."""
 
     op: StageOp
-    data: Buffer
-    weight: Buffer
-    channels: IterDef  # reduced over
+    data: Load  # [*planes, h + kh, w + kw, k]
+    weight: Load  # [c, k, *taps, kh, kw]
+
+    @property
+    def planes(self) -> tuple[Expr, ...]:
+        """Where a point reads along the leading axes: n, d*stride + kd, …"""
+        return self.data.indices[:-3]
+
+    @property
+    def taps(self) -> tuple[IterDef, ...]:
+        """Kernel axes beside kh and kw."""
+        return self.op.reduce_axes[:-3]
+
+    @property
+    def channels(self) -> IterDef:
+        """Reduced over."""
+        return self.op.reduce_axes[-1]
 
 
 def match(state: State, stage: Stage) -> Conv | None:
     """The convolution that a stage is, if it is one of the kind that Winograd's method fits."""
     op = stage.op
-    if op.combiner is None or op.combiner.name != "sum" or len(op.axes) != 4 or len(op.reduce_axes) != 3:
+    if op.combiner is None or op.combiner.name != "sum" or len(op.axes) < 4 or len(op.reduce_axes) < 3:
         return None
-    kh, kw, k = op.reduce_axes
-    n, h, w, c = op.axes
-    loads = op.loads()
-    if (kh.extent, kw.extent) != (3, 3) or len(loads) != 2:
+    *taps, kh, kw, k = op.reduce_axes
+    *_, h, w, c = op.axes
+    if (kh.extent, kw.extent) != (3, 3):
         return None
-    wanted_data = (n.var, h.var + kh.var, w.var + kw.var, k.var)
-    wanted_weight = (c.var, k.var, kh.var, kw.var)
-    found: dict[str, Buffer] = {}
-    for load in loads:
-        for role, wanted in (("data", wanted_data), ("weight", wanted_weight)):
-            if _same_place(load.indices, wanted):
-                found[role] = load.buffer
     match op.bodies[0]:
-        case Binary(Op.MUL, Load() as a, Load() as b) if {a, b} == set(loads):
-            product = True
+        case Binary(Op.MUL, Load() as a, Load() as b) if a is not b:
+            weight, data = (a, b) if a.buffer.name in state.dag.constants else (b, a)
         case _:
-            product = False
-    if len(found) != 2 or not product or found["weight"].name not in state.dag.constants:
-        return None
-    return Conv(op, found["data"], found["weight"], k)
+            return None
+    tile = {x.var for x in (h, w, c, kh, kw, k)}
+    fits = (
+        weight.buffer.name in state.dag.constants
+        and len(data.indices) == len(op.axes)
+        and _same_place(data.indices[-3:], (h.var + kh.var, w.var + kw.var, k.var))
+        and not any(free_vars(i) & tile for i in data.indices[:-3])
+        and _same_place((*weight.indices[:2], *weight.indices[-2:]), (c.var, k.var, kh.var, kw.var))
+        and [i for i in weight.indices[2:-2] if not isinstance(i, Const)] == [t.var for t in taps]
+    )
+    return Conv(op, data, weight) if fits else None
 
 
 def _same_place(index: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> bool:
@@ -130,12 +146,15 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
 
 def _stages(tf: Transform, conv: Conv) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
-    n, h, w, c = op.axes
+    *outer, h, w, c = op.axes
     dtype = op.buffers[0].dtype
     m, t = tf.m, tf.t
     a, b, j, l_ = IterDef("a", t), IterDef("b", t), IterDef("j", t), IterDef("l", 3)
     th, tw = IterDef("th", -(-h.extent // m)), IterDef("tw", -(-w.extent // m))
     y, k = IterDef("y", m), IterDef("k", conv.channels.extent)
+    taps = [replace(x, kind=AxisKind.SPATIAL) for x in conv.taps]
+    data = conv.data.buffer
+    planes = [IterDef(x.name, n) for x, n in zip(outer, data.shape[: len(outer)], strict=True)]
     maths = _Sums(dtype)
 
     def stage(suffix: str, axes: Sequence[IterDef], position: Expr, rows: Matrix, value: Value) -> StageOp:
@@ -147,21 +166,25 @@ def _stages(tf: Transform, conv: Conv) -> tuple[StageOp, ...]:
         return Load(source.buffers[0], tuple(i.var if isinstance(i, IterDef) else i for i in index))
 
     def weight(i: int) -> Expr:
-        return Load(conv.weight, (c.var, k.var, const(i), l_.var))
+        return Load(conv.weight.buffer, (c.var, k.var, *conv.weight.indices[2:-2], const(i), l_.var))
 
     def pixel(i: int) -> Expr:
-        return _inside(conv.data, (n.var, th.var * m + i, tw.var * m + j.var, k.var), (n, th, tw, j, k))
+        index = (*(p.var for p in planes), th.var * m + i, tw.var * m + j.var, k.var)
+        return _inside(data, index, (*planes, th, tw, j, k))
 
-    gw = stage("GW", (a, l_, k, c), a.var, tf.g, weight)
-    u = stage("U", (a, b, k, c), b.var, tf.g, lambda i: at(gw, a, const(i), k, c))
-    d = stage("D", (n, a, j, th, tw, k), a.var, tf.bt, pixel)
-    v = stage("V", (n, a, b, th, tw, k), b.var, tf.bt, lambda i: at(d, n, a, const(i), th, tw, k))
-    product = at(v, n, a, b, th, tw, k) * at(u, a, b, k, c)
-    axes = (n, a, b, th, tw, c)
+    gw = stage("GW", (*taps, a, l_, k, c), a.var, tf.g, weight)
+    u = stage("U", (*taps, a, b, k, c), b.var, tf.g, lambda i: at(gw, *taps, a, const(i), k, c))
+    d = stage("D", (*planes, a, j, th, tw, k), a.var, tf.bt, pixel)
+    v = stage("V", (*planes, a, b, th, tw, k), b.var, tf.bt, lambda i: at(d, *planes, a, const(i), th, tw, k))
+    product = at(v, *conv.planes, a, b, th, tw, k) * at(u, *taps, a, b, k, c)
+    axes = (*outer, a, b, th, tw, c)
     made = Buffer(f"{name}.M", tuple(x.extent for x in axes), dtype)
-    mm = StageOp(made.name, axes, (replace(k, kind=AxisKind.REDUCE),), (product,), op.combiner, (made,))
-    r = stage("R", (n, y, b, th, tw, c), y.var, tf.at, lambda i: at(mm, n, const(i), b, th, tw, c))
-    body = maths.row_of(tf.at, w.var % m, lambda i: at(r, n, h.var % m, const(i), h.var // m, w.var // m, c))
+    over = tuple(replace(x, kind=AxisKind.REDUCE) for x in (*taps, k))
+    mm = StageOp(made.name, axes, over, (product,), op.combiner, (made,))
+    r = stage("R", (*outer, y, b, th, tw, c), y.var, tf.at, lambda i: at(mm, *outer, const(i), b, th, tw, c))
+    body = maths.row_of(
+        tf.at, w.var % m, lambda i: at(r, *outer, h.var % m, const(i), h.var // m, w.var // m, c)
+    )
     return gw, u, d, v, mm, r, StageOp(name, op.axes, (), (body,), None, op.buffers, op.tag)
 
 

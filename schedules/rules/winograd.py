@@ -12,7 +12,7 @@ target's numerics are "fast"; the search decides.
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import fuse_name
@@ -41,9 +41,9 @@ def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     if target.kind != "llvm" or target.numerics != "fast" or match(state, stage) is None:
         return ()
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
-    _, h, w, c = (a.extent for a in stage.op.axes)
+    h, w, c = (a.extent for a in stage.op.axes[-3:])
     lanes = lanes_of(stage.op, target)
-    if host is None or min(c, stage.op.reduce_axes[2].extent) < lanes or min(h, w) < SMALLEST:
+    if host is None or min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
         return ()
     transformed = (_Builder(stage, host, tf, lanes, target, pads).build() for tf in (F4, F2))
     return (*tile_cpu(state, stage, target), *transformed)
@@ -74,12 +74,14 @@ class _Builder:
     ) -> None:
         self.stage, self.host, self.tf = stage, host, tf
         self.lanes, self.target, self.pads = lanes, target, pads
+        self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
+        self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
 
     def build(self) -> Extension:
         anchor, host = self.stage.name, self.host.name
-        _, h, w, c = (a.extent for a in self.stage.op.axes)
+        h, w, c = (a.extent for a in self.stage.op.axes[-3:])
         tile, panels = f"{anchor}/tile", f"{anchor}/panels"
         options = _options(ceil(h / self.tf.m), ceil(w / self.tf.m), c, self.lanes, self.target)
         best = max(options, key=self._quality)
@@ -87,7 +89,9 @@ class _Builder:
         counts = powers(ceil(c / best[5]))
         self.holes.append(Hole(panels, singles(counts), (nearest(counts, 2),)))
         self.steps.append(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
-        self.steps.append(Layout(f"{anchor}.U", ((3, Ref(tile, 5)),), "3.0 0 1 2 3.1"))
+        n = len(self.taps)  # [*taps, a, b, k, c], panels of columns outside, what is summed over inside
+        order = [f"{n + 3}.0", n, n + 1, *range(n), n + 2, f"{n + 3}.1"]
+        self.steps.append(Layout(f"{anchor}.U", ((n + 3, Ref(tile, 5)),), " ".join(map(str, order))))
         self.steps.append(Inline(anchor))
         block, column, last = self._host(host, tile, panels)
         self._outputs(host, last)
@@ -104,7 +108,9 @@ class _Builder:
     def _quality(self, option: Option) -> float:
         """Tiles that fill the registers, on blocks whose transformed inputs take half of L2 at most."""
         ht, wt, rh, rw, nv, _ = option
-        channels = self.stage.op.reduce_axes[2].extent
+        channels = self.stage.op.reduce_axes[-1].extent * prod(
+            x.extent for x in self.stage.op.reduce_axes[:-3]
+        )
         transformed = 4 * self.tf.t**2 * ht * wt * channels
         cache = self.target.cache_bytes[1] if len(self.target.cache_bytes) > 1 else 1 << 20
         rows = rh * rw
@@ -113,7 +119,7 @@ class _Builder:
 
     def _host(self, host: str, tile: str, panels: str) -> tuple[str, str, str]:
         """Blocks, columns, tiles, pixels; gives the loops of a block, of a column block, and of a tile."""
-        n, h, w, c = (a.name for a in self.host.op.axes)
+        *outer, h, w, c = (a.name for a in self.host.op.axes)
         m = self.tf.m
         self.steps += [
             SplitStep(host, h, (Ref(tile, 0), m)),
@@ -122,7 +128,7 @@ class _Builder:
             Reorder(
                 host,
                 (
-                    n,
+                    *outer,
                     f"{h}.0",
                     f"{w}.0",
                     f"{c}.0",
@@ -136,8 +142,8 @@ class _Builder:
                 ),
             ),
         ]
-        fused = n
-        for axis in (f"{h}.0", f"{w}.0"):
+        fused = outer[0]
+        for axis in (*outer[1:], f"{h}.0", f"{w}.0"):
             self.steps.append(FuseStep(host, fused, axis))
             fused = fuse_name(fused, axis)
         self.steps += [Unroll(host, a) for a in (f"{h}.2", f"{w}.2", f"{c}.2")]
@@ -146,11 +152,11 @@ class _Builder:
 
     def _outputs(self, host: str, last: str) -> None:
         r = f"{self.stage.name}.R"
-        c = self.stage.op.axes[3].name
+        c = self.stage.op.axes[-1].name
         self.steps += [
             ComputeAt(r, host, last),
             SplitStep(r, c, (self.lanes,)),
-            Reorder(r, (self.stage.op.axes[0].name, "th", "tw", f"{c}.0", "b", "y", f"{c}.1")),
+            Reorder(r, (*self.outer, "th", "tw", f"{c}.0", "b", "y", f"{c}.1")),
             Unroll(r, "b"),
             Unroll(r, "y"),
             Vectorize(r, f"{c}.1"),
@@ -158,7 +164,7 @@ class _Builder:
 
     def _products(self, host: str, column: str, tile: str) -> None:
         """M for a block of columns: a matrix product per position of the transform."""
-        mm, n, c = f"{self.stage.name}.M", self.stage.op.axes[0].name, self.stage.op.axes[3].name
+        mm, c = f"{self.stage.name}.M", self.stage.op.axes[-1].name
         near = f"{mm}.local"
         self.steps += [
             CacheWrite(mm, "local"),
@@ -166,29 +172,31 @@ class _Builder:
             SplitStep(mm, "th", (Ref(tile, 2),)),
             SplitStep(mm, "tw", (Ref(tile, 3),)),
             SplitStep(mm, c, (Ref(tile, 4), self.lanes)),
-            Reorder(mm, (n, f"{c}.0", "a", "b", "th.0", "tw.0", "th.1", "tw.1", f"{c}.1", f"{c}.2")),
+            Reorder(
+                mm, (*self.outer, f"{c}.0", "a", "b", "th.0", "tw.0", "th.1", "tw.1", f"{c}.1", f"{c}.2")
+            ),
             *(Unroll(mm, a) for a in ("th.1", "tw.1", f"{c}.1")),
             Vectorize(mm, f"{c}.2"),
             ComputeAt(near, mm, "tw.0"),
             SplitStep(near, c, (self.lanes,)),
-            Reorder(near, ("k", n, "a", "b", "th", "tw", f"{c}.0", f"{c}.1")),
-            *(Unroll(near, a) for a in (n, "a", "b", "th", "tw", f"{c}.0")),
+            Reorder(near, (*self.taps, "k", *self.outer, "a", "b", "th", "tw", f"{c}.0", f"{c}.1")),
+            *(Unroll(near, a) for a in (*self.outer, "a", "b", "th", "tw", f"{c}.0")),
             Vectorize(near, f"{c}.1"),
         ]
 
     def _inputs(self, host: str, block: str) -> None:
         """V for a block, the row transform D of one vector of channels inside it."""
-        n, v, d = self.stage.op.axes[0].name, f"{self.stage.name}.V", f"{self.stage.name}.D"
+        v, d = f"{self.stage.name}.V", f"{self.stage.name}.D"
         self.steps += [
             ComputeAt(v, host, block),
             SplitStep(v, "k", (self.lanes,)),
-            Reorder(v, (n, "th", "tw", "k.0", "a", "b", "k.1")),
+            Reorder(v, (*self.outer, "th", "tw", "k.0", "a", "b", "k.1")),
             Unroll(v, "a"),
             Unroll(v, "b"),
             Vectorize(v, "k.1"),
             ComputeAt(d, v, "k.0"),
             SplitStep(d, "k", (self.lanes,)),
-            Reorder(d, (n, "th", "tw", "k.0", "j", "a", "k.1")),
+            Reorder(d, (*self.outer, "th", "tw", "k.0", "j", "a", "k.1")),
             Unroll(d, "a"),
             Unroll(d, "j"),
             Vectorize(d, "k.1"),

@@ -41,6 +41,24 @@ def test_equals_direct_convolution(algorithm, size):
     assert np.abs(f(arrays["x"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding"), [(3, 1, 1), (3, 2, 1), (1, 1, (0, 1, 1)), (2, 1, (0, 1, 1, 1, 0, 0))]
+)
+def test_planes_of_a_three_dimensional_convolution(algorithm, kernel, stride, padding):
+    x = te.placeholder((2, 4, 7, 6, 5), name="x")
+    w = te.placeholder((3, 5, kernel, 3, 3), name="w", constant=True)
+    attrs = {"stride": (stride, 1, 1), "padding": padding, "layout": "NDHWC"}
+    y = OPERATORS.get("conv3d").compute(x, w, **attrs)
+    dag = ComputeDAG.of([x, w, OPERATORS.get("relu").compute(y)])
+    rng = np.random.default_rng(0)
+    arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
+    expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
+    f = Module(compile_trace(dag, Trace((UseAlgorithm("conv", algorithm),)), parse("llvm")))
+    found = f.bind(w=arrays["w"])(arrays["x"])
+    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
 def test_does_not_fit_a_strided_convolution():
     with pytest.raises(ScheduleError, match="'winograd_f4' does not fit stage 'conv'"):
         Trace((UseAlgorithm("conv", "winograd_f4"),)).replay(conv(8, 8, 4, 4, stride=2))

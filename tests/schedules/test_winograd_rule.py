@@ -46,9 +46,17 @@ def test_log_rows_of_fast_numerics_bear_another_key():
     assert parse(FAST).key() == f"{parse('llvm').key()}/fast"
 
 
-@pytest.mark.parametrize("size", [(8, 8, 16, 32), (7, 9, 32, 16), (13, 6, 48, 40)])
+def conv3d(depth, height, width, channels, filters):
+    x = te.placeholder((1, depth, height, width, channels), name="x")
+    w = te.placeholder((filters, channels, 3, 3, 3), name="w", constant=True)
+    b = te.placeholder((filters,), name="b", constant=True)
+    y = OPERATORS.get("conv3d").compute(x, w, b, padding=1, layout="NDHWC")
+    return ComputeDAG.of([x, w, b, OPERATORS.get("relu").compute(y)])
+
+
+@pytest.mark.parametrize("size", [(8, 8, 16, 32), (7, 9, 32, 16), (13, 6, 48, 40), (3, 6, 5, 16, 32)])
 def test_any_decision_gives_the_convolution(size):
-    dag = conv(*size)
+    dag = conv(*size) if len(size) == 4 else conv3d(*size)
     rng, draws = np.random.default_rng(0), random.Random(0)
     arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
     expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
