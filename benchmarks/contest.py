@@ -1,101 +1,228 @@
-"""Contests: several programs for one job, each in its own process, timed in turns.
+"""Contests: many programs for one job, each in its own process, timed in turns.
 
-    contest({"ours": ["python", "runner.py", "ours", …], "ort": […]}, rounds=7)
+    with Field(contestants, folder) as field:            one process per contestant
+        unit = field.unit("operators", "GMM.s0.b1")      set up, compare outputs with torch's, time in turns
 
-A contestant is a child that prints `ready`, and then, for every line `N`, runs N times and prints N seconds.
-One process each keeps thread pools apart; the machine-wide timing lock keeps other benchmarks of ours away;
-medians over all rounds and the spread between round medians are reported.
+A process of a contestant serves many jobs, one after the other; another `Field` is another set of processes.
+How fast a program is differs from process to process (where its memory lies), so a table needs several
+fields. Before a block is timed the machine should be idle, and a block in which other programs took cores is
+taken again. A contestant that fails, crashes or answers wrongly is a note in its cell and disturbs nobody.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from autotensor.base.machine import environment_versions, host_machine
+import numpy as np
+import psutil
+from peers import Spec
+
+from autotensor.base.errors import MeasureError
+from autotensor.runtime.children import Child, Status
 from autotensor.runtime.lock import timing_lock
 
-REST_S = 0.05  # after each block: other pools' threads stop spinning
+HERE = Path(__file__).parent
+TOLERANCE = 1e-4  # of the largest element of torch's output
+REST_S = 0.03  # before each block: other pools' threads stop spinning
+IDLE_WAIT_S = 2.0  # how long to wait for an idle machine before a block
+FOREIGN_SHARE = 0.1  # of one core, by others: more, and the block is taken again
+SETUP_TIMEOUT_S = 900.0  # inductor compiles for minutes on whole models
+CHATTER_BYTES = 256 << 20  # what a library may print meanwhile
+
+Cell = dict[str, Any]
 
 
-def serve(run: Callable[[], object]) -> None:
-    """The child's side: runs `run` as often as each line on stdin says."""
-    for _ in range(3):
-        run()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        seconds = []
-        for _ in range(int(line)):
-            t = time.perf_counter()
-            run()
-            seconds.append(time.perf_counter() - t)
-        print(json.dumps(seconds), flush=True)
+@dataclass(frozen=True)
+class Contestant:
+    """A column of the table."""
+
+    name: str
+    spec: Spec
+    mine: bool = False
 
 
-def contest(
-    commands: Mapping[str, Sequence[str]], *, rounds: int = 7, calls: int = 10, seed: int = 0
-) -> dict[str, Any]:
-    """Medians (seconds) per contestant, with every round's median."""
-    children = {n: _start(c) for n, c in commands.items()}
-    order = list(children)
-    samples: dict[str, list[list[float]]] = {n: [] for n in order}
-    rng = random.Random(seed)
-    try:
+@dataclass(frozen=True)
+class Timing:
+    """How long and how often."""
+
+    rounds: int = 3
+    block_s: float = 0.1
+    tries: int = 3  # of a block that was disturbed; 1 takes what comes
+    seed: int = 0
+
+    def seconds(self, contestants: int) -> float:
+        """What the timing of one job takes at least, without setting up."""
+        return self.rounds * contestants * (1.5 * self.block_s + REST_S)
+
+
+@dataclass
+class Field:
+    """The processes of all contestants, and a folder for their outputs."""
+
+    contestants: Sequence[Contestant]
+    folder: Path
+    timing: Timing = field(default_factory=Timing)
+
+    def __post_init__(self) -> None:
+        self._children = {c.name: child_of(c.spec) for c in self.contestants}
+        self._random = random.Random(self.timing.seed)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Field:
+        for child in self._children.values():
+            self._stack.enter_context(child)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._stack.close()
+
+    def unit(self, suite: str, job: str) -> dict[str, Cell]:
+        """One job, all contestants: set up, checked, timed in turns. Cells by contestant."""
+        cells = {c.name: self._set_up(c.name, suite, job) for c in self.contestants}
+        self._compare(cells)
+        live = [name for name, cell in cells.items() if not why_not(cell)]
+        blocks: dict[str, list[dict[str, Any]]] = {name: [] for name in live}
         with timing_lock():
-            for _ in range(rounds):
-                rng.shuffle(order)
-                for name in order:
-                    samples[name].append(_ask(children[name], calls))
-                    time.sleep(REST_S)
-    finally:
-        for child in children.values():
-            child.kill()
-            child.communicate()
-    return {name: summary(blocks) for name, blocks in samples.items()}
+            for _ in range(self.timing.rounds):
+                self._random.shuffle(live)
+                for name in live:
+                    answer = self._time(name)
+                    if "failed" in answer:
+                        cells[name]["failed"] = answer["failed"]
+                    else:
+                        blocks[name].append(answer)
+        for name, found in blocks.items():
+            if found and "failed" not in cells[name]:
+                cells[name] |= summary(found)
+        for child in self._children.values():
+            if child.pid is not None:
+                ask(child, {"do": "clear"}, 60.0)
+        return cells
+
+    def _set_up(self, name: str, suite: str, job: str) -> Cell:
+        output = self._output(name)
+        output.unlink(missing_ok=True)
+        asked = {"do": "setup", "suite": suite, "job": job, "output": str(output)}
+        return ask(self._children[name], asked, SETUP_TIMEOUT_S)
+
+    def _output(self, name: str) -> Path:
+        return self.folder / f"{name}.npy"
+
+    def _compare(self, cells: Mapping[str, Cell]) -> None:
+        """Notes how far every output is from torch's; who is too far is refused."""
+        if why_not(cells["torch"]):
+            for cell in cells.values():
+                if not why_not(cell):
+                    cell["failed"] = "torch has no answer to compare with"
+            return
+        reference = np.load(self._output("torch"))
+        for name, cell in cells.items():
+            if not why_not(cell):
+                error = distance(np.load(self._output(name)), reference)
+                cell["error"] = error
+                if not error <= TOLERANCE:
+                    cell["refused"] = f"differs from torch by {error:.1e} of the largest element"
+
+    def _time(self, name: str) -> dict[str, Any]:
+        """One block; the least disturbed of a few."""
+        best: dict[str, Any] | None = None
+        for _ in range(self.timing.tries):
+            time.sleep(REST_S)
+            if self.timing.tries > 1:
+                wait_until_idle(IDLE_WAIT_S)
+            busy, began = busy_seconds(), time.perf_counter()
+            timeout = 60.0 + 20 * self.timing.block_s
+            answer = ask(self._children[name], {"do": "time", "seconds": self.timing.block_s}, timeout)
+            if "failed" in answer:
+                return answer
+            wall = time.perf_counter() - began
+            answer["foreign"] = max(0.0, busy_seconds() - busy - answer["cpu_s"]) / wall
+            if best is None or answer["foreign"] < best["foreign"]:
+                best = answer
+            if best["foreign"] < FOREIGN_SHARE:
+                break
+        assert best is not None
+        return best
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    for line in child.stdout:  # libraries may chat before they are ready
-        if line.strip() == "ready":
-            return child
-    raise RuntimeError(f"{command} ended before it was ready")
+def child_of(spec: Spec) -> Child:
+    """The process of a contestant, started at its first request."""
+    words = [json.dumps(asdict(spec))]
+    return Child("contest_child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES)
 
 
-def _ask(child: subprocess.Popen[str], calls: int) -> list[float]:
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write(f"{calls}\n")
-    child.stdin.flush()
-    # the first two calls of a block warm caches and clocks up again
-    return json.loads(child.stdout.readline())[2:]  # type: ignore[no-any-return]
+def ask(child: Child, what: Mapping[str, Any], timeout_s: float) -> Cell:
+    """The child's answer; {"failed": why} when it does not give one."""
+    try:
+        reply = child.request(json.dumps(what), timeout_s)
+    except MeasureError as error:
+        return {"failed": str(error)[:600]}
+    if reply.status is not Status.OK:
+        last = [line for line in reply.output.strip().splitlines() if line.strip()][-1:]
+        return {"failed": f"{reply.detail} {' '.join(last)}".strip()[:600]}
+    answer: Cell = json.loads(reply.text)
+    if "failed" in answer and reply.output.strip():
+        print(reply.output.strip()[-2000:], file=sys.stderr)
+    return answer
 
 
-def summary(blocks: Sequence[Sequence[float]]) -> dict[str, Any]:
-    medians = [median(b) for b in blocks]
-    everything = [s for b in blocks for s in b]
+def why_not(cell: Cell) -> str:
+    """Why a cell has no time; "" when it has or will have one."""
+    return next((str(cell[k]) for k in ("failed", "refused", "skip") if k in cell), "")
+
+
+def distance(array: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> float:
+    """Largest difference, as a share of the reference's largest element; infinite where shapes differ or
+    something is not a number."""
+    if array.shape != reference.shape or not np.isfinite(array).all():
+        return float("inf")
+    largest = float(np.abs(reference).max()) if reference.size else 0.0
+    difference = float(np.abs(array - reference).max()) if reference.size else 0.0
+    return difference / largest if largest else difference
+
+
+def summary(blocks: Sequence[Mapping[str, Any]]) -> Cell:
+    """Of the blocks of one process: seconds of one run."""
+    medians = [median(b["seconds"]) for b in blocks]
+    everything = [s for b in blocks for s in b["seconds"]]
     return {
         "median": median(everything),
         "min": min(everything),
         "rounds": medians,
-        "spread": (max(medians) - min(medians)) / median(medians),
+        "samples": len(everything),
+        "foreign": max(b["foreign"] for b in blocks),
     }
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on; no names of hosts or paths."""
-    m = host_machine()
-    versions = {k: v for k, v in environment_versions().items() if k != "system"}
-    for package in ("onnxruntime", "torch"):
-        if importlib.util.find_spec(package):
-            versions[package] = metadata.version(package)
-    return {"cpu": m.cpu_model, "cores": m.cores, "caches": m.caches, "versions": versions}
+def busy_seconds() -> float:
+    """Seconds that all cores together were busy since the machine started, time stolen from it included."""
+    t = psutil.cpu_times()
+    return float(sum(t) - t.idle - getattr(t, "iowait", 0.0) - getattr(t, "guest", 0.0))
+
+
+def wait_until_idle(limit_s: float) -> bool:
+    """Wait until nothing else wants to run, at most `limit_s` seconds; whether it came so far."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if all(_runnable() <= 1 for _ in range(5)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _runnable() -> int:
+    """Processes that run or want to, this one included; 1 where the system does not say."""
+    time.sleep(0.002)
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
+    except OSError:
+        return 1

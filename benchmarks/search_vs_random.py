@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from contest import machine
+from results import machine
 from search_tasks import TASKS
 
 from autotensor.base.target import Target, host

@@ -1,87 +1,214 @@
 """A graph of ours as an ONNX model, so that onnxruntime runs the same network with the same weights.
 
-Only what the built-in models use; anything else is an error. Needs the `onnx` package.
+What the built-in models use; anything else is an error. Needs the `onnx` package.
+
+Operators without an ONNX operator of their meaning become several, in the form that exporters write and
+runtimes know how to fuse: attention is two MatMuls with a Softmax between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from autotensor.graph.ir import Apply, Constant, Graph, Input
+from autotensor.graph.ir import Apply, Array, Constant, Graph, Input
+
+OPSET = 20  # the first with Gelu
+
+SAME = {
+    **{"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "exp": "Exp", "sqrt": "Sqrt"},
+    **{"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div"},
+    **{"maximum": "Max", "minimum": "Min", "global_avg_pool2d": "GlobalAveragePool"},
+}  # one operator of the same inputs, without attributes
+TYPES = {
+    "float32": TensorProto.FLOAT,
+    "int64": TensorProto.INT64,
+    "int32": TensorProto.INT32,
+    "bool": TensorProto.BOOL,
+}
 
 
-def to_onnx(graph: Graph, opset: int = 17) -> Any:
-    """An onnx.ModelProto with the graph's weights inside."""
-    names: dict[Any, str] = {}
-    nodes, weights = [], []
-    for n, node in enumerate(graph.nodes):
+def to_onnx(graph: Graph, opset: int = OPSET) -> Any:
+    """An onnx.ModelProto with the graph's weights inside.
+
+    Raises ValueError for an operator, or attributes of one, that cannot be written.
+    """
+    writer = _Writer()
+    for node in graph.nodes:
         if isinstance(node, Input):
-            names[node] = node.name
+            writer.names[node] = node.name
         elif isinstance(node, Constant):
-            names[node] = f"w{n}"
-            weights.append(numpy_helper.from_array(np.ascontiguousarray(node.array), names[node]))
+            writer.names[node] = writer.array(node.array)
         elif isinstance(node, Apply):
-            names[node] = f"v{n}"
-            nodes.append(_node(node, [names[x] for x in node.inputs], names[node]))
-    inputs = [
-        helper.make_tensor_value_info(names[i], TensorProto.FLOAT, list(i.shape)) for i in graph.inputs
-    ]
-    outputs = [
-        helper.make_tensor_value_info(names[o], TensorProto.FLOAT, list(o.shape)) for o in graph.outputs
-    ]
-    made = helper.make_graph(nodes, graph.name, inputs, outputs, weights)
+            writer.names[node] = writer.apply(node, [writer.names[x] for x in node.inputs])
+    inputs = [_value(writer.names[i], i) for i in graph.inputs]
+    outputs = [_value(writer.names[o], o) for o in graph.outputs]
+    made = helper.make_graph(writer.nodes, graph.name, inputs, outputs, writer.arrays)
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def _pair(value: Any) -> list[int]:
-    return [int(v) for v in value] if isinstance(value, (tuple, list)) else [int(value)] * 2
+def _value(name: str, node: Any) -> Any:
+    return helper.make_tensor_value_info(name, TYPES[str(node.dtype)], list(node.shape))
 
 
-def _pads(value: Any) -> list[int]:
-    found = _pair(value)
-    return found if len(found) == 4 else [*found, *found]
+class _Writer:
+    """The nodes and weights so far."""
 
+    def __init__(self) -> None:
+        self.names: dict[Any, str] = {}
+        self.nodes: list[Any] = []
+        self.arrays: list[Any] = []
 
-def _node(node: Apply, inputs: list[str], output: str) -> Any:
-    attrs = dict(node.attrs)
-    match node.op:
-        case "conv2d":
-            return helper.make_node(
-                "Conv",
-                inputs,
-                [output],
-                strides=_pair(attrs.get("stride", 1)),
-                pads=_pads(attrs.get("padding", 0)),
-                dilations=_pair(attrs.get("dilation", 1)),
-                group=int(attrs.get("groups", 1)),
-            )
-        case "batch_norm":
-            return helper.make_node(
-                "BatchNormalization", inputs, [output], epsilon=float(attrs.get("eps", 1e-5))
-            )
-        case "relu":
-            return helper.make_node("Relu", inputs, [output])
-        case "add":
-            return helper.make_node("Add", inputs, [output])
-        case "max_pool2d":
-            kernel = _pair(attrs["kernel"])
-            strides = _pair(attrs["stride"]) if attrs.get("stride") is not None else kernel
-            return helper.make_node(
-                "MaxPool",
-                inputs,
-                [output],
-                kernel_shape=kernel,
-                strides=strides,
-                pads=_pads(attrs.get("padding", 0)),
-            )
-        case "global_avg_pool2d":
-            return helper.make_node("GlobalAveragePool", inputs, [output])
-        case "flatten":
-            return helper.make_node("Flatten", inputs, [output], axis=int(attrs.get("start", 1)))
-        case "dense":
-            return helper.make_node("Gemm", inputs, [output], transB=1)
-        case _:
+    def array(self, value: Array) -> str:
+        """A weight; its name."""
+        name = f"w{len(self.arrays)}"
+        self.arrays.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        return name
+
+    def ints(self, values: Iterable[int]) -> str:
+        return self.array(np.array(list(values), np.int64))
+
+    def node(self, op: str, inputs: list[str], **attrs: Any) -> str:
+        """A node; the name of its result."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], **attrs))
+        return name
+
+    def apply(self, node: Apply, inputs: list[str]) -> str:
+        """An operator of ours; the name of its result."""
+        if node.op in SAME:
+            return self.node(SAME[str(node.op)], inputs)
+        write = WRITERS.get(str(node.op))
+        if write is None:
             raise ValueError(f"to_onnx does not write operator {node.op_name!r}")
+        return write(self, node, inputs)
+
+
+Write = Callable[[_Writer, Apply, list[str]], str]
+
+
+def _each(value: Any, rank: int) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, (tuple, list)) else [int(value)] * rank
+
+
+def _pads(value: Any, rank: int) -> list[int]:
+    found = _each(value, rank)
+    return found if len(found) == 2 * rank else [*found, *found]
+
+
+def _channels_first(node: Apply) -> int:
+    """Number of spatial axes. Raises ValueError for other layouts than ONNX's."""
+    layout = str(node.attr("layout"))
+    if layout[1] != "C":
+        raise ValueError(f"to_onnx writes channels first, not {node.op_name} in {layout}")
+    return len(layout) - 2
+
+
+def _conv(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    rank = _channels_first(node)
+    strides, pads = _each(node.attr("stride"), rank), _pads(node.attr("padding"), rank)
+    group = int(node.attr("groups"))
+    if node.op == "conv2d_transpose":
+        extra = _each(node.attr("output_padding"), rank)
+        return w.node("ConvTranspose", inputs, strides=strides, pads=pads, group=group, output_padding=extra)
+    dilations = _each(node.attr("dilation"), rank)
+    return w.node("Conv", inputs, strides=strides, pads=pads, dilations=dilations, group=group)
+
+
+def _pool(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    rank = _channels_first(node)
+    kernel = _each(node.attr("kernel"), rank)
+    strides = kernel if node.attr("stride") is None else _each(node.attr("stride"), rank)
+    pads, rounding = _pads(node.attr("padding"), rank), int(node.attr("ceil_mode"))
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": rounding}
+    if node.op == "max_pool2d":
+        return w.node("MaxPool", inputs, **attrs)
+    return w.node("AveragePool", inputs, count_include_pad=int(node.attr("count_include_pad")), **attrs)
+
+
+def _layer_norm(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    return w.node("LayerNormalization", inputs, axis=int(node.attr("axis")), epsilon=float(node.attr("eps")))
+
+
+def _batch_norm(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    if node.attr("axis") != 1:
+        raise ValueError("to_onnx writes batch_norm over axis 1 only")
+    return w.node("BatchNormalization", inputs, epsilon=float(node.attr("eps")))
+
+
+def _transpose(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    axes = node.attr("axes") or tuple(reversed(range(len(node.shape))))
+    return w.node("Transpose", inputs, perm=[int(a) % len(node.shape) for a in axes])
+
+
+def _slice(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    begin, end = node.attr("begin"), node.attr("end")
+    if None in (*begin, *end) or node.attr("stride"):
+        raise ValueError("to_onnx writes slices with both ends and without strides only")
+    axes = node.attr("axes") or range(len(begin))
+    return w.node("Slice", [*inputs, w.ints(begin), w.ints(end), w.ints(axes)])
+
+
+def _mean(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    over, rank = node.attr("axis"), len(node.inputs[0].shape)
+    axes = range(rank) if over is None else over if isinstance(over, tuple) else (over,)
+    return w.node("ReduceMean", [*inputs, w.ints(axes)], keepdims=int(node.attr("keepdims")))
+
+
+def _matmul(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    turned = []
+    for name, x, turn in zip(inputs, node.inputs, ("transpose_a", "transpose_b"), strict=True):
+        rank = len(x.shape)
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        turned.append(w.node("Transpose", [name], perm=order) if node.attr(turn) else name)
+    return w.node("MatMul", turned)
+
+
+def _attention(w: _Writer, node: Apply, inputs: list[str]) -> str:
+    """[batch, heads, tokens, depth] throughout."""
+    if node.attr("layout") != "BHND":
+        raise ValueError("to_onnx writes attention in layout BHND only")
+    q, k, v, *mask = inputs
+    depth, queries, keys = node.inputs[0].shape[3], node.inputs[0].shape[2], node.inputs[1].shape[2]
+    scale = 1 / sqrt(depth) if node.attr("scale") is None else float(node.attr("scale"))
+    scores = w.node("MatMul", [q, w.node("Transpose", [k], perm=[0, 1, 3, 2])])
+    scores = w.node("Mul", [scores, w.array(np.array(scale, np.float32))])
+    low = np.float32(-1e30)
+    if mask:
+        hidden = w.array(np.array(low))
+        masked = node.inputs[3].dtype.is_bool
+        scores = w.node("Where", [*mask, scores, hidden]) if masked else w.node("Add", [scores, *mask])
+    if node.attr("causal"):
+        ahead = np.where(np.tri(queries, keys, dtype=bool), np.float32(0), low)
+        scores = w.node("Add", [scores, w.array(ahead)])
+    return w.node("MatMul", [w.node("Softmax", [scores], axis=-1), v])
+
+
+WRITERS: dict[str, Write] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv2d_transpose"), _conv),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d"), _pool),
+    **dict.fromkeys(("matmul", "batch_matmul"), _matmul),
+    **dict.fromkeys(
+        ("reshape", "squeeze", "unsqueeze"),
+        lambda w, node, inputs: w.node("Reshape", [*inputs, w.ints(node.shape)]),
+    ),
+    "attention": _attention,
+    "batch_norm": _batch_norm,
+    "cast": lambda w, node, inputs: w.node("Cast", inputs, to=TYPES[str(node.dtype)]),
+    "dense": lambda w, node, inputs: w.node("Gemm", inputs, transB=1),
+    "flatten": lambda w, node, inputs: w.node("Flatten", inputs, axis=int(node.attr("start"))),
+    "gelu": lambda w, node, inputs: w.node("Gelu", inputs, approximate=str(node.attr("approximate"))),
+    "layer_norm": _layer_norm,
+    "mean": _mean,
+    "relu6": lambda w, node, inputs: w.node(
+        "Clip", [*inputs, *(w.array(np.array(v, np.float32)) for v in (0, 6))]
+    ),
+    "slice": _slice,
+    "softmax": lambda w, node, inputs: w.node("Softmax", inputs, axis=int(node.attr("axis"))),
+    "take": lambda w, node, inputs: w.node("Gather", inputs, axis=int(node.attr("axis"))),
+    "transpose": _transpose,
+}

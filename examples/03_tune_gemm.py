@@ -35,7 +35,7 @@ def tell(event) -> None:
 
 
 print("search:")
-report = at.tune([A, B, C], trials=asked.trials, db=asked.db, listener=tell)
+report = at.tune([A, B, C], trials=asked.trials, db=asked.db, listener=tell, progress=False)
 print(f"  {report.trials} trials, {report.reused} of them read from the log; {report.reason}")
 
 f = at.build([A, B, C], db=asked.db)  # the best verified schedule that the log knows for this machine

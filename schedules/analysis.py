@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.base.target import Target
-from autotensor.ir.expr import Call, Const, Expr, Load, Select
+from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
 from autotensor.ir.visit import any_node
 from autotensor.schedule.extents import Access, access
 from autotensor.schedule.state import Inlined, Root, Stage, State
@@ -42,6 +42,15 @@ def lanes_of(op: StageOp, target: Target) -> int:
     return target.lanes(max(b.dtype.element.bits for b in op.buffers))
 
 
+def contiguous_reduction(op: StageOp) -> bool:
+    """Whether the last reduction axis runs along memory in every operand that uses it."""
+    if not op.reduce_axes:
+        return False
+    last = op.reduce_axes[-1].name
+    using = [r for r in reads(op) if r.uses(last)]
+    return bool(using) and all(r.strides.get(last) == 1 for r in using)
+
+
 def is_expensive(op: StageOp) -> bool:
     """Whether evaluating the body twice would be noticed: math calls."""
     return any(
@@ -68,6 +77,50 @@ def matches_elementwise(consumer: StageOp, producer: StageOp) -> bool:
     mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
     same = all(a.extent == b.extent for a, b in zip(consumer.axes, producer.axes, strict=True))
     return bool(mine) and same and all(at_point(load.indices, consumer.axes) for load in mine)
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """Where a producer's axis is found in its consumer: axis `axis`, or its quotient or remainder by `by`."""
+
+    axis: str
+    by: int = 0  # 0: the axis itself
+    low: bool = False  # the remainder
+
+
+def digits(consumer: StageOp, producer: StageOp) -> dict[str, Digit] | None:
+    """The digits of the consumer's axes that the producer's axes are; None when it reads it in another way.
+
+        y[h, c] = f(P[h // 2, h % 2, c])      ──▶     {i: h // 2, p: h % 2, c: c}
+
+    Every axis of the consumer occurs once, whole or as both its digits. Axes of one element are left out.
+    """
+    mine = [load for load in consumer.loads() if load.buffer in producer.buffers]
+    if not mine or any(load.indices != mine[0].indices for load in mine):
+        return None
+    extents = {a.var: a.extent for a in consumer.axes}
+    out: dict[str, Digit] = {}
+    seen: dict[str, list[tuple[int, bool]]] = {}
+    for axis, index in zip(producer.axes, mine[0].indices, strict=True):
+        match index:
+            case Var(name) if extents.get(index) == axis.extent:
+                out[axis.name] = Digit(name)
+            case Binary(Op.FLOORDIV, Var(name) as v, Const(by)) if v in extents and axis.extent == -(
+                -extents[v] // int(by)
+            ):
+                out[axis.name] = Digit(name, int(by))
+            case Binary(Op.MOD, Var(name) as v, Const(by)) if v in extents and axis.extent == by:
+                out[axis.name] = Digit(name, int(by), low=True)
+            case Const(0) if axis.extent == 1:
+                continue
+            case _:
+                return None
+        d = out[axis.name]
+        seen.setdefault(d.axis, []).append((d.by, d.low))
+    for uses in seen.values():
+        if uses != [(0, False)] and sorted(uses) != [(uses[0][0], False), (uses[0][0], True)]:
+            return None
+    return out if all(a.extent == 1 or a.name in seen for a in consumer.axes) else None
 
 
 def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:

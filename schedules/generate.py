@@ -8,7 +8,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import Inlined, Stage, State
-from autotensor.schedule.step import refs
+from autotensor.schedule.step import Step, refs
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
@@ -24,23 +24,27 @@ class _Partial:
     """A sketch under construction; stages in `done` need no rule, those in `waiting` come last."""
 
     sketch: Sketch
+    before: State  # without the steps that were added last
+    added: tuple[Step, ...] = ()
     done: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     """All sketches that the rules make for a computation, in the rules' order of preference. Never empty."""
-    partial = [_Partial(Sketch())]
-    finished: list[Sketch] = []
+    partial = [_Partial(Sketch(), State.initial(dag))]
+    finished: list[_Partial] = []
     while partial:
         current = partial.pop(0)
-        state = structure(current.sketch, dag)
+        state = _applied(current.before, current.added)
         stage, last_call = _next_stage(state, current)
         if stage is None:
-            finished.append(current.sketch)
+            finished.append(current)
             continue
         partial = [*partial, *_expand(current, state, stage, target, last_call)][:MAX_SKETCHES]
-    return tuple(dict.fromkeys(finished))
+    preferred = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
+    return tuple(dict.fromkeys(p.sketch for p in preferred))
 
 
 def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
@@ -63,22 +67,28 @@ def _expand(
         if not extensions or (last_call and extensions[0].defer):
             continue
         if extensions[0].defer:
-            return (replace(current, waiting=current.waiting | {stage.name}),)
+            return (replace(current, before=state, added=(), waiting=current.waiting | {stage.name}),)
         return tuple(
             replace(
                 current,
                 sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
+                before=state,
+                added=e.steps,
                 done=done | set(e.done),
+                choices=(*current.choices, n),
             )
-            for e in extensions
+            for n, e in enumerate(extensions)
         )
-    return (replace(current, done=done),)
+    return (replace(current, before=state, added=(), done=done),)
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:
     """The loops of a sketch with its holes open. Repacking with an open width is left out."""
-    state = State.initial(dag)
-    for step in sketch.steps:
+    return _applied(State.initial(dag), sketch.steps)
+
+
+def _applied(state: State, steps: tuple[Step, ...]) -> State:
+    for step in steps:
         if isinstance(step, Layout) and refs(step):
             continue
         state = step.apply(state)

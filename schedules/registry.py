@@ -1,7 +1,7 @@
 """Sketch rules: expert knowledge that turns a stage into partial sketches.
 
 A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it
-does not apply. Rules are tried in order (a number, printed by `autotensor list rules`); the first that
+does not apply. Rules are tried in order (a number; `RULES` is sorted by it); the first that
 answers decides the stage.
 """
 

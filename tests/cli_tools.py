@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotensor.base.machine import host_machine
-from autotensor.base.target import Target, parse
+from autotensor.base.target import Target, default_threads, parse
 from autotensor.cli.main import main
 from autotensor.te.workload import Workload
 from schedules.generate import generate
@@ -22,9 +22,15 @@ from tuning_db.records import Machine, Sample, TrialRecord, Verification
 ROOT = Path(__file__).parents[1]
 # made up, so that nothing needs to be calibrated
 RATES = {
-    "flops.core": 1e11, "flops.all": 2e11, "bandwidth.L2": 5e10, "bandwidth.L3": 4e10,
-    "bandwidth.memory.core": 1.5e10, "bandwidth.memory.all": 2e10,
+    "clock": 3e9, "flops.core": 1e11, "bandwidth.L2": 5e10, "bandwidth.L3": 4e10,
+    "bandwidth.memory.core": 1.5e10,
 }  # fmt: skip
+for _threads in range(2, 1 + max(8, default_threads())):
+    RATES |= {
+        f"flops.t{_threads}": _threads * 1e11,
+        f"bandwidth.memory.t{_threads}": 2e10,
+        f"region.t{_threads}": 2e-6,
+    }
 
 
 @dataclass(frozen=True)

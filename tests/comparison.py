@@ -5,7 +5,7 @@
 The truth is the interpreter on the empty trace, itself compared with te/reference. Against it stand the
 interpreter on the scheduled loops, the interpreter on the program after all passes, and native code with 1,
 2, 3 and 16 threads. Inputs are small integers, so that results are equal bit for bit; then normal floats
-within the tolerance of te/reference. Outputs and workspaces start as NaN, guard bytes surround the outputs.
+within the tolerance of te/tolerance. Outputs and workspaces start as NaN, guard bytes surround the outputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from autotensor.runtime.module import Module
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
-from autotensor.te.reference import evaluate, random_inputs, tolerance
+from autotensor.te.reference import evaluate, random_inputs
+from autotensor.te.tolerance import tolerance
 from autotensor.te.workload import Workload
 
 Array = np.ndarray[Any, Any]
@@ -83,14 +84,14 @@ def check(dag: ComputeDAG, trace: Trace, *, seed: int = 0, native: bool = True) 
             verify(func, Level.LOOP, "nest")
     with blaming("interpreter on the loops", dag, trace):
         for threads in (1, 3):
-            agree(dag, truth, interpreted(dag, loops, inputs, threads))
+            agree(dag, inputs, truth, interpreted(dag, loops, inputs, threads))
     with blaming("lowering", dag, trace):
         final = lower(state, hook=verified)
     with blaming("final program", dag, trace):
         protected(final)
     with blaming("interpreter on the final program", dag, trace):
         for threads in (1, 2):
-            agree(dag, truth, interpreted(dag, final, inputs, threads))
+            agree(dag, inputs, truth, interpreted(dag, final, inputs, threads))
     if native:
         check_native(dag, trace, final, inputs, truth, seed)
 
@@ -104,11 +105,10 @@ def check_native(
         exact = evaluate(dag, normal, accumulate=np.float64)
         for threads in THREADS:
             with blaming(f"native code, {threads} threads, integers", dag, trace):
-                agree(dag, truth, run(inputs, threads))
+                agree(dag, inputs, truth, run(inputs, threads))
         if all(b.dtype.is_float for b in (*dag.inputs, *dag.outputs)):
             with blaming("native code, normal floats", dag, trace):
-                sizes = evaluate(dag, {n: np.abs(a) for n, a in normal.items()}, accumulate=np.float64)
-                near(dag, exact, run(normal, 2), sizes)
+                near(dag, normal, exact, run(normal, 2))
 
 
 def verified(p: Pass, func: PrimFunc) -> None:
@@ -144,7 +144,7 @@ def expected(dag: ComputeDAG, inputs: Arrays) -> Arrays:
     """What the empty trace gives through the interpreter, checked against the reference."""
     with blaming("interpreter on the empty trace", dag, Trace()):
         found = interpreted(dag, build_program(Trace().replay(dag)), inputs, 1, strict=True)
-        agree(dag, evaluate(dag, inputs), found)
+        agree(dag, inputs, evaluate(dag, inputs), found)
     return found
 
 
@@ -219,12 +219,12 @@ def unchanged(inputs: Mapping[str, Array], after: Mapping[str, Array]) -> None:
             raise Different(f"input {name!r} was changed.")
 
 
-def agree(dag: ComputeDAG, want: Arrays, got: Arrays) -> None:
+def agree(dag: ComputeDAG, inputs: Arrays, want: Arrays, got: Arrays) -> None:
     """Equal if the computation is exact on small integers, else within tolerance."""
     if is_exact(dag):
         same({b.name: want[b.name] for b in dag.outputs}, got)
     else:
-        near(dag, want, got)
+        near(dag, inputs, want, got)
 
 
 def is_exact(dag: ComputeDAG) -> bool:
@@ -247,26 +247,17 @@ def same(want: Arrays, got: Arrays) -> None:
             )
 
 
-def near(dag: ComputeDAG, want: Arrays, got: Arrays, sizes: Arrays | None = None) -> None:
-    """Within the tolerance of te/reference; `sizes` are results whose magnitude counts too.
-
-    Where terms cancel, an error is relative to their sizes, for which results for positive inputs stand.
-    """
-    for b in dag.outputs:
-        rtol, factor = tolerance(dag, b.name)
-        exact, found = want[b.name], got[b.name].astype(np.float64)
+def near(dag: ComputeDAG, inputs: Arrays, want: Arrays, got: Arrays) -> None:
+    """Within the tolerance of te/tolerance."""
+    for name, allowed in tolerance(dag, inputs, want).items():
+        exact, found = want[name].astype(np.float64), got[name].astype(np.float64)
         finite = np.isfinite(exact)
-        scale = float(np.abs(exact[finite]).max(initial=0.0))
-        if sizes is not None:
-            scale = float(np.abs(sizes[b.name][np.isfinite(sizes[b.name])]).max(initial=scale))
-        if not np.isfinite(rtol):
-            continue
         with np.errstate(invalid="ignore"):
-            wrong = ~(np.abs(found - exact) <= rtol * np.abs(exact) + factor * scale) & finite
+            wrong = ~(np.abs(found - exact) <= allowed) & finite
         wrong |= ~finite & ~((found == exact) | (np.isnan(found) & np.isnan(exact)))
         if wrong.any():
             at = tuple(int(x) for x in np.argwhere(wrong)[0])
-            raise Different(f"{b.name}[{at}] is {found[at]}, not {exact[at]} within {rtol:.1e}.")
+            raise Different(f"{name}{list(at)} is {found[at]}, not {exact[at]} within {allowed[at]:.1e}.")
 
 
 # -- traces as data ----------------------------------------------------------------------------------------

@@ -27,7 +27,8 @@ from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.state import Stage, State
+from autotensor.schedule.primitives.storage import Storage
+from autotensor.schedule.state import At, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
@@ -147,6 +148,13 @@ def cache_read(p: _Pick) -> Iterator[Step]:
         yield ComputeAt(f"{tensor}.local:{host.name}", host.name, p.axis(host, serial=False))
 
 
+def storage(p: _Pick) -> Iterator[Step]:
+    s = p.one([s for s in p.state.live() if isinstance(s.place, At) and s.op.axes])
+    axes = [a.name for a in s.op.axes]
+    p.rng.shuffle(axes)
+    yield Storage(s.name, tuple(axes), p.rng.choice((0, 0, 1, 3)))
+
+
 def cache_write(p: _Pick) -> Iterator[Step]:
     s = p.stage()
     scope = p.one(("local", "global"))
@@ -179,7 +187,10 @@ def layout(p: _Pick) -> Iterator[Step]:
 
 def pragma(p: _Pick) -> Iterator[Step]:
     s = p.stage()
-    yield Pragma(s.name, p.axis(s, serial=False), "auto_unroll_max_step", str(p.rng.choice((1, 4, 16))))
+    if p.rng.random() < 0.5:
+        yield Pragma(s.name, p.axis(s, serial=False), "skip_zeros", "1")
+    else:
+        yield Pragma(s.name, p.axis(s, serial=False), "auto_unroll_max_step", str(p.rng.choice((1, 4, 16))))
 
 
 def register_tile(p: _Pick) -> Iterator[Step]:
@@ -250,6 +261,7 @@ PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
     pragma,
     *(register_tile,) * 2,
     *(chain,) * 4,
+    *(storage,) * 2,
 )
 
 

@@ -31,9 +31,8 @@ from tuning_db.errors import StoreError
 from tuning_db.migrations import revision
 from tuning_db.models import VIEWS, Base, SchemaVersion
 
-BUSY_TIMEOUT_S = (
-    60.0  # ten writers on one file wait for each other; a batch of trials is written in milliseconds
-)
+# ten writers on one file wait for each other; a batch of trials is written in milliseconds
+BUSY_TIMEOUT_S = 60.0
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
 SQLITE_MAGIC = b"SQLite format 3\x00"
 NETWORK_FILE_SYSTEMS = (

@@ -1,18 +1,17 @@
-"""The trial store in SQL: the verbs of `contract.py`, and the only file with queries.
+"""The trial store in SQL: the verbs of `contract.py`.
 
-Reading order: `_read`/`_write` (one transaction each, errors translated, busy retried), then any verb. Rows
-become records in the `_…_from` functions at the bottom; nothing of SQLAlchemy leaves this file. Keys are
-turned into row ids inside a transaction.
+Reading order: `_read`/`_write` (one transaction each, errors translated, busy retried), then any verb. What
+several verbs ask, and how rows become records, is in `queries.py`; nothing of SQLAlchemy leaves these two
+files. Keys are turned into row ids inside a transaction.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from tuning_db import models as m
 from tuning_db.contract import (
@@ -27,6 +26,20 @@ from tuning_db.contract import (
 )
 from tuning_db.engine import FOREIGN_ERRORS, explain, is_busy, open_engine, pragma, schema_version
 from tuning_db.errors import StoreError
+from tuning_db.queries import (
+    PLAIN_COLUMNS,
+    SESSIONS,
+    TRIALS,
+    Ids,
+    chunks,
+    fastest,
+    filtered,
+    insert,
+    insert_new,
+    joined,
+    session_from,
+    trials_from,
+)
 from tuning_db.records import (
     Calibration,
     CheckReport,
@@ -37,23 +50,17 @@ from tuning_db.records import (
     Machine,
     Progress,
     Round,
-    Sample,
     Session,
     Status,
     TargetRecord,
     TrialRecord,
-    Verification,
     Workload,
-    distinct_traces,
     error_signature,
     now,
 )
 
 T = TypeVar("T")
 ATTEMPTS = 3  # of a transaction that met a lock or a deadlock; each has waited for the busy timeout already
-CHUNK = (
-    500  # values in one IN (…), and trials whose samples are fetched together; SQLite's oldest limit is 999
-)
 
 
 class SqlStore(TrialStore):
@@ -101,7 +108,7 @@ class SqlStore(TrialStore):
     def put_workload(self, workload: Workload) -> str:
         def work(c: Connection) -> str:
             row = {"key": workload.key, "name": workload.name, "text": workload.text, "flops": workload.flops}
-            if not _insert_new(c, m.Workload, row, "key"):
+            if not insert_new(c, m.Workload, row, "key"):
                 known = c.execute(select(m.Workload.text).where(m.Workload.key == workload.key)).scalar()
                 if known != workload.text:
                     raise other_text(self.place, workload.key)
@@ -110,17 +117,17 @@ class SqlStore(TrialStore):
         return self._write(work)
 
     def put_target(self, target: TargetRecord) -> str:
-        self._write(lambda c: _insert_new(c, m.Target, {"key": target.key, "text": target.text}, "key"))
+        self._write(lambda c: insert_new(c, m.Target, {"key": target.key, "text": target.text}, "key"))
         return target.key
 
     def ensure_machine(self, machine: Machine) -> str:
         row = {name: getattr(machine, name) for name in Machine.__dataclass_fields__}
-        self._write(lambda c: _insert_new(c, m.Machine, row, "fingerprint"))
+        self._write(lambda c: insert_new(c, m.Machine, row, "fingerprint"))
         return machine.fingerprint
 
     def put_environment(self, environment: Environment) -> str:
         row = {"key": environment.key, "versions": environment.versions}
-        self._write(lambda c: _insert_new(c, m.Environment, row, "key"))
+        self._write(lambda c: insert_new(c, m.Environment, row, "key"))
         return environment.key
 
     def workloads(self) -> tuple[Workload, ...]:
@@ -144,7 +151,7 @@ class SqlStore(TrialStore):
 
     def put_session(self, session: Session) -> bool:
         def work(c: Connection) -> bool:
-            ids = _Ids(c, self.place)
+            ids = Ids(c, self.place)
             row = {
                 "uuid": session.id,
                 "run_key": session.run_key,
@@ -156,7 +163,7 @@ class SqlStore(TrialStore):
                 "ended": session.ended,
                 "stop_reason": session.stop_reason,
             }
-            return _insert_new(c, m.Session, row, "uuid")
+            return insert_new(c, m.Session, row, "uuid")
 
         return self._write(work)
 
@@ -166,7 +173,7 @@ class SqlStore(TrialStore):
     def reopen_session(self, session: str) -> Session:
         def work(c: Connection) -> Session:
             self._set_end(c, session, ended=None, stop_reason=None)
-            return _session_from(c.execute(_SESSIONS.where(m.Session.uuid == session)).one())
+            return session_from(c.execute(SESSIONS.where(m.Session.uuid == session)).one())
 
         return self._write(work)
 
@@ -176,23 +183,23 @@ class SqlStore(TrialStore):
 
     def find_session(self, run_key: str) -> Session | None:
         latest = (m.Session.started.desc(), m.Session.id.desc())
-        q = _SESSIONS.where(m.Session.run_key == run_key).order_by(*latest).limit(1)
-        return self._read(lambda c: next((_session_from(row) for row in c.execute(q).all()), None))
+        q = SESSIONS.where(m.Session.run_key == run_key).order_by(*latest).limit(1)
+        return self._read(lambda c: next((session_from(row) for row in c.execute(q).all()), None))
 
     def sessions(self) -> tuple[Session, ...]:
-        q = _SESSIONS.order_by(m.Session.started, m.Session.id)
-        return self._read(lambda c: tuple(_session_from(row) for row in c.execute(q)))
+        q = SESSIONS.order_by(m.Session.started, m.Session.id)
+        return self._read(lambda c: tuple(session_from(row) for row in c.execute(q)))
 
     def put_rounds(self, rounds: Sequence[Round]) -> None:
         def work(c: Connection) -> None:
-            ids = _Ids(c, self.place)
+            ids = Ids(c, self.place)
             for r in rounds:
                 row = ids.task(r.session, r.workload, r.target) | {
                     "number": r.index,
                     "notes": r.notes,
                     "started": r.started,
                 }
-                new = _insert(c, m.Round).values(row)
+                new = insert(c, m.Round).values(row)
                 c.execute(
                     new.on_conflict_do_update(
                         index_elements=["session_id", "workload_id", "target_id", "number"],
@@ -220,13 +227,13 @@ class SqlStore(TrialStore):
 
     def mark_intents(self, intents: Sequence[Intent]) -> None:
         def work(c: Connection) -> None:
-            ids = _Ids(c, self.place)
+            ids = Ids(c, self.place)
             for i in intents:
                 row = ids.task(i.session, i.workload, i.target) | {"trace_hash": i.trace_hash}
                 if c.execute(select(m.Trial.id).filter_by(**row)).first():
                     continue
                 launch = {"worker_pid": i.worker_pid, "boot_id": i.boot_id, "started": i.started}
-                new = _insert(c, m.Intent).values(row | launch | {"trace": i.trace, "attempts": i.attempts})
+                new = insert(c, m.Intent).values(row | launch | {"trace": i.trace, "attempts": i.attempts})
                 c.execute(
                     new.on_conflict_do_update(
                         index_elements=list(row), set_=launch | {"attempts": m.Intent.attempts + 1}
@@ -260,7 +267,7 @@ class SqlStore(TrialStore):
                 return c.execute(q).rowcount
             return sum(
                 c.execute(q.where(m.Intent.trace_hash.in_(part))).rowcount
-                for part in _chunks(list(trace_hashes))
+                for part in chunks(list(trace_hashes))
             )
 
         return self._write(work)
@@ -269,12 +276,12 @@ class SqlStore(TrialStore):
 
     def add_trials(self, trials: Sequence[TrialRecord]) -> int:
         def work(c: Connection) -> int:
-            ids = _Ids(c, self.place)
+            ids = Ids(c, self.place)
             return sum(self._add_trial(c, ids, t) for t in trials)
 
         return self._write(work) if trials else 0
 
-    def _add_trial(self, c: Connection, ids: _Ids, t: TrialRecord) -> bool:
+    def _add_trial(self, c: Connection, ids: Ids, t: TrialRecord) -> bool:
         key = ids.task(t.session, t.workload, t.target) | {"trace_hash": t.trace_hash}
         c.execute(delete(m.Intent).filter_by(**key))
         row = key | {
@@ -284,8 +291,8 @@ class SqlStore(TrialStore):
             "status": t.status.value,
             "error_signature": "" if t.status is Status.OK else error_signature(t.error),
         }
-        row |= {name: getattr(t, name) for name in _PLAIN_COLUMNS}
-        new = _insert(c, m.Trial).values(row).on_conflict_do_nothing().returning(m.Trial.id)
+        row |= {name: getattr(t, name) for name in PLAIN_COLUMNS}
+        new = insert(c, m.Trial).values(row).on_conflict_do_nothing().returning(m.Trial.id)
         trial_id = c.execute(new).scalar()
         if trial_id is None:
             return False
@@ -295,7 +302,7 @@ class SqlStore(TrialStore):
                  "reference_s": s.reference_s}
                 for i, s in enumerate(t.samples)
             ]  # fmt: skip
-            c.execute(_insert(c, m.Sample), rows)
+            c.execute(insert(c, m.Sample), rows)
         if t.verification is not None:
             v = t.verification
             checked = {
@@ -304,7 +311,7 @@ class SqlStore(TrialStore):
                 "seeds": v.seeds,
                 "verdict": v.verdict,
             }
-            c.execute(_insert(c, m.Verification).values(checked | {"trial_id": trial_id}))
+            c.execute(insert(c, m.Verification).values(checked | {"trial_id": trial_id}))
         return True
 
     def _round_id(self, c: Connection, t: TrialRecord, key: Mapping[str, Any]) -> int | None:
@@ -319,7 +326,7 @@ class SqlStore(TrialStore):
     def best(
         self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1
     ) -> tuple[TrialRecord, ...]:
-        return self._read(lambda c: _best(c, workload_key, target_key, machine_fingerprint, k))
+        return self._read(lambda c: fastest(c, workload_key, target_key, machine_fingerprint, k))
 
     def best_foreign(
         self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1
@@ -330,7 +337,7 @@ class SqlStore(TrialStore):
             return tuple(
                 ForeignTrial(machine, trial)
                 for machine in others
-                for trial in _best(c, workload_key, target_key, machine.fingerprint, k)
+                for trial in fastest(c, workload_key, target_key, machine.fingerprint, k)
             )
 
         return self._read(work)
@@ -346,22 +353,22 @@ class SqlStore(TrialStore):
         after: int = 0,
         newest: bool = False,
     ) -> tuple[TrialRecord, ...]:
-        q = _filtered(_TRIALS, workload_key, target_key, machine, session, as_statuses(status))
+        q = filtered(TRIALS, workload_key, target_key, machine, session, as_statuses(status))
         q = q.where(m.Trial.id > after).order_by(m.Trial.id.desc() if newest else m.Trial.id).limit(limit)
-        found = self._read(lambda c: tuple(_trials_from(c, c.execute(q).all())))
+        found = self._read(lambda c: tuple(trials_from(c, c.execute(q).all())))
         return found[::-1] if newest else found
 
     def last_race(
         self, workload_key: str, target_key: str, machine_fingerprint: str
     ) -> tuple[TrialRecord, ...]:
         task = (workload_key, target_key, machine_fingerprint, None, None)
-        races = _filtered(_joined(select(m.Session.uuid)), *task).where(m.Session.run_key.startswith(RACE))
+        races = filtered(joined(select(m.Session.uuid)), *task).where(m.Session.run_key.startswith(RACE))
         q = races.order_by(m.Session.started.desc(), m.Session.id.desc()).limit(1)
         session: str | None = self._read(lambda c: c.execute(q).scalar())
         return () if session is None else self.trials(workload_key, target_key, session=session)
 
     def trial(self, id: int) -> TrialRecord:
-        found = self._read(lambda c: tuple(_trials_from(c, c.execute(_TRIALS.where(m.Trial.id == id)).all())))
+        found = self._read(lambda c: tuple(trials_from(c, c.execute(TRIALS.where(m.Trial.id == id)).all())))
         if not found:
             raise unknown(self.place, "trial", id, "Ask `trials` which there are.")
         return found[0]
@@ -374,8 +381,8 @@ class SqlStore(TrialStore):
         session: str | None = None,
         status: Status | Collection[Status] | None = None,
     ) -> int:
-        all_trials = _joined(select(func.count()))
-        q = _filtered(all_trials, workload_key, target_key, machine, session, as_statuses(status))
+        all_trials = joined(select(func.count()))
+        q = filtered(all_trials, workload_key, target_key, machine, session, as_statuses(status))
         return self._read(lambda c: int(c.execute(q).scalar_one()))
 
     def failures(
@@ -383,15 +390,15 @@ class SqlStore(TrialStore):
     ) -> tuple[FailureGroup, ...]:
         count, first = func.count(), func.min(m.Trial.id)
         failed = tuple(s for s in Status if s is not Status.OK)
-        q = _joined(select(m.Trial.status, m.Trial.error_signature, count, first))
-        q = _filtered(q, workload_key, None, None, session, failed)
+        q = joined(select(m.Trial.status, m.Trial.error_signature, count, first))
+        q = filtered(q, workload_key, None, None, session, failed)
         q = q.group_by(m.Trial.status, m.Trial.error_signature).order_by(count.desc(), first)
         return self._read(
             lambda c: tuple(FailureGroup(Status(s), sig, n, id) for s, sig, n, id in c.execute(q))
         )
 
     def progress(self, session: str) -> tuple[Progress, ...]:
-        q = _joined(
+        q = joined(
             select(m.Workload.key, m.Target.key, m.Trial.status, m.Trial.median_s, m.Verification.verdict)
         )
         q = q.outerjoin(m.Verification, m.Verification.trial_id == m.Trial.id)
@@ -408,11 +415,11 @@ class SqlStore(TrialStore):
         rates = as_calibrations(values)
 
         def work(c: Connection) -> None:
-            owner = _Ids(c, self.place).of(m.Machine.fingerprint, fingerprint)
+            owner = Ids(c, self.place).of(m.Machine.fingerprint, fingerprint)
             for rate in rates:
                 row = {name: getattr(rate, name) for name in Calibration.__dataclass_fields__}
                 c.execute(
-                    _insert(c, m.Calibration).values(row | {"machine_id": owner}).on_conflict_do_nothing()
+                    insert(c, m.Calibration).values(row | {"machine_id": owner}).on_conflict_do_nothing()
                 )
 
         self._write(work)
@@ -430,7 +437,7 @@ class SqlStore(TrialStore):
         def work(c: Connection) -> None:
             if not c.execute(select(m.Trial.id).where(m.Trial.id == trial)).first():
                 raise unknown(self.place, "trial", trial, "Ask `trials` which there are.")
-            c.execute(_insert(c, m.ApplyEvent).values(trial_id=trial, used_by=used_by, applied=now()))
+            c.execute(insert(c, m.ApplyEvent).values(trial_id=trial, used_by=used_by, applied=now()))
 
         self._write(work)
 
@@ -452,8 +459,8 @@ class SqlStore(TrialStore):
                 ]
             total = int(c.execute(select(func.count()).select_from(m.Trial)).scalar_one())
             try:
-                for part in _chunks([int(i) for i in c.execute(select(m.Trial.id)).scalars()]):
-                    for _ in _trials_from(c, c.execute(_TRIALS.where(m.Trial.id.in_(part))).all()):
+                for part in chunks([int(i) for i in c.execute(select(m.Trial.id)).scalars()]):
+                    for _ in trials_from(c, c.execute(TRIALS.where(m.Trial.id.in_(part))).all()):
                         pass
             except (ValueError, TypeError) as error:
                 problems.append(f"unreadable trial: {error}")
@@ -465,146 +472,3 @@ class SqlStore(TrialStore):
             if self._closed:
                 raise
             return CheckReport(schema_version=0, trials=0, problems=(error.what,))
-
-
-class _Ids:
-    """Keys to row ids within one transaction, each looked up once."""
-
-    def __init__(self, connection: Connection, place: str) -> None:
-        self._connection = connection
-        self._place = place
-        self._known: dict[tuple[str, str], int] = {}
-
-    def of(self, column: Any, key: str) -> int:
-        table = column.class_
-        known = self._known.get((table.__tablename__, key))
-        if known is not None:
-            return known
-        found = self._connection.execute(select(table.id).where(column == key)).scalar()
-        if found is None:
-            raise unknown(self._place, table.__tablename__, key)
-        return self._known.setdefault((table.__tablename__, key), int(found))
-
-    def task(self, session: str, workload: str, target: str) -> dict[str, Any]:
-        return {
-            "session_id": self.of(m.Session.uuid, session),
-            "workload_id": self.of(m.Workload.key, workload),
-            "target_id": self.of(m.Target.key, target),
-        }
-
-
-# --- queries ---
-
-_PLAIN_COLUMNS = (
-    "trace", "sketch_hash", "decisions", "parents", "made_by", "predicted", "median_s", "build_s", "error",
-    "assembly", "source_sha", "created",
-)  # fmt: skip
-
-_SESSIONS = (
-    select(
-        m.Session.uuid, m.Session.run_key, m.Session.seed, m.Session.options, m.Machine.fingerprint,
-        m.Environment.key, m.Session.started, m.Session.ended, m.Session.stop_reason,
-    )
-    .join(m.Machine, m.Machine.id == m.Session.machine_id)
-    .join(m.Environment, m.Environment.id == m.Session.environment_id)
-)  # fmt: skip
-
-
-def _joined(q: Any) -> Any:
-    """The query over trials with what they refer to, so that any filter may follow."""
-    return (
-        q.select_from(m.Trial)
-        .join(m.Session, m.Session.id == m.Trial.session_id)
-        .join(m.Workload, m.Workload.id == m.Trial.workload_id)
-        .join(m.Target, m.Target.id == m.Trial.target_id)
-        .join(m.Machine, m.Machine.id == m.Trial.machine_id)
-    )
-
-
-_TRIALS = (
-    _joined(
-        select(
-            m.Trial.id,
-            m.Session.uuid.label("session"),
-            m.Workload.key.label("workload"),
-            m.Target.key.label("target"),
-            m.Machine.fingerprint.label("machine"),
-            m.Environment.key.label("environment"),
-            m.Trial.trace_hash,
-            m.Trial.status,
-            m.Round.number.label("round"),
-            *(getattr(m.Trial, name) for name in _PLAIN_COLUMNS),
-        )
-    )
-    .join(m.Environment, m.Environment.id == m.Trial.environment_id)
-    .outerjoin(m.Round, m.Round.id == m.Trial.round_id)
-)
-
-
-def _filtered(
-    q: Any,
-    workload: str | None,
-    target: str | None,
-    machine: str | None,
-    session: str | None,
-    statuses: tuple[Status, ...] | None,
-) -> Any:
-    wanted = (
-        (m.Workload.key, workload),
-        (m.Target.key, target),
-        (m.Machine.fingerprint, machine),
-        (m.Session.uuid, session),
-    )
-    for column, value in wanted:
-        if value is not None:
-            q = q.where(column == value)
-    return q if statuses is None else q.where(m.Trial.status.in_([s.value for s in statuses]))
-
-
-def _best(c: Connection, workload: str, target: str, machine: str, k: int) -> tuple[TrialRecord, ...]:
-    q = _filtered(_TRIALS, workload, target, machine, None, (Status.OK,))
-    q = q.join(m.Verification, m.Verification.trial_id == m.Trial.id).where(m.Verification.verdict)
-    q = q.order_by(m.Trial.median_s, m.Trial.id)
-    with c.execute(q) as rows:  # read only as far as needed; one trace may occur in many sessions
-        parts = rows.partitions(max(k, 8))
-        return distinct_traces((t for part in parts for t in _trials_from(c, part) if t.verified), k)
-
-
-def _insert(c: Connection, table: Any) -> Any:
-    """INSERT of this dialect: SQLite's and PostgreSQL's spell ON CONFLICT alike, the generic one has none."""
-    return postgresql.insert(table) if c.dialect.name == "postgresql" else sqlite.insert(table)
-
-
-def _insert_new(c: Connection, table: Any, row: Mapping[str, Any], unique: str) -> bool:
-    """Insert unless the unique column has this value already; whether it was new."""
-    new = _insert(c, table).values(row).on_conflict_do_nothing(index_elements=[unique])
-    return c.execute(new.returning(table.id)).first() is not None
-
-
-def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[i : i + CHUNK] for i in range(0, len(values), CHUNK))
-
-
-# --- rows to records ---
-
-
-def _session_from(row: Any) -> Session:
-    return Session(row[0], row[1], int(row[2]), *row[3:])
-
-
-def _trials_from(c: Connection, rows: Sequence[Any]) -> Iterator[TrialRecord]:
-    for part in _chunks(rows):
-        ids = [row.id for row in part]
-        samples: dict[int, list[Sample]] = {}
-        q = select(m.Sample.trial_id, m.Sample.seconds, m.Sample.residency, m.Sample.reference_s)
-        for trial_id, seconds, residency, reference_s in c.execute(
-            q.where(m.Sample.trial_id.in_(ids)).order_by(m.Sample.number)
-        ):
-            samples.setdefault(trial_id, []).append(Sample(seconds, residency, reference_s))
-        v = m.Verification
-        checks = select(v.trial_id, v.max_error, v.tolerance, v.seeds, v.verdict).where(v.trial_id.in_(ids))
-        verified = {row[0]: Verification(*row[1:]) for row in c.execute(checks)}
-        for row in part:
-            yield TrialRecord(
-                **row._mapping, samples=tuple(samples.get(row.id, ())), verification=verified.get(row.id)
-            )

@@ -93,18 +93,20 @@ def tune(
     fresh: bool = False,
     deadline_s: float | None = None,
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> TuneReport:
     """Searches for a fast schedule of the computation; every trial is kept in the tuning log.
 
     The same call again measures nothing; more trials continue. `build(args)` then uses the best.
+    progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     """
-    from autotensor.api.tuning import run_tuning
+    from autotensor.api.tuning import run_tuning, shown
 
     options = TuneOptions(trials=trials, seed=seed, model=model, fresh=fresh, deadline_s=deadline_s)
     dag = ComputeDAG.of(list(args))
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
-    with open_log(db) as store:
-        return run_tuning([task], options, store, listener=listener, residency="hot")
+    with open_log(db) as store, shown(options, listener, progress) as heard:
+        return run_tuning([task], options, store, listener=heard, residency="hot")
 
 
 def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:

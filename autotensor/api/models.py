@@ -8,7 +8,7 @@ A tuning run writes the model as soon as the defaults are compiled, and again wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.api.in_model import BUDGET_S, race_in_model
 from autotensor.api.log import Log, open_existing, open_log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
@@ -25,7 +26,7 @@ from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import optimize
-from autotensor.resolve import resolve, safe_default
+from autotensor.resolve import Resolved, resolve, safe_default
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache
@@ -37,9 +38,7 @@ from autotensor.search.loop import TuneOptions, TuneReport
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
-SAVE_EVERY_S = (
-    20.0  # a linked model is written at most so often while tuning: linking ResNet-50 takes about a second
-)
+SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -108,23 +107,38 @@ def compile_model(
     seed: int = 0,
     name: str = "model",
     listener: Listener | None = None,
+    progress: bool = True,
 ) -> Module:
     """A model as one function: NumPy in, NumPy out, one native call.
 
     trials: how many schedules to measure first; 0 takes what the tuning log knows, and defaults for the rest.
+    progress: as in `tune`, while measuring.
     """
     if trials < 0:
         raise InputError(f"trials is {trials}; it must not be negative.")
     plan = plan_model(model, target, name)
     if trials:
-        return tune_model(plan, TuneOptions(trials=trials, seed=seed), db=db, listener=listener).module
+        options = TuneOptions(trials=trials, seed=seed)
+        return tune_model(plan, options, db=db, listener=listener, progress=progress).module
     with open_existing(db) as store:
         return Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
 
 
+def resolved(plan: ModelPlan, store: TrialStore | None) -> dict[str, Resolved]:
+    """What is best known for every task, by workload key."""
+    return {t.workload.key: resolve(t.workload, plan.target, store) for t in plan.tasks}
+
+
 def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trace]:
     """The best known trace of every task."""
-    return {t.workload.key: resolve(t.workload, plan.target, store).trace for t in plan.tasks}
+    return {key: r.trace for key, r in resolved(plan, store).items()}
+
+
+def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
+    """Tells the log which of its trials went into a file."""
+    for r in found:
+        if r.trial is not None:
+            store.record_apply(r.trial, str(path.resolve()))
 
 
 def link_model(
@@ -159,35 +173,45 @@ def tune_model(
     path: str | Path | None = None,
     listener: Listener | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    progress: bool = True,
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
     path: where the model is written, at once with default schedules, and again, atomically, as it improves.
+    progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     """
-    from autotensor.api.tuning import run_tuning
+    from autotensor.api.tuning import run_tuning, shown
 
-    with open_log(db) as store:
-        work = _Progress(
-            plan, Path(path) if path is not None else None, traces_from_log(plan, store), listener
-        )
+    with open_log(db) as store, shown(options, listener, progress) as heard:
+        work = _Saver(plan, Path(path) if path is not None else None, traces_from_log(plan, store), heard)
         work.save()
         report = run_tuning(plan.search_tasks(), options, store, listener=work.hear, stopped=stopped)
-        best = traces_from_log(plan, store)
-    tuned = link_model(plan, best, work.compiled)
-    default = link_model(plan, default_traces(plan))
-    default_s, tuned_s = race(plan, default, tuned)
-    notes: tuple[str, ...] = ()
-    if tuned_s > default_s:
-        tuned, tuned_s = default, default_s
-        notes = ("the default schedules were as fast in the whole model; they were kept",)
-    if work.path is not None:
-        artifacts.save(work.path, tuned)
+        if not stopped():
+            race_in_model(
+                [t.workload for t in plan.tasks],
+                plan.target,
+                store,
+                lambda traces: link_model(plan, traces),
+                sample_inputs(plan.graph),
+                BUDGET_S if options.deadline_s is None else min(BUDGET_S, 0.1 * options.deadline_s),
+            )
+        best = resolved(plan, store)
+        tuned = link_model(plan, {key: r.trace for key, r in best.items()}, work.compiled)
+        default = link_model(plan, default_traces(plan))
+        default_s, tuned_s = race(plan, default, tuned)
+        notes: tuple[str, ...] = ()
+        if tuned_s > default_s:
+            tuned, tuned_s, best = default, default_s, {}
+            notes = ("the default schedules were as fast in the whole model; they were kept",)
+        if work.path is not None:
+            artifacts.save(work.path, tuned)
+            note_use(store, best.values(), work.path)
     return ModelReport(
         report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes
     )
 
 
-class _Progress:
+class _Saver:
     """Keeps the model on disk up to date while tuning goes on."""
 
     def __init__(

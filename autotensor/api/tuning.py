@@ -1,19 +1,21 @@
-"""A tuning run on this machine: calibrated rates, the local measurer, the loop."""
+"""A tuning run on this machine: calibrated rates, the local measurer, the loop; and what is seen of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 
 from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
-from autotensor.search.events import Listener
+from autotensor.search.events import Event, Listener
 from autotensor.search.loop import TuneOptions, TuneReport
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
 from tuning_db import TrialStore
+
+KERNELS_WORTH = 256  # trials: a run of minutes; seconds that micro-kernels take once do not matter
 
 
 def run_tuning(
@@ -27,9 +29,15 @@ def run_tuning(
 ) -> TuneReport:
     """Tunes tasks (of one target) on this machine."""
     target = tasks[0].target
-    rates = calibrated(store, target)
-    measuring = MeasureOptions(residency=residency, peak_flops=rates.flops * target.num_cores)
-    with closing(LocalMeasurer(target, measuring, numerics=algorithm_tolerance)) as measurer:
+    rates = calibrated(store, target, kernels=options.trials >= KERNELS_WORTH)
+    measuring = MeasureOptions(residency=residency, peak_flops=rates.peak(target.num_cores))
+
+    def peak_again() -> float:
+        return calibrated(store, target, again=True).peak(target.num_cores)
+
+    with closing(
+        LocalMeasurer(target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again)
+    ) as measurer:
         return loop.tune(
             tasks,
             options,
@@ -41,3 +49,21 @@ def run_tuning(
             residency=residency,
             stopped=stopped,
         )
+
+
+@contextmanager
+def shown(options: TuneOptions, listener: Listener | None, progress: bool) -> Iterator[Listener | None]:
+    """The listener of a run inside the block: `listener`, and lines on standard error if `progress`."""
+    if not progress:
+        yield listener
+        return
+    from autotensor.insight.progress import Progress
+
+    with Progress(options.trials, options.deadline_s) as lines:
+
+        def hear(event: Event) -> None:
+            lines.hear(event)
+            if listener is not None:
+                listener(event)
+
+        yield hear

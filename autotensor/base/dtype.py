@@ -129,3 +129,13 @@ def promote(a: DType, b: DType) -> DType:
     signed, unsigned = (x, y) if x.kind == "int" else (y, x)
     bits = signed.bits if signed.bits > unsigned.bits else min(64, unsigned.bits * 2)
     return DType("int", bits, lanes)
+
+
+def wrap_int(value: int, dtype: DType) -> int:
+    """`value` modulo 2**bits, as an integer of the type (two's complement).
+
+    >>> wrap_int(200, dtype_of("int8")), wrap_int(-1, dtype_of("uint8"))
+    (-56, 255)
+    """
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value

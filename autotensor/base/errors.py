@@ -60,10 +60,6 @@ class GraphError(AutotensorError):
     """A model graph is malformed or asks for something unsupported."""
 
 
-class Unsupported(AutotensorError):
-    """Something that exists elsewhere but not here; never a wrong number instead."""
-
-
 class InputError(AutotensorError):
     """A person gave something that cannot be used: a name, a number, a file."""
 

@@ -18,10 +18,11 @@ from autotensor.cli.options import (
     example,
     new_app,
 )
-from autotensor.cli.output import gflops, micros, millis, percent, put_json, say, table
+from autotensor.cli.output import put_json, say, table
+from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
-    from autotensor.cli.kernel_times import KernelTime
+    from autotensor.runtime.kernel_times import KernelTime
 
 app = new_app()
 
@@ -45,7 +46,7 @@ def bench(
     Waits for tuning runs to finish their batch. Comparing with other programs is what benchmarks/ is for.
     """
     from autotensor.cli.inputs import open_module, sample_arrays
-    from autotensor.cli.kernel_times import kernel_times
+    from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.lock import timing_lock
     from autotensor.runtime.threads import current
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,11 @@ from autotensor.cli.options import (
     new_app,
     target_of,
 )
-from autotensor.cli.output import put_json, say, size
+from autotensor.cli.output import put_json, say
+from autotensor.insight.units import size
+
+if TYPE_CHECKING:
+    from autotensor.cli.inputs import Known
 
 app = new_app()
 
@@ -53,9 +57,10 @@ def compile(
     path = out or atm_path(graph, batch)
     check_place(path)
     plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
-    module, sources, notes = compile_known(plan, db)
-    module.save(path)
-    memory = module.artifact.meta["memory"]
+    known = compile_known(plan, db)
+    known.module.save(path)
+    sources, notes = known.sources, [*known.notes, *_noted(known, path, db)]
+    memory = known.module.artifact.meta["memory"]
     if json:
         document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
         put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
@@ -66,3 +71,19 @@ def compile(
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
     for note in notes:
         say(f"Note: {note}.")
+
+
+def _noted(known: Known, path: Path, db: str | None) -> list[str]:
+    """Tells the log what its trials were built into; a log that may only be read is worth a note."""
+    from autotensor.api.log import open_log
+    from autotensor.api.models import note_use
+    from tuning_db import StoreError
+
+    if not known.sources["log"]:
+        return []
+    try:
+        with open_log(db) as store:
+            note_use(store, known.found.values(), path)
+    except StoreError as error:
+        return [f"the log does not remember this file: {error.what.rstrip('.')}"]
+    return []

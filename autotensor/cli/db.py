@@ -10,7 +10,8 @@ import typer
 
 from autotensor.base.errors import InputError
 from autotensor.cli.options import AsJson, Db, example, new_app
-from autotensor.cli.output import gflops, micros, put_json, say, table
+from autotensor.cli.output import put_json, say, table
+from autotensor.insight.units import gflops, micros
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -12,8 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
+from autotensor.base.target import Target
 from autotensor.cli.options import AsJson, Db, Threads, example, new_app, target_of
-from autotensor.cli.output import put_json, say, size
+from autotensor.cli.output import put_json, say
+from autotensor.cli.rates import rate_lines
+from autotensor.insight.units import size
 
 app = new_app()
 
@@ -45,7 +48,10 @@ LOW_DISK = 200 << 20
 @app.command(epilog=example("autotensor doctor", "autotensor doctor --calibrate", "autotensor doctor --json"))
 def doctor(
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure peak and bandwidths again and keep them in the log.")
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure all rates again, micro-kernels too, and keep them in the log."
+        ),
     ] = False,
     threads: Threads = None,
     db: Db = None,
@@ -53,8 +59,9 @@ def doctor(
 ) -> None:
     """Say what this machine is and can do, what is installed, missing, tested or unsupported.
 
-    The exit code is 1 if there are problems. Peak and bandwidths are measured once,
-    in two seconds, and kept in the tuning log.
+    The exit code is 1 if there are problems. Peak, bandwidths and regions are measured once, in a few
+    seconds, and kept in the tuning log; --calibrate measures them for teams of 1, 2, 4 … threads, and
+    the micro-kernels, in about a quarter of a minute.
     """
     problems: list[str] = []
     found: dict[str, Any] = {
@@ -67,7 +74,7 @@ def doctor(
         "rates": _rates(db, threads, calibrate, problems),
     }
     found["problems"] = problems
-    put_json(found) if json else _print(found)
+    put_json(found) if json else _print(found, target_of(None, threads))
     if problems:
         raise typer.Exit(1)
 
@@ -190,23 +197,23 @@ def _rates(db: str | None, threads: int | None, again: bool, problems: list[str]
     from autotensor.api.log import open_log
     from autotensor.base.errors import AutotensorError
     from autotensor.base.machine import host_machine
-    from autotensor.search.calibrate import calibrated, measure
+    from autotensor.search.calibrate import calibrated, measure, measure_kernels, team_sizes
     from tuning_db import StoreError
 
     target = target_of(None, threads)
+    teams = team_sizes(target.num_cores) if again else None
     try:
         with open_log(db) as store:
-            calibrated(store, target, again=again)
+            calibrated(store, target, again=again, teams=teams, kernels=again)
             known = store.calibration(host_machine().fingerprint)
             return {n: {"value": c.value, "unit": c.unit, "measured": c.measured} for n, c in known.items()}
     except (StoreError, AutotensorError) as error:
         problems.append(f"rates cannot be kept: {error}")
-    return {
-        n: {"value": value, "unit": unit, "measured": None} for n, (value, unit) in measure(target).items()
-    }
+    found = measure(target, teams) | (measure_kernels(target) if again else {})
+    return {n: {"value": value, "unit": unit, "measured": None} for n, (value, unit) in found.items()}
 
 
-def _print(d: dict[str, Any]) -> None:
+def _print(d: dict[str, Any], target: Target) -> None:
     p, m = d["platform"], d["machine"]
     say(f"Platform   {p['system']} {p['processor']}, {p['python']}: {p['standing']} ({p['why']})")
     say(f"Machine    {m['cpu']}; {m['cores']} cores, {m['cores_usable']} usable, {m['threads']} used")
@@ -218,9 +225,8 @@ def _print(d: dict[str, Any]) -> None:
     if m["load"] and m["load"][0] > 0.5:
         say(f"           load {m['load'][0]:.1f}: something else is running; timings will be worse for it")
     say(f"Threads    {d['threads']['provider']}; available: {', '.join(d['threads']['available'])}")
-    for name, r in sorted(d["rates"].items()):
-        scale, unit = (1e9, f"G{r['unit']}") if r["unit"] else (1.0, "")
-        say(f"Rate       {name}: {r['value'] / scale:,.1f} {unit}")
+    for line in rate_lines(d["rates"], target):
+        say(f"Rate       {line}")
     for name, place in d["places"].items():
         free = f", {size(place['free_bytes'])} free" if "free_bytes" in place else ""
         trials = f", {place['trials']} trials" if "trials" in place else ""

@@ -9,7 +9,8 @@ import typer
 
 from autotensor.cli.find import TaskName, find
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
-from autotensor.cli.output import gflops, micros, percent, put_json, say, table
+from autotensor.cli.output import put_json, say, table
+from autotensor.insight.units import gflops, micros, percent
 
 app = new_app()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from autotensor.api.models import ModelPlan
     from autotensor.graph.ir import Graph
+    from autotensor.resolve import Resolved
     from autotensor.runtime.module import Module
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -67,21 +69,36 @@ def check_place(path: Path) -> None:
         ) from error
 
 
-def compile_known(plan: ModelPlan, db: str | None) -> tuple[Module, dict[str, int], list[str]]:
-    """A model with the best traces that the log knows; how many came from where, and what is worth saying."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A model compiled with the best traces that the log knows."""
+
+    module: Module
+    found: Mapping[str, Resolved]  # by workload key
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """How many tasks' schedules come from where."""
+        counts = {"log": 0, "default": 0}
+        for r in self.found.values():
+            counts[r.source] += 1
+        return counts
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth saying."""
+        return sorted({r.note for r in self.found.values() if r.note})
+
+
+def compile_known(plan: ModelPlan, db: str | None) -> Known:
     from autotensor.api.log import open_existing
-    from autotensor.api.models import link_model
-    from autotensor.resolve import resolve
+    from autotensor.api.models import link_model, resolved
     from autotensor.runtime.module import Module
 
     with open_existing(db) as store:
-        found = {t.workload.key: resolve(t.workload, plan.target, store) for t in plan.tasks}
-    sources = {"log": 0, "default": 0}
-    for r in found.values():
-        sources[r.source] += 1
-    notes = sorted({r.note for r in found.values() if r.note})
+        found = resolved(plan, store)
     artifact = link_model(plan, {key: r.trace for key, r in found.items()})
-    return Module(artifact, threads=plan.target.num_cores), sources, notes
+    return Known(Module(artifact, threads=plan.target.num_cores), found)
 
 
 def open_module(
@@ -101,13 +118,12 @@ def open_module(
     from autotensor.cli.output import tell
 
     plan = plan_model(build_graph(name, batch, weights), target_of(target, threads))
-    module, sources, notes = compile_known(replace(plan, facts=facts(name, weights)), db)
-    tell(
-        f"Compiled {name}: {sources['log']} tasks from the log, {sources['default']} with default schedules."
-    )
-    for note in notes:
+    known = compile_known(replace(plan, facts=facts(name, weights)), db)
+    log, default = known.sources["log"], known.sources["default"]
+    tell(f"Compiled {name}: {log} tasks from the log, {default} with default schedules.")
+    for note in known.notes:
         tell(f"Note: {note}.")
-    return module
+    return known.module
 
 
 def sample_arrays(module: Module, seed: int = 0) -> list[Array]:

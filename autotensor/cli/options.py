@@ -41,7 +41,11 @@ ModelOrFile = Annotated[
 ]
 Weights = Annotated[
     Path | None,
-    typer.Option("--weights", metavar="FILE", help="Weights in torchvision's names: .safetensors or .npz."),
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="Weights by the names of torchvision's or transformers' checkpoints: .safetensors or .npz.",
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Images (or rows) at once.")]
 

@@ -8,7 +8,8 @@ import typer
 
 from autotensor.cli.find import TaskOrTrial, find
 from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
-from autotensor.cli.output import micros, put_json, say, tell
+from autotensor.cli.output import put_json, say, tell
+from autotensor.insight.units import micros
 
 app = new_app()
 FORMS = ("te", "nest", "trace", "ir", "llvm", "asm")

@@ -15,7 +15,8 @@ from autotensor.cli.options import (
     new_app,
     target_of,
 )
-from autotensor.cli.output import gflops, micros, put_json, table, tell
+from autotensor.cli.output import put_json, table, tell
+from autotensor.insight.units import gflops, micros
 
 app = new_app()
 

@@ -24,7 +24,8 @@ from autotensor.cli.options import (
     new_app,
     target_of,
 )
-from autotensor.cli.output import gflops, micros, millis, percent, put_json, say, table, tell
+from autotensor.cli.output import put_json, say, table, tell
+from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
     from autotensor.api.models import ModelReport
@@ -81,7 +82,7 @@ def tune(
     from autotensor.api.models import plan_model, tune_model
     from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
     from autotensor.cli.interrupts import Interrupts
-    from autotensor.cli.progress import Progress
+    from autotensor.insight.progress import Progress
     from autotensor.search.loop import TuneOptions
 
     chosen = target_of(target, threads, numerics)
@@ -92,7 +93,9 @@ def tune(
     options = TuneOptions(trials=trials, seed=seed, model=cost_model, fresh=fresh, deadline_s=deadline_s)
     with Interrupts() as stop, Progress(trials, deadline_s) as progress:
         plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
-        report = tune_model(plan, options, db=db, path=path, listener=progress.hear, stopped=stop.asked)
+        report = tune_model(
+            plan, options, db=db, path=path, listener=progress.hear, stopped=stop.asked, progress=False
+        )
     document = describe(report, model, db, progress.statuses, options.seed)
     document["interrupted"] = stop.asked()
     if stop.asked():
@@ -164,7 +167,7 @@ def describe(
 def seconds_in_model(module: Module) -> dict[str, float]:
     """Seconds that all runs of each workload take within one inference."""
     from autotensor.cli.inputs import sample_arrays
-    from autotensor.cli.kernel_times import kernel_times
+    from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.lock import timing_lock
 
     found: dict[str, float] = {}

@@ -1,8 +1,8 @@
 """Memory of the interpreter: fresh contents, checked access, records of who touched what.
 
-    Memory    one flat array (of a caller, a workspace or an Alloc), with the notes for races and for reads
-    before writes Tracked   a buffer's shape over a Memory; every load and store through it is checked and
-    noted vload …   vector access without notes, for code that runs alone
+    Memory     one flat array (of a caller, a workspace, an Alloc), with notes for races, reads before writes
+    Tracked    a buffer's shape over a Memory; every load and store through it is checked and noted
+    vload …    vector access without notes, for code that runs alone
 
 Rules of a race: two threads touch one element, at least one writes, and no barrier lies between. Blocks of a
 grid never meet, so between two blocks any such pair is a race.

@@ -94,6 +94,19 @@ _EXP_SINGLE = (
     5.0000001201e-1,
 )
 _EXP_DOUBLE = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
+# e**r itself, minimax of degree 6, relative error 3e-9: one operation less than 1 + r + r²·q(r), where the
+# digits of e**r - 1 near 0 do not matter
+_EXP_WHOLE = (
+    1.382073387503624e-3,
+    8.368677459657192e-3,
+    4.166826605796814e-2,
+    1.666652113199234e-1,
+    4.999999403953552e-1,
+    1.0,
+    1.0,
+)
+_ROUNDER = 12582912.0  # 1.5·2**23: adding it to a small float32 rounds to whole, which its bits then hold
+_ROUNDER_BITS = 0x4B400000
 
 
 def _reduced(m: M, x: X) -> tuple[str, X]:
@@ -110,9 +123,15 @@ def _expm1_small(m: M, r: X) -> X:
 
 
 def _exp(m: M, x: X) -> X:
-    low, high = (-746.0, 710.0) if m.double else (-104.0, 89.0)
-    n, p = _reduced(m, m.clamp(x, low, high))
-    return m.scale(p + 1.0, n)
+    if m.double:
+        n, p = _reduced(m, m.clamp(x, -746.0, 710.0))
+        return m.scale(p + 1.0, n)
+    x = m.clamp(x, -104.0, 89.0)
+    rounded = m.fma(x, _LOG2E, _ROUNDER)
+    n = m.int_op("sub", m.bits(rounded), _ROUNDER_BITS)
+    whole = rounded - _ROUNDER
+    high, low = _LN2_SINGLE
+    return m.scale(m.poly(m.fma(whole, -low, m.fma(whole, -high, x)), *_EXP_WHOLE), n)
 
 
 def _exp2(m: M, x: X) -> X:
@@ -264,18 +283,29 @@ def _log1p(m: M, x: X) -> X:
 # -- erf, circular functions, powers ---------------------------------------------------------------------
 
 
+# erf(x) - x = x·q(x²) up to 1, and erf in powers of x - 2.5 from 1 to where it is 1; both minimax.
+_ERF_NEAR = (
+    -5.631443927995861e-4,
+    4.91755735129118e-3,
+    -2.6711316779255867e-2,
+    1.1280180513858795e-1,
+    -3.7612324953079224e-1,
+    1.2837912142276764e-1,
+)
+_ERF_FAR = (
+    -9.12466293812031e-6, 2.104061968566384e-5, 6.188757106428966e-5, -2.7890040655620396e-4,
+    2.8650660533457994e-4, 5.703705246560276e-4, -2.8181744273751974e-3, 6.103246472775936e-3,
+    -8.615318685770035e-3, 8.353236131370068e-3, -5.446652416139841e-3, 2.178080379962921e-3,
+    9.995930790901184e-1,
+)  # fmt: skip
+_ERF_MIDDLE, _ERF_END = 2.5, 3.92
+
+
 def _erf_single(m: M, x: X) -> X:
     a = m.native("fabs", x)
-    s = x * x
-    outer = m.fma(m.fma(-1.72853470e-5, a, 3.83197126e-4), s, m.fma(-3.88396438e-3, a, 2.42546219e-2))
-    outer = m.fma(m.fma(m.fma(outer, a, -1.06777877e-1), a, -6.34846687e-1), a, -1.28717512e-1)
-    large = m.native("copysign", 1.0 - _exp(m, m.fma(outer, a, -a)), x)
-    inner = m.poly(
-        s, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1
-    )
-    large = m.pick(m.test("ogt", a, 4.0), m.native("copysign", 1.0, x), large)
-    large = m.pick(m.test("uno", x, x), x, large)
-    return m.pick(m.test("ogt", a, 0.927734375), large, m.fma(inner, x, x))
+    far = m.native("copysign", m.poly(m.at_most(a, _ERF_END) - _ERF_MIDDLE, *_ERF_FAR), x)
+    near = m.fma(m.poly(x * x, *_ERF_NEAR), x, x)
+    return m.pick(m.test("ogt", a, 1.0), far, near)  # NaN is near
 
 
 def _widened(m: M, *xs: X) -> tuple[M, list[X]]:

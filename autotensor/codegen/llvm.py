@@ -23,7 +23,7 @@ from autotensor.codegen.llvm_entry import BARRIER, Call, entry_text, plan_text
 from autotensor.codegen.llvm_kernel import ALIGNMENT, KernelText, kernel_text
 from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.stmt import Alloc, Store
+from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import loads, walk
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.cache import ObjectCache, object_key
@@ -128,8 +128,13 @@ def compile_program(
         objects=(compiled.object,),
         needs=needs(target),
         texts={**program.texts, **compiled.texts},
-        meta={"entry_constants": kept},
+        meta={"entry_constants": kept, "alone": not any(_is_shared(f) for f in program.run)},
     )
+
+
+def _is_shared(func: PrimFunc) -> bool:
+    """Whether several threads work at a kernel."""
+    return any(isinstance(n, For) and n.kind is ForKind.PARALLEL for n in walk(func.body))
 
 
 def module_text(program: Program, target: Target) -> tuple[str, int]:
@@ -137,8 +142,8 @@ def module_text(program: Program, target: Target) -> tuple[str, int]:
     slots = {b: k for k, (b, _) in enumerate(program.args)}
     aligned = frozenset(b for b, role in program.args if role in (Role.PREPARED, Role.WORKSPACE))
     parts = {
-        _PREPARE: _part(program.prepare, "prepare", slots, aligned),
-        _RUN: _part(program.run, "run", slots, aligned),
+        _PREPARE: _part(program.prepare, "prepare", slots, aligned, target),
+        _RUN: _part(program.run, "run", slots, aligned, target),
     }
     kernels = [k for part in parts.values() for k in part]
     per_thread = max((k.per_thread_bytes for k in kernels), default=0)
@@ -160,16 +165,22 @@ def module_text(program: Program, target: Target) -> tuple[str, int]:
 
 
 def _part(
-    funcs: Sequence[PrimFunc], part: str, slots: Mapping[Buffer, int], aligned: frozenset[Buffer]
+    funcs: Sequence[PrimFunc],
+    part: str,
+    slots: Mapping[Buffer, int],
+    aligned: frozenset[Buffer],
+    target: Target,
 ) -> list[KernelText]:
     texts = []
+    ldexp = "avx512f" in needs(target)  # vscalefps
     for k, func in enumerate(funcs):
         missing = [b.name for b in func.params if b not in slots]
         if missing:
             raise CodegenError(
                 f"kernel {func.name!r} has parameters that the program lacks: {', '.join(missing)}."
             )
-        texts.append(kernel_text(func, f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}", aligned))
+        name = f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}"
+        texts.append(kernel_text(func, name, aligned, ldexp=ldexp))
     return texts
 
 

@@ -7,7 +7,7 @@ are used and reused until a store to one of their buffers.
 Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
 * min and max return NaN when either side is NaN, as NumPy's do; one vminps/vmaxps when a side is a constant,
-  else three instructions of which one is in the dependency chain.
+  else three instructions of which two are in the dependency chain.
 * integer division by zero gives 0 and never traps; division and modulo round towards minus infinity.
 * bfloat16 computes in float32 and rounds after every operation.
 """
@@ -214,16 +214,19 @@ class Values(Writer):
             return self.op(f"{_FLOAT_OPS[op]} {ty(t)} {x}, {y}")
         if op not in (Op.MIN, Op.MAX):
             raise self.error(f"{op.value!r} is not defined for {t}.")
-        if _is_number(b):
-            a, b, x, y = b, a, y, x
-        # `x < y ? x : y` gives y when either is NaN, so only a NaN in x has to be restored.
-        order = self.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {x}, {y}")
-        cond = ty(DType("bool", 1, t.lanes))
-        best = self.op(f"select {cond} {order}, {ty(t)} {x}, {ty(t)} {y}")
         if _is_number(a):
+            a, b, x, y = b, a, y, x
+        # `y < x ? y : x` gives x when either is NaN, so only a NaN in y has to be restored. Of a reduction y
+        # is the new element: the test stays out of the chain. Without the freeze LLVM joins the two selects,
+        # and no vminps is left.
+        order = self.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
+        cond = ty(DType("bool", 1, t.lanes))
+        best = self.op(f"select {cond} {order}, {ty(t)} {y}, {ty(t)} {x}")
+        if _is_number(b):
             return best
-        nan = self.op(f"fcmp uno {ty(t)} {x}, {literal(0.0, t)}")
-        return self.op(f"select {cond} {nan}, {ty(t)} {x}, {ty(t)} {best}")
+        best = self.op(f"freeze {ty(t)} {best}")
+        nan = self.op(f"fcmp uno {ty(t)} {y}, {literal(0.0, t)}")
+        return self.op(f"select {cond} {nan}, {ty(t)} {y}, {ty(t)} {best}")
 
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
         """Floor division and modulo."""

@@ -94,6 +94,14 @@ def lanes_of(e: Expr, memo: dict[Expr, Affine]) -> tuple[Affine, tuple[int, ...]
                     factor = q[0].constant + q[1][0]
                     return p[0].times(factor), tuple(factor * o for o in p[1])
             return None
+        case Binary((Op.FLOORDIV | Op.MOD) as op, a, b):
+            x, c = lanes_of(a, memo), positive_constant(b)
+            if x is None or c is None or any(k % c for k in x[0].terms.values()):
+                return None
+            places = tuple(x[0].constant + o for o in x[1])
+            if op is Op.MOD:
+                return Affine(0, {}), tuple(p % c for p in places)
+            return Affine(0, {t: k // c for t, k in x[0].terms.items()}), tuple(p // c for p in places)
     return (affine(e, memo), (0,)) if n == 1 else None
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor.codegen.llvm_index import not_negative
-from autotensor.codegen.llvm_memory import Memory, Place
+from autotensor.codegen.llvm_memory import Place
+from autotensor.codegen.llvm_streams import Streamer
 from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.node import children
@@ -40,9 +41,16 @@ class KernelText:
     writes: frozenset[Any]
 
 
-def kernel_text(func: PrimFunc, name: str, aligned: Collection[Any] = ()) -> KernelText:
-    """The LLVM function of one kernel. `aligned`: parameters whose address is a multiple of 64."""
+def kernel_text(
+    func: PrimFunc, name: str, aligned: Collection[Any] = (), *, ldexp: bool = False
+) -> KernelText:
+    """The LLVM function of one kernel.
+
+    aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
+    instruction; the text is right without it, too.
+    """
     kernel = Kernel(func, aligned)
+    kernel.has_ldexp = ldexp
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
     kernel.function()
@@ -58,7 +66,7 @@ def kernel_text(func: PrimFunc, name: str, aligned: Collection[Any] = ()) -> Ker
     )
 
 
-class Kernel(Memory):
+class Kernel(Streamer):
     """Writes one kernel."""
 
     def __init__(self, func: PrimFunc, aligned: Collection[Any]) -> None:
@@ -120,7 +128,10 @@ class Kernel(Memory):
             case Store(buffer, indices, value, mask):
                 self.store(buffer, indices, value, mask)
             case Seq(stmts):
+                squares = self.squares(stmts)
                 for part in stmts:
+                    for square in squares.get(part, ()):
+                        self.turn(square)
                     self.stmt(part, top=top and len(stmts) == 1)
             case For():
                 self._for(s, top)

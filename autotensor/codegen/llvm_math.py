@@ -104,7 +104,10 @@ class M:
 
     def clamp(self, x: X, low: float, high: float) -> X:
         """x within [low, high]; NaN stays."""
-        x = self.pick(self.test("ogt", low, x), low, x)
+        return self.at_most(self.pick(self.test("ogt", low, x), low, x), high)
+
+    def at_most(self, x: X, high: float) -> X:
+        """x, or `high` where x is greater; NaN stays."""
         return self.pick(self.test("olt", high, x), high, x)
 
     def bits(self, x: X) -> str:
@@ -127,7 +130,12 @@ class M:
         return self.from_bits(self.int_op("shl", self.int_op("add", n, self.bias), self.mantissa))
 
     def scale(self, x: X, n: str) -> X:
-        """x * 2**n, in two steps, so that n may reach twice the range and results may be subnormal."""
+        """x * 2**n, where n may reach twice the range and results may be subnormal: by one instruction where
+        the machine is known to have it, else in two steps.
+        """
+        if self.w.has_ldexp and not self.double:
+            name = f"llvm.ldexp.{suffix(self.dtype)}.{suffix(self.whole)}"
+            return X(self, self.w.call(name, self.dtype, (self.dtype, x.v), (self.whole, n)))
         half = self.int_op("ashr", n, 1)
         return x * self.power_of_two(half) * self.power_of_two(self.int_op("sub", n, half))
 

@@ -93,6 +93,7 @@ class Writer:
     """The text of one function: instructions, blocks, scopes, and what is already computed."""
 
     def __init__(self) -> None:
+        self.has_ldexp = False  # x·2**n is an instruction; elsewhere LLVM would call a library function
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
         self.count = 0

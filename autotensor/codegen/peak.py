@@ -6,19 +6,16 @@ measure_peak(threads=2)    of a team
 
 from __future__ import annotations
 
-import ctypes
 import time
 
 import numpy as np
 
 from autotensor.base.dtype import DType, float32
 from autotensor.base.target import Target, host
-from autotensor.codegen.backend import compile
+from autotensor.codegen.yardstick import Yardstick, load
 from autotensor.ir.expr import Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Store, seq
-from autotensor.runtime import loader
-from autotensor.runtime.threads import launch
 
 _CHAINS = {
     16: 12,
@@ -34,22 +31,26 @@ def measure_peak(
 
     The best of many short runs within `seconds`. `target` must be this host, perhaps with narrower vectors.
     """
-    target = target or host()
-    lanes = target.lanes(dtype.bits)
-    chains = _CHAINS.get(target.vector_registers, 12)
-    steps = 20_000
-    artifact = compile(_program(threads, chains, lanes, steps, dtype), target, name="peak")
-    code = loader.load(artifact)
-    factors = np.array([0.999, 0.001] * 64).astype(dtype.numpy)
-    result = np.zeros(threads * chains * lanes, dtype.numpy)
-    slots = (ctypes.c_void_p * 2)(factors.ctypes.data, result.ctypes.data)
-    flops = 2.0 * threads * chains * lanes * steps
+    stick = fma_yardstick(threads, dtype=dtype, target=target)
     best, stop = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < stop:
         started = time.perf_counter()
-        launch(code.entry, ctypes.addressof(slots), threads)
+        stick.run(1)
         best = min(best, time.perf_counter() - started)
-    return flops / best
+    return stick.amount / best
+
+
+def fma_yardstick(
+    threads: int = 1, *, dtype: DType = float32, target: Target | None = None, steps: int = 20_000
+) -> Yardstick:
+    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is FLOPs of all."""
+    target = target or host()
+    lanes = target.lanes(dtype.bits)
+    chains = _CHAINS.get(target.vector_registers, 12)
+    factors = np.array([0.999, 0.001] * 64).astype(dtype.numpy)
+    result = np.zeros(threads * chains * lanes, dtype.numpy)
+    flops = 2.0 * threads * chains * lanes * steps
+    return load(_program(threads, chains, lanes, steps, dtype), target, threads, flops, (factors, result))
 
 
 def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) -> Program:

@@ -17,7 +17,7 @@ def group_name(chain: Sequence[Apply]) -> str:
 def _head(node: Apply) -> str:
     x = node.inputs[0].shape if node.inputs else ()
     match node.op:
-        case "conv2d":
+        case "conv1d" | "conv2d" | "conv3d" | "conv2d_transpose":
             return _conv(node)
         case "dense":
             rows = "" if x[0] == 1 else f"{x[0]}x"
@@ -31,13 +31,14 @@ def _head(node: Apply) -> str:
 def _conv(node: Apply) -> str:
     layout = str(node.attr("layout"))
     size = dict(zip(layout, node.inputs[0].shape, strict=True))
-    kernel = _by(node.inputs[1].shape[2:])
+    places = [a for a in layout if a not in "NC"]
+    outputs = node.shape[layout.index("C")]
     stride, groups = node.attr("stride"), node.attr("groups")
     step = max(stride) if isinstance(stride, tuple) else stride
     parts = [
-        f"conv2d {kernel}" + (f"/{step}" if step != 1 else ""),
+        f"{node.op_name} {_by(node.inputs[1].shape[2:])}" + (f"/{step}" if step != 1 else ""),
         ("" if size["N"] == 1 else f"{size['N']}x")
-        + f"{size['H']}x{size['W']}x{size['C']}->{node.inputs[1].shape[0]}",
+        + f"{_by([size[a] for a in places])}x{size['C']}->{outputs}",
         *([f"groups={groups}"] if groups != 1 else []),
     ]
     return " ".join(parts)

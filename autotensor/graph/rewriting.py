@@ -7,14 +7,11 @@ recurses along the graph: models are hundreds of nodes deep, which the engine's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from autotensor.base.errors import GraphError
 from autotensor.graph.ir import Apply, Graph, GraphNode
 from autotensor.ir.rewrite import FUEL, Rules, fire
-
-GraphRule = Callable[[Graph], Graph]
 
 
 class Uses(dict[GraphNode, int]):

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotensor.base.dtype import DType, int64
-from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const, wrap_int
+from autotensor.base.dtype import DType, int64, wrap_int
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const
 from autotensor.ir.visit import any_node, free_vars
 
 _LARGE = 1 << 63

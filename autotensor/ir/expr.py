@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, wrap_int
 from autotensor.base.errors import TensorError
+from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.node import Node
 
 NUMBERS = (int, float, np.number, np.bool_, np.generic)  # np.generic: bfloat16
@@ -64,107 +65,15 @@ class Neg(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Expr(Node):
+class Expr(Arithmetic, Node):
     """Base of all expressions."""
 
     _derived: ClassVar[tuple[str, ...]] = ("dtype",)
-    __array_ufunc__ = None  # NumPy scalars leave the operators to us
     if False:  # for type checkers: filled by __derive__
 
         @property
         def dtype(self) -> DType: ...
 
-    # -- operators: build nodes, converting to a common type -------------------------------------------------
-    def __add__(self, other: Any) -> Expr:
-        return binary(Op.ADD, self, other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return binary(Op.ADD, other, self)
-
-    def __sub__(self, other: Any) -> Expr:
-        return binary(Op.SUB, self, other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return binary(Op.SUB, other, self)
-
-    def __mul__(self, other: Any) -> Expr:
-        return binary(Op.MUL, self, other)
-
-    def __rmul__(self, other: Any) -> Expr:
-        return binary(Op.MUL, other, self)
-
-    def __truediv__(self, other: Any) -> Expr:
-        return divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Expr:
-        return divide(other, self)
-
-    def __floordiv__(self, other: Any) -> Expr:
-        return binary(Op.FLOORDIV, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Expr:
-        return binary(Op.FLOORDIV, other, self)
-
-    def __mod__(self, other: Any) -> Expr:
-        return binary(Op.MOD, self, other)
-
-    def __rmod__(self, other: Any) -> Expr:
-        return binary(Op.MOD, other, self)
-
-    def __and__(self, other: Any) -> Expr:
-        return binary(Op.AND, self, other)
-
-    def __rand__(self, other: Any) -> Expr:
-        return binary(Op.AND, other, self)
-
-    def __or__(self, other: Any) -> Expr:
-        return binary(Op.OR, self, other)
-
-    def __ror__(self, other: Any) -> Expr:
-        return binary(Op.OR, other, self)
-
-    def __xor__(self, other: Any) -> Expr:
-        return binary(Op.XOR, self, other)
-
-    def __lshift__(self, other: Any) -> Expr:
-        return binary(Op.SHL, self, other)
-
-    def __rshift__(self, other: Any) -> Expr:
-        return binary(Op.SHR, self, other)
-
-    def __pow__(self, other: Any) -> Expr:
-        return call("pow", self, other)
-
-    def __rpow__(self, other: Any) -> Expr:
-        return call("pow", other, self)
-
-    def __neg__(self) -> Expr:
-        if self.dtype.is_bool:
-            raise TensorError("'-' is not defined for bool.", fix="Convert it with .astype('int32').")
-        return Unary(Neg.NEG, self)
-
-    def __invert__(self) -> Expr:
-        if self.dtype.is_float:
-            raise TensorError(f"'~' is not defined for {self.dtype}.")
-        return Unary(Neg.NOT, self)
-
-    def __abs__(self) -> Expr:
-        return call("abs", self)
-
-    def __lt__(self, other: Any) -> Expr:
-        return compare(Cmp.LT, self, other)
-
-    def __le__(self, other: Any) -> Expr:
-        return compare(Cmp.LE, self, other)
-
-    def __gt__(self, other: Any) -> Expr:
-        return compare(Cmp.GT, self, other)
-
-    def __ge__(self, other: Any) -> Expr:
-        return compare(Cmp.GE, self, other)
-
-    # `i == j` must build an expression for authors and still answer "the same node?" for dicts: a deferred
-    # comparison that is an identity test as a bool and a Compare as an operand (TVM does the same).
     # NotImplemented lets the other side (an IterVar, a tensor of rank 0) do it; failing that, Python compares
     # by identity.
     def __eq__(self, other: object) -> Any:
@@ -181,47 +90,8 @@ class Expr(Node):
             fix="Use te.if_then_else, te.all, te.any, & and | instead of if, and, or.",
         )
 
-    def astype(self, dtype: DType | str) -> Expr:
-        return cast(dtype_of(dtype), self)
-
-    def equal(self, other: Any) -> Expr:
-        return compare(Cmp.EQ, self, other)
-
 
 _set_dtype: Any = Expr.dtype.__set__  # type: ignore[attr-defined]  # the slot, past the frozen class
-
-
-class Equality:
-    """`a == b` or `a != b` that has not yet decided whether it is an expression or an identity test."""
-
-    __slots__ = ("a", "b", "op")
-
-    def __init__(self, a: Any, b: Any, op: Cmp) -> None:
-        self.a, self.b, self.op = a, b, op
-
-    def __bool__(self) -> bool:
-        return (self.a is self.b) == (self.op is Cmp.EQ)
-
-    def expr(self) -> Expr:
-        return compare(self.op, self.a, self.b)
-
-    def __and__(self, other: Any) -> Expr:
-        return binary(Op.AND, self.expr(), other)
-
-    def __rand__(self, other: Any) -> Expr:
-        return binary(Op.AND, other, self.expr())
-
-    def __or__(self, other: Any) -> Expr:
-        return binary(Op.OR, self.expr(), other)
-
-    def __ror__(self, other: Any) -> Expr:
-        return binary(Op.OR, other, self.expr())
-
-    def __invert__(self) -> Expr:
-        return ~self.expr()
-
-    def astype(self, dtype: DType | str) -> Expr:
-        return self.expr().astype(dtype)
 
 
 class Var(Expr):
@@ -474,16 +344,6 @@ _OF_BOOLS = (Op.AND, Op.OR, Op.XOR, Op.MIN, Op.MAX)
 _BITS = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
 
 
-def wrap_int(value: int, dtype: DType) -> int:
-    """`value` modulo 2**bits, as an integer of the type (two's complement).
-
-    >>> wrap_int(200, dtype_of("int8")), wrap_int(-1, dtype_of("uint8"))
-    (-56, 255)
-    """
-    value &= (1 << dtype.bits) - 1
-    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
-
-
 def fold_int(op: Op, a: int, b: int) -> int | None:
     """The integer result, or None where it is undefined (division by zero, odd shifts)."""
     match op:
@@ -521,6 +381,19 @@ def divide(a: Any, b: Any) -> Expr:
     if not x.dtype.is_float:
         x, y = cast(float32, x), cast(float32, y)
     return Binary(Op.DIV, x, y)
+
+
+def negative(a: Expr) -> Expr:
+    if a.dtype.is_bool:
+        raise TensorError("'-' is not defined for bool.", fix="Convert it with .astype('int32').")
+    return Unary(Neg.NEG, a)
+
+
+def inverted(a: Expr) -> Expr:
+    """Logical not of bools, all bits of integers."""
+    if a.dtype.is_float:
+        raise TensorError(f"'~' is not defined for {a.dtype}.")
+    return Unary(Neg.NOT, a)
 
 
 def compare(op: Cmp, a: Any, b: Any) -> Expr:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autotensor.base.dtype import DType
+from autotensor.base.dtype import DType, wrap_int
 from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
 from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import (
@@ -29,7 +29,6 @@ from autotensor.ir.expr import (
     cast,
     const,
     fold_int,
-    wrap_int,
 )
 from autotensor.ir.laws_types import integer, scalar_integer
 from autotensor.ir.rewrite import rule

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from autotensor.base.dtype import int64
+from autotensor.base.dtype import int64, wrap_int
 from autotensor.ir.affine import MAX_SHIFT, Affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import (
@@ -29,7 +29,6 @@ from autotensor.ir.expr import (
     Unary,
     Var,
     const,
-    wrap_int,
 )
 from autotensor.ir.laws_int import INT_LAWS, canonical_sum
 from autotensor.ir.laws_logic import LOGIC_LAWS, constant_bool

@@ -33,6 +33,24 @@ def any_node(root: Node, test: Callable[[Node], bool]) -> bool:
     return any(test(n) for n in walk(root))
 
 
+# Levels of a stage's expression: passes recurse, at up to five frames a level, and Python allows 1000 frames.
+MOST_NESTED = 128
+
+
+def height(root: Node) -> int:
+    """Nodes on the longest way down from `root`, itself included. Iterative: there may be too many."""
+    found: dict[Node, int] = {}
+    stack = [root]
+    while stack:
+        below = children(stack[-1])
+        waiting = [c for c in below if c not in found]
+        if waiting:
+            stack += waiting
+        else:
+            found[stack.pop()] = 1 + max((found[c] for c in below), default=0)
+    return found[root]
+
+
 _NONE: frozenset[Var] = frozenset()
 _remember: Any = Node._free.__set__  # type: ignore[attr-defined]
 

@@ -62,7 +62,7 @@ def domain_guards(
 
     values: the op's axes over loop variables.
     """
-    always = any(any_node(b, _may_trap) for b in op.bodies)
+    always = any(any_node(b, may_trap) for b in op.bodies)
     shared = [r for r in reads(op) if r.load.buffer not in private or _is_gather(r.load)]
     inside = {a.var: Interval(0, a.extent - 1) for a in op.all_axes}
     out: list[Expr] = []
@@ -96,7 +96,7 @@ def _in_bounds(read: Read, ranges: Ranges) -> bool:
     )
 
 
-def _may_trap(node: Node) -> bool:
+def may_trap(node: Node) -> bool:
     """Integer division by something that is not a constant: garbage outside the domain could be zero."""
     return isinstance(node, Binary) and node.op in (Op.FLOORDIV, Op.MOD) and not isinstance(node.b, Const)
 

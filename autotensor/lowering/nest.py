@@ -7,6 +7,8 @@ One kernel per root stage. Inside a nest:
       init:   C[…] = identity         over the spatial loops that lie inside the reduction
       for reduce leaf …: C[…] = combine(C[…], body)
 
+A vectorized reduction loop gets an accumulator per lane (`lanes.py`).
+
 A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just
 its box; which points of the box are guarded is decided in `guards.py`.
 """
@@ -14,12 +16,26 @@ its box; which points of the box are guarded is decided in `guards.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from autotensor.base.errors import ScheduleError
-from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Select, Var, all_of, compare, const
+from autotensor.ir.bounds import Interval, prove
+from autotensor.ir.expr import (
+    Binary,
+    Cmp,
+    Combiner,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Var,
+    all_of,
+    compare,
+    const,
+)
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
@@ -27,8 +43,12 @@ from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
+from autotensor.lowering.lanes import Lanes
+from autotensor.lowering.overhang import guard_loads, rows_of_vectors
+from autotensor.lowering.skip import skipping
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import Extents, derive, leaf_var
+from autotensor.schedule.primitives.storage import in_storage_order, stored
 from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
 from autotensor.te.tensor import AxisKind
@@ -85,6 +105,9 @@ class _Loops:
     local: dict[str, Expr]  # op axis → the same without the base: index into the private buffer
     lets: dict[str, tuple[tuple[Var, Expr], ...]]  # leaf → variables defined right inside it
     guards: tuple[Expr, ...]
+    targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators in place of the stage's buffers
+    skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false nothing is added
+    bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
 
 
 class _Nest:
@@ -132,12 +155,25 @@ class _Nest:
 
     def _make_private(self, stage: Stage) -> None:
         box = self.extents.boxes[stage.name]
-        shape = tuple(int(s.extent) for s in box)
+        shape = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
         for b in stage.op.buffers:
             self.private[b] = Buffer(
                 b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
             )
             self.bases[b] = tuple(_base(s) for s in box)
+
+    def _whole_vectors(self, stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape with rows of whole vectors: those that overhang stay in the buffer, which then may live
+        in registers, and rows begin where vectors do."""
+        names = [a.name for a in stage.op.axes]
+        inner = stage.storage[0][-1:] if stage.storage is not None else tuple(names[-1:])
+        for relation in stage.relations:
+            if isinstance(relation, Split) and relation.parent in inner:
+                last = next((a for a in stage.leaves if a.name == relation.children[-1]), None)
+                if last is not None and last.mark is Mark.VECTORIZED:
+                    lanes, at = self._extent(stage, last.name), names.index(relation.parent)
+                    return (*shape[:at], -(-shape[at] // lanes) * lanes, *shape[at + 1 :])
+        return shape
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
         found = {
@@ -189,7 +225,8 @@ class _Nest:
             for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
                 values[axis.name] = simplify(_base(span) + local[axis.name], ranges)
             guards.extend(self._attached_guards(stage, values, ranges))
-        return _Loops(stage, values, local, lets, tuple(guards))
+        skips, bodies = skipping(stage, values, ranges)
+        return _Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies)
 
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
@@ -228,24 +265,60 @@ class _Nest:
         if depth == len(stage.leaves):
             return self._innermost(loops, placed, ranges)
         leaf = stage.leaves[depth]
+        if leaf.mark is Mark.VECTORIZED and leaf.kind is AxisKind.REDUCE and not loops.targets:
+            return self._in_lanes(loops, depth, placed, ranges)
         ready = self._ready(loops, depth, placed, stage.leaves[: depth + 1])
+        if depth >= _first_reduction(stage):
+            ready += self._ready(loops, depth, placed, stage.leaves[: depth + 1], loops.skips)
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self._make_private(producer)
         producers = [self.nest(p, ranges) for p in hosted]
         body = seq(*producers, self._level(loops, depth + 1, placed | frozenset(ready), ranges))
+        if hosted:
+            ready += self._some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
         for producer in reversed(hosted):
             for b in reversed(producer.op.buffers):
                 body = Alloc(self.private[b], body)
-        return self._wrap(loops, leaf, _guard(ready, body))
+        return self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+
+    def _guarded(self, loops: _Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
+        """The body under its conditions; those of lanes that nobody reads stay on what they load."""
+        stage = loops.stage
+        if conditions and leaf.mark is Mark.VECTORIZED and rows_of_vectors(stage, leaf.name):
+            own = {b for b, _ in self._targets(loops)}
+            free = guard_loads(stage, leaf_var(stage.name, leaf.name), conditions, body, own)
+            if free is not None:
+                return free
+        return _guard(conditions, body)
+
+    def _in_lanes(
+        self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
+    ) -> Stmt:
+        """A vectorized reduction loop: lanes accumulate by themselves and are joined at the end."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        axes = (*inside, stage.leaves[depth])
+        own = [
+            (leaf_var(stage.name, a.name), self._extent(stage, a.name), self._kind(stage, a)) for a in axes
+        ]
+        lanes = Lanes(stage.op, tuple(own))
+        main = self._loop(replace(loops, targets=lanes.targets), depth, placed, ranges)
+        joined = _update(stage.name, stage.op.combiner, self._targets(loops), lanes.results)
+        last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))
+        return lanes.around(seq(lanes.cleared(), main, last))
 
     def _wrap(self, loops: _Loops, leaf: Axis, body: Stmt) -> Stmt:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
         extent = const(self._extent(stage, leaf.name))
-        kind = ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
+        kind = self._kind(stage, leaf)
         return For(leaf_var(stage.name, leaf.name), const(0), extent, kind, body, leaf.thread)
+
+    def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
+        return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
 
     def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
         """Whether a pragma further out asks to unroll loops as small as this one and what is inside it."""
@@ -259,12 +332,39 @@ class _Nest:
         )
 
     def _ready(
-        self, loops: _Loops, depth: int, placed: frozenset[Expr], bound: tuple[Axis, ...]
+        self,
+        loops: _Loops,
+        depth: int,
+        placed: frozenset[Expr],
+        bound: tuple[Axis, ...],
+        among: tuple[Expr, ...] | None = None,
     ) -> list[Expr]:
-        """Guards not yet placed whose variables are all bound."""
+        """Guards (or conditions `among` others) not yet placed whose variables are all bound."""
         known = self._bound_vars(loops, bound)
         own = self._bound_vars(loops, loops.stage.leaves)
-        return [g for g in loops.guards if g not in placed and (free_vars(g) & own) <= known]
+        wanted = loops.guards if among is None else among
+        return [g for g in wanted if g not in placed and (free_vars(g) & own) <= known]
+
+    def _some_point(
+        self, loops: _Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
+    ) -> list[Expr]:
+        """Conditions for the loops inside to have any point at all: where an outer loop overhangs, attached
+        stages need not be computed.
+
+        An overhang is a sum of loops below an extent: it is least where the loops inside are 0.
+        """
+        known = self._bound_vars(loops, bound)
+        inside = self._bound_vars(loops, loops.stage.leaves) - known
+        out: list[Expr] = []
+        for g in loops.guards:
+            if g in placed or not isinstance(g, Compare) or g.op is not Cmp.LT or not isinstance(g.b, Const):
+                continue
+            if not free_vars(g) & inside or not _is_sum(g.a):
+                continue
+            least = simplify(substitute(g, {v: const(0) for v in free_vars(g) & inside}), ranges)
+            if free_vars(least) and prove(least, ranges) is not True:
+                out.append(least)
+        return out
 
     def _bound_vars(self, loops: _Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
         name = loops.stage.name
@@ -275,13 +375,15 @@ class _Nest:
 
     def _init(self, loops: _Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
         """`C[…] = identity` over the spatial loops that lie inside the first reduction loop."""
+        combiner = loops.stage.op.combiner
+        assert combiner is not None
+        stores = (Store(b, i, e) for (b, i), e in zip(self._targets(loops), combiner.identity, strict=True))
+        return self._over_spatial(loops, depth, placed, seq(*stores))
+
+    def _over_spatial(self, loops: _Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
+        """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
         stage = loops.stage
-        assert stage.op.combiner is not None
         inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
-        targets = self._targets(loops)
-        body: Stmt = seq(
-            *(Store(b, i, e) for (b, i), e in zip(targets, stage.op.combiner.identity, strict=True))
-        )
         bound = [*stage.leaves[:depth]]
         guards_at: list[list[Expr]] = []
         seen = set(placed)
@@ -291,12 +393,14 @@ class _Nest:
             seen.update(ready)
             guards_at.append(ready)
         for a, ready in zip(reversed(inner), reversed(guards_at), strict=True):
-            body = self._wrap(loops, a, _guard(ready, body))
+            body = self._wrap(loops, a, self._guarded(loops, a, ready, body))
         return body
 
     def _targets(self, loops: _Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         """Where the stage writes: (buffer, indices) per output."""
         stage = loops.stage
+        if loops.targets:
+            return [*loops.targets]
         out = []
         for b in stage.op.buffers:
             near = self.private.get(b)
@@ -304,16 +408,16 @@ class _Nest:
                 self.touched.append(b)
                 out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
             else:
-                out.append((near, tuple(loops.local[a.name] for a in stage.op.axes)))
+                out.append((near, in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))))
         return out
 
     def _innermost(self, loops: _Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
-        sources = tuple(_Body(self, stage, mapping, ranges).redirected(b) for b in stage.op.bodies)
+        sources = tuple(_Body(self, stage, mapping, ranges).redirected(b) for b in loops.bodies)
         targets = self._targets(loops)
         combiner = stage.op.combiner
-        missing = [g for g in loops.guards if g not in placed]
+        missing = [g for g in (*loops.guards, *loops.skips) if g not in placed]
         if combiner is None:
             return _guard(missing, seq(*(Store(b, i, e) for (b, i), e in zip(targets, sources, strict=True))))
         return _guard(missing, _update(stage.name, combiner, targets, sources))
@@ -352,9 +456,12 @@ class _Body:
                     self.nest.touched.append(buffer)
                     return Load(buffer, index, mask)
                 inside = tuple(i - b for i, b in zip(index, self.nest.bases[buffer], strict=True))
+                producer = self.nest.state.producer(buffer)
+                assert producer is not None
                 loose = guarded and self.everywhere
-                outside = box_conditions(inside, near.shape, self.ranges) if loose else []
-                return Load(near, inside, all_of(*outside) if outside else mask)
+                box = tuple(int(s.extent) for s in self.nest.extents.boxes[producer.name])
+                outside = box_conditions(inside, box, self.ranges) if loose else []
+                return Load(near, in_storage_order(producer, inside), all_of(*outside) if outside else mask)
             case _:
                 return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
 
@@ -367,6 +474,19 @@ def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
 def _base(span: Span) -> Expr:
     assert span.base is not None, "extents were derived without bases"
     return span.base
+
+
+def _is_sum(e: Expr) -> bool:
+    """Whether an index is made of variables and positive numbers by addition and multiplication."""
+    match e:
+        case Var():
+            return True
+        case Const(value):
+            return value >= 0
+        case Binary(Op.ADD | Op.MUL, a, b):
+            return _is_sum(a) and _is_sum(b)
+        case _:
+            return False
 
 
 def _first_reduction(stage: Stage) -> int:

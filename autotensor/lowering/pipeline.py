@@ -1,6 +1,6 @@
 """The pipeline: a table of passes from a state's nests to what backends accept.
 
-    State ──build_program──▶ LOOP ──simplify, protect, partition──▶ LOOP ──flatten, vectorize, unroll──▶ FLAT
+    State ──build_program──▶ LOOP ──simplify, partition, protect──▶ LOOP ──flatten, vectorize, unroll──▶ FINAL
 
 `lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes.
 """
@@ -17,6 +17,7 @@ from autotensor.ir.stmt import Stmt
 from autotensor.ir.verify import Level, verify
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
+from autotensor.lowering.passes.join import join
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote import promote
 from autotensor.lowering.passes.protect import protect
@@ -45,6 +46,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
+    Pass("join lanes", join, makes=Level.FLAT),
     Pass("vectorize", vectorize, makes=Level.FLAT),
     Pass("simplify vectors", _simplify, makes=Level.FLAT),
     Pass("unmask", unmask, makes=Level.FLAT),

@@ -1,13 +1,14 @@
 """Weights: files of named arrays, and a checked way to read them by name.
 
-weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight,
-layer1.0.bn1.running_mean, … graph = resnet.build(weights=weights)
+weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight, layer1.0.bn1.weight, …
+graph = resnet.build(weights=weights)
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
 
 IGNORED = ("num_batches_tracked",)  # torch's batch norm counts its training steps
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How checkpoints of a model spell its weights, beyond the names themselves."""
+
+    source: str = "torchvision's"  # for messages: whose names they are
+    prefix: str = ""  # checkpoints of the model with a head on top put this in front
+    unused: tuple[str, ...] = ()  # beginnings and endings of names that the model has no use for
+
+    def plain(self, weights: Weights) -> dict[str, Array]:
+        """The weights by the model's own names, without those that it has no use for."""
+        named = {n.removeprefix(self.prefix): a for n, a in weights.items()}
+        dropped = (*self.unused, *IGNORED)
+        return {n: a for n, a in named.items() if not n.startswith(self.unused) and not n.endswith(dropped)}
+
+
+TORCHVISION = Naming()
 
 
 def load_weights(path: str | Path) -> dict[str, Array]:
@@ -43,21 +62,26 @@ def load_weights(path: str | Path) -> dict[str, Array]:
 
 
 def checked(
-    model: str, weights: Weights | None, shapes: Mapping[str, tuple[int, ...]], seed: int
-) -> dict[str, Array]:
-    """All weights of a model as float32, by name: the given ones, or ones drawn from the seed.
+    model: str,
+    weights: Weights | None,
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    naming: Naming = TORCHVISION,
+) -> Mapping[str, Array]:
+    """All weights of a model as float32, by name: the given ones, or ones drawn from the seed when asked for.
 
     Raises InputError for weights that are missing, misshaped, or of another model.
     """
     if weights is None:
-        return dict(Seeded(shapes, seed))
-    extra = sorted(n for n in weights if n not in shapes and not n.endswith(IGNORED))
+        return Seeded(shapes, seed)
+    weights = naming.plain(weights)
+    extra = sorted(n for n in weights if n not in shapes)
     for name, shape in shapes.items():
         if name not in weights:
             near = difflib.get_close_matches(name, extra, n=1)
             raise InputError(
                 f"{model}: weights lack {name!r} of shape {shape}.",
-                fix=f"Did you mean {near[0]!r}?" if near else "Names are torchvision's.",
+                fix=f"Did you mean {near[0]!r}?" if near else f"Names are {naming.source}.",
             )
         if np.shape(weights[name]) != shape:
             raise InputError(

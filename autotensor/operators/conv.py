@@ -1,4 +1,4 @@
-"""Convolutions of one, two and three spatial axes, and the transposed one of two.
+"""Convolutions of one, two and three spatial axes. The transposed one is in `conv_transposed.py`.
 
     pad[n, h, w, c]  = select(inside, x[n, h - top, w - left, c], 0)                   if there is padding
     conv[n, h, w, c] = sum_{kh, kw, ci} pad[n, h*sh + kh*dh, w*sw + kw*dw, ci] * w[c, ci, kh, kw]
@@ -7,19 +7,21 @@
 `layout` is that of x and of the result. Weights are always OIHW [Cout, Cin/groups, KH, KW]: packing them is a
 step of the schedule on constants. Schedules rely on the form: spatial axes in layout order; reduce axes
 (kh, kw, ci) for channels last and (ci, kh, kw) for channels first; kernel axes of extent 1 and terms that do
-nothing are left out; depthwise (groups == Cin == Cout) has no ci.
+nothing are left out; depthwise (groups == Cin == Cout) has no ci. With groups the channels of the sum are two
+axes, so that every index is linear:
+
+    by_group[g, o, ci, kh, kw] = w[g*(Cout/groups) + o, ci, kh, kw]
+    conv[n, h, w, g, o]        = sum_{kh, kw, ci} pad[n, …, g*(Cin/groups) + ci] * by_group[g, o, ci, kh, kw]
+    joined[n, h, w, c]         = conv[n, h, w, c // (Cout/groups), c % (Cout/groups)]
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from autotensor import te
 from autotensor.ir.expr import Expr
 from autotensor.operators.common import (
-    Pairs,
     by_layout,
     is_int,
     layout_of,
@@ -32,17 +34,12 @@ from autotensor.operators.common import (
     require_rank,
     stage,
 )
+from autotensor.operators.conv_reference import Ints, convolution_reference
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
-Array = np.ndarray[Any, Any]
-Ints = int | tuple[int, ...]
-
 SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
-
-
-# -- meaning -------------------------------------------------------------------------------------------------
 
 
 def convolution(
@@ -75,22 +72,56 @@ def convolution(
     ks = [te.reduce_axis(k, f"k{a}") if k > 1 else None for a, k in zip(spatial, kernel, strict=True)]
     depthwise = 1 < groups == x.shape[axes.index("c")] == cout
     ci = None if depthwise else te.reduce_axis(group_in, "ci")
+    over = [k for k in ([ci, *ks] if axes[1] == "c" else [*ks, ci]) if k is not None]
+    grouped = groups > 1 and not depthwise
+    weight = by_group(w, groups) if grouped else w
 
     def body(*i: Expr) -> Any:
-        at = dict(zip(axes, i, strict=True))
-        channel: Any = at["c"] if ci is None else ci
-        if ci is not None and groups > 1:
-            channel = at["c"] // (cout // groups) * group_in + ci
+        at = dict(zip(split_channels(axes) if grouped else axes, i, strict=True))
+        channel: Any = at["g"] * group_in + ci if grouped else at["c"] if ci is None else ci
         place = [position(at[a], s, k, d) for a, s, k, d in zip(spatial, strides, ks, dilations, strict=True)]
-        weight = w[(at["c"], 0 if ci is None else ci, *(0 if k is None else k for k in ks))]
-        return reduced(te.sum, source[by_layout(axes, spatial, (at["n"], channel), place)] * weight, over)
+        output = (at["g"], at["o"]) if grouped else (at["c"],)
+        factor = weight[(*output, 0 if ci is None else ci, *(0 if k is None else k for k in ks))]
+        return reduced(te.sum, source[by_layout(axes, spatial, (at["n"], channel), place)] * factor, over)
 
-    over = [k for k in ([ci, *ks] if axes[1] == "c" else [*ks, ci]) if k is not None]
-    y = stage(by_layout(axes, spatial, (x.shape[0], cout), out), body, "conv", axes)
-    return y if bias is None else _biased(op, y, bias, axes)
+    shape = by_layout(axes, spatial, (x.shape[0], cout), out)
+    if grouped:
+        extent = {**dict(zip(axes, shape, strict=True)), "g": groups, "o": cout // groups}
+        inner = split_channels(axes)
+        y = joined(stage([extent[a] for a in inner], body, "conv", inner), shape, axes, cout // groups)
+    else:
+        y = stage(shape, body, "conv", axes)
+    return y if bias is None else biased(op, y, bias, axes)
 
 
-def _biased(op: str, y: Tensor, bias: Tensor, axes: str) -> Tensor:
+def split_channels(axes: str) -> str:
+    """The axes with the channel as group and channel in the group.
+
+    >>> split_channels("nhwc")
+    'nhwgo'
+    """
+    return axes.replace("c", "go")
+
+
+def by_group(w: Tensor, groups: int) -> Tensor:
+    """Weights [Cout, …] as [groups, Cout/groups, …]."""
+    each = w.shape[0] // groups
+    names = ("g", "o", *(f"i{n}" for n in range(1, w.ndim)))
+    return stage((groups, each, *w.shape[1:]), lambda g, o, *i: w[(g * each + o, *i)], "by_group", names)
+
+
+def joined(y: Tensor, shape: tuple[int, ...], axes: str, each: int) -> Tensor:
+    """The result with one channel axis from that with two; in memory they are the same."""
+
+    def body(*i: Expr) -> Any:
+        at = [(v // each, v % each) if a == "c" else (v,) for a, v in zip(axes, i, strict=True)]
+        return y[tuple(v for pair in at for v in pair)]
+
+    return stage(shape, body, "joined", axes)
+
+
+def biased(op: str, y: Tensor, bias: Tensor, axes: str) -> Tensor:
+    """y plus one number per channel."""
     c = axes.index("c")
     require(bias.shape == (y.shape[c],), f"{op}: bias has shape {bias.shape}, expected ({y.shape[c]},).")
     return stage(y.shape, lambda *i: y[i] + bias[i[c]], "bias", axes)
@@ -113,60 +144,6 @@ def _check(op: str, x: Tensor, w: Tensor, axes: str, spatial: str, groups: int) 
         f"shape {w.shape} takes {group_in} per group, expected {cin // groups}.",
         f"Weights are [Cout, Cin/groups, {letters}] in every layout.",
     )
-
-
-# -- reference -----------------------------------------------------------------------------------------------
-
-
-def _pad_reference(x: Array, pads: Pairs) -> Array:
-    """x: channels first."""
-    return np.pad(x, ((0, 0), (0, 0), *pads))
-
-
-def _pairs_of(padding: Ints, rank: int) -> Pairs:
-    p = (padding,) * rank if isinstance(padding, int) else tuple(padding)
-    p = p * 2 if len(p) == rank else p
-    return tuple((p[d], p[d + rank]) for d in range(rank))
-
-
-def _each(value: Ints, rank: int) -> tuple[int, ...]:
-    return (value,) * rank if isinstance(value, int) else tuple(value)
-
-
-def convolution_reference(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: str = "",
-) -> Array:
-    """One product of matrices for every group and kernel element, over strided views."""
-    rank = x.ndim - 2
-    last = layout.endswith("C")
-    first = np.moveaxis(x, -1, 1) if last else x
-    source = _pad_reference(first, _pairs_of(padding, rank))
-    strides, dilations, kernel = _each(stride, rank), _each(dilation, rank), w.shape[2:]
-    out = [
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(source.shape[2:], kernel, strides, dilations, strict=True)
-    ]
-    y = np.zeros((x.shape[0], w.shape[0], *out), np.result_type(x, w))
-    inputs, outputs = w.shape[1], w.shape[0] // groups
-    for g in range(groups):
-        for at in np.ndindex(*kernel):
-            window = [
-                slice(t * d, t * d + (n - 1) * s + 1, s)
-                for t, d, n, s in zip(at, dilations, out, strides, strict=True)
-            ]
-            part = source[(slice(None), slice(g * inputs, (g + 1) * inputs), *window)]
-            weight = w[(slice(g * outputs, (g + 1) * outputs), slice(None), *at)]
-            y[:, g * outputs : (g + 1) * outputs] += np.einsum("ni...,oi->no...", part, weight)
-    if bias is not None:
-        y = y + bias.reshape(-1, *(1,) * rank)
-    return np.moveaxis(y, 1, -1) if last else y
 
 
 # -- operators -----------------------------------------------------------------------------------------------
@@ -263,118 +240,3 @@ def conv3d(
     padding: int | (d, h, w) | (front, top, left, back, bottom, right).
     """
     return convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups, layout)
-
-
-# -- transposed ----------------------------------------------------------------------------------------------
-
-
-def _transpose_reference(
-    x: Array,
-    w: Array,
-    bias: Array | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    layout: str = "NCHW",
-) -> Array:
-    """Every input element adds its multiple of the kernel to the output."""
-    first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
-    (sh, sw), (ph, pw), (eh, ew) = _each(stride, 2), _pairs_of(padding, 2), _each(output_padding, 2)
-    (batch, cin, height, width), (outs, kh, kw) = first.shape, w.shape[1:]
-    full = np.zeros((batch, outs * groups, (height - 1) * sh + kh + eh, (width - 1) * sw + kw + ew), x.dtype)
-    for g in range(groups):
-        ins = slice(g * (cin // groups), (g + 1) * (cin // groups))
-        for h, v in np.ndindex(height, width):
-            block = np.einsum("ni,iohw->nohw", first[:, ins, h, v], w[ins])
-            full[:, g * outs : (g + 1) * outs, h * sh : h * sh + kh, v * sw : v * sw + kw] += block
-    y = full[:, :, ph[0] : full.shape[2] - ph[1], pw[0] : full.shape[3] - pw[1]]
-    y = y if bias is None else y + bias.reshape(-1, 1, 1)
-    return np.moveaxis(y, 1, -1) if layout == "NHWC" else y
-
-
-@operator(
-    "conv2d_transpose",
-    kind=Kind.ANCHOR,
-    reference=_transpose_reference,
-    constants=(1, 2),
-    cases=(
-        Case(((1, 3, 4, 5), (3, 2, 3, 3))),
-        Case(((2, 3, 4, 5), (3, 2, 4, 4), (2,)), {"stride": 2, "padding": 1}),
-        Case(((1, 3, 3, 4), (4, 5, 3, 3), (5,)), {"stride": 2, "padding": 1, "output_padding": 1, **LAST}),
-        Case(((1, 2, 2, 4), (4, 3, 2, 2)), {"stride": 2, "groups": 2, **LAST}),
-        Case(((1, 2, 3, 3), (2, 1, 2, 1)), {"stride": (3, 2), "padding": (1, 0, 0, 1)}),
-    ),
-)
-def conv2d_transpose(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    layout: str = "NCHW",
-) -> Tensor:
-    """x: NCHW or NHWC, w: [Cin, Cout/groups, KH, KW] (torch's and ONNX's), bias: [Cout].
-
-    With q = h + top, output row h gets x[q//s - th] * w[q%s + s*th] for th in 0 … ceil(KH/s)-1: no zeros
-    are put between the elements of x. Where s does not divide KH the weights are padded (a stage of
-    constants, prepared once).
-    """
-    op = "conv2d_transpose"
-    axes = layout_of(op, layout, LAYOUTS[2])
-    require_rank(op, "x", x, 4, f"({layout})")
-    require_rank(op, "w", w, 4, "[Cin, Cout/groups, KH, KW]")
-    (cin, group_out), kernel = w.shape[:2], w.shape[2:]
-    channels = x.shape[axes.index("c")]
-    require(
-        is_int(groups) and groups >= 1 and channels % groups == 0,
-        f"{op}: groups={groups!r} must divide the {channels} channels of x {x.shape} ({layout}).",
-    )
-    require(
-        cin == channels,
-        f"{op}: x of shape {x.shape} has {channels} channels ({layout}) but w of shape "
-        f"{w.shape} takes {cin}.",
-        "Weights are [Cin, Cout/groups, KH, KW] in every layout.",
-    )
-    strides = per_axis(op, "stride", stride, 2)
-    extra = per_axis(op, "output_padding", output_padding, 2, least=0)
-    require(
-        all(e < s for e, s in zip(extra, strides, strict=True)),
-        f"{op}: output_padding={output_padding} must be smaller than stride={stride}.",
-    )
-    pads = paddings(op, padding, 2)
-    extents = [x.shape[axes.index(a)] for a in "hw"]
-    out = [
-        (n - 1) * s - b - a + k + e
-        for n, s, (b, a), k, e in zip(extents, strides, pads, kernel, extra, strict=True)
-    ]
-    require(min(out) > 0, f"{op}: padding={padding} leaves nothing: the output has extents {tuple(out)}.")
-    taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
-    lows = [max(0, t - 1 - b // s) for t, (b, _), s in zip(taps, pads, strides, strict=True)]
-    highs = [
-        max(0, (b + o - 1) // s - n + 1) for (b, _), o, s, n in zip(pads, out, strides, extents, strict=True)
-    ]
-    source = padded(x, by_layout(axes, "hw", ((0, 0),) * 2, list(zip(lows, highs, strict=True))), 0, axes)
-    short = [(0, t * s - k) for t, s, k in zip(taps, strides, kernel, strict=True)]
-    weight = padded(w, ((0, 0), (0, 0), *short), 0, name="weight_pad")
-    ts = [te.reduce_axis(t, f"t{a}") if t > 1 else None for a, t in zip("hw", taps, strict=True)]
-    ci = te.reduce_axis(cin // groups, "ci")
-    over = [k for k in ([ci, *ts] if axes[1] == "c" else [*ts, ci]) if k is not None]
-
-    def body(*i: Expr) -> Any:
-        at = dict(zip(axes, i, strict=True))
-        group = at["c"] // group_out * (cin // groups) + ci if groups > 1 else ci
-        place, tap = [], []
-        for a, s, (b, _), low, t in zip("hw", strides, pads, lows, ts, strict=True):
-            q = at[a] + b if b else at[a]
-            start = (q if s == 1 else q // s) + low
-            place.append(start if t is None else start - t)
-            phase: Any = 0 if s == 1 else q % s
-            tap.append(phase if t is None else phase + t * s)
-        left = source[by_layout(axes, "hw", (at["n"], group), place)]
-        return te.sum(left * weight[(group, at["c"] % group_out if groups > 1 else at["c"], *tap)], axis=over)
-
-    y = stage(by_layout(axes, "hw", (x.shape[0], group_out * groups), out), body, "conv", axes)
-    return y if bias is None else _biased(op, y, bias, axes)

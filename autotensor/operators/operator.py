@@ -29,9 +29,8 @@ class Kind(enum.Enum):
     """How an operator may join a fused group."""
 
     ELEMENTWISE = "elementwise"  # out[i] from in[i] (broadcasting allowed); fuses after anything of its shape
-    INJECTIVE = (
-        "injective"  # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
-    )
+    # out[i] from one in[f(i)]: transpose, slice, pad, concat; may be inlined into consumers
+    INJECTIVE = "injective"
     REDUCTION = "reduction"  # pools, sums, norms, softmax; may take elementwise consumers
     ANCHOR = "anchor"  # convolution, matmul: one per group, takes elementwise consumers as its epilogue
     VIEW = "view"  # same bytes, other shape: reshape, flatten; costs nothing
@@ -90,9 +89,8 @@ class Operator:
     ]  # NumPy arrays and the same attributes → array or tuple, computed independently
     cases: tuple[Case, ...]
     constants: tuple[int, ...] = ()  # inputs that are usually weights
-    infer: Callable[..., tuple[TensorType, ...]] | None = (
-        None  # (*types, **attrs); None: read it off `compute`
-    )
+    # (*types, **attrs); None: read it off `compute`
+    infer: Callable[..., tuple[TensorType, ...]] | None = None
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""

@@ -1,6 +1,8 @@
 """Softmax along one axis, stable: nothing greater than exp(0) is ever computed.
 
-max[…] = max_k x[…k…]     exp = exp(x - max)     sum[…] = sum_k exp     softmax = exp / sum
+max[…] = max_k x[…k…]     exp = exp(x - max)     sum[…] = sum_k exp     softmax = exp · (1 / sum)
+
+One division per row, not one per element: the result may differ from exp / sum in its last bit.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     top = fold(te.max, x, over, "max")
     e = stage(x.shape, lambda *i: te.call("exp", x[i] - top[kept(i, over)]), "exp")
     total = fold(te.sum, e, over, "sum")
-    return stage(x.shape, lambda *i: e[i] / total[kept(i, over)], "softmax")
+    share = stage(total.shape, lambda *i: 1 / total[i], "share")
+    return stage(x.shape, lambda *i: e[i] * share[kept(i, over)], "softmax")
 
 
 @operator("log_softmax", kind=Kind.REDUCTION, reference=_log_softmax_reference, cases=CASES)

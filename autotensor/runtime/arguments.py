@@ -27,11 +27,12 @@ class Slot:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     flags: int  # bits that must be set
+    bytes: int
 
     @staticmethod
     def of(index: int, spec: ArgSpec) -> Slot:
         flags = _ROW_MAJOR | _ALIGNED | (_WRITEABLE if spec.role == "output" else 0)
-        return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags)
+        return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags, spec.bytes)
 
     def address(self, function: str, array: Array) -> int:
         """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
@@ -42,7 +43,8 @@ class Slot:
             and array.flags.num & self.flags == self.flags
         ):
             return address(array)
-        raise ArgumentError(*_complaint(function, self, array)[:1], fix=_complaint(function, self, array)[1])
+        what, fix = _complaint(function, self, array)
+        raise ArgumentError(what, fix=fix)
 
 
 def place_all(
@@ -78,20 +80,36 @@ def place_all(
     return [found[s.spec.name] for s in inputs], given or None
 
 
-def check_overlap(function: str, slots: Sequence[Slot], arrays: Sequence[Array], addresses: Any) -> None:
-    """Raise ArgumentError if an output shares memory with another argument; all arrays are row-major."""
-    spans = [
-        (addresses[s.index], addresses[s.index] + a.nbytes, s) for s, a in zip(slots, arrays, strict=True)
-    ]
-    for k, (start, stop, slot) in enumerate(spans):
-        if slot.spec.role != "output":
-            continue
-        for j, (other_start, other_stop, other) in enumerate(spans):
-            if j != k and start < other_stop and other_start < stop:
+def fill(
+    function: str,
+    slots: Any,
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    given: Sequence[Array],
+    results: Sequence[Array],
+) -> None:
+    """Writes the addresses of all arrays into the argument array `slots`.
+
+    Raises ArgumentError if one does not fit, or if an output shares memory with another argument (all arrays
+    are row-major). On the path of every call: plain loops, no objects made but addresses.
+    """
+    spans = []
+    for slot, array in zip(inputs, given, strict=True):
+        start = slot.address(function, array)
+        slots[slot.index] = start
+        spans.append((start, start + slot.bytes))
+    for slot, array in zip(outputs, results, strict=True):
+        start = slot.address(function, array)
+        stop = start + slot.bytes
+        for k, (other_start, other_stop) in enumerate(spans):
+            if start < other_stop and other_start < stop:
+                other = (*inputs, *outputs)[k]
                 raise ArgumentError(
                     f"{function}: output {slot.spec.name!r} shares memory with {other.spec.name!r}.",
                     fix="Give it memory of its own.",
                 )
+        slots[slot.index] = start
+        spans.append((start, stop))
 
 
 def _outputs_by_name(

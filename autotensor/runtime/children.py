@@ -34,9 +34,8 @@ from typing import Any
 
 from autotensor.base.errors import InputError, MeasureError
 
-ENVIRONMENT = (
-    "AUTOTENSOR_CHILD"  # "reply pipe,life pipe,memory limit"; set by Child, read and removed by serve
-)
+# "reply pipe,life pipe,memory limit"; set by Child, read and removed by serve
+ENVIRONMENT = "AUTOTENSOR_CHILD"
 READY = "ready"
 OUTPUT_LIMIT_BYTES = 1 << 20
 REPLY_LIMIT_BYTES = 64 << 20

@@ -26,7 +26,7 @@ from autotensor.base.registry import suggest
 from autotensor.base.target import default_threads
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime import loader, threads
-from autotensor.runtime.arguments import Slot, check_overlap, place_all
+from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_copy, aligned_empty, aligned_empty_at
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.timer import Residency, sample
@@ -64,11 +64,13 @@ class Module:
         provider: str | None,
     ) -> None:
         self.artifact = artifact
+        self.name = artifact.name
         self._loaded = loaded
         self._provider_name = provider
         name = provider or switches.provider()
         self._provider = threads.choose(name) if name else None
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
+        self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
         self._values = {name: _aligned(value) for name, value in values.items()}
         self._prepare_each_call = not self._is_prepared()
         if self._prepare_each_call and all(n in self._values for n in _names(artifact.role("constant"))):
@@ -80,10 +82,6 @@ class Module:
         slots = [Slot.of(k, spec) for k, spec in enumerate(artifact.args)]
         self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in unbound)
         self._outputs = tuple(s for s in slots if s.spec.role == "output")
-
-    @property
-    def name(self) -> str:
-        return self.artifact.name
 
     @property
     def args(self) -> tuple[ArgSpec, ...]:
@@ -133,7 +131,8 @@ class Module:
             outputs = self._fill(frame, given, results)
             if self._prepare_each_call and self._loaded.prepare:
                 threads.launch(self._loaded.prepare, frame.address, nthreads, 1, self._provider)
-            threads.launch(self._loaded.entry, frame.address, nthreads, 1, self._provider)
+            team = 1 if self._alone else nthreads
+            threads.launch(self._loaded.entry, frame.address, team, 1, self._provider)
         finally:
             idle.append(frame)
         return outputs
@@ -144,13 +143,10 @@ class Module:
         """Write the addresses of all arrays into the frame; gives the outputs, new ones if `results` is
         None."""
         slots = frame.slots
-        for slot, array in zip(self._inputs, given, strict=True):
-            slots[slot.index] = slot.address(self.name, array)
         if results is not None:
-            for slot, array in zip(self._outputs, results, strict=True):
-                slots[slot.index] = slot.address(self.name, array)
-            check_overlap(self.name, (*self._inputs, *self._outputs), (*given, *results), slots)
+            fill(self.name, slots, self._inputs, self._outputs, given, results)
             return results
+        fill(self.name, slots, self._inputs, (), given, ())
         made = []
         for slot in self._outputs:
             array, slots[slot.index] = aligned_empty_at(slot.spec.shape, slot.dtype)
@@ -242,8 +238,10 @@ class Module:
         if self._prepare_each_call and self._loaded.prepare:
             threads.launch(self._loaded.prepare, frame.address, self._threads, 1, self._provider)
 
+        team = 1 if self._alone else self._threads
+
         def run(count: int) -> None:
-            threads.launch(self._loaded.entry, frame.address, self._threads, count, self._provider)
+            threads.launch(self._loaded.entry, frame.address, team, count, self._provider)
 
         samples = sample(run, repeat=repeat, min_seconds=min_seconds, residency=residency)
         del keep, given  # alive until here: the frame holds bare addresses

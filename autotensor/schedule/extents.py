@@ -170,16 +170,18 @@ def _join_split(
     extent: Number = 1
     at: Number = 0
     step: Number = 0
+    gap: Number = 0
     base: Expr | None = None
     for child in reversed(children):
         span = out[child]
         extent = extent + (span.extent - 1) * stride
-        at = wrapped(at + span.at * stride)
+        at = wrapped(at + wrapped(span.at * stride))
         step = divisor(step, span.step * stride)
+        gap = divisor(gap, span.gap * stride)
         if span.base is not None:
             base = plus(scaled(span.base, int(stride)), base)
         stride = stride * found[name, child]
-    return Span(least(extent, found[name, parent]), at, step, base)
+    return Span(least(extent, found[name, parent]), at, step, base, gap)
 
 
 def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:

@@ -30,6 +30,7 @@ from autotensor.schedule.extents import (
     spans,
 )
 from autotensor.schedule.state import At, Fuse, Ref, Split, Stage, State
+from autotensor.schedule.work import executed
 from autotensor.te.tensor import AxisKind
 
 Ints = npt.NDArray[np.int64]
@@ -201,7 +202,7 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         levels,
         len(stage.leaves),
         points,
-        total / max(1, once),
+        executed(stage.op),
         max(total, once),
         stage.op.is_reduction,
         operands,
@@ -240,7 +241,7 @@ def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Opera
             tuple(access(i) for i in load.indices),
             False,
             load.buffer.name in constants,
-            _vector_kind(load, moving, load.buffer.name in constants),
+            _vector_kind(load, _strides(state, load.buffer), moving, load.buffer.name in constants),
         )
         for load in stage.op.loads()
     ]
@@ -250,13 +251,29 @@ def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Opera
     return tuple(out)
 
 
-def _vector_kind(load: Load, moving: frozenset[str], constant: bool) -> str:
+def _strides(state: State, buffer: Buffer) -> tuple[int, ...]:
+    """Elements between neighbours of each dimension, as the buffer is stored."""
+    producer = state.producer(buffer)
+    if producer is None or producer.storage is None:
+        return buffer.row_major()
+    steps, step = {}, 1
+    extents = {a.name: a.extent for a in producer.op.axes}
+    for axis in reversed(producer.storage[0]):
+        steps[axis] = step
+        step *= extents[axis]
+    return tuple(steps[a.name] for a in producer.op.axes)
+
+
+def _vector_kind(load: Load, strides: tuple[int, ...], moving: frozenset[str], constant: bool) -> str:
     stride = 0
-    for index, step in zip(load.indices, load.buffer.row_major(), strict=True):
+    for index, step in zip(load.indices, strides, strict=True):
         a = access(index)
-        if a is None or a.div or a.mod:
+        if a is None:
             return "strided"
-        stride += sum(abs(k) * step for n, k in a.linear.terms if n in moving)
+        found = sum(abs(k) * step for n, k in a.linear.terms if n in moving)
+        if found and (a.div or a.mod):
+            return "strided"
+        stride += found
     if stride == 0:
         return "broadcast"
     return "unit" if stride == 1 or constant else "strided"  # constants along the vector are packed

@@ -157,6 +157,7 @@ class Span:
     at: Number = 0
     step: Number = 0
     base: Expr | None = None
+    gap: Number = 1  # what is run over differs from the base by multiples of it; 0: by nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class Reach:
     step: Number = 0
     base: Expr | None = None
     every: Truth = False
+    gap: Number = 1  # as in Span
 
 
 EVERYTHING = Reach(0, 1, every=True)
@@ -176,7 +178,7 @@ EVERYTHING = Reach(0, 1, every=True)
 
 def standing(var: Var, symbolic: bool) -> Span:
     """The span of a loop that stands still."""
-    return Span(1, somewhere(var.name), 1, var if symbolic else None)
+    return Span(1, somewhere(var.name), 1, var if symbolic else None, 0)
 
 
 def running(extent: Number, symbolic: bool) -> Span:
@@ -187,7 +189,7 @@ def running(extent: Number, symbolic: bool) -> Span:
 def moved(inner: Span, by: Span) -> Span:
     """A span within a box, as a span of the whole dimension."""
     base = None if inner.base is None or by.base is None else plus(by.base, inner.base)
-    return Span(inner.extent, wrapped(inner.at + by.at), divisor(inner.step, by.step), base)
+    return Span(inner.extent, wrapped(inner.at + by.at), divisor(inner.step, by.step), base, inner.gap)
 
 
 def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
@@ -215,6 +217,7 @@ def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
     top: Number = index.const + 1
     at: Number = 0
     step: Number = 0
+    gap: Number = 0
     base: Expr | None = None
     for name, k in index.terms:
         span = axes.get(name)
@@ -222,11 +225,14 @@ def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
             return EVERYTHING
         width = k * (span.extent - 1)
         low, top = (low + width, top) if k < 0 else (low, top + width)
-        at = wrapped(at + k * span.at)
+        at = wrapped(at + wrapped(k * span.at))
         step = divisor(step, abs(k) * span.step)
+        gap = divisor(gap, abs(k) * span.gap)
+        if k < 0:  # counted from the other end, which may have been cut off
+            gap = divisor(gap, abs(width))
         if span.base is not None:
             base = span_plus(base, scaled(span.base, k))
-    return Reach(low, top, at, step, base)
+    return Reach(low, top, at, step, base, gap=gap)
 
 
 def span_plus(base: Expr | None, more: Expr) -> Expr:
@@ -236,40 +242,52 @@ def span_plus(base: Expr | None, more: Expr) -> Expr:
 def _added(a: Reach, b: Reach) -> Reach:
     base = a.base if b.base is None else span_plus(a.base, b.base)
     at, step = wrapped(a.at + b.at), divisor(a.step, b.step)
-    return Reach(a.low + b.low, a.top + b.top - 1, at, step, base, either(a.every, b.every))
+    every, gap = either(a.every, b.every), divisor(a.gap, b.gap)
+    return Reach(a.low + b.low, a.top + b.top - 1, at, step, base, every, gap)
 
 
 def _times(a: Reach, k: int) -> Reach:
     low, top = (a.low * k, (a.top - 1) * k + 1) if k > 0 else ((a.top - 1) * k, a.low * k + 1)
     base = None if a.base is None else scaled(a.base, k)
-    return Reach(low, top, wrapped(a.at * k), abs(k) * a.step, base, a.every) if k else Reach(0, 1)
+    if not k:
+        return Reach(0, 1)
+    gap = abs(k) * (a.gap if k > 0 else divisor(a.gap, a.top - 1 - a.low))
+    return Reach(low, top, wrapped(a.at * k), abs(k) * a.step, base, a.every, gap)
 
 
 def _settled(a: Reach) -> Reach:
     """The same with `low` 0: the constant goes into the base."""
     base = None if a.base is None else plus(a.base, const(int(a.low)))
-    return Reach(0, a.top - a.low, wrapped(a.at + a.low), divisor(a.step, abs(a.low)), base, a.every)
+    at, step = wrapped(a.at + a.low), divisor(a.step, abs(a.low))
+    return Reach(0, a.top - a.low, at, step, base, a.every, a.gap)
 
 
 def _quotient(a: Reach, c: int) -> Reach:
-    """The base modulo c is a multiple of g and at most c - g: that much further may the last quotient be."""
+    """The base modulo c is a multiple of g and at most c - g: that much further may the last quotient be.
+
+    Steps that are multiples of c leave the remainder as it is.
+    """
     a = _settled(a)
-    g = divisor(a.step, c)
+    g = where(a.gap % c == 0, c, divisor(a.step, c))
     base = None if a.base is None else binary(Op.FLOORDIV, a.base, const(c))
     step = where(a.step % c == 0, a.step // c, 1)
     return Reach(0, (a.top - 1 + c - g) // c + 1, scrambled(a.at, c), step, base, a.every)
 
 
 def _remainder(a: Reach, c: int) -> Reach:
-    """Either the window lies between two multiples of c, wherever it starts, or any remainder may occur."""
+    """The window lies between two multiples of c, wherever it starts; or it walks in multiples of c; or any
+    remainder may occur.
+    """
     a = _settled(a)
     g = divisor(a.step, c)
-    fits = both(a.top <= g, _known(a.every))
+    top = where(a.gap % c == 0, 1, a.top)
+    fits = both(top <= g, _known(a.every))
     still = both(fits, g != c)  # else the base is 0
     base = None
     if a.base is not None:
         base = binary(Op.MOD, a.base, const(c)) if still else const(0)
-    return Reach(0, where(fits, a.top, c), where(still, scrambled(a.at, -c), 0), where(still, g, 0), base)
+    at, step = where(still, scrambled(a.at, -c), 0), where(still, g, 0)
+    return Reach(0, where(fits, top, c), at, step, base)
 
 
 def _known(every: Truth) -> Truth:
@@ -284,7 +302,8 @@ def join(a: Reach | None, b: Reach) -> Reach:
     far = either(apart >= NEAR, apart <= -NEAR)
     by = where(far, 0, apart)
     low, top = least(a.low, b.low + by), most(a.top, b.top + by)
-    return Reach(low, top, a.at, a.step, a.base, either(far, either(a.every, b.every)))
+    gap = divisor(divisor(a.gap, b.gap), abs(a.low - b.low - by))
+    return Reach(low, top, a.at, a.step, a.base, either(far, either(a.every, b.every)), gap)
 
 
 def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
@@ -298,7 +317,7 @@ def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
     base: Expr | None = None
     if symbolic:
         base = const(0) if whole else plus(const(int(r.low)), r.base)
-    return Span(most(where(whole, dim, size), 0), at, step, base)
+    return Span(most(where(whole, dim, size), 0), at, step, base, where(whole, 1, r.gap))
 
 
 def scaled(e: Expr, k: int) -> Expr:

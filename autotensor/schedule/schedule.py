@@ -28,6 +28,7 @@ from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
@@ -264,6 +265,10 @@ class StageRef:
 
     def compute_root(self) -> None:
         self.schedule.do(ComputeRoot(self.name))
+
+    def storage(self, *axes: AxisLike, pad: int = 0) -> None:
+        """Order of dimensions of the private buffer of a stage that is computed inside another."""
+        self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))

@@ -10,11 +10,13 @@ loops.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
 from autotensor.te.dag import ComputeDAG, StageOp
 
@@ -83,6 +85,7 @@ class Stage:
     place: Place = Root()
     scope: Scope = Scope.GLOBAL
     pragmas: tuple[tuple[str, str, str], ...] = ()  # (axis, key, value)
+    storage: tuple[tuple[str, ...], int] | None = None  # axes of the private buffer, and padding of its rows
 
     @staticmethod
     def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:
@@ -208,6 +211,16 @@ def redirect(op: StageOp, old: Buffer, new: Buffer, index: object = None) -> Sta
         return None
 
     return replace(op, bodies=tuple(transform(b, swap) for b in op.bodies))
+
+
+def nested(op: StageOp, producer: StageOp) -> int:
+    """Levels that the op's expressions have at most with the producer's in place of its reads."""
+    return _levels(op.bodies) + _levels(producer.bodies)
+
+
+@lru_cache(maxsize=4096)  # rules ask of the same stages again and again
+def _levels(bodies: tuple[Expr, ...]) -> int:
+    return max(height(b) for b in bodies)
 
 
 def inline_into(op: StageOp, producer: StageOp) -> StageOp:

@@ -1,103 +1,228 @@
 """Calibration: what this machine can do, measured once and kept in the log by fingerprint.
 
-    rates = calibrated(store, target)      measures in about two seconds if the log does not know it yet
+    rates = calibrated(store, target)      measures in a few seconds if the log does not know it yet
+    measure(target, (1, 2, 4))             names → (value, unit), for several teams
 
-The FMA peak is a loop on registers; bandwidths are row sums over arrays that fit in L2, in L3, and nowhere.
+    clock                    cycles a second, of one core
+    flops.core flops.t2      fused multiply-adds on registers: one core, a team of two threads
+    bandwidth.L2 …L2.t2      reading from what fits into L2; L1, L3 and memory (.core) likewise
+    region.t2                seconds of a fork and join
+    kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
+
+`probes.py` says how this stands others on the machine; `disturbed` is the share of runs that they disturbed.
+What a team could not measure for them is left out, and tried again at a later occasion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
+import psutil
 
+from autotensor.base import log
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
-from autotensor.codegen.peak import measure_peak
-from autotensor.compiler import compile_trace
-from autotensor.runtime.arrays import random as random_array
+from autotensor.codegen.peak import fma_yardstick
+from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
+from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.lock import timing_lock
-from autotensor.runtime.module import Module
-from autotensor.search.prior import Rates
-from autotensor.te import compute as te_compute
-from autotensor.te import placeholder, reduce_axis
-from autotensor.te import sum as te_sum
-from autotensor.te.dag import ComputeDAG
-from schedules.generate import default_trace
+from autotensor.search.microkernels import measure_microkernels
+from autotensor.search.probes import BUDGET_S, cpu_times, measure_rates, others_cores
+from autotensor.search.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
-from tuning_db.records import Calibration
+from tuning_db.records import Calibration, now
 
-ROW = 4096  # float32 elements a row: 16 KiB
-TRIES = 4
-CONVINCING = 0.8  # of perfect scaling: real machines lose some clock when all cores work
+Values = dict[str, tuple[float, str]]  # by name, with units
+Said = Callable[[int, int], None]  # how many of all micro-kernels are measured
 
-
-def measure(target: Target) -> dict[str, tuple[float, str]]:
-    """Rates of this machine by name, with units. Takes about two seconds, alone on the machine."""
-    with timing_lock():
-        caches = target.cache_bytes
-        found = {"flops.core": (measure_peak(1), "FLOP/s")}
-        if target.num_cores > 1:
-            found["flops.all"] = (_team_peak(target.num_cores, found["flops.core"][0]), "FLOP/s")
-        for level, size in enumerate(caches[1:], start=2):
-            found[f"bandwidth.L{level}"] = (_bandwidth(target.with_threads(1), size // 2), "B/s")
-        beyond = min(4 * caches[-1], 256 << 20)
-        found["bandwidth.memory.core"] = (_bandwidth(target.with_threads(1), beyond), "B/s")
-        found["bandwidth.memory.all"] = (_bandwidth(target, beyond), "B/s")
-        return found
+BEYOND = 4  # times the last cache: an array that only memory can hold
+MOST_BYTES = 1 << 30
+WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads the next
+BUSY = 0.25  # cores that others used on average, from which on it is worth saying
+RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
+FMA_STEPS = 5_000
 
 
-def _team_peak(threads: int, core: float) -> float:
-    """FLOP/s of all threads together: the best of a few tries, and never less than one core alone reaches.
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    name: str
+    unit: str
+    stick: Yardstick
 
-    A team that shares its cores with other programs measures their time slices, not the machine.
+
+def team_sizes(cores: int) -> tuple[int, ...]:
+    """1, 2, 4, … and all."""
+    sizes = [1]
+    while sizes[-1] * 2 < cores:
+        sizes.append(sizes[-1] * 2)
+    return tuple(dict.fromkeys((*sizes, cores)))
+
+
+def measure(target: Target, teams: Sequence[int] | None = None) -> Values:
+    """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
+
+    teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
+    to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
     """
-    best = core
-    for _ in range(TRIES):
-        best = max(best, measure_peak(threads))
-        if best >= CONVINCING * core * threads:
-            break
-    return best
+    wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
+    with timing_lock():
+        began = cpu_times()
+        probes = [p for threads in wanted for p in _probes(target, threads)]
+        measured = measure_rates([p.stick for p in probes], budget_s=BUDGET_S)
+        others = others_cores(began, cpu_times())
+    found: Values = {}
+    for p, m in zip(probes, measured, strict=True):
+        if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
+            found[p.name] = (1.0 / m.value if p.unit == "s" else m.value, p.unit)
+    runs = sum(len(m.samples) for m in measured)
+    found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
+    found["others"] = (others, "cores")
+    if others > BUSY:
+        log.warn(
+            f"this machine is not quiet: other programs used {others:.1f} cores while it was calibrated; "
+            "`autotensor doctor --calibrate` does it again."
+        )
+    return _consistent(found)
 
 
-def _bandwidth(target: Target, size: int) -> float:
-    """Bytes per second of reading an array of `size` bytes again and again."""
-    rows = max(1, size // (4 * ROW))
-    x = placeholder((rows, ROW), name="x")
-    k = reduce_axis(ROW, name="k")
-    y = te_compute((rows,), lambda i: te_sum(x[i, k], axis=k), name="y")
-    dag = ComputeDAG.of([x, y])
-    f = Module(compile_trace(dag, default_trace(dag, target), target, "bandwidth"), threads=target.num_cores)
-    data = random_array((rows, ROW), "float32", np.random.default_rng(0))
-    return data.nbytes / min(f.time((data,), repeat=7, min_seconds=0.01))
+def _probes(target: Target, threads: int) -> list[_Probe]:
+    caches = target.cache_bytes
+    end = "" if threads == 1 else f".t{threads}"
+    core = ".core" if threads == 1 else end
+    arena = _arena(caches[-1])
+    out = [_Probe(f"flops{core}", "FLOP/s", fma_yardstick(threads, steps=FMA_STEPS))]
+    for level, size in enumerate(caches):
+        each = _footprint(level, size, caches, threads)
+        part = arena[: threads * each // 4]
+        out.append(_Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
+    far = reading_yardstick(threads, max(1 << 20, WINDOW // threads), arena)
+    out.append(_Probe(f"bandwidth.memory{core}", "B/s", far))
+    if threads == 1:
+        out.append(_Probe("clock", "Hz", clock_yardstick()))
+    else:
+        out.append(_Probe(f"region{end}", "s", region_yardstick(threads)))
+    return out
 
 
-def calibrated(store: TrialStore | None, target: Target, *, again: bool = False) -> Rates:
-    """Rates from the log, measured first when they are missing (or `again`)."""
-    fingerprint = host_machine().fingerprint
-    known = store.calibration(fingerprint) if store is not None and not again else {}
-    values = {name: c.value for name, c in known.items()}
-    if "flops.core" not in values:
-        measured = measure(target)
-        values = {name: value for name, (value, _) in measured.items()}
-        if store is not None:
-            _remember(store, fingerprint, measured)
-    return rates_of(values)
+def _footprint(level: int, size: int, caches: Sequence[int], threads: int) -> int:
+    """Bytes per thread that are in this cache and not in the one before. The last cache is shared, perhaps
+    with strangers."""
+    if level == 0 or level < len(caches) - 1:
+        return size // 2
+    before = caches[level - 1]
+    return min(4 * before, max(2 * before, size // (2 * threads)))
 
 
-def rates_of(values: Mapping[str, float]) -> Rates:
-    """Rates from measured values, less what a busy machine got wrong: nearer caches are never slower, and all
-    cores together are never slower than one (a bound must not be above what is true)."""
+def _arena(last_cache: int) -> Array:
+    """Written memory: pages that never were written share one page of zeros."""
+    free = psutil.virtual_memory().available // 4
+    size = max(min(BEYOND * last_cache, MOST_BYTES, free), 4 * WINDOW)
+    arena = aligned_empty((size // 4,), "float32")
+    arena.fill(1.0)
+    return arena
+
+
+def _consistent(found: Values) -> Values:
+    """Less what a busy machine got wrong: a team is never slower than one thread."""
+    out = dict(found)
+    for name, (value, unit) in found.items():
+        base, _, last = name.rpartition(".")
+        if last.startswith("t") and last[1:].isdigit() and unit != "s":
+            alone = found.get(base) or found.get(f"{base}.core")
+            out[name] = (max(value, alone[0]), unit) if alone else (value, unit)
+    return out
+
+
+# -- from and to the log ------------------------------------------------------------------------------------
+
+
+def calibrated(
+    store: TrialStore | None,
+    target: Target,
+    *,
+    again: bool = False,
+    teams: Sequence[int] | None = None,
+    kernels: bool = False,
+    listener: Said = lambda done, all_: None,
+) -> Rates:
+    """Rates from the log for the target's number of threads, measured first when they are missing.
+
+    again: measure all of it anew. teams: numbers of threads to have besides. kernels: micro-kernels too,
+    which take about ten seconds once; without them the prior has its formula.
+    """
+    wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
+    with timing_lock():  # first: whoever had the lock before may have measured the same
+        known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
+        values = {name: c.value for name, c in known.items()}
+        if again or _missing(known, wanted):
+            values |= _remember(store, measure(target, wanted))
+        if kernels and (again or not kernels_of(values, target).steps):
+            values |= _remember(store, measure_kernels(target, listener))
+    return rates_of(values, target)
+
+
+def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
+    """Whether something must be measured: always for one core, for teams not again and again."""
+    if any(n not in known for n in ("clock", "flops.core", "bandwidth.memory.core")):
+        return True
+    names = [f"{n}.t{t}" for t in teams if t > 1 for n in ("flops", "bandwidth.memory", "region")]
+    age_s = (now() - known["clock"].measured).total_seconds()
+    tried = known["disturbed"].value > 0.0 if "disturbed" in known else False
+    return any(n not in known for n in names) and not (tried and age_s < RETRY_S)
+
+
+def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
+    """Steps of the micro-kernels, by name."""
+    with timing_lock():
+        found = measure_microkernels(target, listener=listener)
+    return {
+        f"kernel.v{target.vector_bytes}.{rows}x{vectors}.{level}": (step, "FMA")
+        for (rows, vectors), steps in found.steps.items()
+        for level, step in zip(LEVELS, steps, strict=False)
+    }
+
+
+def kernels_of(values: Mapping[str, float], target: Target) -> MicroKernels:
+    """The measured micro-kernels of the target's vector width."""
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    start = f"kernel.v{target.vector_bytes}."
+    for name, value in values.items():
+        if name.startswith(start):
+            shape, _, level = name.removeprefix(start).partition(".")
+            rows, _, vectors = shape.partition("x")
+            found.setdefault((int(rows), int(vectors)), {})[level] = value
+    steps = {t: tuple(s[n] for n in LEVELS if n in s) for t, s in found.items() if LEVELS[0] in s}
+    return MicroKernels(target.lanes(32), steps)
+
+
+def rates_of(values: Mapping[str, float], target: Target) -> Rates:
+    """Rates of the target's threads from measured values by name."""
+    threads = target.num_cores
     core = values["bandwidth.memory.core"]
-    levels = [core]
-    for name in sorted((n for n in values if n.startswith("bandwidth.L")), reverse=True):
-        levels.insert(0, max(values[name], levels[0]))
-    return Rates(values["flops.core"], tuple(levels), max(core, values["bandwidth.memory.all"]))
+    levels, team = [core], [max(core, values.get(f"bandwidth.memory.t{threads}", core))]
+    for n in range(len(target.cache_bytes), 1, -1):
+        if (name := f"bandwidth.L{n}") in values:
+            levels.insert(0, max(values[name], levels[0]))
+            together = values.get(f"{name}.t{threads}", values[name] * threads)
+            team.insert(0, max(together, levels[0], team[0]))
+    rates = Rates(values["flops.core"], tuple(levels), team[-1], kernels=kernels_of(values, target))
+    if threads == 1:
+        return replace(rates, team_flops=rates.flops, team_bandwidths=tuple(levels), region_s=0.0)
+    return replace(
+        rates,
+        team_flops=values.get(f"flops.t{threads}"),
+        team_bandwidths=tuple(team),
+        region_s=values.get(f"region.t{threads}", REGION_S),
+    )
 
 
-def _remember(store: TrialStore, fingerprint: str, measured: dict[str, tuple[float, str]]) -> None:
-    from autotensor.search.journal import know_machine
+def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
+    """Writes to the log, if there is one; gives the plain values."""
+    if store is not None:
+        from autotensor.search.journal import know_machine
 
-    know_machine(store)
-    rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
-    store.put_calibration(fingerprint, rates)
+        know_machine(store)
+        rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
+        store.put_calibration(host_machine().fingerprint, rates)
+    return {name: value for name, (value, _) in measured.items()}

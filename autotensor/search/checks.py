@@ -34,7 +34,8 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.visit import walk
 from autotensor.te.dag import ComputeDAG, StageOp
-from autotensor.te.reference import error_bound, random_inputs
+from autotensor.te.reference import random_inputs
+from autotensor.te.tolerance import error_bound, scale, term_sizes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -95,13 +96,24 @@ def output_bounds(dag: ComputeDAG, tolerance: float | None = None) -> dict[str, 
     }
 
 
-def compare(got: Array, want: Array, bound: float) -> Verdict:
+MOST_POINTS = 1 << 22  # evaluated with NumPy for the sizes of terms: a second at most
+
+
+def sizes_of_terms(dag: ComputeDAG, inputs: Mapping[str, Array]) -> dict[str, float]:
+    """`term_sizes` where they matter and can be had: none for large computations.
+
+    Results of these have so many elements that some do not cancel.
+    """
+    return {} if sum(s.points() for s in dag.stages) > MOST_POINTS else term_sizes(dag, inputs)
+
+
+def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdict:
     """`got` against the oracle's `want`.
 
-    Error of floats: the largest |got - want| / (|want| + max |want|), the unit of te.reference.tolerance. A
-    value that is not finite is wrong where the oracle's is. bound 0: every element must be equal, and the
-    error is the largest difference. bound inf (integers decided by floats): the error is the share of
-    elements that differ.
+    Error of floats: the largest |got - want| / (|want| + scale), the unit of te/tolerance.py, whose `terms`
+    count where they cancel. A value that is not finite is wrong where the oracle's is. bound 0: every element
+    must be equal, and the error is the largest difference. bound inf (integers decided by floats): the error
+    is the share of elements that differ.
     """
     got, want = got.reshape(-1), want.reshape(-1)
     if bound == 0.0 or want.dtype.kind in "biu":
@@ -125,7 +137,7 @@ def compare(got: Array, want: Array, bound: float) -> Verdict:
         return Verdict(0.0, bound)
     size = np.abs(w)
     difference = np.abs(np.subtract(g, w))
-    size += size.max()
+    size += scale(size, terms)
     zero = size.max() == 0.0  # all answers of the oracle
     error = np.where(difference == 0, 0.0, np.inf) if zero else np.divide(difference, size)
     worst = float(error.max())

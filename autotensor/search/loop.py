@@ -32,9 +32,8 @@ from tuning_db.records import Status, TrialRecord
 
 MODELS = ("xgb", "prior", "random")
 LEARNED = 4000  # newest rows of other runs that the model learns from at the start
-RACE_S = (
-    1.2  # what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
-)
+# what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
+RACE_S = 1.2
 NOTHING_LEFT = "nothing is left to ask"
 
 
@@ -357,9 +356,8 @@ def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(sorted(found.values(), key=lambda t: -t.weight * t.workload.dag.flops()))
 
 
-FEWEST_OPERATIONS = (
-    0.25  # of the direct algorithm's: Winograd's F(4x4, 3x3) multiplies 36 times instead of 144
-)
+# of the direct algorithm's: Winograd's F(4x4, 3x3) multiplies 36 times instead of 144
+FEWEST_OPERATIONS = 0.25
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:

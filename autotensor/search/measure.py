@@ -58,11 +58,14 @@ class LocalMeasurer:
         modules: Sequence[str] = (),
         path: Sequence[str | Path] = (),
         numerics: Numerics | None = None,
+        recalibrate: Callable[[], float] | None = None,
     ) -> None:
         """modules: imported by children first (steps, algorithms, operators of the user); `path`: from where.
 
         numerics: the relative error that a trace may have by its algorithm; None (also as its answer): what
         follows from types and reduction lengths, with equal bits on integers wherever these are exact.
+        recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
+        it.
         """
         if target.kind != "llvm":
             raise InputError(f"target {target.kind!r} cannot be measured here; only 'llvm' can.")
@@ -70,7 +73,7 @@ class LocalMeasurer:
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
         self._pool = BuildPool(target, options, modules, path)
-        self._race = Race(target, options, modules, path)
+        self._race = Race(target, options, modules, path, recalibrate)
         self._oracles: dict[str, Mapping[str, Any]] = {}
         self._best: dict[str, float] = {}  # seconds, by workload
 

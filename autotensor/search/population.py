@@ -40,9 +40,6 @@ class Population:
     def decisions(self, row: int) -> dict[str, Option]:
         return {h.name: h.options[int(self.choices[row, n])] for n, h in enumerate(self.sketch.holes)}
 
-    def subset(self, rows: Ints | Sequence[int]) -> Population:
-        return Population(self.sketch, self.state, self.choices[np.asarray(rows, dtype=np.int64)])
-
 
 def sample(sketch: Sketch, state: State, count: int, rng: np.random.Generator) -> Population:
     """`count` random candidates (all of them, in order, when the sketch has no more)."""

@@ -12,7 +12,6 @@ the learned model (`model.py`) corrects it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,8 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
-from autotensor.te.tensor import AxisKind
+from autotensor.search.rates import Rates
+from autotensor.search.tile import Tile, full, is_product, tile_of, ways
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,21 +30,12 @@ LATENCY = 4.0  # cycles from one FMA to the next of the same accumulator
 FITS = 1.0  # share of a cache that one loop level may use before it spills
 SPILLED = 2.5  # slow-down of a tile that needs more registers than there are
 OVERLAP = 0.3  # of what is not the bottleneck, still felt
-REGION_S = 2e-6  # fork and join of one parallel region or barrier
+FINE_S = 5e-6  # pieces of work so short overlap with what is around them
+CROWDED = 4.0  # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
+CROWDED_WINDOW = 1.0  # the same for a vector of a window: others are on their way meanwhile
+CROWDED_LINES = 2.4  # times the ways more lines than ways, and every scalar must
 
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What the machine can do; measured by `calibrate.py`, else a plausible guess."""
-
-    flops: float  # peak of one core in float32, FLOP/s
-    bandwidths: tuple[float, ...]  # bytes/s of one core from L2, L3, …, memory
-    memory_bandwidth: float  # bytes/s of all cores together
-
-    @staticmethod
-    def guess(target: Target) -> Rates:
-        """A 3.6 GHz core with one FMA a cycle in its widest vectors."""
-        return Rates(3.6e9 * 2 * target.lanes(32), (100e9, 60e9, 20e9), 30e9)
+__all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,57 +48,110 @@ class Terms:
     imbalance: Floats  # ≥ 1
     tile: Floats  # vector accumulators (or stores) of one unrolled step
     loads: Floats  # vector or scalar loads of one step
-    total: Floats
+    parts: tuple[Floats, ...]  # seconds of all cores: computing, then behind every cache
+    hidden: Floats  # of these, what is a part of computing
+    launch: float  # seconds of its parallel region
+    total: Floats  # of the stage alone
 
 
 def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
-    """Seconds per candidate, and the terms of every stage."""
+    """Seconds per candidate, and the terms of every stage.
+
+    A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
+    with it: what both compute adds up, and what both move, and of these the larger counts.
+    """
     terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
-    total = np.sum([t.total for t in terms], axis=0) if terms else np.zeros(p.count)
+    total = np.zeros(p.count)
+    merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
+    for s, t in zip(p.stages, terms, strict=True):  # what is inside comes before what is around it
+        parts, hidden = merged[s.name]
+        seconds = _together(parts, hidden)
+        if s.own < len(s.levels):
+            visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
+            fine = seconds * target.num_cores < FINE_S * visits
+            host = s.levels[len(s.levels) - s.own - 1].stage
+            around, inside = merged[host]
+            both = tuple(a + np.where(fine, x, 0.0) for a, x in zip(around, parts, strict=True))
+            merged[host] = (both, inside + np.where(fine, hidden, 0.0))
+            seconds = np.where(fine, 0.0, seconds)
+        total = total + seconds + t.launch
     return np.asarray(total, dtype=np.float64), terms
 
 
-def _array(x: Any, count: int) -> Floats:
-    return np.broadcast_to(np.asarray(x, dtype=np.float64), (count,)).astype(np.float64)
+def _together(parts: tuple[Floats, ...], hidden: Floats) -> Floats:
+    """Seconds of things that overlap: the longest, and some of the others."""
+    slowest = np.maximum.reduce(parts)
+    rest = np.maximum(0.0, np.sum(parts, axis=0) - slowest - hidden)
+    return np.asarray(slowest + OVERLAP * rest, dtype=np.float64)
 
 
 def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
-    lanes = np.maximum(1.0, np.minimum(_array(s.lanes, count), 4.0 * target.lanes(32)))
-    tile, depth = _tile(s, count)
-    loads = _loads(s, count, lanes)
-    work = tile * depth * max(1.0, s.flops_per_point / 2.0)
-    chain = LATENCY * depth if s.is_reduction else 0.0
-    per_step = np.maximum(np.maximum(work, LOAD * loads), chain) + STEP_OVERHEAD
-    per_step = np.where(tile + 1 > target.vector_registers, per_step * SPILLED, per_step)
-    compute = _steps(s, count) * per_step * cycle
-    chunks = _array(1, count)
+    lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))
+    tile = tile_of(s, count, lanes)
+    steps = _steps(s, count)
+    traffic = _traffic(s, count, target, rates)
+    per_step, measured = _measured_step(s, tile, lanes, steps, traffic, rates)
+    per_step = np.where(measured, per_step, _step(s, tile, target)) + _crowding(s, tile, target)
+    compute = steps * per_step * cycle
+    chunks = full(1, count)
     for level in s.levels:
         if level.mark is Mark.PARALLEL:
-            chunks = _array(level.extent, count)
+            chunks = full(level.extent, count)
     cores = np.minimum(float(target.num_cores), chunks)
     imbalance = np.ceil(chunks / cores) * cores / chunks
-    moves = _moves(s, count, target, rates)
     share = cores / imbalance
-    memory = np.maximum(moves[-1] / share, moves[-1] * rates.bandwidths[-1] / rates.memory_bandwidth)
-    parts = [compute / share, *(m / share for m in moves[:-1]), memory]
-    slowest = np.maximum.reduce(parts)
-    second = np.sum(parts, axis=0) - slowest
-    launch = REGION_S if s.own == len(s.levels) else 0.0
-    total = slowest + OVERLAP * second + launch
-    return Terms(compute, moves, chunks, imbalance, tile, loads, total)
+    moves = tuple(t / b for t, b in zip(traffic, rates.bandwidths, strict=False))
+    limits = [rates.team_bandwidth(level, target.num_cores) for level in range(len(moves))]
+    parts = [np.maximum(m / share, t / limit) for m, t, limit in zip(moves, traffic, limits, strict=True)]
+    computing = np.maximum(compute / share, compute * rates.flops / rates.peak(target.num_cores))
+    # what the caches deliver during a measured step is a part of it
+    hidden = np.where(measured, np.sum(parts[:-1], axis=0) if len(parts) > 1 else 0.0, 0.0)
+    launch = rates.region_s if s.own == len(s.levels) else 0.0
+    all_parts = (computing, *parts)
+    total = _together(all_parts, hidden) + launch
+    return Terms(compute, moves, chunks, imbalance, tile.size, tile.loads, all_parts, hidden, launch, total)
 
 
-def _tile(s: StagePicture, count: int) -> tuple[Floats, Floats]:
-    """Vectors that one step writes (unrolled spatial loops), and reduction steps it takes (unrolled ones)."""
-    tile, depth = np.ones(count), np.ones(count)
-    for level in s.levels[len(s.levels) - s.own :]:
-        if level.mark is Mark.UNROLLED:
-            if level.kind is AxisKind.REDUCE:
-                depth = depth * _array(level.extent, count)
-            else:
-                tile = tile * _array(level.extent, count)
-    return tile, depth
+def _step(s: StagePicture, tile: Tile, target: Target) -> Floats:
+    """Cycles of the innermost unrolled code, by formula."""
+    work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0)
+    chain = LATENCY * tile.depth * tile.chained  # else the next tile's sums fill the gaps
+    per_step = np.maximum(np.maximum(work, LOAD * tile.loads), chain) + STEP_OVERHEAD
+    spills = s.is_reduction & (tile.size + 1 > target.vector_registers)  # others write as they go
+    return np.where(spills, per_step * SPILLED, per_step)
+
+
+def _measured_step(
+    s: StagePicture,
+    tile: Tile,
+    lanes: Floats,
+    steps: Floats,
+    traffic: tuple[Floats, ...],
+    rates: Rates,
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The same for tiles of matrix products whose micro-kernel was measured; and which these are.
+
+    Between vectors that are all in L1 and such that all come from L2 it is a matter of how many do.
+    """
+    if not rates.kernels.steps or not is_product(s):
+        return np.zeros(len(steps)), np.zeros(len(steps), dtype=np.bool_)
+    costs = rates.kernels.costs(tile.rows, tile.vectors)  # [L1, L2, L3; candidates]
+    streamed = np.maximum(1.0, steps * tile.depth * tile.vectors * lanes * 4.0)  # bytes of vectors
+    cost = costs[0]
+    for level in range(1, min(len(costs), len(traffic))):
+        far = np.minimum(1.0, traffic[level - 1] / streamed)
+        cost = cost + far * np.maximum(0.0, costs[level] - costs[level - 1])
+    known = np.isfinite(cost) & (lanes == rates.kernels.lanes)
+    return np.where(known, cost, 0.0) * tile.depth, known
+
+
+def _crowding(s: StagePicture, tile: Tile, target: Target) -> Floats:
+    """Cycles more of a step whose operands compete for few sets of L1."""
+    w = ways(target)
+    missing = np.clip((tile.lines - w - 1.0) / (CROWDED_LINES * w), 0.0, 1.0) ** 1.5
+    each = CROWDED * tile.rows if is_product(s) else CROWDED_WINDOW * tile.size
+    return np.asarray(each * tile.depth * missing, dtype=np.float64)
 
 
 def _steps(s: StagePicture, count: int) -> Floats:
@@ -116,40 +160,24 @@ def _steps(s: StagePicture, count: int) -> Floats:
     for n, level in enumerate(s.levels):
         own = n >= len(s.levels) - s.own
         if not own or level.mark not in (Mark.UNROLLED, Mark.VECTORIZED):
-            steps = steps * _array(level.trips, count)
+            steps = steps * full(level.trips, count)
     return steps
 
 
-def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
-    """Load instructions per step: distinct vectors, or broadcast scalars; gathers cost a lane each."""
-    first = len(s.levels)
-    for n in range(len(s.levels) - 1, len(s.levels) - s.own - 1, -1):
-        if s.levels[n].mark not in (Mark.UNROLLED, Mark.VECTORIZED):
-            break
-        first = n
-    total = np.zeros(count)
-    for operand, sizes in zip(s.operands, s.bytes, strict=True):
-        if operand.write and s.is_reduction:
-            continue
-        elements = _array(sizes[first], count) / operand.buffer.dtype.bytes
-        total = total + (elements / lanes if operand.vector == "unit" else elements)
-    return total
-
-
-def _moves(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
-    """Seconds of one core to bring in what does not stay in each cache, nearest first.
+def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
+    """Bytes that are brought into each cache because they did not stay in it, nearest first.
 
     In a cache stays what the outermost loop level touches whose operands fit together. Whenever that level is
     entered they are brought in again, but for those that are the same as the last time.
     """
     operands = [
-        [_array(b, count) for b in sizes]
+        [full(b, count) for b in sizes]
         for o, sizes in zip(s.operands, s.bytes, strict=True)
         if not (o.write and s.is_reduction)  # accumulators are in registers
     ]
     entered = [np.ones(count)]
     for level in s.levels:
-        entered.append(entered[-1] * _array(level.trips, count))
+        entered.append(entered[-1] * full(level.trips, count))
     depth = len(s.levels) + 1
     working = [np.sum([sizes[n] for sizes in operands], axis=0) for n in range(depth)]
     traffic = np.zeros((depth, count))
@@ -160,12 +188,12 @@ def _moves(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[F
             times = np.where(same, times, entered[n])
             traffic[n] += sizes[n] * times
     out = []
-    for cache, bandwidth in zip(target.cache_bytes[: len(rates.bandwidths)], rates.bandwidths, strict=False):
+    for cache in target.cache_bytes[: len(rates.bandwidths)]:
         fits = np.stack([w <= FITS * cache for w in working])  # [levels, candidates]
         first = np.where(fits.any(axis=0), fits.argmax(axis=0), depth - 1)
-        out.append(traffic[first, np.arange(count)] / bandwidth)
+        out.append(traffic[first, np.arange(count)])
     out[-1] = np.where(working[0] <= FITS * target.cache_bytes[len(out) - 1], 0.0, out[-1])
-    return (*out[:-1], np.maximum(out[-1], _cold(s, count) / rates.bandwidths[-1]))
+    return (*out[:-1], np.maximum(out[-1], _cold(s, count)))
 
 
 def _cold(s: StagePicture, count: int) -> Floats:
@@ -173,5 +201,5 @@ def _cold(s: StagePicture, count: int) -> Floats:
     total = np.zeros(count)
     for operand, sizes in zip(s.operands, s.bytes, strict=True):
         if operand.constant:
-            total = total + _array(sizes[0], count)
+            total = total + full(sizes[0], count)
     return total

@@ -39,13 +39,11 @@ class MeasureOptions:
         1,
     )  # of the random inputs; one of small integers is added where that is exact
     memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
-    residency: Residency = (
-        "graph"  # weights from memory as in a whole model, or everything as the last call left it
-    )
+    # weights from memory as in a whole model, or everything as the last call left it
+    residency: Residency = "graph"
     workers: int | None = None  # children that build; None: one per core
-    peak_flops: float | None = (
-        None  # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
-    )
+    # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
+    peak_flops: float | None = None
     asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
 
     def __post_init__(self) -> None:
@@ -71,9 +69,8 @@ class MeasureResult:
     build_seconds: float | None = None  # replaying, lowering and compiling; None: it was not built
     error: str | None = None  # why it failed, in full
     source_sha: str | None = None  # of the object code
-    max_error: float | None = (
-        None  # of its answers, relative (see checks.compare); None: no answer was checked
-    )
+    # of its answers, relative (see checks.compare); None: no answer was checked
+    max_error: float | None = None
     tolerance: float | None = None  # in the same unit
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
     reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed beside each sample

@@ -25,9 +25,8 @@ from autotensor.search.request import Residency, rotation_copies
 
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds
-_MOST_GROWTH = (
-    100.0  # of the calls in a sample: a first one near the clock's resolution is not trusted further
-)
+# of the calls in a sample: a first one near the clock's resolution is not trusted further
+_MOST_GROWTH = 100.0
 _BLOCK = 1 << 18  # random floats, repeated: making 64 MB of them takes half a second
 _ROOM = 1.25  # candidates of a task need about as much; growing means page faults and new frames for all
 

@@ -55,9 +55,8 @@ Place = tuple[
 class SearchOptions:
     """Knobs of the search; the defaults are for 2-core machines and budgets below a hundred trials a task."""
 
-    draft: int = (
-        8192  # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
-    )
+    # candidates of one sketch that the prior looks at; smaller sketches are looked at whole
+    draft: int = 8192
     keep: int = 768  # of all drafts, the best by the prior, ranked by the model in every round
     spread: int = 256  # and so many by chance, lest the prior hides something
     parents: int = 16  # told candidates that breed
@@ -168,7 +167,8 @@ class Tuner:
             bred = [r for r in ranking if pool[r[1]].made_by == "bred"]
             local = round(count * self.options.local_share) if bred else 0
             self._choose(pool, ranking, out, count - by_chance - local)
-            self._choose(pool, bred, out, count - by_chance)
+            self._choose(pool, bred, out, count - by_chance - local // 2)
+            self._step(rng, out, count - by_chance)
             self._random(rng, out, count)
             self._rest(pool, ranking, out, count)
         self._random(rng, out, count, tries=8)
@@ -197,6 +197,19 @@ class Tuner:
             s = self.sketches[int(n)]
             decisions = {h.name: h.options[int(rng.integers(0, len(h.options)))] for h in s.holes}
             self._take(Candidate(s, decisions, "random"), out, count)
+
+    def _step(self, rng: np.random.Generator, out: list[Candidate], count: int) -> None:
+        """Fills the batch with single steps from the best told, whatever the model thinks of them.
+
+        A model that is wrong about one hole would never look beyond it.
+        """
+        if not self._told:
+            return
+        best = min(self._told, key=lambda t: t.seconds)
+        s = self.sketches[best.sketch]
+        for row in rng.permutation(neighbours(best.row, self._moves[best.sketch])):
+            decisions = {h.name: h.options[int(k)] for h, k in zip(s.holes, row, strict=True)}
+            self._take(Candidate(s, decisions, "step"), out, count)
 
     def _enumerate(self, out: list[Candidate], count: int) -> None:
         """Fills the batch with what is left of a space of which nearly everything was asked."""

@@ -36,7 +36,7 @@ from autotensor.ir.expr import (
     min_value,
     minimum,
 )
-from autotensor.ir.visit import any_node, walk
+from autotensor.ir.visit import MOST_NESTED, any_node, height, walk
 from autotensor.te.tensor import AxisKind, IterVar, Tensor, check_name, check_shape
 
 
@@ -108,7 +108,7 @@ def compute(
 
     shape: ints, () for a scalar. Axes are named after the function's parameters.
     Raises TensorError when the function takes another number of axes, a reduction is not at the top of the
-    body, or outputs reduce differently.
+    body, outputs reduce differently, or the expression is nested too deep.
     """
     extents = check_shape(shape, f"compute {name!r}")
     names = tuple(axis_names) or _parameter_names(fcompute, len(extents), name)
@@ -122,6 +122,7 @@ def compute(
     result = fcompute(*(a.var for a in axes))
     several = isinstance(result, (tuple, list))
     bodies = tuple(as_expr(r) for r in (result if several else (result,)))
+    _check_height(bodies, name)
     reduces = _reduction_axes(bodies, name)
     wanted = tuple(range(len(bodies)))
     if isinstance(
@@ -153,6 +154,15 @@ def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str,
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"i{n}" if names.count(x) > 1 or x == "_" else x for n, x in enumerate(names))
+
+
+def _check_height(bodies: tuple[Expr, ...], name: str) -> None:
+    for body in bodies:
+        if (levels := height(body)) > MOST_NESTED:
+            raise TensorError(
+                f"compute {name!r}: its expression is nested {levels} deep; at most {MOST_NESTED} fit.",
+                fix="Give some of its parts computes of their own; schedules inline them where that pays.",
+            )
 
 
 def _contains_reduce(exprs: tuple[Expr, ...]) -> bool:

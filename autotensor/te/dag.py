@@ -70,9 +70,9 @@ class StageOp:
 
     def flops(self) -> int:
         """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join."""
-        per_point = sum(_count(body) for body in self.bodies)
+        per_point = sum(operations(body) for body in self.bodies)
         if self.combiner is not None:
-            per_point += sum(max(1, _count(r)) for r in self.combiner.result)
+            per_point += sum(max(1, operations(r)) for r in self.combiner.result)
         return per_point * self.points()
 
 
@@ -87,7 +87,7 @@ def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _count(body: Expr) -> int:
+def operations(body: Expr) -> int:
     """Float operations of a body, each occurrence counted."""
     total = 0
     stack: list[object] = [body]

@@ -6,57 +6,56 @@ the type of the other argument. What each function computes is said in `autotens
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.dtype import DType, dtype_of, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.ir import expr as ir
 from autotensor.ir.expr import Expr, Op, as_expr, binary, call
 
 
-def exp(x: Any) -> Expr:
-    """e to the power of x."""
-    return call("exp", x)
+def _unary(name: str, about: str) -> Callable[[Any], Expr]:
+    """The function of that name in `ir.expr.MATH`."""
+
+    def function(x: Any) -> Expr:
+        return call(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = about
+    return function
 
 
-def exp2(x: Any) -> Expr:
-    """2 to the power of x."""
-    return call("exp2", x)
-
-
-def log(x: Any) -> Expr:
-    """Natural logarithm."""
-    return call("log", x)
-
-
-def log2(x: Any) -> Expr:
-    """Logarithm to base 2."""
-    return call("log2", x)
-
-
-def log10(x: Any) -> Expr:
-    """Logarithm to base 10."""
-    return call("log10", x)
-
-
-def log1p(x: Any) -> Expr:
-    """log(1 + x), exact near 0."""
-    return call("log1p", x)
-
-
-def expm1(x: Any) -> Expr:
-    """exp(x) - 1, exact near 0."""
-    return call("expm1", x)
-
-
-def sqrt(x: Any) -> Expr:
-    """Square root."""
-    return call("sqrt", x)
-
-
-def rsqrt(x: Any) -> Expr:
-    """1 / sqrt(x)."""
-    return call("rsqrt", x)
+exp = _unary("exp", "e to the power of x.")
+exp2 = _unary("exp2", "2 to the power of x.")
+log = _unary("log", "Natural logarithm.")
+log2 = _unary("log2", "Logarithm to base 2.")
+log10 = _unary("log10", "Logarithm to base 10.")
+log1p = _unary("log1p", "log(1 + x), exact near 0.")
+expm1 = _unary("expm1", "exp(x) - 1, exact near 0.")
+sqrt = _unary("sqrt", "Square root.")
+rsqrt = _unary("rsqrt", "1 / sqrt(x).")
+sin = _unary("sin", "Sine of radians.")
+cos = _unary("cos", "Cosine of radians.")
+tan = _unary("tan", "Tangent of radians.")
+asin = _unary("asin", "Inverse sine, in radians.")
+acos = _unary("acos", "Inverse cosine, in radians.")
+atan = _unary("atan", "Inverse tangent, in radians.")
+sinh = _unary("sinh", "Hyperbolic sine.")
+cosh = _unary("cosh", "Hyperbolic cosine.")
+tanh = _unary("tanh", "Hyperbolic tangent.")
+asinh = _unary("asinh", "Inverse hyperbolic sine.")
+acosh = _unary("acosh", "Inverse hyperbolic cosine.")
+atanh = _unary("atanh", "Inverse hyperbolic tangent.")
+erf = _unary("erf", "Error function.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+floor = _unary("floor", "Greatest whole number not above x.")
+ceil = _unary("ceil", "Least whole number not below x.")
+round = _unary("round", "Nearest whole number; halves to the even one.")
+trunc = _unary("trunc", "x without its fraction.")
+abs = _unary("abs", "Magnitude; integers stay integers.")
+isnan = _unary("isnan", "Whether x is not a number; bool.")
+isinf = _unary("isinf", "Whether x is infinite; bool.")
 
 
 def pow(x: Any, y: Any) -> Expr:
@@ -64,124 +63,14 @@ def pow(x: Any, y: Any) -> Expr:
     return call("pow", x, y)
 
 
-def sin(x: Any) -> Expr:
-    """Sine of radians."""
-    return call("sin", x)
-
-
-def cos(x: Any) -> Expr:
-    """Cosine of radians."""
-    return call("cos", x)
-
-
-def tan(x: Any) -> Expr:
-    """Tangent of radians."""
-    return call("tan", x)
-
-
-def asin(x: Any) -> Expr:
-    """Inverse sine, in radians."""
-    return call("asin", x)
-
-
-def acos(x: Any) -> Expr:
-    """Inverse cosine, in radians."""
-    return call("acos", x)
-
-
-def atan(x: Any) -> Expr:
-    """Inverse tangent, in radians."""
-    return call("atan", x)
-
-
 def atan2(y: Any, x: Any) -> Expr:
     """Angle of the point (x, y), in radians."""
     return call("atan2", y, x)
 
 
-def sinh(x: Any) -> Expr:
-    """Hyperbolic sine."""
-    return call("sinh", x)
-
-
-def cosh(x: Any) -> Expr:
-    """Hyperbolic cosine."""
-    return call("cosh", x)
-
-
-def tanh(x: Any) -> Expr:
-    """Hyperbolic tangent."""
-    return call("tanh", x)
-
-
-def asinh(x: Any) -> Expr:
-    """Inverse hyperbolic sine."""
-    return call("asinh", x)
-
-
-def acosh(x: Any) -> Expr:
-    """Inverse hyperbolic cosine."""
-    return call("acosh", x)
-
-
-def atanh(x: Any) -> Expr:
-    """Inverse hyperbolic tangent."""
-    return call("atanh", x)
-
-
-def erf(x: Any) -> Expr:
-    """Error function."""
-    return call("erf", x)
-
-
-def sigmoid(x: Any) -> Expr:
-    """1 / (1 + exp(-x))."""
-    return call("sigmoid", x)
-
-
-def floor(x: Any) -> Expr:
-    """Greatest whole number not above x."""
-    return call("floor", x)
-
-
-def ceil(x: Any) -> Expr:
-    """Least whole number not below x."""
-    return call("ceil", x)
-
-
-def round(x: Any) -> Expr:
-    """Nearest whole number; halves to the even one."""
-    return call("round", x)
-
-
-def trunc(x: Any) -> Expr:
-    """x without its fraction."""
-    return call("trunc", x)
-
-
-def abs(x: Any) -> Expr:
-    """Magnitude; integers stay integers."""
-    return call("abs", x)
-
-
-def isnan(x: Any) -> Expr:
-    """Whether x is not a number; bool."""
-    return call("isnan", x)
-
-
-def isinf(x: Any) -> Expr:
-    """Whether x is infinite; bool."""
-    return call("isinf", x)
-
-
 def fmod(x: Any, y: Any) -> Expr:
     """Remainder of x / y with the sign of x."""
     return call("fmod", x, y)
-
-
-def power(x: Any, y: Any) -> Expr:
-    """x to the power of y (TVM's name)."""
-    return call("pow", x, y)
 
 
 def floordiv(a: Any, b: Any) -> Expr:
@@ -194,14 +83,7 @@ def floormod(a: Any, b: Any) -> Expr:
     return binary(Op.MOD, a, b)
 
 
-def indexdiv(a: Any, b: Any) -> Expr:
-    """Floor division of indices (TVM's name)."""
-    return binary(Op.FLOORDIV, a, b)
-
-
-def indexmod(a: Any, b: Any) -> Expr:
-    """Floor modulo of indices (TVM's name)."""
-    return binary(Op.MOD, a, b)
+power, indexdiv, indexmod = pow, floordiv, floormod  # TVM's names
 
 
 def cast(dtype: DType | str, value: Any) -> Expr:
@@ -217,7 +99,7 @@ def const(value: float | int | bool, dtype: DType | str | None = None) -> Expr:
     if dtype is None:
         return as_expr(value)
     t = dtype_of(dtype)
-    if t.is_int and (int(value) != value or ir.wrap_int(int(value), t.element) != int(value)):
+    if t.is_int and (int(value) != value or wrap_int(int(value), t.element) != int(value)):
         raise TensorError(f"{value!r} does not fit in {t.element}.")
     return ir.const(value, t)
 

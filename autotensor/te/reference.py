@@ -2,18 +2,18 @@
 
     evaluate(dag, arrays)                             {"C": array, …}, each operation rounded to its own type
     evaluate(dag, arrays, accumulate=np.float64)      the same in float64 throughout: nearly the exact result
-    tolerance(dag)                                    how far a correct program may be from it
     random_inputs(dag, seed, kind="integer")          inputs for which float results are exact
 
 A stage is computed over its whole iteration space at once: axis n becomes an index array of shape [1, …,
-extent, …, 1], reduce axes last, and NumPy broadcasts. Large spaces are cut into blocks.
+extent, …, 1], reduce axes last, and NumPy broadcasts. Large spaces are cut into blocks. How far a correct
+program may be from the result is in `tolerance.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, prod, sqrt
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,6 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.mathlib import FUNCTIONS
-from autotensor.ir.visit import walk
 from autotensor.te.dag import ComputeDAG, StageOp
 
 Array = np.ndarray[Any, Any]
@@ -281,73 +280,7 @@ class _Values:
         )
 
 
-# -- how exact, and with which inputs ------------------------------------------------------------------------
-
-_EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
-_BFLOAT_EPS = 2.0**-7
-OPERATIONS = 8  # roundings that a body is allowed: those of its operations, fused and reordered ones
-GROWTH = 4.0  # standard deviations of a random walk of roundings
-_EXACT = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod")
-
-
-def _eps(t: DType) -> float:
-    return _BFLOAT_EPS if t.kind == "bfloat" else _EPS[t.bits] if t.is_float else 0.0
-
-
-def _rounding(e: Expr) -> float:
-    """eps of the coarsest operation in the expression that rounds; 0 when all of them are exact."""
-    coarsest = 0.0
-    for node in walk(e):
-        match node:
-            case Binary(Op.ADD | Op.SUB | Op.MUL | Op.DIV, a) if a.dtype.is_float:
-                rounds = True
-            case Call(name) if node.dtype.is_float:
-                rounds = name not in _EXACT
-            case Cast(t, a) if t.is_float:
-                rounds = not a.dtype.is_float or _eps(t) > _eps(a.dtype)
-            case _:
-                continue
-        coarsest = max(coarsest, _eps(node.dtype) if rounds else 0.0)
-    return coarsest
-
-
-def error_bound(dag: ComputeDAG) -> dict[str, float]:
-    """Per computed buffer, how far two correct programs may be apart, relative to its largest magnitude.
-
-        bound = max of the bounds of what is read + 8 eps(body) + 4 eps(combiner) sqrt(reduction length)
-
-    eps is that of the coarsest operation that rounds: 0 for copies, comparisons, max and the like. Roundings
-    of a sum of n terms behave like a random walk of n steps, of which 4 standard deviations are allowed; sums
-    in blocks walk much less. The worst case, n eps, would hide real mistakes. Not covered: results that
-    cancel to far below their terms in the whole buffer, and functions that magnify the errors of their
-    arguments. Integers and bools that depend on rounded floats (argmax of near ties, round of near halves)
-    may differ by
-    anything: inf.
-    """
-    bounds = {b.name: 0.0 for b in dag.inputs}
-    for s in dag.stages:
-        bound = max((bounds[b.name] for b in s.reads()), default=0.0)
-        bound += OPERATIONS * max(_rounding(body) for body in s.bodies)
-        if s.combiner is not None:
-            length = prod(a.extent for a in s.reduce_axes)
-            bound += GROWTH * sqrt(length) * max(_rounding(r) for r in s.combiner.result)
-        for b in s.buffers:
-            bounds[b.name] = bound if b.dtype.is_float or bound == 0.0 else inf
-    return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
-
-
-def tolerance(dag: ComputeDAG, output: str = "") -> tuple[float, float]:
-    """`(rtol, atol_factor)` of one output, or of the worst float output: a result x is right when
-
-        |x - reference| <= rtol × |reference| + atol_factor × max |reference|
-
-    Both are the error bound. Integer outputs must be equal: (0, 0), unless they depend on floats (see
-    `error_bound`).
-    """
-    bounds = error_bound(dag)
-    names = [output] if output else [b.name for b in dag.outputs if b.dtype.is_float]
-    bound = max((bounds[n] for n in names), default=0.0)
-    return bound, bound
+# -- inputs ------------------------------------------------------------------------------------------------
 
 
 def random_inputs(dag: ComputeDAG, seed: int, kind: str = "normal") -> dict[str, Array]:

@@ -15,21 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import (
-    NUMBERS,
-    Cmp,
-    Equality,
-    Expr,
-    Load,
-    Op,
-    Var,
-    as_expr,
-    binary,
-    call,
-    cast,
-    compare,
-    divide,
-)
+from autotensor.ir.arithmetic import Arithmetic, Equality
+from autotensor.ir.expr import NUMBERS, Cmp, Expr, Load, Var, as_expr, cast
 
 if TYPE_CHECKING:
     from autotensor.te.compute import Compute
@@ -45,95 +32,10 @@ class AxisKind(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Operable:
-    """Arithmetic for things that stand for one expression."""
+class Operable(Arithmetic):
+    """Things that stand for one expression."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy scalars leave the operators to us
-
-    def __add__(self, other: Any) -> Expr:
-        return binary(Op.ADD, as_expr(self), other)
-
-    def __radd__(self, other: Any) -> Expr:
-        return binary(Op.ADD, other, as_expr(self))
-
-    def __sub__(self, other: Any) -> Expr:
-        return binary(Op.SUB, as_expr(self), other)
-
-    def __rsub__(self, other: Any) -> Expr:
-        return binary(Op.SUB, other, as_expr(self))
-
-    def __mul__(self, other: Any) -> Expr:
-        return binary(Op.MUL, as_expr(self), other)
-
-    def __rmul__(self, other: Any) -> Expr:
-        return binary(Op.MUL, other, as_expr(self))
-
-    def __truediv__(self, other: Any) -> Expr:
-        return divide(as_expr(self), other)
-
-    def __rtruediv__(self, other: Any) -> Expr:
-        return divide(other, as_expr(self))
-
-    def __floordiv__(self, other: Any) -> Expr:
-        return binary(Op.FLOORDIV, as_expr(self), other)
-
-    def __rfloordiv__(self, other: Any) -> Expr:
-        return binary(Op.FLOORDIV, other, as_expr(self))
-
-    def __mod__(self, other: Any) -> Expr:
-        return binary(Op.MOD, as_expr(self), other)
-
-    def __rmod__(self, other: Any) -> Expr:
-        return binary(Op.MOD, other, as_expr(self))
-
-    def __and__(self, other: Any) -> Expr:
-        return binary(Op.AND, as_expr(self), other)
-
-    def __rand__(self, other: Any) -> Expr:
-        return binary(Op.AND, other, as_expr(self))
-
-    def __or__(self, other: Any) -> Expr:
-        return binary(Op.OR, as_expr(self), other)
-
-    def __ror__(self, other: Any) -> Expr:
-        return binary(Op.OR, other, as_expr(self))
-
-    def __xor__(self, other: Any) -> Expr:
-        return binary(Op.XOR, as_expr(self), other)
-
-    def __lshift__(self, other: Any) -> Expr:
-        return binary(Op.SHL, as_expr(self), other)
-
-    def __rshift__(self, other: Any) -> Expr:
-        return binary(Op.SHR, as_expr(self), other)
-
-    def __pow__(self, other: Any) -> Expr:
-        return call("pow", as_expr(self), other)
-
-    def __rpow__(self, other: Any) -> Expr:
-        return call("pow", other, as_expr(self))
-
-    def __neg__(self) -> Expr:
-        return -as_expr(self)
-
-    def __invert__(self) -> Expr:
-        return ~as_expr(self)
-
-    def __abs__(self) -> Expr:
-        return call("abs", as_expr(self))
-
-    def __lt__(self, other: Any) -> Expr:
-        return compare(Cmp.LT, as_expr(self), other)
-
-    def __le__(self, other: Any) -> Expr:
-        return compare(Cmp.LE, as_expr(self), other)
-
-    def __gt__(self, other: Any) -> Expr:
-        return compare(Cmp.GT, as_expr(self), other)
-
-    def __ge__(self, other: Any) -> Expr:
-        return compare(Cmp.GE, as_expr(self), other)
 
     # As in Expr: an expression when used as one, an identity test when used as a bool. Tensors compare by
     # identity only.
@@ -148,9 +50,6 @@ class Operable:
         return self is not other
 
     __hash__ = object.__hash__
-
-    def astype(self, dtype: DType | str) -> Expr:
-        return cast(dtype_of(dtype), as_expr(self))
 
 
 class IterVar(Operable):

@@ -8,7 +8,7 @@ from schedules.analysis import matches_elementwise, untouched
 from schedules.registry import Extension, sketch_rule
 
 
-@sketch_rule("epilogue", order=12)
+@sketch_rule("epilogue", order=14)
 def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
         return ()
@@ -17,12 +17,16 @@ def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
 
 def _behind_reduction(state: State, stage: Stage) -> bool:
     """Whether a chain of pointwise stages, each read once, leads back to a reduction."""
-    for b in stage.op.reads():
-        producer = state.producer(b)
-        if producer is None or not untouched(producer) or len(state.consumers(producer)) != 1:
-            continue
-        if not matches_elementwise(stage.op, producer.op):
-            continue
-        if producer.op.is_reduction or _behind_reduction(state, producer):
-            return True
+    waiting = [stage]  # chains may be longer than Python recurses
+    while waiting:
+        reader = waiting.pop()
+        for b in reader.op.reads():
+            producer = state.producer(b)
+            if producer is None or not untouched(producer) or len(state.consumers(producer)) != 1:
+                continue
+            if not matches_elementwise(reader.op, producer.op):
+                continue
+            if producer.op.is_reduction:
+                return True
+            waiting.append(producer)
     return False

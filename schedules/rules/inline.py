@@ -1,14 +1,16 @@
 """Cheap pointwise stages vanish into their consumers.
 
 Expensive ones (exp) are inlined only into a single pointwise consumer, where nothing is computed twice.
-Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it.
+Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain
+is cut where the expression would be nested too deep.
 """
 
 from __future__ import annotations
 
 from autotensor.base.target import Target
+from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
-from autotensor.schedule.state import Stage, State
+from autotensor.schedule.state import Stage, State, nested
 from schedules.analysis import is_expensive, is_padding, matches_elementwise, untouched
 from schedules.registry import Extension, sketch_rule
 
@@ -23,6 +25,7 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         or not consumers
         or not untouched(stage)
         or state.attached(stage.name)
+        or any(nested(c.op, op) > MOST_NESTED for c in consumers)
     ):
         return ()
     feeds_reduction = any(c.op.is_reduction for c in consumers)

@@ -41,6 +41,8 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
             steps.append(FuseStep(stage.name, axes[0], axes[1]))
             axes[:2] = [fuse_name(axes[0], axes[1])]
     last = axes[-1]
+    if extent < lanes and (mixed := _interleaved(op, stage.name, lanes)):
+        return mixed
     if extent < lanes:
         return (
             Extension((*steps, *_parallel(stage.name, axes[:-1] or axes, op.points())), (), (stage.name,)),
@@ -49,7 +51,7 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
     outer = [*axes[:-1], f"{last}.0"]
     steps.extend(_parallel(stage.name, outer, op.points()))
-    return (Extension(tuple(steps), (hole,), (stage.name,)), *_transposed(op, stage.name, lanes))
+    return (*_transposed(op, stage.name, lanes), Extension(tuple(steps), (hole,), (stage.name,)))
 
 
 def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
@@ -72,7 +74,10 @@ def _same_everywhere(op: StageOp) -> bool:
 
 
 def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
-    """For copies that turn dimensions around: square tiles, so that both sides are walked in short rows."""
+    """For copies that turn dimensions around: squares, which code generation transposes in registers.
+
+    Squares side by side along the source's rows read whole lines of it before they leave the cache.
+    """
     loads = op.loads()
     if len(op.axes) < 2 or len(loads) != 1 or not loads[0].indices:
         return ()
@@ -80,16 +85,49 @@ def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
     source = next((a for a in op.axes[:-1] if a.var is inner), None)
     if source is None or source.extent < 2:
         return ()
-    last = op.axes[-1].name
-    tile = Hole(f"{name}/tile", singles((1, 2, 4, 8, 16)), (4,))
-    width = min(lanes, op.axes[-1].extent)
+    last = op.axes[-1]
+    side = min(lanes, source.extent)
+    counts = tuple(n for n in (1, 2, 4) if n == 1 or n * side <= source.extent)
+    beside = Hole(f"{name}/beside", singles(counts), (1,))
     others = [a.name for a in op.axes[:-1] if a is not source]
     steps: list[Step] = [
-        SplitStep(name, source.name, (Ref(tile.name),)),
-        SplitStep(name, last, (width,)),
-        Reorder(name, (*others, f"{source.name}.0", f"{last}.0", f"{source.name}.1", f"{last}.1")),
-        Unroll(name, f"{source.name}.1"),
-        Vectorize(name, f"{last}.1"),
+        SplitStep(name, source.name, (Ref(beside.name), side)),
+        SplitStep(name, last.name, (min(lanes, last.extent),)),
+        Reorder(
+            name,
+            (
+                *others,
+                f"{source.name}.0",
+                f"{last.name}.0",
+                f"{source.name}.1",
+                f"{source.name}.2",
+                f"{last.name}.1",
+            ),
+        ),
+        Unroll(name, f"{source.name}.2"),
+        Vectorize(name, f"{last.name}.1"),
         *_parallel(name, [*others, f"{source.name}.0"], op.points()),
     ]
-    return (Extension(tuple(steps), (tile,), (name,)),)
+    return (Extension(tuple(steps), (beside,), (name,)),)
+
+
+def _interleaved(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
+    """For copies that bring few channels together: vectors along pixels and channels at once.
+
+    rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: of 3 vectors, 3 others, which code generation shuffles.
+    """
+    loads = op.loads()
+    if len(op.axes) < 2 or len(loads) != 1 or not loads[0].indices:
+        return ()
+    pixel, channel = op.axes[-2:]
+    if loads[0].indices[-1] is not pixel.var or pixel.extent < lanes or channel.extent < 2:
+        return ()
+    fused = fuse_name(pixel.name, channel.name)
+    steps: list[Step] = [
+        FuseStep(name, pixel.name, channel.name),
+        SplitStep(name, fused, (channel.extent, lanes)),
+        Unroll(name, f"{fused}.1"),
+        Vectorize(name, f"{fused}.2"),
+        *_parallel(name, [*(a.name for a in op.axes[:-2]), f"{fused}.0"], op.points()),
+    ]
+    return (Extension(tuple(steps), (), (name,)),)

@@ -2,105 +2,91 @@
 
     max[r] = max_k x[r,k];  e[r,k] = exp(x[r,k] - max[r]);  sum[r] = Σ_k e[r,k];  out[r,k] = e[r,k] / sum[r]
 
-    ──▶  parallel for r:  max, e, sum, out of one row
+    ──▶  parallel for blocks of rows:  max, e, sum, out of these rows
 
-Row reductions keep vectors of partial results (rfactor), how many is a sketch each: it decides a shape.
-Pointwise stages of the chain unroll a few vectors, each by a hole of its own. A stage joins the chain when
-all its readers are in it and its leading axes are the output's rows.
+Row reductions run in vectors whose lanes are joined at the end of the row; pointwise stages of the chain
+unroll a few vectors. Several rows at a time, stage by stage, have independent work lie side by side: while
+the lanes of one row are joined, the next one is under way. All these numbers are holes.
+
+The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
+sum over the last axes). A stage joins the chain when all its readers are in it and its leading axes are the
+last stage's rows.
 """
 
 from __future__ import annotations
 
-from itertools import product
+from math import prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import at_point, is_constant, lanes_of, reads, untouched
+from schedules.analysis import (
+    at_point,
+    contiguous_reduction,
+    is_constant,
+    is_expensive,
+    lanes_of,
+    untouched,
+)
+from schedules.flat import fused_axes
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import assign_roles, singles
+from schedules.roles import assign_roles
+from schedules.rules.long_reduction import is_long
+from schedules.tiles import singles
 
-VECTORS = (1, 2, 4, 8)  # of partial results
-UNROLLS = (1, 2, 4, 8)  # vectors of a pointwise row at once
+VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
+ROWS = (1, 2, 4, 8)  # at a time
+UNROLLED = 8  # steps of a row reduction that are written out
+BLOCK = 16 << 10  # bytes that the rows of a block may take: half of the nearest cache
+BLOCKS = 4  # of rows for each core, at least
+REGION = 8192  # elements: below this a parallel region costs more than it saves
+EXPENSIVE = 8  # elements that one with a function call counts for
 
 
-@sketch_rule("row_chain", order=15)
+@sketch_rule("row_chain", order=12)
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    op = stage.op
-    if target.kind != "llvm" or not untouched(stage) or not state.is_output(stage):
+    if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
         return ()
-    rows = _row_count(state, stage)
-    if rows == 0:
+    found = _chain_of(state, stage)
+    if found is None:
         return ()
-    chain = _chain(state, stage, rows)
-    if not any(s.op.is_reduction for s in chain) and not (op.is_reduction and contiguous_reduction(op)):
-        return ()
-    lanes = lanes_of(op, target)
+    rows, chain = found
+    lanes = lanes_of(stage.op, target)
     for s in (*chain, stage):
         if s.op.is_reduction and (
-            not contiguous_reduction(s.op) or assign_roles(state, s.op, lanes) is not None
+            not contiguous_reduction(s.op)
+            or is_long(s.op, target)
+            or assign_roles(state, s.op, lanes) is not None
         ):
-            return ()  # the second: a register tile does better
-    done = (stage.name, *(s.name for s in chain), *(f"{s.name}.rf" for s in (*chain, stage)))
-    reductions = [s for s in (stage, *reversed(chain)) if _has_partials(s.op, lanes)]
-    out = []
-    for widths in _width_choices([s.op for s in reductions], lanes):
-        steps: list[Step] = []
-        holes: list[Hole] = []
-        for s, width in zip(
-            reductions, widths, strict=True
-        ):  # before there are holes: rfactor needs all sizes
-            _vector_reduction(steps, s.name, s.op, lanes, width)
-        at = _host(steps, holes, stage, rows, lanes)
-        for producer in reversed(chain):
-            steps.extend(_member(producer, holes, stage.name, at, rows, lanes))
-        out.append(Extension(tuple(steps), tuple(holes), done))
-    return tuple(out)
+            return ()  # parts in parallel, or a register tile, do better
+    holes: list[Hole] = []
+    steps, at = _host(holes, stage, (*chain, stage), rows, target)
+    for producer in reversed(chain):
+        steps.extend(_loops(holes, producer, rows, target))
+        steps.append(ComputeAt(producer.name, stage.name, at))
+    return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
 
 
-def _has_partials(op: StageOp, lanes: int) -> bool:
-    """Whether the row reduction is long enough for vectors of partial results."""
-    return op.is_reduction and op.reduce_axes[-1].extent >= lanes and len(op.buffers) == 1
-
-
-def _width_choices(ops: list[StageOp], lanes: int) -> list[tuple[int, ...]]:
-    """Widths of the partial results of all reductions, the rules' own first; one for all of many."""
-    each = [tuple(w * lanes for w in VECTORS if w * lanes <= op.reduce_axes[-1].extent) for op in ops]
-    own = tuple(
-        max((w for w in widths[:3] if op.reduce_axes[-1].extent // w >= 4), default=widths[0])
-        for op, widths in zip(ops, each, strict=True)
-    )
-    if len(ops) <= 2:
-        choices = list(product(*each))
-    else:
-        choices = [tuple(min(w * lanes, widths[-1]) for widths in each) for w in VECTORS]
-    return list(dict.fromkeys((own, *choices)))
-
-
-def contiguous_reduction(op: StageOp) -> bool:
-    """Whether the last reduction axis runs along memory in every operand that uses it."""
-    if not op.reduce_axes:
-        return False
-    last = op.reduce_axes[-1].name
-    using = [r for r in reads(op) if r.uses(last)]
-    return bool(using) and all(r.strides.get(last) == 1 for r in using)
-
-
-def _row_count(state: State, stage: Stage) -> int:
-    """Leading axes that are rows: all of a reduction's, all but the last of a pointwise output's."""
-    op = stage.op
-    if op.is_reduction:
-        return len(op.axes)
-    return len(op.axes) - 1
+def _chain_of(state: State, stage: Stage) -> tuple[int, tuple[Stage, ...]] | None:
+    """How many leading axes are rows, and the stages that may be computed inside them; None without any
+    reduction."""
+    if stage.op.is_reduction:
+        rows = len(stage.op.axes)
+        return rows, _chain(state, stage, rows)
+    for rows in range(len(stage.op.axes), 0, -1):
+        chain = _chain(state, stage, rows)
+        if any(s.op.is_reduction for s in chain):
+            return rows, chain
+    return None
 
 
 def _chain(state: State, out: Stage, rows: int) -> tuple[Stage, ...]:
@@ -114,12 +100,11 @@ def _chain(state: State, out: Stage, rows: int) -> tuple[Stage, ...]:
         consumers = state.consumers(s)
         if not consumers or not all(c.name in inside for c in consumers) or state.is_output(s):
             continue
-        if tuple(a.extent for a in s.op.axes[:rows]) != leading or not all(
-            _same_rows(c.op, s.op, rows) for c in consumers
-        ):
+        if state.attached(s.name) or tuple(a.extent for a in s.op.axes[:rows]) != leading:
             continue
-        inside.add(s.name)
-        found.append(s)
+        if all(_same_rows(c.op, s.op, rows) for c in consumers):
+            inside.add(s.name)
+            found.append(s)
     return tuple(reversed(found))
 
 
@@ -129,51 +114,65 @@ def _same_rows(consumer: StageOp, producer: StageOp, rows: int) -> bool:
     return all(at_point(load.indices[:rows], consumer.axes[:rows]) for load in mine)
 
 
-def _host(steps: list[Step], holes: list[Hole], stage: Stage, rows: int, lanes: int) -> str:
-    """Schedules the output; gives the loop that holds one row."""
+def _host(
+    holes: list[Hole], stage: Stage, stages: tuple[Stage, ...], rows: int, target: Target
+) -> tuple[list[Step], str]:
+    """Steps of the last stage, and its loop that holds a block of rows."""
     name, op = stage.name, stage.op
-    fused = op.axes[0].name
-    for axis in op.axes[1:rows]:
-        steps.append(FuseStep(name, fused, axis.name))
-        fused = fuse_name(fused, axis.name)
-    steps.append(Parallel(name, fused))
-    if _has_partials(op, lanes):
-        steps.append(ComputeAt(f"{name}.rf", name, fused))
-    elif not op.is_reduction and op.axes[-1].extent >= lanes:
-        _vector_row(steps, holes, name, op, lanes)
-    return fused
+    last = op.axes[rows - 1]
+    bytes_of_row = sum(_row_points(s.op, rows) * s.op.buffers[0].dtype.bytes for s in stages)
+    options = tuple(n for n in ROWS if n <= last.extent)
+    points = prod(a.extent for a in op.axes[:rows])
+    fitting = [n for n in options if n * bytes_of_row <= BLOCK and points >= n * BLOCKS * target.num_cores]
+    holes.append(Hole(f"{name}/rows", singles(options), (max(fitting, default=1),)))
+    steps: list[Step] = [SplitStep(name, last.name, (Ref(holes[-1].name),))]
+    fused = ""
+    for axis in (*(a.name for a in op.axes[: rows - 1]), f"{last.name}.0"):
+        if fused:
+            steps.append(FuseStep(name, fused, axis))
+        fused = fuse_name(fused, axis) if fused else axis
+    steps.extend(_loops(holes, stage, rows, target, (fused, f"{last.name}.1")))
+    work = sum(
+        s.op.points() * (EXPENSIVE if is_expensive(s.op) and len(s.op.axes) > rows else 1) for s in stages
+    )
+    if work >= REGION:
+        steps.append(Parallel(name, fused))
+    return steps, fused
 
 
-def _vector_row(steps: list[Step], holes: list[Hole], name: str, op: StageOp, lanes: int) -> None:
-    """A pointwise row in vectors, some of them at once."""
-    last = op.axes[-1]
-    options = tuple(n for n in UNROLLS if n * lanes <= last.extent)
-    holes.append(Hole(f"{name}/unroll", singles(options), (1,)))
-    steps.append(SplitStep(name, last.name, (Ref(holes[-1].name), lanes)))
-    steps.extend((Unroll(name, f"{last.name}.1"), Vectorize(name, f"{last.name}.2")))
+def _row_points(op: StageOp, rows: int) -> int:
+    """Points of one row, those reduced over included."""
+    return op.points() // max(1, prod(a.extent for a in op.axes[:rows]))
 
 
-def _vector_reduction(steps: list[Step], name: str, op: StageOp, lanes: int, width: int) -> None:
-    """Partial results in vectors along the last reduction axis."""
-    last = op.reduce_axes[-1]
-    part = f"{last.name}.1"
-    steps.extend((SplitStep(name, last.name, (width,)), RFactor(name, part)))
-    partial = f"{name}.rf"
-    spatial = [a.name for a in op.axes]
-    others = [a.name for a in op.reduce_axes[:-1]]
-    steps.append(SplitStep(partial, part, (lanes,)))
-    steps.append(Reorder(partial, (*spatial, *others, f"{last.name}.0", f"{part}.0", f"{part}.1")))
-    steps.extend((Unroll(partial, f"{part}.0"), Vectorize(partial, f"{part}.1")))
-    steps.append(Unroll(name, part))
+def _loops(
+    holes: list[Hole], stage: Stage, rows: int, target: Target, outer: tuple[str, ...] = ()
+) -> list[Step]:
+    """Steps that make vectors of a row. outer: its loops, when they are no longer the op's axes."""
+    op, lanes = stage.op, lanes_of(stage.op, target)
+    if op.is_reduction:
+        return _reduction(holes, stage.name, op, lanes, outer or tuple(a.name for a in op.axes))
+    inner = op.axes[rows:]
+    steps, axis, extent = fused_axes(stage.name, op, inner)
+    if inner and extent >= lanes:
+        options = tuple(n for n in VECTORS if n * lanes <= extent)
+        holes.append(Hole(f"{stage.name}/unroll", singles(options), (options[min(1, len(options) - 1)],)))
+        steps.append(SplitStep(stage.name, axis, (Ref(holes[-1].name), lanes)))
+        steps.extend((Unroll(stage.name, f"{axis}.1"), Vectorize(stage.name, f"{axis}.2")))
+    return steps
 
 
-def _member(producer: Stage, holes: list[Hole], host: str, at: str, rows: int, lanes: int) -> list[Step]:
-    """Steps that put a producer into the host's row loop."""
-    steps: list[Step] = []
-    name, op = producer.name, producer.op
-    if not op.is_reduction and len(op.axes) > rows and op.axes[-1].extent >= lanes:
-        _vector_row(steps, holes, name, op, lanes)
-    steps.append(ComputeAt(name, host, at))
-    if _has_partials(op, lanes):
-        steps.append(ComputeAt(f"{name}.rf", host, at))
+def _reduction(holes: list[Hole], name: str, op: StageOp, lanes: int, spatial: tuple[str, ...]) -> list[Step]:
+    """A row reduction in vectors, outermost their lanes."""
+    steps, axis, extent = fused_axes(name, op, op.reduce_axes)
+    if extent < 2:
+        return []
+    options = tuple(n * lanes for n in VECTORS if n * lanes <= extent) or (1 << (extent - 1).bit_length(),)
+    own = max((w for w in options[:3] if 2 * w <= extent), default=options[0])
+    holes.append(Hole(f"{name}/lanes", singles(options), (own,)))
+    others = [a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(steps) - 1]]
+    steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))
+    steps.append(Reorder(name, (*spatial, f"{axis}.1", *others, f"{axis}.0")))
+    steps.append(Pragma(name, f"{axis}.1", "auto_unroll_max_step", str(UNROLLED)))
+    steps.append(Vectorize(name, f"{axis}.1"))
     return steps

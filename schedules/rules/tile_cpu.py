@@ -10,8 +10,9 @@ reused):
         epilogue: bias, residual, activation; store
 
 Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
-loops. Tiles need not divide: tails run as smaller kernels or under masks. Padding in front is copied per
-block, or beforehand.
+loops. Of others a panel may be copied per column of tiles (`copies.py`), and the reduction may be cut so that
+what is read stays in the cache (`blocked.py`). Tiles need not divide: tails run as smaller kernels or under
+masks. Padding in front is copied per block, or beforehand.
 Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS 2008), without
 packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
 (SC 2018).
@@ -19,6 +20,7 @@ packing of A; Georganas et al., "Anatomy of high-performance deep learning convo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -34,30 +36,31 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Read, epilogue, is_padding, lanes_of, reads, untouched
+from autotensor.te.dag import StageOp
+from schedules.analysis import epilogue, lanes_of, untouched
+from schedules.blocked import blocked_forms
+from schedules.copies import Supply, copy_steps, crosswise, is_far, supply, turn_steps
+from schedules.grain import block_of, cuts
 from schedules.registry import Extension, sketch_rule
+from schedules.roles import Roles, assign_roles, distance, padding_in_front
+from schedules.tiles import PAGE, best_tile, nearest, powers, singles, tiles_of
 
-MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
-MAX_ROWS = 30
-MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
-PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
-WAYS = 8  # lines that such a set holds; one is for the packed operand
-STEP_OVERHEAD = (
-    1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
-)
+# cycles for a vector of a panel, beside those of its products (Zen 4)
+STREAM_COST = 0.5  # to bring it from the last cache
+COPY_COST = 2.0  # to copy it
+PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
+SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
 
 
 @dataclass(frozen=True, slots=True)
-class Roles:
-    """What each axis of the anchor does in the kernel."""
+class _Form:
+    """The structural choices of one sketch."""
 
-    vector: IterDef
-    rows: tuple[IterDef, ...]  # tiled, outer to inner: one or two, or none
-    others: tuple[IterDef, ...]  # spatial, not tiled
-    packed: tuple[Read, ...]  # operands to repack
-    lanes: int
-    crowded: bool  # rows of an operand lie a multiple of 4 KiB apart: all of them compete for one cache set
+    columns_first: bool  # of the parallel blocks
+    rows_inside: bool  # row tiles run inside column tiles
+    pad_at_block: bool = False
+    copied: bool = False  # panels of direct operands are copied; needs rows inside
+    turned: bool = False  # standing operands that run along the rows are transposed per block
 
 
 @sketch_rule("tile_cpu", order=20)
@@ -68,130 +71,47 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     roles = assign_roles(state, op, lanes_of(op, target))
     if roles is None:
         return ()
-    out: list[Extension] = []
     pads = padding_in_front(state, op)
-    for columns_first in (False, True):
-        for rows_inside in (True, False):
-            for pad_at_block in (True, False) if pads else (False,):
-                out.append(
-                    _Builder(state, stage, roles, target, pads).build(
-                        columns_first, rows_inside, pad_at_block
-                    )
-                )
+    way = supply(op, roles, target) if not pads else Supply.DIRECT
+    across = crosswise(op, roles)
+    far = any(is_far(op, roles, r, target) for r in across)
+    out = [
+        _Builder(state, stage, roles, target, pads).build(form)
+        for form in _forms(roles, way, bool(pads), bool(across), far, _mostly_stores(op, roles))
+    ]
+    cut = blocked_forms(state, stage, roles, target) if not pads else ()
+    out = [*cut, *out] if way is Supply.BLOCKED else [*out, *cut]
     return tuple(dict.fromkeys(out))
 
 
-def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
-    """Vector axis, row axes and operands to pack; None when the stage has no axis worth a vector."""
-    if not op.axes:
-        return None
-    vector = op.axes[-1]
-    if vector.extent < min(lanes, 8) and vector.extent != max(a.extent for a in op.axes):
-        return None
-    moving = [r for r in reads(op) if r.uses(vector.name)]
-    if not moving:
-        return None
-    packed = []
-    reused = prod(a.extent for a in op.axes[:-1] if any(not r.uses(a.name) for r in moving))
-    for r in moving:
-        worth = r.load.buffer.name in state.dag.constants or (
-            r.strides.get(vector.name) != 1 and reused >= MIN_REUSE and _is_input(state, r)
-        )
-        if worth and _packable(r, vector.name):
-            packed.append(r)
-        elif r.strides.get(vector.name) != 1:
-            return None
-    rows = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in moving)]
-    chosen = tuple(rows[-2:])
-    others = tuple(a for a in op.axes[:-1] if a not in chosen)
-    return Roles(vector, chosen, others, tuple(packed), lanes, _crowded(op, chosen, moving))
+def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, along: bool) -> list[_Form]:
+    """All forms, the likely best first.
 
-
-def _crowded(op: StageOp, rows: tuple[IterDef, ...], moving: list[Read]) -> bool:
-    """Whether neighbouring rows of a broadcast operand fall into the same set of the nearest cache."""
-    if not rows:
-        return False
-    steps = [
-        r.strides.get(rows[-1].name, 0) * r.load.buffer.dtype.bytes
-        for r in reads(op)
-        if r.load not in [m.load for m in moving]
+    across: some standing operand runs along the rows; far: it is large, too. along: storing the result is
+    what takes time, so its rows are written from end to end.
+    """
+    plain = [
+        _Form(columns_first, rows_inside, pad_at_block)
+        for columns_first in (True, False)
+        for rows_inside in ((True,) if roles.turned else (True, False))
+        for pad_at_block in ((True, False) if padded else (False,))
     ]
-    return any(step and step % PAGE == 0 for step in steps)
+    if padded or not roles.rows:
+        return plain
+    copied = [_Form(True, True, copied=True)] if roles.direct else []
+    turned = [_Form(False, True, copied=bool(roles.direct) and way is Supply.COPIED, turned=True)]
+    if not across:
+        turned = []
+    if along:
+        plain = [*(f for f in plain if not f.rows_inside), *(f for f in plain if f.rows_inside)]
+    first = [*(turned if far else ()), *(copied if way is Supply.COPIED else ())]
+    return list(dict.fromkeys((*first, *plain, *copied, *turned)))
 
 
-def _is_input(state: State, r: Read) -> bool:
-    return any(b.name == r.load.buffer.name for b in state.dag.inputs)
-
-
-def _packable(r: Read, axis: str) -> bool:
-    """Every dimension is indexed by at most one axis, plainly, so that panels can be cut along `axis`."""
-    return (
-        all(
-            d is not None
-            and not d.div
-            and not d.mod
-            and (
-                not d.linear.terms
-                or (d.linear.const == 0 and len(d.linear.terms) == 1 and d.linear.terms[0][1] == 1)
-            )
-            for d in r.dims
-        )
-        and [n for d in r.dims if d is not None for n, _ in d.linear.terms].count(axis) == 1
-    )
-
-
-def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
-    """Padding stages that only this stage reads."""
-    found = []
-    for b in op.reads():
-        producer = state.producer(b)
-        if producer is None or not is_padding(producer.op) or not untouched(producer):
-            continue
-        if not state.is_output(producer) and [c.name for c in state.consumers(producer)] == [op.name]:
-            found.append(producer)
-    return tuple(found)
-
-
-def tile_options(roles: Roles, target: Target) -> tuple[Option, ...]:
-    """(outer rows, rows, vectors, columns) of register tiles that need no spilling."""
-    registers = target.vector_registers
-    extents = [a.extent for a in roles.rows]
-    inner, outer = (extents[-1] if extents else 1), (extents[0] if len(extents) == 2 else 1)
-    widest = min(MAX_COLUMNS, ceil(roles.vector.extent / roles.lanes))
-    out = []
-    for nv in range(1, widest + 1):
-        for tw in range(1, min(inner, MAX_ROWS) + 1):
-            for th in range(1, min(outer, 6) + 1):
-                if th > 1 and tw < min(inner, 8):
-                    continue  # two-dimensional tiles only where a row of them is short
-                acc = th * tw * nv
-                spare = 1 if nv == 1 else nv + 1
-                if acc + spare > registers:
-                    continue
-                out.append((th, tw, nv, nv * roles.lanes))
-    best = max(o[0] * o[1] * o[2] for o in out)
-    floor = min(best, max(4, registers // 4))
-    kept = tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
-    return kept or tuple(out)
-
-
-def tile_quality(option: Option, roles: Roles, registers: int) -> float:
-    """Rough share of peak of a tile on these extents: loads per FMA, latency, tails."""
-    th, tw, nv, _ = option
-    rows = th * tw
-    extents = [a.extent for a in roles.rows]
-    inner, outer = (extents[-1] if extents else 1), (extents[0] if len(extents) == 2 else 1)
-    total = 0.0
-    for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
-        for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
-            fma = h * w * nv
-            total += times * (max(fma, h * w + nv, 8.0) + STEP_OVERHEAD) if fma else 0.0
-    columns = ceil(roles.vector.extent / (nv * roles.lanes))
-    useful = outer * inner * roles.vector.extent / roles.lanes
-    crowding = 1.0 if rows * nv + nv + 2 <= registers else 0.97
-    if roles.crowded and rows > WAYS - 1:
-        crowding *= 0.75
-    return crowding * useful / (total * columns)
+def _mostly_stores(op: StageOp, roles: Roles) -> bool:
+    """Whether a product of few steps has rows of a page and more."""
+    depth = prod(a.extent for a in op.reduce_axes)
+    return depth <= SHALLOW and roles.columns * op.buffers[0].dtype.bytes >= PAGE
 
 
 class _Builder:
@@ -204,22 +124,41 @@ class _Builder:
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
 
-    def build(self, columns_first: bool, rows_inside: bool, pad_at_block: bool) -> Extension:
+    def build(self, form: _Form) -> Extension:
         roles, anchor = self.roles, self.stage.name
         tile = f"{anchor}/tile"
-        options = tile_options(roles, self.target)
-        best = max(options, key=lambda o: (tile_quality(o, roles, self.target.vector_registers), o[2]))
-        self.holes.append(Hole(tile, options, best))
+        best = best_tile(roles, self.target)
+        self.holes.append(Hole(tile, tiles_of(roles, self.target), best))
         host, inner = self._host_and_anchor()
         self._pack(tile)
-        block = self._tile_host(host, tile, best, columns_first, rows_inside)
-        self.steps.append(ComputeAt(inner, host, block[-1]))
-        self._tile_anchor(inner)
+        block, column, last = self._tile_host(host, tile, best, form)
+        self.steps.append(ComputeAt(inner, host, last))
         done = [host, inner, anchor]
+        for name, steps in self._copies(form, inner, host, block, column):
+            self.steps.extend(steps)
+            done.append(name)
+        self._tile_anchor(inner)
         for pad in self.pads:
             done.append(pad.name)
-            self._copy_padding(pad, host, block[0] if pad_at_block else None)
+            self._copy_padding(pad, host, block if form.pad_at_block else None)
         return Extension(tuple(self.steps), tuple(self.holes), tuple(done))
+
+    def _copies(
+        self, form: _Form, inner: str, host: str, block: str, column: str
+    ) -> Iterator[tuple[str, list[Step]]]:
+        """Names and steps of what is copied inside the host's loops."""
+        roles, op = self.roles, self.stage.op
+        if form.turned:
+            depth = op.reduce_axes[0]
+            for r in crosswise(op, roles):
+                row = ceil(depth.extent / roles.lanes) * roles.lanes * r.load.buffer.dtype.bytes
+                pad = roles.lanes if row % PAGE == 0 else 0
+                yield turn_steps(r, depth.name, roles.rows[-1].name, roles, inner, host, block, pad)
+        for r in roles.turned:
+            yield turn_steps(r, roles.vector.name, op.reduce_axes[0].name, roles, inner, host, column)
+        if form.copied:
+            for r in roles.direct:
+                yield copy_steps(r, roles, inner, host, column)
 
     def _host_and_anchor(self) -> tuple[str, str]:
         """The stage whose loops carry the tiles, and the one that accumulates inside."""
@@ -243,16 +182,15 @@ class _Builder:
             order = " ".join([f"{along}.0", *map(str, rest), f"{along}.1"])
             self.steps.append(Layout(r.load.buffer.name, ((along, Ref(tile, 3)),), order))
 
-    def _tile_host(
-        self, host: str, tile: str, best: Option, columns_first: bool, rows_inside: bool
-    ) -> tuple[str, str]:
-        """Splits, orders and marks the host's loops; gives (parallel loop, innermost loop around a tile)."""
+    def _tile_host(self, host: str, tile: str, best: Option, form: _Form) -> tuple[str, str, str]:
+        """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
+        the innermost one around a tile."""
         roles = self.roles
         op = self.state.stage(host).op
         names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
         v = names[roles.vector.name]
         rows = [names[a.name] for a in roles.rows]
-        row_block, col_block = self._block_holes(best)
+        row_block, col_block = self._block_holes(best, form)
         for n, axis in enumerate(rows):
             component = 1 if n == len(rows) - 1 else 0
             if n == 0 and row_block is not None:
@@ -268,8 +206,8 @@ class _Builder:
         )
         tiles = [f"{r}.2" if n == 0 and row_block is not None else f"{r}.1" for n, r in enumerate(rows)]
         others = [names[a.name] for a in roles.others]
-        outside = [*others, f"{v}.0", *outer_rows] if columns_first else [*others, *outer_rows, f"{v}.0"]
-        inside = [f"{v}.1", *inner_rows] if rows_inside else [*inner_rows, f"{v}.1"]
+        outside = [*others, f"{v}.0", *outer_rows] if form.columns_first else [*others, *outer_rows, f"{v}.0"]
+        inside = [f"{v}.1", *inner_rows] if form.rows_inside else [*inner_rows, f"{v}.1"]
         self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
         fused = outside[0]
         for axis in outside[1:]:
@@ -278,27 +216,36 @@ class _Builder:
         self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
         self.steps.append(Parallel(host, fused))
-        return fused, inside[-1]
+        return fused, f"{v}.1", inside[-1]
 
-    def _block_holes(self, best: Option) -> tuple[str | None, str]:
+    def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
         """How many row tiles and column tiles a parallel block holds."""
         roles, anchor = self.roles, self.stage.name
-        columns = ceil(roles.vector.extent / best[3])
+        columns = ceil(roles.columns / best[3])
         cores = self.target.num_cores
         others = prod(a.extent for a in roles.others)
-        col = f"{anchor}/columns"
-        choices = powers(columns)
+        col, row = f"{anchor}/columns", f"{anchor}/rows"
+        tall = best[0] if len(roles.rows) == 2 else best[1]
+        rows = ceil(roles.rows[0].extent / tall) if roles.rows else 1
+        height = best[0] * best[1] * max(1, ceil(roles.inner / best[1]) if len(roles.rows) == 2 else 1)
+        copies = COPY_COST if form.copied or roles.turned else STREAM_COST
+        again = PAD_COST if form.pad_at_block else COPY_COST / best[2] if form.turned else 0.0
+        fits = 1 << 30 if form.copied or form.turned or roles.turned else self._rows_in_l2() // tall
+        r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits))
+        self.holes.append(Hole(col, singles(cuts(columns, cores)), (c,)))
         if not roles.rows:
-            wanted = max(1, columns * others // (4 * cores))
-            self.holes.append(Hole(col, singles(choices), (nearest(choices, wanted),)))
             return None, col
-        row_tiles = ceil(roles.rows[0].extent / (best[0] if len(roles.rows) == 2 else best[1]))
-        row_choices = powers(row_tiles)
-        self.holes.append(Hole(col, singles(choices), (choices[-1],)))
-        wanted = max(1, row_tiles * others // (4 * cores))
-        row = f"{anchor}/rows"
-        self.holes.append(Hole(row, singles(row_choices), (nearest(row_choices, wanted),)))
+        self.holes.append(Hole(row, singles(cuts(rows, cores)), (r,)))
         return row, col
+
+    def _rows_in_l2(self) -> int:
+        """Rows (of the outer tiled axis) of the standing operand that half of L2 holds."""
+        roles = self.roles
+        if not roles.rows:
+            return 1
+        row = max((distance(r, roles.rows[0].name) for r in roles.standing), default=0)
+        l2 = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)]
+        return l2 // 2 // row if row else 1 << 30
 
     def _tile_anchor(self, inner: str) -> None:
         """Reduction loops outside, an unrolled register tile inside."""
@@ -339,17 +286,4 @@ class _Builder:
             self.steps.append(Parallel(pad.name, fused))
 
 
-def powers(n: int) -> tuple[int, ...]:
-    """1, 2, 4, … and n."""
-    out = [1]
-    while out[-1] * 2 < n:
-        out.append(out[-1] * 2)
-    return tuple(dict.fromkeys([*out, n]))
-
-
-def singles(values: tuple[int, ...]) -> tuple[Option, ...]:
-    return tuple((v,) for v in values)
-
-
-def nearest(choices: tuple[int, ...], wanted: int) -> int:
-    return min(choices, key=lambda c: (abs(c - wanted), c))
+__all__ = ["assign_roles", "nearest", "padding_in_front", "powers", "singles", "tile_cpu"]

@@ -30,12 +30,15 @@ from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, Transform, match
 from schedules.analysis import epilogue, lanes_of
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import nearest, padding_in_front, powers, singles, tile_cpu
+from schedules.roles import padding_in_front
+from schedules.rules.convolution import convolution
+from schedules.rules.tile_cpu import tile_cpu
+from schedules.tiles import nearest, powers, singles
 
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 
 
-@sketch_rule("winograd", order=18)
+@sketch_rule("winograd", order=7)
 def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     """The direct sketches and, where numerics allow, those of Winograd's method."""
     if target.kind != "llvm" or target.numerics != "fast" or match(state, stage) is None:
@@ -43,10 +46,11 @@ def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
     h, w, c = (a.extent for a in stage.op.axes[-3:])
     lanes = lanes_of(stage.op, target)
-    if host is None or min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
+    if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
         return ()
     transformed = (_Builder(stage, host, tf, lanes, target, pads).build() for tf in (F4, F2))
-    return (*tile_cpu(state, stage, target), *transformed)
+    direct = convolution(state, stage, target) or tile_cpu(state, stage, target)
+    return (*direct, *transformed)
 
 
 def _options(th: int, tw: int, channels: int, lanes: int, target: Target) -> tuple[Option, ...]:
@@ -70,9 +74,17 @@ class _Builder:
     """Writes the sketch of one transform size."""
 
     def __init__(
-        self, stage: Stage, host: Stage, tf: Transform, lanes: int, target: Target, pads: tuple[Stage, ...]
+        self,
+        stage: Stage,
+        host: Stage | None,
+        tf: Transform,
+        lanes: int,
+        target: Target,
+        pads: tuple[Stage, ...],
     ) -> None:
-        self.stage, self.host, self.tf = stage, host, tf
+        self.stage, self.tf = stage, tf
+        self.host = host or stage  # whose loops carry the tiles
+        self.name = f"{stage.name}.local" if host is None else stage.name  # of what is computed by tiles
         self.lanes, self.target, self.pads = lanes, target, pads
         self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
         self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
@@ -80,7 +92,7 @@ class _Builder:
         self.holes: list[Hole] = []
 
     def build(self) -> Extension:
-        anchor, host = self.stage.name, self.host.name
+        anchor, host = self.name, self.host.name
         h, w, c = (a.extent for a in self.stage.op.axes[-3:])
         tile, panels = f"{anchor}/tile", f"{anchor}/panels"
         options = _options(ceil(h / self.tf.m), ceil(w / self.tf.m), c, self.lanes, self.target)
@@ -88,6 +100,8 @@ class _Builder:
         self.holes.append(Hole(tile, options, best))
         counts = powers(ceil(c / best[5]))
         self.holes.append(Hole(panels, singles(counts), (nearest(counts, 2),)))
+        if host == self.stage.name:
+            self.steps.append(CacheWrite(host, "local"))
         self.steps.append(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
         n = len(self.taps)  # [*taps, a, b, k, c], panels of columns outside, what is summed over inside
         order = [f"{n + 3}.0", n, n + 1, *range(n), n + 2, f"{n + 3}.1"]
@@ -151,7 +165,7 @@ class _Builder:
         return fused, f"{c}.0", f"{c}.1"
 
     def _outputs(self, host: str, last: str) -> None:
-        r = f"{self.stage.name}.R"
+        r = f"{self.name}.R"
         c = self.stage.op.axes[-1].name
         self.steps += [
             ComputeAt(r, host, last),
@@ -164,7 +178,7 @@ class _Builder:
 
     def _products(self, host: str, column: str, tile: str) -> None:
         """M for a block of columns: a matrix product per position of the transform."""
-        mm, c = f"{self.stage.name}.M", self.stage.op.axes[-1].name
+        mm, c = f"{self.name}.M", self.stage.op.axes[-1].name
         near = f"{mm}.local"
         self.steps += [
             CacheWrite(mm, "local"),
@@ -186,7 +200,7 @@ class _Builder:
 
     def _inputs(self, host: str, block: str) -> None:
         """V for a block, the row transform D of one vector of channels inside it."""
-        v, d = f"{self.stage.name}.V", f"{self.stage.name}.D"
+        v, d = f"{self.name}.V", f"{self.name}.D"
         self.steps += [
             ComputeAt(v, host, block),
             SplitStep(v, "k", (self.lanes,)),

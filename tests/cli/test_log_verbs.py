@@ -9,7 +9,7 @@ from cli_tools import add_trials, cli
 
 import autotensor as at
 from autotensor.models import MODELS
-from tuning_db import connect
+from tuning_db import StoreError, connect
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,27 @@ def test_show_finds_tasks_three_ways(log, plan):
     assert "has no trial 99" in cli("show", "99").err
     assert "is no task or trial" in cli("show", "ffffffffff").err
     assert "there is no tuning log at none.db" in cli("show", "3", "--db", "none.db").err
+
+
+def test_compiling_notes_which_trials_a_file_holds(log, tmp_path):
+    said = cli("compile", "mlp", "-o", "m.atm")
+    assert "Schedules: 1 from the log, 2 default." in said.out
+    with connect(log) as store:
+        assert store.applications(2) == (str(tmp_path / "m.atm"),)
+        assert store.applications(1) == ()
+    assert cli("run", "mlp").code == 0  # built in passing: nothing holds it
+    with connect(log) as store:
+        assert len(store.applications(2)) == 1
+
+
+def test_compiling_from_a_log_that_may_only_be_read(log, monkeypatch):
+    def refused(db):
+        raise StoreError("tuning log 'log.db' cannot be written.")
+
+    monkeypatch.setattr("autotensor.api.log.open_log", refused)
+    said = cli("compile", "mlp", "-o", "m.atm")
+    assert said.code == 0, said.err
+    assert "Note: the log does not remember this file: tuning log 'log.db' cannot be written." in said.out
 
 
 def test_explain(log):

@@ -7,7 +7,8 @@ import typer
 
 from autotensor.base import switches
 from autotensor.cli.options import duration_s, target_of
-from autotensor.cli.output import clock, gflops, layout, micros, percent, size
+from autotensor.cli.output import layout
+from autotensor.insight.units import clock, gflops, micros, percent, size
 
 
 @pytest.mark.parametrize(

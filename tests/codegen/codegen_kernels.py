@@ -66,7 +66,11 @@ def run(p: Program, *arrays: Array, threads: int = 1, target: Target | None = No
 
 
 def elementwise(
-    fn: Callable[..., Expr], inputs: Sequence[Array], lanes: int = 1, out: DType | None = None
+    fn: Callable[..., Expr],
+    inputs: Sequence[Array],
+    lanes: int = 1,
+    out: DType | None = None,
+    target: Target | None = None,
 ) -> Array:
     """`fn` of the inputs' elements; the inputs' length is a multiple of `lanes`."""
     from autotensor.base.dtype import dtype_of
@@ -83,7 +87,7 @@ def elementwise(
         (result, Role.OUTPUT),
     )
     y = np.empty(n, result.dtype.numpy)
-    run(p, *(np.ascontiguousarray(a) for a in inputs), y)
+    run(p, *(np.ascontiguousarray(a) for a in inputs), y, target=target)
     return y
 
 

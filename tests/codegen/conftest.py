@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `codegen_kernels`; importlib mode adds no folder to the path."""
+"""Lets this folder share `codegen_kernels` and `interp_tools`; importlib mode adds no folder to the path."""
 
 import sys
 from pathlib import Path

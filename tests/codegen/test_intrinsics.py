@@ -8,6 +8,7 @@ import pytest
 from codegen_kernels import elementwise, ulps
 
 from autotensor.base.dtype import bfloat16, float16
+from autotensor.base.target import parse
 from autotensor.ir.expr import call
 
 COUNT = 1 << 16
@@ -95,6 +96,35 @@ def test_float32_is_within_two_and_a_half_ulps(name: str) -> None:
     x = samples(name, np.float32)
     got = elementwise(lambda v: call(name, v), [x], lanes=16)
     assert ulps(got, exact(name, x)) <= LIMIT.get(name, 2.5)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "expm1", "sigmoid", "tanh"])
+def test_machines_that_cannot_scale_by_powers_of_two_in_one_instruction(name: str) -> None:
+    x = samples(name, np.float32)
+    got = elementwise(lambda v: call(name, v), [x], lanes=8, target=parse("llvm -mcpu=x86-64-v3"))
+    assert ulps(got, exact(name, x)) <= LIMIT.get(name, 2.5)
+
+
+def test_erf_is_one_where_it_rounds_to_one() -> None:
+    x = np.array(
+        [
+            3.92,
+            3.95,
+            4.0,
+            5.5,
+            1e10,
+            np.inf,
+            -3.92,
+            -4.0,
+            -np.inf,
+            1.0,
+            np.nextafter(np.float32(1), np.float32(2)),
+        ],
+        np.float32,
+    )
+    got = elementwise(lambda v: call("erf", v), [x])
+    assert (got[:9] == [1] * 6 + [-1] * 3).all()
+    assert ulps(got[9:], exact("erf", x[9:])) <= 2
 
 
 @pytest.mark.parametrize("name", sorted(RANGES))

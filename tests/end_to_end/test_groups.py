@@ -9,14 +9,21 @@ from autotensor.api.models import default_traces, plan_model
 from autotensor.compiler import compile_trace
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, Input
-from autotensor.models import mlp, resnet, small_cnn
+from autotensor.models import bert, dcgan, gpt2, mlp, mobilenet, resnet, resnet3d, small_cnn
+from autotensor.models.transformer import Size
 from autotensor.runtime.module import Module
 
+TINY = Size(layers=1, hidden=64, heads=2, vocabulary=50, positions=32)
 MODELS = {
     "resnet18": lambda: resnet.build(18, image=64),
     "resnet50": lambda: resnet.build(50, image=64),
     "mlp": mlp.build,
     "small_cnn": small_cnn.build,
+    "mobilenet_v2": lambda: mobilenet.build(image=64),
+    "r3d_18": lambda: resnet3d.build(frames=4, image=32),
+    "dcgan": lambda: dcgan.build(width=16),
+    "bert_base": lambda: bert.build(tokens=31, size=TINY),
+    "gpt2": lambda: gpt2.build(tokens=32, size=TINY),
 }
 
 

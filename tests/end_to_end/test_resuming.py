@@ -50,12 +50,20 @@ def check_model(folder: Path) -> None:
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
 
 
+def check_uses(folder: Path, kept_defaults: bool) -> None:
+    """The log knows which trials the model was built from, unless the defaults were as fast."""
+    with connect(folder / "log.db", readonly=True) as store:
+        used = {path for t in store.trials() if t.id is not None for path in store.applications(t.id)}
+    assert used == (set() if kept_defaults else {str(folder / "small_cnn.atm")})
+
+
 def test_the_same_command_again_measures_nothing(folder):
     words = (*TUNE, "--trials", TRIALS, "--json")
     first = finish(start(*words, cwd=folder))
     assert first.code == 0, first.err
     done = json.loads(first.out)
     assert (done["trials"], done["reused"]) == (TRIALS, 0)
+    check_uses(folder, kept_defaults=bool(done["notes"]))
     before = acknowledged(folder)
     again = json.loads(finish(start(*words, cwd=folder)).out)
     assert (again["trials"], again["reused"]) == (TRIALS, TRIALS)

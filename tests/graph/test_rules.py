@@ -13,7 +13,6 @@ from autotensor.graph.rules import (
     canonicalize,
     channels_last,
     common_subexpressions,
-    dead_code,
     fold_batch_norm,
     fold_constants,
     optimize,
@@ -225,7 +224,7 @@ def test_a_model_that_is_channels_last_already_is_left_alone(array):
     assert channels_last(graph).outputs == graph.outputs
 
 
-# -- common subexpressions, dead code ---------------------------------------------------------------------
+# -- common subexpressions --------------------------------------------------------------------------------
 
 
 def test_equal_applications_are_one_node():
@@ -235,11 +234,10 @@ def test_equal_applications_are_one_node():
     assert graph.count("add") == 1
 
 
-def test_dead_inputs_go_when_asked_for():
+def test_inputs_that_nothing_reads_stay():
+    """They are what a caller passes."""
     x, y = input((2,)), input((2,))
-    graph = Graph((x, y), ops.relu(x))
-    assert optimize(graph).inputs == (x, y)
-    assert dead_code(graph).inputs == (x,)
+    assert optimize(Graph((x, y), ops.relu(x))).inputs == (x, y)
 
 
 def test_a_long_chain_does_not_recurse():
@@ -249,3 +247,70 @@ def test_a_long_chain_does_not_recurse():
     assert optimize(Graph(x, y)).count() == 3000
     assert isinstance(y, Apply)
     assert isinstance(y.inputs[1], Constant)
+
+
+# -- other ranks and operators ---------------------------------------------------------------------------
+
+
+def volumes(array, x):
+    """A small network of three spatial axes: norms, a shortcut, a concatenation, a mean."""
+    y = ops.relu(norm(array, ops.conv3d(x, array(4, 3, 3, 1, 3), padding=(1, 0, 1))))
+    z = ops.conv3d(y, array(4, 4, 1, 1, 1), array(4)) * array(4, 1, 1, 1)
+    y = ops.concat(ops.relu(y + z), y, axis=1)
+    return ops.dense(ops.mean(ops.slice(y, (1,), (3,), axes=(2,)), axis=(2, 3, 4)), array(2, 8))
+
+
+def rows_of_channels(array, x):
+    y = ops.relu(norm(array, ops.conv1d(x, array(4, 3, 3), padding=1)))
+    y = ops.softmax(ops.conv1d(y, array(4, 4, 1), array(4), stride=2) + array(4, 1), axis=1)
+    return ops.dense(ops.flatten(y), array(2, 4 * y.shape[2]))
+
+
+@pytest.mark.parametrize(("shape", "network"), [((2, 3, 4, 3, 5), volumes), ((2, 3, 9), rows_of_channels)])
+def test_convolutions_of_other_ranks(array, shape, network):
+    x = input(shape)
+    graph = Graph(x, network(array, x))
+    after = optimize(graph)
+    data = array(*shape)
+    close(evaluate(graph, data), evaluate(after, data))
+    assert after.count("batch_norm") == 0
+    assert after.count("transpose") == 1  # at the input; flatten is turned in the weights
+    layouts = {n.attr("layout") for n in after.applies if n.op in ("conv1d", "conv3d")}
+    assert layouts <= {"NDHWC", "NWC"}
+
+
+def test_norms_fold_into_transposed_convolutions(array):
+    x = input((1, 3, 4, 4))
+    graph = Graph(x, norm(array, ops.conv2d_transpose(x, array(3, 5, 4, 4), stride=2, padding=1)))
+    after = fold_batch_norm(graph)
+    assert [n.op for n in after.applies] == ["conv2d_transpose", "add"]
+    data = array(1, 3, 4, 4)
+    close(evaluate(graph, data), evaluate(after, data))
+    grouped = Graph(x, norm(array, ops.conv2d_transpose(x, array(3, 1, 2, 2), groups=3)))
+    close(evaluate(grouped, data), evaluate(optimize(grouped), data))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "attrs"),
+    [
+        ((5, 7), (7, 3), {}),
+        ((5, 7), (3, 7), {"transpose_b": True}),
+        ((2, 4, 7), (7, 3), {}),
+        ((2, 3, 4, 7), (3, 7), {"transpose_b": True}),
+    ],
+)
+def test_products_with_constants_are_dense_layers(array, shape, weights, attrs):
+    x = input(shape)
+    op = ops.matmul if len(shape) == 2 else ops.batch_matmul
+    graph = Graph(x, op(x, array(*weights), **attrs))
+    after = canonicalize(graph)
+    assert [n.op for n in after.applies if n.op != "reshape"] == ["dense"]
+    data = array(*shape)
+    close(evaluate(graph, data), evaluate(after, data))
+
+
+def test_products_of_two_values_stay(array):
+    x, y = input((5, 7), name="x"), input((7, 3), name="y")
+    assert canonicalize(Graph((x, y), ops.matmul(x, y))).count("matmul") == 1
+    turned = Graph(y, ops.matmul(array(7, 4), y, transpose_a=True))
+    assert canonicalize(turned).count("matmul") == 1

@@ -113,6 +113,23 @@ def test_two_tails_make_four_parts() -> None:
     assert found.count("B[") == 4
 
 
+def test_turns_of_a_short_loop_are_written_one_by_one_where_each_leaves_out_others() -> None:
+    """A kernel's columns k at the left edge of an image, in a tile of four columns j."""
+    assert (
+        text(partition(loop(K, 2, loop(J, 4, If(J + K >= 3, store(B, J + K, 1.0)), UNROLLED))))
+        == """\
+B[3] = 1.0
+for j in unrolled(2, 4):
+  B[j+1] = 1.0"""
+    )
+
+
+def test_a_guard_in_front_of_much_work_cuts_no_loop() -> None:
+    body = loop(I, 7, If(I * 8 < 50 - 8 * J, loop(K, 100, store(B, K, 1.0))))
+    assert partition(loop(J, 2, body)) is not None
+    assert text(partition(loop(J, 2, body))).count("for i") == 1
+
+
 def test_the_number_of_copies_is_bounded() -> None:
     """Sixteen guarded loops, one after another."""
     loops = [

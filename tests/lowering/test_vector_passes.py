@@ -50,7 +50,7 @@ class TestVectorize:
     def test_variables_become_vectors(self) -> None:
         v = Var("v")
         assert vector(Let(v, J // 2, store(B, J, Load(A, (v,))))) == (
-            "v = ramp(0, 1, 4) // x4(2)\nB[0:4] = A[v]"
+            "v_4 = ramp(0, 1, 4) // x4(2)\nB[0:4] = A[v_4]"
         )
 
     def test_loops_inside_stay_loops(self) -> None:

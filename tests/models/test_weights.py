@@ -7,7 +7,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from autotensor.base.errors import InputError
-from autotensor.models import load_weights, mlp
+from autotensor.models import bert, gpt2, load_weights, mlp
+from autotensor.models.transformer import Size
 from autotensor.models.weights import Seeded
 
 SIZES = (5, 4, 3)
@@ -70,3 +71,33 @@ def test_pickles_are_not_executed(tmp_path):
     np.savez(tmp_path / "w.npz", a=np.array([{"x": 1}], dtype=object))
     with pytest.raises(InputError, match="cannot be read"):
         load_weights(tmp_path / "w.npz")
+
+
+TINY = Size(layers=1, hidden=8, heads=2, vocabulary=11, positions=6)
+
+
+def test_checkpoints_of_bert_with_a_head():
+    """transformers' BertForMaskedLM: a prefix, and weights that the model has no use for."""
+    plain = dict(Seeded(bert.shapes(TINY), seed=1))
+    file = {f"bert.{n}": a for n, a in plain.items()}
+    file |= {n: np.zeros(3) for n in ("cls.predictions.bias", "bert.pooler.dense.weight")}
+    assert (
+        bert.build(weights=file, tokens=4, size=TINY).key
+        == bert.build(weights=plain, tokens=4, size=TINY).key
+    )
+    file["cls_prediction.bias"] = np.zeros(3)
+    with pytest.raises(InputError, match=r"bert_base: weights hold 'cls_prediction.bias', which it has not"):
+        bert.build(weights=file, tokens=4, size=TINY)
+
+
+def test_checkpoints_of_gpt2():
+    """With and without the language model's head; the buffers of its causal mask are no weights."""
+    plain = dict(Seeded(gpt2.shapes(TINY), seed=1))
+    buffers = {"h.0.attn.bias": np.tri(6)[None, None], "h.0.attn.masked_bias": np.float32(-1e4)}
+    headed = {f"transformer.{n}": a for n, a in {**plain, **buffers}.items()}
+    headed["lm_head.weight"] = plain["wte.weight"]
+    keys = {gpt2.build(weights=w, tokens=4, size=TINY).key for w in (plain, {**plain, **buffers}, headed)}
+    assert len(keys) == 1
+    del plain["h.0.ln_1.weight"]
+    with pytest.raises(InputError, match=r"gpt2: weights lack 'h.0.ln_1.weight'.*Names are transformers'"):
+        gpt2.build(weights=plain, tokens=4, size=TINY)

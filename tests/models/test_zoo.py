@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from reduced import REDUCED, TINY
 
 from autotensor.base.errors import InputError
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
-from autotensor.models import MODELS, mlp, resnet, small_cnn
+from autotensor.models import (
+    MODELS,
+    bert,
+    dcgan,
+    gpt2,
+    mlp,
+    mobilenet,
+    resnet,
+    resnet3d,
+    small_cnn,
+    vgg,
+)
 
 
 def test_the_registry():
-    assert MODELS.names() == ("mlp", "resnet", "resnet18", "resnet34", "resnet50", "small_cnn")
+    assert MODELS.names() == (
+        *("bert_base", "dcgan", "gpt2", "mlp", "mobilenet_v2", "r3d_18"),
+        *("resnet", "resnet18", "resnet34", "resnet50", "small_cnn", "vgg16"),
+    )
     assert MODELS.get("resnet").build().name == "resnet50"
     with pytest.raises(InputError, match=r"model 'resnet5' is unknown. Did you mean 'resnet50'"):
         MODELS.get("resnet5")
@@ -30,6 +47,52 @@ def test_resnets_have_the_known_size(depth, trained, gflops):
     graph = resnet.build(depth)
     assert graph.flops() / 1e9 == pytest.approx(gflops, abs=0.1)
     assert graph.outputs[0].shape == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("module", "trained"),
+    [
+        (mobilenet, 3_504_872),
+        (vgg, 138_357_544),
+        (resnet3d, 33_371_472),
+        (dcgan, 3_576_704),
+        (bert, 108_891_648),
+        (gpt2, 124_439_808),
+    ],
+    ids=["mobilenet_v2", "vgg16", "r3d_18", "dcgan", "bert_base", "gpt2"],
+)
+def test_other_models_have_the_known_size(module, trained):
+    """Parameter counts are those that torchvision and transformers document (BERT without its pooler)."""
+    assert sum(np.prod(s) for n, s in module.shapes().items() if "running" not in n) == trained
+
+
+@pytest.mark.parametrize(
+    ("module", "gflops"), [(mobilenet, 0.62), (dcgan, 0.21)], ids=["mobilenet_v2", "dcgan"]
+)
+def test_other_models_have_the_known_work(module, gflops):
+    assert optimize(module.build()).flops() / 1e9 == pytest.approx(gflops, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "mobilenet_v2", "r3d_18", "dcgan", "bert_base", "gpt2"])
+def test_rules_keep_the_meaning_of_reduced_models(name):
+    graph, arrays = REDUCED[name]()
+    after = optimize(graph)
+    expected, got = evaluate(graph, **arrays)[0], evaluate(after, **arrays)[0]
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    assert after.count("batch_norm") == after.count("slice") == 0
+    edges = {"dcgan": 1, "bert_base": 0, "gpt2": 0}  # layouts change where the model begins or ends
+    assert after.count("transpose") == edges.get(name, 1)
+
+
+def test_sizes_that_do_not_fit():
+    with pytest.raises(InputError, match=r"vgg16: image=100 must be a multiple of 32"):
+        vgg.build(image=100)
+    with pytest.raises(InputError, match=r"bert_base: hidden=64 must be a multiple of heads=5"):
+        bert.build(size=replace(TINY, heads=5))
+    with pytest.raises(InputError, match=r"gpt2: tokens=41 must be 1 … 40, its positions"):
+        gpt2.build(tokens=41, size=TINY)
+    with pytest.raises(InputError, match=r"token numbers are int64 or int32, not 'float32'"):
+        bert.build(tokens=8, size=TINY, ids="float32")
 
 
 def test_resnet_names_are_torchvisions():

@@ -222,6 +222,40 @@ MESSAGES: tuple[tuple[str, Shapes, dict[str, Any], str], ...] = (
         {"shape": (-1, -1)},
         "reshape: shape (-1, -1) must be non-negative integers and at most one",
     ),
+    # attention
+    ("attention", ((3, 4, 5),) * 3, {}, "attention: q has shape (3, 4, 5), expected 4 axes (BHND)."),
+    (
+        "attention",
+        ((1, 2, 5, 4), (1, 2, 7, 3), (1, 2, 7, 4)),
+        {},
+        "attention: q (1, 2, 5, 4), k (1, 2, 7, 3) and v (1, 2, 7, 4) (BHND) do not fit together. "
+        "Batch and heads are the same for all; depth for q and k; tokens for k and v.",
+    ),
+    (
+        "attention",
+        ((1, 2, 5, 4),) * 3 + ((5, 4),),
+        {},
+        "attention: shapes (5, 4) and (1, 2, 5, 5) do not broadcast.",
+    ),
+    (
+        "attention",
+        ((1, 2, 5, 4),) * 3 + ((3, 1, 2, 5, 5),),
+        {},
+        "attention: mask of shape (3, 1, 2, 5, 5) does not broadcast to (1, 2, 5, 5) "
+        "(batch, heads, queries, keys).",
+    ),
+    (
+        "attention",
+        ((1, 2, 5, 4),) * 3,
+        {"layout": "NHBD"},
+        "attention: layout 'NHBD' is unknown. Known: BHND, BNHD.",
+    ),
+    (
+        "self_attention",
+        ((1, 7, 2, 2, 4),),
+        {},
+        "self_attention: qkv has shape (1, 7, 2, 2, 4); its third axis is queries, keys, values.",
+    ),
     ("squeeze", ((2, 1),), {"axes": (0,)}, "squeeze: axis 0 of x (2, 1) has extent 2, expected 1."),
     ("unsqueeze", ((2,),), {"axes": (3,)}, "unsqueeze: axis 3 does not exist; the input has 2 axes."),
 )
@@ -234,6 +268,17 @@ def test_message(name: str, shapes: Shapes, attrs: dict[str, Any], message: str)
     with pytest.raises(TensorError) as caught:
         OPERATORS.get(name).types(tuple(TensorType.of(s) for s in shapes), attrs)
     assert str(caught.value).startswith(message)
+
+
+def test_attention_of_other_types() -> None:
+    x, n = TensorType.of((1, 2, 5, 4)), TensorType.of((1, 2, 5, 4), "int32")
+    with pytest.raises(TensorError, match=r"attention: k is int32, expected floats\."):
+        OPERATORS.get("attention").types((x, n, x), {})
+    mask = TensorType.of((5, 5), "int64")
+    with pytest.raises(
+        TensorError, match=r"attention: mask is int64, expected bool .*\. Cast it to bool first"
+    ):
+        OPERATORS.get("attention").types((x, x, x, mask), {})
 
 
 def test_unknown_operator() -> None:

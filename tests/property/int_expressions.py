@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from autotensor.base.dtype import DType, int8, int32, int64, uint8
+from autotensor.base.dtype import DType, int8, int32, int64, uint8, wrap_int
 from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import (
     Binary,
@@ -30,7 +30,6 @@ from autotensor.ir.expr import (
     Var,
     const,
     fold_int,
-    wrap_int,
 )
 
 NAMES = ("a", "b", "c")

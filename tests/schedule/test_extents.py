@@ -65,6 +65,26 @@ def test_one_reader(n: int, extent: int, index: Any, reduce: dict[str, int], wan
     assert box(reading(n, index, extent, **reduce), "P") == [want]
 
 
+@pytest.mark.parametrize(
+    ("by", "want"),
+    [
+        (2, [(4, "Y_h_0 * 4 + Y_h_2 // 2"), (1, "Y_h_2 % 2")]),  # every second row: one phase
+        (4, [(3, "Y_h_0 * 2 + Y_h_2 // 4"), (4, "0")]),
+        (3, [(3, "(Y_h_0 * 8 + Y_h_2) // 3"), (3, "0")]),
+    ],
+)
+def test_digits_of_an_axis_that_runs_in_steps(by: int, want: list[tuple[int, str]]) -> None:
+    """P[i, p] read at h // by, h % by, where h runs in steps of 2: the remainder by 2 stands still."""
+    a = te.placeholder((48 // by, by), name="A")
+    p = te.compute((48 // by, by), lambda i, j: a[i, j] + 1, name="P")
+    y = te.compute((48,), lambda h: p[h // by, h % by], name="Y")
+    s = create_schedule(y)
+    s["Y"].split("h", factors=[4, 2])
+    s["Y"].reorder("h.0", "h.2", "h.1")
+    s["P"].compute_at(s["Y"], "h.2")
+    assert box(s, "P") == want
+
+
 def test_a_box_is_at_most_the_dimension() -> None:
     assert box(reading(5, lambda i, k: i + k, 3, k=3), "P") == [(5, "0")]
 

@@ -55,6 +55,15 @@ def test_compare(got: Any, want: Any, bound: float, complaint: str) -> None:
     assert bool(complaint) == (verdict.error > verdict.allowed)
 
 
+def test_terms_that_cancel_count() -> None:
+    """An error of 1e-5 in a result of 1e-4 whose terms were as large as 10."""
+    got, want = values(1.1e-4), values(1e-4)
+    assert compare(got, want, 1e-4).complaint
+    assert not compare(got, want, 1e-4, terms=10.0).complaint
+    assert compare(values(1e-2), want, 1e-4, terms=10.0).complaint
+    assert not compare(values(1e-7), values(0), 1e-4, terms=10.0).complaint
+
+
 def test_a_bool_that_was_never_written_is_noticed() -> None:
     (fenced,) = Slab().place([Need("x", (4,), np.dtype(bool))])
     fenced.trap()

@@ -204,12 +204,48 @@ def test_an_algorithm_may_have_its_own_tolerance(measurer: LocalMeasurer) -> Non
     assert 1e-5 < lax.max_error < 1e-2
 
 
+def test_a_result_whose_terms_cancel(measurer: LocalMeasurer) -> None:
+    """The same sum forwards and in parts: their difference is all rounding, and still right."""
+    n = 20_000
+    x = te.placeholder((n,), name="x")
+    k, m = te.reduce_axis(n), te.reduce_axis(n)
+    one = te.compute((1,), lambda i: te.sum(x[k] + i.astype("float32"), axis=k), name="one")
+    two = te.compute((1,), lambda i: te.sum(x[n - 1 - m] + i.astype("float32"), axis=m), name="two")
+    w = Workload.of(ComputeDAG.of(te.compute((1,), lambda i: one[i] - two[i], name="zero")), "zero")
+    s = Schedule(w.dag)
+    _, inner = s["t1"].split("r0", factor=16)
+    s.rfactor("t1", inner)
+    (result,) = measurer.measure(w, [s.trace])
+    assert result.ok, result.error
+    assert result.max_error is not None
+    assert result.tolerance is not None
+    assert 0 < result.max_error <= result.tolerance < 1e-2
+
+
 def test_what_is_too_good_to_be_true_is_verified_again() -> None:
     with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
         good, bad = measurer.measure_artifacts(addition(), [evil("right"), evil("right three times")])
     assert good.ok
     assert "verified again on fresh inputs" in good.note
     assert bad.status is Status.WRONG_RESULT
+
+
+def test_the_peak_is_measured_again_once_when_something_is_above_it() -> None:
+    asked: list[float] = []
+
+    def again(peak: float) -> float:
+        asked.append(peak)
+        return peak
+
+    low = replace(OPTIONS, peak_flops=1e6)
+    with LocalMeasurer(TARGET, low, recalibrate=lambda: again(1e15)) as measurer:
+        (good,) = measurer.measure_artifacts(addition(), [evil("right")])
+    assert good.ok
+    assert not good.note  # it is not above the peak that the machine really has
+    with LocalMeasurer(TARGET, low, recalibrate=lambda: again(2e6)) as measurer:
+        results = measurer.measure_artifacts(addition(), [evil("right"), evil("right")])
+    assert "verified again on fresh inputs" in results[0].note
+    assert asked == [1e15, 2e6]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from zoo import SMALL, gemm
 
 from autotensor.search.features import NAMES, SCHEMA, features
 from autotensor.search.model import MIN_ROWS, REFIT, Floats, PriorModel, RandomModel, XGBModel, centred
-from autotensor.search.population import sample
+from autotensor.search.population import Population, sample
 from autotensor.search.prior import Rates, predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
@@ -52,7 +52,7 @@ def test_features_of_a_row_do_not_depend_on_its_company(workload: Workload) -> N
     sketch = generate(workload.dag, TARGET)[0]
     pop = sample(sketch, structure(sketch, workload.dag), 100, np.random.default_rng(0))
     picked = sorted({0, len(pop) // 3, len(pop) - 1})
-    some = pop.subset(picked)
+    some = Population(pop.sketch, pop.state, pop.choices[picked])
     whole_prior, whole_terms = predict(pop.picture, TARGET, RATES)
     part_prior, part_terms = predict(some.picture, TARGET, RATES)
     assert whole_prior[picked].tolist() == part_prior.tolist()

@@ -120,7 +120,7 @@ def test_picture_of_a_subset_is_the_subset_of_the_picture() -> None:
     dag = gemm(40, 64, 32).dag
     sketch = generate(dag, TARGET)[0]
     pop = sample(sketch, structure(sketch, dag), 200, rng())
-    some = pop.subset([3, 17, 40])
+    some = Population(pop.sketch, pop.state, pop.choices[[3, 17, 40]])
     whole, part = pop.picture.stages[0], some.picture.stages[0]
     assert (
         np.broadcast_to(whole.points, len(pop))[[3, 17, 40]].tolist()

@@ -11,7 +11,8 @@ import pytest
 from autotensor import te
 from autotensor.base.dtype import bool_, dtype_of, float32, int64
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import MATH, Binary, Call, Cast, Cmp, Compare, Const, Equality, Load, Op, as_expr
+from autotensor.ir.arithmetic import Equality
+from autotensor.ir.expr import MATH, Binary, Call, Cast, Cmp, Compare, Const, Load, Op, as_expr
 
 A = te.placeholder((4, 8), name="A")
 B = te.placeholder((4, 8), dtype="int8", name="B")

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from autotensor.base import log
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.affine import fold_batch_norm
+from autotensor.graph.rules.attention import in_place
 from autotensor.graph.rules.canonical import canonicalize
-from autotensor.graph.rules.common import common_subexpressions, dead_code
+from autotensor.graph.rules.common import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.layout import channels_last
+from autotensor.graph.rules.single_pixel import single_pixels
 from autotensor.graph.rules.sums import merge_sums
 
 __all__ = [
@@ -25,7 +27,6 @@ __all__ = [
     "canonicalize",
     "channels_last",
     "common_subexpressions",
-    "dead_code",
     "fold_batch_norm",
     "fold_constants",
     "merge_sums",
@@ -49,6 +50,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("channels last", channels_last),  # after folding: fewer constants to turn round
     Pass("canonicalize again", canonicalize),
     Pass("fold constants again", fold_constants),
+    Pass("single pixels", single_pixels),  # after folding: norms are in the weights
+    Pass("attention in place", in_place),
     Pass("common subexpressions", common_subexpressions),
 )
 

@@ -18,9 +18,11 @@ from autotensor.ir.rewrite import Rules, rule
 
 
 def channel_axis(node: GraphNode) -> int | None:
-    """The axis of a convolution's or dense layer's result that its weights' first axis makes, or None."""
+    """The axis of a convolution's or dense layer's result that an axis of its weights makes, or None."""
     match node:
-        case Apply("conv2d"):
+        case Apply("conv1d" | "conv2d" | "conv3d"):
+            return str(node.attr("layout")).index("C")
+        case Apply("conv2d_transpose") if node.attr("groups") == 1:
             return str(node.attr("layout")).index("C")
         case Apply("dense"):
             return 1
@@ -79,7 +81,8 @@ def scale_into_weights(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     weights, scale = parts
     wide = weights.array.astype(np.float64)
-    scaled = wide * scale.reshape((-1, *(1,) * (wide.ndim - 1)))  # the first axis is the output channel
+    outputs = 1 if y.op == "conv2d_transpose" else 0  # the axis of the output channels
+    scaled = wide * along(scale, wide.ndim, outputs)
     return y.given((y.inputs[0], _narrow(scaled, weights, weights)))
 
 

@@ -5,13 +5,17 @@ conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadc
 transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
 conv2d(pad(x))                         ──▶  conv2d with padding
 add(constant, x)                       ──▶  add(x, constant)
+matmul(x, constant)                    ──▶  dense(x, constant, turned round)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
+import numpy as np
+
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
@@ -108,6 +112,21 @@ def constants_last(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 @rule(Apply)
+def product_with_constant(node: Apply, uses: Uses) -> GraphNode | None:
+    """matmul(x, c) ──▶ dense(x, cᵀ);  batch_matmul(x[…, m, k], c[k, n]) ──▶ the same over all rows at once"""
+    match node:
+        case Apply("matmul" | "batch_matmul", (x, Constant() as c)) if len(c.shape) == 2:
+            pass
+        case _:
+            return None
+    if node.attr("transpose_a") or x.dtype != c.dtype:
+        return None
+    weights = c.array if node.attr("transpose_b") else np.ascontiguousarray(c.array.T)
+    rows = reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+    return reshape(apply("dense", (rows, constant(weights, c.name))), node.shape)
+
+
+@rule(Apply)
 def padding_into_conv(node: Apply, uses: Uses) -> GraphNode | None:
     """conv2d(pad(x, zeros)) ──▶ conv2d(x) with more padding"""
     match node:
@@ -156,7 +175,16 @@ def regular_window(node: Apply, uses: Uses) -> GraphNode | None:
 
 WINDOWED = frozenset({"conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d"})
 
-CANONICAL = Rules(nothing, one_view, transposes, biases, constants_last, padding_into_conv, regular_window)
+CANONICAL = Rules(
+    nothing,
+    one_view,
+    transposes,
+    biases,
+    constants_last,
+    product_with_constant,
+    padding_into_conv,
+    regular_window,
+)
 
 
 def canonicalize(graph: Graph) -> Graph:

@@ -1,4 +1,4 @@
-"""Common subexpressions and dead code.
+"""Common subexpressions.
 
 Nodes are interned, so equal applications are one node already, and a graph holds only what its outputs
 need. What is left for a rule is to recognise the same thing in two orders.
@@ -28,9 +28,3 @@ def common_subexpressions(graph: Graph) -> Graph:
         kept.add(new)
         made[node] = new
     return replace(graph, outputs=tuple(made[o] for o in graph.outputs))
-
-
-def dead_code(graph: Graph) -> Graph:
-    """The graph without inputs that nothing reads. Not among PASSES: it changes what a caller must pass."""
-    used = set(graph.nodes)
-    return replace(graph, inputs=tuple(x for x in graph.inputs if x in used))

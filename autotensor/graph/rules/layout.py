@@ -1,5 +1,7 @@
 """Layout: NCHW models compute in NHWC inside; what people pass in and get out keeps its layout.
 
+NCW and NCDHW likewise become NWC and NDHWC; below, NCHW stands for all three.
+
     x[N,C,H,W] ─▶ transpose ─▶ conv NHWC ─▶ add ─▶ relu ─▶ pool NHWC ─▶ … ─▶ global pool ─▶ reshape ─▶ dense
 
 One walk, producers first. Every value is kept in one of two forms, as written or with channels last; each
@@ -24,9 +26,35 @@ from autotensor.graph.rules.constants import fold_constants
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 
-TO_LAST = (0, 2, 3, 1)  # NCHW ──▶ NHWC
-TO_FIRST = (0, 3, 1, 2)  # NHWC ──▶ NCHW
-PLACE = {0: 0, 1: 3, 2: 1, 3: 2}  # where an axis of NCHW stands in NHWC
+LAST = {"NCW": "NWC", "NCHW": "NHWC", "NCDHW": "NDHWC"}
+RANKS = (3, 4, 5)
+
+
+def to_last(rank: int) -> tuple[int, ...]:
+    """The transposition that puts channels last.
+
+    >>> to_last(4)
+    (0, 2, 3, 1)
+    """
+    return (0, *range(2, rank), 1)
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """The transposition that puts channels back.
+
+    >>> to_first(4)
+    (0, 3, 1, 2)
+    """
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def place(axis: int, rank: int) -> int:
+    """Where an axis of NCHW stands in NHWC.
+
+    >>> [place(a, 4) for a in range(4)]
+    [0, 3, 1, 2]
+    """
+    return to_last(rank).index(axis % rank)
 
 
 class Forms:
@@ -39,13 +67,13 @@ class Forms:
 
     def written(self, node: GraphNode) -> GraphNode:
         if node not in self._written:
-            self._written[node] = transpose(self._last[node], TO_FIRST)
+            self._written[node] = transpose(self._last[node], to_first(len(node.shape)))
         return self._written[node]
 
     def last(self, node: GraphNode) -> GraphNode:
-        """The value, of four axes, with channels last."""
+        """The value, of three to five axes, with channels last."""
         if node not in self._last:
-            self._last[node] = transpose(self._written[node], TO_LAST)
+            self._last[node] = transpose(self._written[node], to_last(len(node.shape)))
         return self._last[node]
 
     def is_last(self, node: GraphNode) -> bool:
@@ -83,13 +111,15 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
         return None
     if isinstance(node.op, TeFunction):
         return _function(node, node.op, forms)
-    first = node.inputs[0]
-    if node.has_attr("layout") and node.attr("layout") == "NCHW" and len(first.shape) == 4:
-        return node.given((forms.last(first), *(forms.written(x) for x in node.inputs[1:])), layout="NHWC")
-    if len(node.shape) != 4 or not any(forms.is_last(x) for x in node.inputs):
+    first, rank = node.inputs[0], len(node.shape)
+    layout = node.attr("layout") if node.has_attr("layout") else ""
+    if layout in LAST and len(first.shape) == len(layout):
+        others = (forms.written(x) for x in node.inputs[1:])
+        return node.given((forms.last(first), *others), layout=LAST[layout])
+    if rank not in RANKS or not any(forms.is_last(x) for x in node.inputs):
         return None
     if node.op in BY_AXES:
-        if any(len(x.shape) != 4 for x in node.inputs[:1]):
+        if len(first.shape) != rank:
             return None
         changed = BY_AXES[node.op](node)
         if changed is None:
@@ -98,16 +128,17 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
         rest = node.inputs[len(whole) :]
         return node.given([*(forms.last(x) for x in whole), *(forms.written(x) for x in rest)], **changed)
     if node.kind is Kind.ELEMENTWISE and not node.has_attr("axis"):
-        return node.given(_operand(x, forms) for x in node.inputs)
+        return node.given(_operand(x, rank, forms) for x in node.inputs)
     return None
 
 
 def _function(node: Apply, fn: TeFunction, forms: Forms) -> GraphNode | None:
     """A user's function: a pointwise one has no layout; others keep the one that they are written for."""
-    if len(node.shape) != 4 or not fn.pointwise or not any(forms.is_last(x) for x in node.inputs):
+    rank = len(node.shape)
+    if rank not in RANKS or not fn.pointwise or not any(forms.is_last(x) for x in node.inputs):
         return None
-    inputs = [_operand(x, forms) for x in node.inputs]
-    shape = tuple(node.shape[a] for a in TO_LAST)
+    inputs = [_operand(x, rank, forms) for x in node.inputs]
+    shape = tuple(node.shape[a] for a in to_last(rank))
     return apply(TeFunction.trace(lambda *t: fn.over(t, shape), [x.type for x in inputs], fn.name), inputs)
 
 
@@ -118,27 +149,28 @@ def _reduced(node: Apply, forms: Forms) -> GraphNode | None:
     over = node.attr("axis")
     if over is None:
         return None if node.op in NUMBERING else node.given((forms.last(node.inputs[0]),))
-    gone = {a % 4 for a in (over if isinstance(over, tuple) else (over,))}
-    left = [PLACE[a] for a in range(4) if a not in gone]
+    rank = len(node.inputs[0].shape)
+    gone = {a % rank for a in (over if isinstance(over, tuple) else (over,))}
+    left = [place(a, rank) for a in range(rank) if a not in gone]
     if left != sorted(left):
         return None
-    return node.given((forms.last(node.inputs[0]),), axis=_places(over))
+    return node.given((forms.last(node.inputs[0]),), axis=_places(over, rank))
 
 
-def _operand(node: GraphNode, forms: Forms) -> GraphNode:
+def _operand(node: GraphNode, rank: int, forms: Forms) -> GraphNode:
     """An elementwise operand with channels last; ones of lower rank get their missing axes first."""
-    if len(node.shape) == 4:
+    if len(node.shape) == rank:
         return forms.last(node)
     written = forms.written(node)
-    full = reshape(written, (*(1,) * (4 - len(node.shape)), *node.shape))
-    return transpose(full, TO_LAST) if node.shape else written
+    full = reshape(written, (*(1,) * (rank - len(node.shape)), *node.shape))
+    return transpose(full, to_last(rank)) if node.shape else written
 
 
 # -- operators that name axes: their attributes for channels last, None when they cannot be moved --------
 
 
 def _axis(node: Apply) -> dict[str, Any]:
-    return {"axis": PLACE[node.attr("axis") % 4]}
+    return {"axis": place(node.attr("axis"), len(node.shape))}
 
 
 def _axes(node: Apply) -> dict[str, Any] | None:
@@ -146,21 +178,21 @@ def _axes(node: Apply) -> dict[str, Any] | None:
     axis = node.attr("axis")
     if not node.attr("keepdims") or (axis is None and node.op in NUMBERING):
         return None
-    return {} if axis is None else {"axis": _places(axis)}
+    return {} if axis is None else {"axis": _places(axis, len(node.shape))}
 
 
-def _places(axis: int | tuple[int, ...]) -> int | tuple[int, ...]:
-    return tuple(sorted(PLACE[a % 4] for a in axis)) if isinstance(axis, tuple) else PLACE[axis % 4]
+def _places(axis: int | tuple[int, ...], rank: int) -> int | tuple[int, ...]:
+    return tuple(sorted(place(a, rank) for a in axis)) if isinstance(axis, tuple) else place(axis, rank)
 
 
 def _pads(node: Apply) -> dict[str, Any]:
-    return {"pads": tuple(node.attr("pads")[a] for a in TO_LAST)}
+    return {"pads": tuple(node.attr("pads")[a] for a in to_last(len(node.shape)))}
 
 
 def _slice(node: Apply) -> dict[str, Any]:
     count = len(node.attr("begin"))
     axes = node.attr("axes") or tuple(range(count))
-    return {"axes": tuple(PLACE[a % 4] for a in axes)}
+    return {"axes": tuple(place(a, len(node.shape)) for a in axes)}
 
 
 NUMBERING = frozenset({"argmax", "argmin"})  # over all axes they number elements in the order as written
@@ -189,14 +221,15 @@ def flattened_weights(node: Apply, uses: Uses) -> GraphNode | None:
             pass
         case _:
             return None
+    rank = len(x.shape)
     if (
-        len(x.shape) != 4
-        or transposition(turned) != TO_FIRST
+        rank not in RANKS
+        or transposition(turned) != to_first(rank)
         or node.inputs[0].shape != (x.shape[0], w.shape[1])
     ):
         return None
-    _, c, h, width = turned.shape
-    columns = w.array.reshape(-1, c, h, width).transpose(0, 2, 3, 1).reshape(w.shape)  # [n, h*w*c]
+    per_map = w.array.reshape(-1, *turned.shape[1:])
+    columns = per_map.transpose(to_last(rank)).reshape(w.shape)  # [n, h*w*c]
     return node.given((reshape(x, node.inputs[0].shape), constant(np.ascontiguousarray(columns), w.name)))
 
 

@@ -18,10 +18,12 @@ from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
-from autotensor.ir.visit import any_node, free_vars
+from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.scopes import in_let, in_loop
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
+FEW = 8  # turns of a loop that may be written one by one
+LONG = 64  # statements behind a guard from which on a copy of them costs more than the guard
 
 
 @dataclass
@@ -78,6 +80,12 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
             return _visit(_loop(loop, some), known, budget)
     cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and budget.left > 0
     main = _main_range(loop.var, whole, loop.body, inside) if cuttable else None
+    if main is None and cuttable and _worth_single_turns(loop, whole, inside):
+        budget.left -= 1
+        assert whole.lo is not None
+        assert whole.hi is not None
+        turns = (Interval(k, k) for k in range(whole.lo, whole.hi + 1))
+        return seq(*(_visit(_loop(loop, turn), known, budget) for turn in turns))
     if main is None:
         body = _visit(loop.body, inside, budget)
     else:
@@ -86,6 +94,21 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
             return seq(*(_visit(_loop(loop, part), known, budget) for part in _parts(whole, main)))
         body = _test(loop.var, whole, main, loop.body, inside, budget)
     return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
+
+
+def _worth_single_turns(loop: For, whole: Interval, known: Bounds) -> bool:
+    """Whether each turn of a short loop settles guards on unrolled loops inside, and no range of turns does.
+
+    Of a kernel's columns at an image's edge, each leaves out other elements of a register tile.
+    """
+    turns = (whole.hi or 0) - (whole.lo or 0) + 1
+    if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
+        return False
+    tile = {x.var for x in collect(loop.body, For) if x.kind is ForKind.UNROLLED}
+    return any(
+        loop.var in free_vars(cond) and free_vars(cond) & tile and inner.decide(cond) is None
+        for cond, inner in _conditions(loop.body, known)
+    )
 
 
 def _range(begin: Const, extent: Const) -> Interval:
@@ -172,7 +195,7 @@ def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
         case Let(var, value, body):
             return _conditions(body, in_let(known, var, value))
         case If(cond, then, otherwise):
-            here = [(c, known) for c in _conjuncts(cond)]
+            here = [] if _is_long(then) else [(c, known) for c in _conjuncts(cond)]
             more = [] if otherwise is None else _conditions(otherwise, known)
             return [*here, *_conditions(then, known), *more]
         case Seq(stmts):
@@ -181,6 +204,26 @@ def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
             return _conditions(body, known)
         case _:
             return []
+
+
+@lru_cache(maxsize=4096)
+def _turns(s: Stmt) -> int:
+    """Statements that one run of `s` carries out, about; a vector counts as one."""
+    match s:
+        case For(_, _, extent, kind, body):
+            times = int(extent.value) if isinstance(extent, Const) else LONG
+            return _turns(body) * (1 if kind is ForKind.VECTORIZED else times)
+        case Seq(stmts):
+            return sum(_turns(x) for x in stmts)
+        case Let(_, _, body) | Alloc(_, body) | If(_, body, _):
+            return _turns(body)
+        case _:
+            return 1
+
+
+def _is_long(s: Stmt) -> bool:
+    """Whether a test in front of it costs nothing: then no loop is cut for its sake."""
+    return _turns(s) >= LONG
 
 
 def _conjuncts(cond: Expr) -> list[Compare]:

@@ -20,8 +20,9 @@ MAX_BYTES = 8 << 10  # two to four register files: beyond this everything would 
 
 
 def promote(body: Stmt) -> Stmt:
-    unrolled = frozenset(s.var for s in collect(body, For) if s.kind is ForKind.UNROLLED)
-    return _visit(body, unrolled)
+    loops = collect(body, For)  # of one stage there may be several: those that clear, add up, join
+    running = {s.var for s in loops if s.kind is not ForKind.UNROLLED}
+    return _visit(body, frozenset(s.var for s in loops) - running)
 
 
 def _visit(s: Stmt, unrolled: frozenset[Var]) -> Stmt:
@@ -37,14 +38,14 @@ def _visit(s: Stmt, unrolled: frozenset[Var]) -> Stmt:
 
 
 def _fits(body: Stmt, buffer: Buffer, unrolled: frozenset[Var]) -> bool:
-    """Whether the buffer is small and every access is plain, at a place that unrolling makes constant."""
+    """Whether the buffer is small and every access is at a place that unrolling makes constant."""
     if buffer.bytes > MAX_BYTES:
         return False
     for node in walk(body):
         match node:
             case Load(b, (index,), mask) | Store(b, (index,), _, mask) if b is buffer:
-                if mask is not None or not _fixed(index, unrolled):
-                    return False
+                if not _fixed(index, unrolled) or (mask is not None and isinstance(node, Load)):
+                    return False  # masked stores are blends
     return True
 
 

@@ -149,7 +149,8 @@ class _Vectorizer:
             case Let(var, value, body):
                 if not self.moves(value):
                     return Let(var, value, self.stmt(body, mask))
-                wide_var = Var(var.name, value.dtype.with_lanes(self.lanes))
+                # another name: a scalar of this one may stand elsewhere (the last turn of a reduction)
+                wide_var = Var(f"{var.name}.{self.lanes}", value.dtype.with_lanes(self.lanes))
                 return Let(wide_var, self.wide(value, mask), self._with(var, wide_var).stmt(body, mask))
             case Evaluate(value):
                 return Evaluate(self.expr(value, mask))

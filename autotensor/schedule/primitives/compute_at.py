@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into
+from autotensor.schedule.extents import is_within
+from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into, nested
 from autotensor.schedule.step import step
 
 
@@ -55,8 +57,9 @@ class ComputeAt:
         readers = state.consumers(stage)
         if not readers:
             raise ScheduleError(f"compute_at: nothing reads {stage.name!r}.")
+        at = host.position(axis.name)
         for reader in readers:
-            if not _inside(placed, reader, host.name, host.position(axis.name)):
+            if reader.name != host.name and not is_within(placed, reader, host.name, at):
                 raise ScheduleError(
                     f"compute_at: {stage.name!r} is also read by {reader.name!r}, which is outside loop "
                     f"{axis.name!r} of {host.name!r}.",
@@ -75,19 +78,6 @@ def _check_cycle(state: State, stage: Stage) -> None:
             raise ScheduleError(f"compute_at: stage {stage.name!r} would be computed inside itself.")
         seen.add(place.stage)
         place = state.stage(place.stage).place
-
-
-def _inside(state: State, reader: Stage, host: str, at: int) -> bool:
-    """Whether the reader is the host, or is computed inside loop number `at` of it."""
-    if reader.name == host:
-        return True
-    place = reader.place
-    while isinstance(place, At):
-        owner = state.stage(place.stage)
-        if owner.name == host:
-            return owner.position(place.axis) >= at
-        place = owner.place
-    return False
 
 
 @step
@@ -114,7 +104,8 @@ class Inline:
 
         B[i] = A[i] * 2;  C[i] = B[i] + 1     ──Inline("B")──▶     C[i] = A[i] * 2 + 1
 
-    Raises ScheduleError when the stage is an output, a reduction, or hosts another stage.
+    Raises ScheduleError when the stage is an output, a reduction, or hosts another stage, and when a reader's
+    expression would be nested too deep.
     """
 
     stage: str
@@ -136,13 +127,17 @@ class Inline:
                 f"compute_inline: stage {inside[0].name!r} is computed inside {stage.name!r}.",
                 fix=f"Inline {stage.name!r} first, or move {inside[0].name!r} with compute_root.",
             )
-        stages = tuple(
-            replace(s, op=inline_into(s.op, stage.op))
-            if s.name != stage.name and any(b in stage.op.buffers for b in s.op.reads())
-            else s
-            for s in state.stages
-        )
-        return replace(state, stages=stages).with_stage(replace(stage, place=Inlined()))
+        readers = state.consumers(stage)
+        for reader in readers:
+            if (levels := nested(reader.op, stage.op)) > MOST_NESTED:
+                raise ScheduleError(
+                    f"compute_inline: stage {stage.name!r} would make the expression of {reader.name!r} "
+                    f"{levels} levels deep; at most {MOST_NESTED} fit.",
+                    fix="Leave it at root, or attach it with compute_at.",
+                )
+        for reader in readers:
+            state = state.with_stage(replace(reader, op=inline_into(reader.op, stage.op)))
+        return state.with_stage(replace(stage, place=Inlined()))
 
     def call(self) -> str:
         return f's["{self.stage}"].compute_inline()'

@@ -33,15 +33,21 @@ class Vectorize:
 
         for i in 0..16: C[i] = A[i]     ──Vectorize("C", "i")──▶     C[0:16] = A[0:16]
 
-    Loops inside it stay loops, over vectors. Raises ScheduleError for a reduction or a marked axis; lowering
-    raises when another stage is computed inside it.
+    Loops inside it stay loops, over vectors. The lanes of a reduction loop accumulate by themselves and are
+    joined behind it, one half with the other until one is left:
+
+        for k.1 in 0..16: for k.0: C += A[k.0*16 + k.1]     ──▶     L[0:16] = 0
+                                                                    for k.0: L[0:16] += A[k.0*16 : +16]
+                                                                    L[0:8] += L[8:16]; …; C += L[0]
+
+    Raises ScheduleError for a marked axis; lowering raises when another stage is computed inside it.
     """
 
     stage: str
     axis: str
 
     def apply(self, state: State) -> State:
-        return _marked(state, "vectorize", self.stage, self.axis, Mark.VECTORIZED, spatial=True)
+        return _marked(state, "vectorize", self.stage, self.axis, Mark.VECTORIZED, spatial=False)
 
     def call(self) -> str:
         return f's["{self.stage}"].vectorize("{self.axis}")'

@@ -8,12 +8,15 @@ from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
 from autotensor.schedule.step import step
 
-PRAGMAS = {"auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to"}
+PRAGMAS = {
+    "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
+    "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added",
+}
 
 
 @step
 class Pragma:
-    """Attach a hint to a loop; it never changes the meaning.
+    """Attach a hint to a loop; it never changes the meaning (but for infinities, see lowering/skip.py).
 
     Raises ScheduleError for an unknown axis or key.
     """

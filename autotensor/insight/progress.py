@@ -1,14 +1,19 @@
-"""How a tuning run looks: a bar on a terminal, plain lines elsewhere. Listens to the search's events."""
+"""How a tuning run looks: a bar on a terminal, plain lines elsewhere. Listens to the search's events.
+
+    with Progress(trials, deadline_s) as p:
+        tune(…, listener=p.hear)
+
+Everything goes to standard error, results being for standard output.
+"""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
-from autotensor.cli.output import clock, gflops, tell
+from autotensor.insight.units import clock, gflops
 from autotensor.search.events import Event, Improved, Resumed, RoundDone, TaskDone
 
 NAME_WIDTH = 44
@@ -16,7 +21,7 @@ BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
 
 
 class Progress:
-    """`with Progress(budget, deadline_s) as p: tune(…, listener=p.hear)`."""
+    """What one run has shown so far; `statuses` counts its trials."""
 
     def __init__(self, budget: int, deadline_s: float | None) -> None:
         self.budget = budget
@@ -24,7 +29,6 @@ class Progress:
         self.statuses: Counter[str] = Counter()
         self._reused = 0
         self._bar: Any = None
-        self._started = time.monotonic()
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -66,7 +70,7 @@ class Progress:
             self._advance(e.trials)
             self._bar.refresh()
         else:
-            tell(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
+            _tell(f"{e.trials}/{e.budget} trials  {e.task.label}  best {speed}  {failed}  {left}")
 
     def _left_s(self, e: RoundDone) -> float:
         """Seconds until the budget is spent at the pace so far, at most until the deadline."""
@@ -82,4 +86,8 @@ class Progress:
         if self._bar is not None:
             self._bar.write(text, file=sys.stderr)
         else:
-            tell(text)
+            _tell(text)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

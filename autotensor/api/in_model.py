@@ -1,0 +1,143 @@
+"""The last race: a task's best schedules against each other where they will run, inside the whole model.
+
+    for n = 1, 2, …: the model with every task's first choice
+                     the model with every task's n-th choice          kernel by kernel, in turns
+    ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
+
+Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours
+left. Only two models are in memory at a time. What is stored are seconds of this race, made comparable by the
+first choice's median: the machine's drift between two models cancels in the ratios.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.machine import environment_versions, host_machine
+from autotensor.base.target import Target
+from autotensor.resolve import ranked, safe_default
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.kernel_times import KernelClock
+from autotensor.runtime.lock import timing_lock
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Sample, TrialRecord, distinct_traces, now
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
+
+IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
+CONTESTANTS = 4  # of a task, its default among them
+ROUNDS = (5, 15)  # inferences of each model, at least and at most
+BUDGET_S = 12.0  # for timing; linking takes a second or two for each model
+
+
+def race_in_model(
+    workloads: Sequence[Workload],
+    target: Target,
+    store: TrialStore,
+    build: Build,
+    arrays: Sequence[Array],
+    budget_s: float = BUDGET_S,
+) -> int:
+    """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
+
+    arrays: inputs of the model. Nothing is measured when the log's last race of every task was such a one.
+    """
+    entered = {w.key: contestants(w, target, store) for w in workloads}
+    most = max((len(rows) for rows in entered.values()), default=0)
+    if most < 2 or all(_settled(rows) for rows in entered.values()):
+        return 0
+    first = {key: rows[0] for key, rows in entered.items() if rows}
+    known = {w.key: safe_default(w, target) for w in workloads if not entered[w.key]}
+    champion = KernelClock(build(known | _traces(first)), arrays, target.num_cores)
+    times: dict[str, list[list[float]]] = {key: [] for key in first}
+    for n in range(1, most):
+        chosen = {key: entered[key][min(n, len(entered[key]) - 1)] for key in first}
+        challenger = KernelClock(build(known | _traces(chosen)), arrays, target.num_cores)
+        for key, samples in _compared(champion, challenger, budget_s / (most - 1)).items():
+            if key in first and n < len(entered[key]):
+                times[key].append(samples)
+    rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
+    _store(rows, store)
+    return sum(bool(samples) for samples in times.values())
+
+
+def contestants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
+    """What `resolve` would choose from, in its order, the default among them; () without measurements."""
+    default = safe_default(workload, target).hash
+    rows = distinct_traces(
+        ranked(store, workload, target, host_machine().fingerprint, default), CONTESTANTS + 1
+    )
+    kept = rows[:CONTESTANTS]
+    if any(r.trace_hash == default for r in kept):
+        return kept
+    return (*rows[: CONTESTANTS - 1], *(r for r in rows if r.trace_hash == default))
+
+
+def _settled(rows: Sequence[TrialRecord]) -> bool:
+    """Whether these have met in a model already."""
+    return len(rows) < 2 or all(s.residency == IN_MODEL for r in rows for s in r.samples)
+
+
+def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
+    return {key: Trace.from_json(r.trace) for key, r in rows.items()}
+
+
+def _compared(champion: KernelClock, challenger: KernelClock, budget_s: float) -> dict[str, list[float]]:
+    """For every workload the challenger's seconds as multiples of the champion's, one per round."""
+    ratios: dict[str, list[float]] = {}
+    with timing_lock():
+        champion.round()
+        challenger.round()
+        began = time.monotonic()
+        for turn in range(ROUNDS[1]):
+            if turn >= ROUNDS[0] and time.monotonic() - began > budget_s:
+                break
+            pair = (_by_workload(champion), _by_workload(challenger))
+            for key, seconds in pair[0].items():
+                ratios.setdefault(key, []).append(pair[1][key] / max(seconds, 1e-12))
+    return ratios
+
+
+def _by_workload(clock: KernelClock) -> dict[str, float]:
+    """Seconds of one inference by workload: all places together."""
+    found: dict[str, float] = {}
+    for kernel, seconds in zip(clock.kernels, clock.round(), strict=True):
+        found[kernel["workload"]] = found.get(kernel["workload"], 0.0) + seconds
+    return found
+
+
+def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> list[TrialRecord]:
+    """The rows with the samples of this race. The champion's are its own median, so that ratios stand."""
+    base = rows[0].median_s
+    assert base is not None
+    count = min(len(r) for r in ratios)
+    out = []
+    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=True):
+        samples = tuple(Sample(base * r, IN_MODEL) for r in mine[:count])
+        middle = median(s.seconds for s in samples)
+        out.append(replace(row, median_s=middle, samples=samples, round=None, created=now(), id=None))
+    return out
+
+
+def _store(rows: Sequence[TrialRecord], store: TrialStore) -> None:
+    if not rows:
+        return
+    machine = host_machine().fingerprint
+    environment = store.ensure_environment(environment_versions())
+    session = store.start_session(
+        run_key=f"{RACE}{IN_MODEL}", seed=0, machine=machine, environment=environment, options={"of": IN_MODEL}
+    )
+    store.add_trials([replace(r, session=session.id, environment=environment) for r in rows])
+    store.end_session(session.id, "raced in the model")
+
+
+__all__ = ["BUDGET_S", "IN_MODEL", "contestants", "race_in_model"]

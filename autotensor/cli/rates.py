@@ -1,0 +1,82 @@
+"""Calibrated rates as lines for people: peak, bandwidth per level and team, regions, best micro-kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autotensor.base.target import Target
+
+BEST = 6  # micro-kernels that are shown
+SPOILT = 0.25  # share of disturbed runs from which on it is said
+
+
+def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:
+    """Lines about the rates of a log or a measurement: name → value, unit, measured."""
+    values = {name: float(r["value"]) for name, r in rates.items()}
+    teams = sorted({int(n.rpartition(".t")[2]) for n in values if n.rpartition(".t")[2].isdigit()})
+    if "flops.core" in values:
+        yield from _peak(values, teams, target)
+    yield from _bandwidths(values, teams)
+    for t in teams:
+        if f"region.t{t}" in values:
+            yield f"parallel region of {t} threads: {values[f'region.t{t}'] * 1e6:.1f} us"
+    yield from _kernels(values, target)
+    if "clock" in rates and rates["clock"]["measured"] is not None:
+        yield f"measured {rates['clock']['measured']:%Y-%m-%d %H:%M} UTC"
+    if values.get("disturbed", 0.0) > SPOILT:
+        yield (
+            f"not quiet: other programs used {values.get('others', 0.0):.1f} cores meanwhile and disturbed "
+            f"{values['disturbed']:.0%} of the runs; measure again with --calibrate when nothing else runs"
+        )
+
+
+def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iterator[str]:
+    core = values["flops.core"]
+    line = f"peak {core / 1e9:.1f} GFLOP/s a core"
+    if "clock" in values:
+        each = core / (2 * target.lanes(32) * values["clock"])  # vector FMAs a cycle
+        nominal = max(1, round(each)) * 2 * target.lanes(32) * values["clock"]
+        line += (
+            f", {core / nominal:.0%} of nominal ({max(1, round(each))} x {target.lanes(32)} "
+            f"multiply-adds a cycle at {values['clock'] / 1e9:.2f} GHz)"
+        )
+    yield line
+    for t in teams:
+        if f"flops.t{t}" in values:
+            team = values[f"flops.t{t}"]
+            yield f"peak {team / 1e9:.1f} GFLOP/s of {t} threads, {team / (t * core):.0%} of {t} cores"
+
+
+def _bandwidths(values: Mapping[str, float], teams: list[int]) -> Iterator[str]:
+    levels = sorted(
+        n.removeprefix("bandwidth.") for n in values if n.startswith("bandwidth.L") and ".t" not in n
+    )
+    if not levels and "bandwidth.memory.core" not in values:
+        return
+    yield "GB/s       " + "".join(f"{level:>8}" for level in levels) + "  memory"
+    for t in (1, *teams):
+        names = [f"bandwidth.{level}{'' if t == 1 else f'.t{t}'}" for level in levels]
+        names.append(f"bandwidth.memory{'.core' if t == 1 else f'.t{t}'}")
+        cells = [f"{values[n] / 1e9:8.1f}" if n in values else f"{'':>8}" for n in names]
+        if any(n in values for n in names):
+            yield f"{t} thread{'s' if t > 1 else ' '} {'' if t > 9 else ' '}" + "".join(cells).rstrip()
+
+
+def _kernels(values: Mapping[str, float], target: Target) -> Iterator[str]:
+    from autotensor.search.calibrate import kernels_of
+    from autotensor.search.rates import LEVELS
+
+    steps = kernels_of(values, target).steps
+    if not steps:
+        yield "micro-kernels: not measured (doctor --calibrate does it, in about ten seconds)"
+        return
+
+    def worst(shape: tuple[int, int]) -> float:
+        return shape[0] * shape[1] / steps[shape][-1]
+
+    best = sorted(steps, key=lambda t: (-round(min(1.0, worst(t)), 2), -t[0] * t[1]))[:BEST]
+    yield f"micro-kernels: {len(steps)} measured; share of peak with vectors from {', '.join(LEVELS)}:"
+    for rows, vectors in best:
+        shares = " ".join(f"{min(1.0, rows * vectors / s):5.0%}" for s in steps[rows, vectors])
+        yield f"  {rows:2} rows x {vectors * target.lanes(32):3} columns {shares}"

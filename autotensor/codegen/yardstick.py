@@ -1,0 +1,136 @@
+"""Yardsticks: kernels that do a known amount of one thing, to learn how fast this machine can do it.
+
+stick = reading_yardstick(threads=2, bytes_each=512 << 10)
+stick.run(10)                                              10 × stick.amount bytes were read
+
+fma_yardstick (peak.py)    multiply-adds on registers         FLOPs
+reading_yardstick          every thread reads its own array   bytes: what a cache level delivers
+clock_yardstick            a chain of integer operations      clock cycles
+region_yardstick           a team that does nothing           1: a fork and join
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotensor.base.dtype import float32, int64
+from autotensor.base.target import Target, host
+from autotensor.codegen.backend import compile
+from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, const
+from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
+from autotensor.ir.stmt import Alloc, For, ForKind, Store, seq
+from autotensor.runtime import loader
+from autotensor.runtime.arrays import Array, aligned_empty
+from autotensor.runtime.threads import launch
+
+_SUMS = 8  # vectors that are summed side by side: hides the latency of an addition
+_LEAST_BYTES = 1 << 20  # read in one run, so that starting it costs nothing
+_CHAIN = 64  # dependent operations in the clock's loop, whose own instructions run beside them
+_CHAIN_TURNS = 2_000
+_LINE = 16  # float32 elements of a cache line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Yardstick:
+    """A loaded kernel with its arrays."""
+
+    amount: float  # of what one run does, by all threads together
+    threads: int
+    run: Callable[[int], None]  # so many runs, one after another
+
+
+def load(
+    program: Program, target: Target, threads: int, amount: float, *frames: Sequence[Array]
+) -> Yardstick:
+    """The program, compiled for this machine, with its arrays; with several sets of them, run by run the
+    next one."""
+    loaded = loader.load(compile(program, target, name="yardstick"))
+    slots = [(ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays)) for arrays in frames]
+    turn = itertools.cycle(slots)
+
+    def run(count: int, _keep: object = (loaded, frames)) -> None:
+        if len(slots) == 1:
+            launch(loaded.entry, ctypes.addressof(slots[0]), threads, count)
+            return
+        for _ in range(count):
+            launch(loaded.entry, ctypes.addressof(next(turn)), threads)
+
+    return Yardstick(amount, threads, run)
+
+
+def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
+    """Every thread sums up its own `bytes_each` bytes of `array`, again and again.
+
+    array: float32, at least threads × bytes_each, written before (pages that never were share one page of
+    zeros); made here if it is not given. With a larger one the next run reads the next part of it.
+    """
+    target = host()
+    lanes = target.lanes(32)
+    block = _SUMS * lanes
+    blocks = max(1, bytes_each // (4 * block))
+    size = blocks * block
+    turns = max(1, _LEAST_BYTES // (4 * size))
+    if array is None:
+        array = aligned_empty((threads * size,), "float32")
+        array.fill(1.0)
+    result = aligned_empty((threads * block,), "float32")
+    x, out = Buffer("x", (threads * size,), float32), Buffer("y", (threads * block,), float32)
+    acc = Buffer("acc", (block,), float32, Scope.REGISTER)
+    thread, turn, i = Var("thread"), Var("turn"), Var("i")
+    at = [(Ramp(const(n * lanes), 1, lanes),) for n in range(_SUMS)]
+    start = seq(*(Store(acc, a, const(0.0, float32.with_lanes(lanes))) for a in at))
+    first = thread * size + i * block
+    add = seq(
+        *(
+            Store(acc, a, Load(acc, a) + Load(x, (Ramp(first + n * lanes, 1, lanes),)))
+            for n, a in enumerate(at)
+        )
+    )
+    end = seq(
+        *(Store(out, (Ramp(thread * block + n * lanes, 1, lanes),), Load(acc, a)) for n, a in enumerate(at))
+    )
+    inside = For(i, const(0), const(blocks), ForKind.SERIAL, add)
+    again = For(turn, const(0), const(turns), ForKind.SERIAL, inside)
+    team = For(thread, const(0), const(threads), ForKind.PARALLEL, Alloc(acc, seq(start, again, end)))
+    program = Program(((x, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("read", (x, out), team),))
+    parts = array.size // (threads * size)
+    cut = array[: parts * threads * size].reshape(parts, -1)
+    amount = 4.0 * threads * size * turns
+    return load(program, target, threads, amount, *((part, result) for part in cut))
+
+
+def clock_yardstick() -> Yardstick:
+    """A chain of integer additions and exclusive ors, one cycle each on every CPU of today."""
+    x, out = Buffer("x", (2,), int64), Buffer("y", (1,), int64)
+    acc = Buffer("acc", (1,), int64, Scope.REGISTER)
+    turn, zero = Var("turn"), (const(0),)
+    steps = []
+    for n in range(_CHAIN // 2):
+        steps.append(Store(acc, zero, Load(acc, zero) + Load(x, (const(n % 2),))))
+        steps.append(Store(acc, zero, Binary(Op.XOR, Load(acc, zero), Load(x, (const(1 - n % 2),)))))
+    loop = For(turn, const(0), const(_CHAIN_TURNS), ForKind.SERIAL, seq(*steps))
+    start = Store(acc, zero, Load(x, zero))
+    body = Alloc(acc, seq(start, loop, Store(out, zero, Load(acc, zero))))
+    program = Program(((x, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("clock", (x, out), body),))
+    arrays = (np.array([3, 5], np.int64), np.zeros(1, np.int64))
+    return load(program, host(), 1, float(_CHAIN * _CHAIN_TURNS), arrays)
+
+
+def region_yardstick(threads: int) -> Yardstick:
+    """A parallel loop in which every thread writes one number."""
+    out = Buffer("y", (threads * _LINE,), float32)
+    thread = Var("thread")
+    team = For(
+        thread,
+        const(0),
+        const(threads),
+        ForKind.PARALLEL,
+        Store(out, (thread * _LINE,), const(1.0, float32)),
+    )
+    program = Program(((out, Role.OUTPUT),), (), (PrimFunc("region", (out,), team),))
+    return load(program, host(), threads, 1.0, (aligned_empty((threads * _LINE,), "float32"),))

@@ -1,0 +1,51 @@
+"""Numbers as people read them: times, rates, shares, sizes."""
+
+from __future__ import annotations
+
+
+def micros(seconds: float | None) -> str:
+    """
+    >>> micros(0.0123456), micros(1.5e-6), micros(None)
+    ('12,346', '1.50', '-')
+    """
+    if seconds is None:
+        return "-"
+    us = seconds * 1e6
+    return f"{us:,.0f}" if us >= 100 else f"{us:.1f}" if us >= 10 else f"{us:.2f}"
+
+
+def millis(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds * 1e3:,.0f} ms"
+
+
+def gflops(flops: float, seconds: float | None) -> str:
+    """Rate in GFLOP/s; a dash where there is nothing to count."""
+    if not seconds or not flops:
+        return "-"
+    rate = flops / seconds / 1e9
+    return f"{rate:.1f}" if rate >= 10 else f"{rate:.2f}"
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{share * 100:.0f} %" if share >= 0.1 else f"{share * 100:.1f} %"
+
+
+def size(count: float) -> str:
+    """
+    >>> size(512), size(3 << 20)
+    ('512 B', '3.15 MB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}" if count < 100 * scale else f"{count / scale:.0f} {unit}"
+    return f"{count:.0f} B"
+
+
+def clock(seconds: float) -> str:
+    """
+    >>> clock(75), clock(3725)
+    ('1:15', '1:02:05')
+    """
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

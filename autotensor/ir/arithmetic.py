@@ -1,0 +1,134 @@
+"""The operators of whatever stands for one expression: nodes, te axes and tensors, comparisons of them.
+
+    i + 1,  A[i] * 2,  j < n        ──▶     Binary, Compare, … over operands of one type
+
+`==` is special: see `Equality`. What the operators build is in `expr.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.dtype import DType, dtype_of
+
+if TYPE_CHECKING:
+    from autotensor.ir.expr import Cmp, Expr
+
+
+class Arithmetic:
+    """Operators that build nodes, both sides converted to a common type."""
+
+    __slots__ = ()
+    __array_ufunc__ = None  # NumPy scalars leave the operators to us
+
+    def __add__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.ADD, ir.as_expr(self), other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.ADD, other, ir.as_expr(self))
+
+    def __sub__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.SUB, ir.as_expr(self), other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.SUB, other, ir.as_expr(self))
+
+    def __mul__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.MUL, ir.as_expr(self), other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.MUL, other, ir.as_expr(self))
+
+    def __truediv__(self, other: Any) -> Expr:
+        return ir.divide(ir.as_expr(self), other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return ir.divide(other, ir.as_expr(self))
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.FLOORDIV, ir.as_expr(self), other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.FLOORDIV, other, ir.as_expr(self))
+
+    def __mod__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.MOD, ir.as_expr(self), other)
+
+    def __rmod__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.MOD, other, ir.as_expr(self))
+
+    def __and__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.AND, ir.as_expr(self), other)
+
+    def __rand__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.AND, other, ir.as_expr(self))
+
+    def __or__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.OR, ir.as_expr(self), other)
+
+    def __ror__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.OR, other, ir.as_expr(self))
+
+    def __xor__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.XOR, ir.as_expr(self), other)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.SHL, ir.as_expr(self), other)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return ir.binary(ir.Op.SHR, ir.as_expr(self), other)
+
+    def __pow__(self, other: Any) -> Expr:
+        return ir.call("pow", ir.as_expr(self), other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return ir.call("pow", other, ir.as_expr(self))
+
+    def __neg__(self) -> Expr:
+        return ir.negative(ir.as_expr(self))
+
+    def __invert__(self) -> Expr:
+        return ir.inverted(ir.as_expr(self))
+
+    def __abs__(self) -> Expr:
+        return ir.call("abs", ir.as_expr(self))
+
+    def __lt__(self, other: Any) -> Expr:
+        return ir.compare(ir.Cmp.LT, ir.as_expr(self), other)
+
+    def __le__(self, other: Any) -> Expr:
+        return ir.compare(ir.Cmp.LE, ir.as_expr(self), other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return ir.compare(ir.Cmp.GT, ir.as_expr(self), other)
+
+    def __ge__(self, other: Any) -> Expr:
+        return ir.compare(ir.Cmp.GE, ir.as_expr(self), other)
+
+    def equal(self, other: Any) -> Expr:
+        return ir.compare(ir.Cmp.EQ, ir.as_expr(self), other)
+
+    def astype(self, dtype: DType | str) -> Expr:
+        return ir.cast(dtype_of(dtype), ir.as_expr(self))
+
+
+class Equality(Arithmetic):
+    """`a == b` or `a != b` that has not yet decided whether it is an expression or an identity test.
+
+    For authors it must be an expression, for dicts it must answer "the same node?": as a bool it is an
+    identity test, as an operand a Compare (TVM does the same).
+    """
+
+    __slots__ = ("a", "b", "op")
+
+    def __init__(self, a: Any, b: Any, op: Cmp) -> None:
+        self.a, self.b, self.op = a, b, op
+
+    def __bool__(self) -> bool:
+        return (self.a is self.b) == (self.op is ir.Cmp.EQ)
+
+    def expr(self) -> Expr:
+        return ir.compare(self.op, self.a, self.b)
+
+
+from autotensor.ir import expr as ir  # noqa: E402  # last: its classes are made from those above

@@ -1,0 +1,63 @@
+"""Accumulators of a vectorized reduction loop: one element per lane, joined behind the loop.
+
+    for k1 in vectorized(16):             for k1 in vectorized(16): L[k1] = identity
+      for k0: C += f(k0, k1)     ──▶      for k1 in vectorized(16): for k0: L[k1] += f(k0, k1)
+                                          for k1 in vectorized(16): C += L[k1]
+
+Spatial loops inside the vectorized one add dimensions to L. The last loop becomes a tree: `passes/join.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.ir.expr import Expr, Load, Var, const
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store, seq
+from autotensor.lowering.passes.join import lanes_name
+from autotensor.te.dag import StageOp
+
+Loop = tuple[Var, int, ForKind]  # with its extent
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Accumulators of a stage: `loops` are the spatial loops inside, then the vectorized one."""
+
+    op: StageOp
+    loops: tuple[Loop, ...]
+
+    @property
+    def index(self) -> tuple[Expr, ...]:
+        return tuple(var for var, _, _ in self.loops)
+
+    @property
+    def targets(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+        """Where the stage accumulates, per output."""
+        shape = tuple(extent for _, extent, _ in self.loops)
+        return tuple(
+            (Buffer(lanes_name(b), shape, b.dtype, Scope.LOCAL), self.index) for b in self.op.buffers
+        )
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        return tuple(Load(b, i) for b, i in self.targets)
+
+    def cleared(self) -> Stmt:
+        """All of them set to the identity."""
+        assert self.op.combiner is not None
+        identity = self.op.combiner.identity
+        body: Stmt = seq(*(Store(b, i, e) for (b, i), e in zip(self.targets, identity, strict=True)))
+        for var, extent, kind in reversed(self.loops):
+            body = For(var, const(0), const(extent), kind, body)
+        return body
+
+    def over_lanes(self, body: Stmt) -> Stmt:
+        var, extent, kind = self.loops[-1]
+        return For(var, const(0), const(extent), kind, body)
+
+    def around(self, body: Stmt) -> Stmt:
+        """The statement in which they exist."""
+        for b, _ in reversed(self.targets):
+            body = Alloc(b, body)
+        return body

@@ -1,0 +1,107 @@
+"""skip: terms of a reduction that a Select makes neutral are left out instead of added.
+
+    C += select(c, x, 0) * w            ──▶     if c: C += x * w
+    C = max(C, select(c, x, -inf))      ──▶     if c: C = max(C, x)
+
+Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
+of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. What
+is left out is `0 * w`: where w is infinite or NaN the sum differs, as it does in every library that skips
+padding. Asked for by the pragma `skip_zeros`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from autotensor.ir.bounds import Interval, prove
+from autotensor.ir.expr import (
+    Binary,
+    Cmp,
+    Combiner,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Var,
+    all_of,
+    compare,
+    const,
+)
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.simplify import simplify
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import leaf_var
+from autotensor.schedule.state import Stage
+
+Exprs = tuple[Expr, ...]
+
+
+def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Interval]) -> tuple[Exprs, Exprs]:
+    """Conditions over loop variables without which a stage adds nothing, and its bodies where they hold.
+
+    values: the op's axes over loop variables. Points outside of the stage's domain, which nobody reads, count
+    as adding nothing. Without the pragma there are no conditions, and the bodies are the op's own.
+    """
+    op = stage.op
+    asked = any(key == "skip_zeros" for _, key, _ in stage.pragmas)
+    if not asked or op.combiner is None or len(op.bodies) != 1:
+        return (), op.bodies
+    mapping = {a.var: values[a.name] for a in op.all_axes}
+    vectors = {leaf_var(stage.name, a.name) for a in stage.leaves if a.mark is Mark.VECTORIZED}
+
+    def usable(cond: Expr) -> bool:
+        """A guard can test it: it is the same for all lanes."""
+        return not free_vars(substitute(cond, mapping)) & vectors
+
+    found, body = neutral_terms(op.bodies[0], op.combiner, usable)
+    inside = [compare(Cmp.LT, a.var, const(a.extent)) for a in op.axes]
+    wanted = (*found, *(c for c in inside if usable(c)))
+    placed = dict.fromkeys(simplify(substitute(c, mapping), dict(ranges)) for c in wanted)
+    return tuple(c for c in placed if prove(c, dict(ranges)) is not True), (body,)
+
+
+def neutral_terms(body: Expr, combiner: Combiner, usable: Callable[[Expr], bool]) -> tuple[Exprs, Expr]:
+    """Conditions without which the body changes nothing, and the body where they hold.
+
+    usable: whether a condition may become a guard; the others stay in their Selects.
+    """
+    conditions: list[Expr] = []
+    identity = combiner.identity[0]
+
+    def under(e: Expr, neutral: Callable[[Expr], bool]) -> Expr:
+        """The expression under the conditions that were found. neutral: whether a value adds nothing."""
+        match e:
+            case Select(cond, then, otherwise) if neutral(otherwise):
+                inner = under(then, neutral)
+                parts = conjuncts(cond)
+                taken = [c for c in parts if _plain(c) and usable(c)]
+                conditions.extend(taken)
+                left = [c for c in parts if c not in taken]
+                return Select(all_of(*left), inner, otherwise) if left else inner
+            case Binary(Op.MUL, a, b) if combiner.name == "sum":
+                return Binary(Op.MUL, under(a, _is_zero), under(b, _is_zero))
+            case _:
+                return e
+
+    bare = under(body, lambda v: isinstance(v, Const) and v == identity)
+    return tuple(dict.fromkeys(conditions)), bare
+
+
+def conjuncts(cond: Expr) -> list[Expr]:
+    """The conditions that a conjunction joins."""
+    match cond:
+        case Binary(Op.AND, a, b):
+            return [*conjuncts(a), *conjuncts(b)]
+        case _:
+            return [cond]
+
+
+def _plain(cond: Expr) -> bool:
+    """Reads nothing from memory."""
+    return not any_node(cond, lambda n: isinstance(n, Load))
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0

@@ -1,0 +1,58 @@
+"""The generator of DCGAN (Radford et al., 2015), with the names of PyTorch's example (`main.0.weight`, …).
+
+    z: float32[batch, 100] ──▶ 512x4x4 ──▶ 256x8x8 ──▶ 128x16x16 ──▶ 64x32x32 ──▶ image [batch, 3, 64, 64]
+
+Transposed convolutions, each with batch norm and ReLU behind it; the last one has a tanh instead. The first
+one, over a single pixel, is a matrix product (graph/rules/single_pixel.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.resnet import batch_norm
+from autotensor.models.weights import Array, Naming, Weights, checked
+
+LATENT, COLOURS, KERNEL = 100, 3, 4
+WIDTH = 64  # channels before the last layer
+NAMES = Naming("those of PyTorch's dcgan example")
+
+
+def build(
+    batch: int = 1, weights: Weights | None = None, seed: int = 0, *, latent: int = LATENT, width: int = WIDTH
+) -> Graph:
+    """The graph. weights: `main.0.weight` [100, 512, 4, 4], …; None draws them from the seed."""
+    w = checked("dcgan", weights, shapes(latent, width), seed, NAMES)
+    z = input((batch, latent), name="z")
+    y: GraphNode = ops.reshape(z, (batch, latent, 1, 1))
+    last = len(_channels(latent, width)) - 2
+    for n in range(last + 1):
+        name = f"main.{3 * n}.weight"
+        stride, padding = (1, 0) if n == 0 else (2, 1)
+        y = ops.conv2d_transpose(y, constant(w[name], name), stride=stride, padding=padding)
+        y = ops.tanh(y) if n == last else ops.relu(batch_norm(y, f"main.{3 * n + 1}", w))
+    return Graph((z,), (y,), "dcgan", ("image",))
+
+
+def _channels(latent: int, width: int) -> tuple[int, ...]:
+    """Before the first layer and after each."""
+    return (latent, width * 8, width * 4, width * 2, width, COLOURS)
+
+
+def shapes(latent: int = LATENT, width: int = WIDTH) -> dict[str, tuple[int, ...]]:
+    """Every weight's shape, by name. Of a transposed convolution: [inputs, outputs, 4, 4]."""
+    found: dict[str, tuple[int, ...]] = {}
+    channels = _channels(latent, width)
+    for n, outputs in enumerate(channels[1:]):
+        found[f"main.{3 * n}.weight"] = (channels[n], outputs, KERNEL, KERNEL)
+        if n < len(channels) - 2:
+            parts = ("weight", "bias", "running_mean", "running_var")
+            found |= {f"main.{3 * n + 1}.{part}": (outputs,) for part in parts}
+    return found
+
+
+def inputs(rng: np.random.Generator, batch: int = 1, latent: int = LATENT) -> dict[str, Array]:
+    """Points of the latent space: standard normal."""
+    return {"z": rng.standard_normal((batch, latent), dtype=np.float32)}

@@ -1,0 +1,74 @@
+"""What BERT and GPT-2 share: token embeddings, heads of attention, layer norms.
+
+Activations are rows: float32[batch * tokens, hidden], one for every token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Constant, GraphNode, Input
+from autotensor.models.weights import Array, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a transformer is."""
+
+    layers: int
+    hidden: int
+    heads: int
+    vocabulary: int
+    positions: int
+
+    def check(self, model: str, tokens: int) -> None:
+        """Raises InputError for sizes that do not fit together."""
+        if self.hidden % self.heads:
+            raise InputError(f"{model}: hidden={self.hidden} must be a multiple of heads={self.heads}.")
+        if not 1 <= tokens <= self.positions:
+            raise InputError(f"{model}: tokens={tokens} must be 1 … {self.positions}, its positions.")
+
+
+def token_input(name: str, batch: int, tokens: int, dtype: str) -> Input:
+    """An input of token numbers, int64 or int32."""
+    if dtype not in ("int64", "int32"):
+        raise InputError(f"token numbers are int64 or int32, not {dtype!r}.")
+    return input((batch, tokens), dtype, name)
+
+
+def named(w: Weights, name: str) -> Constant:
+    return constant(w[name], name)
+
+
+def positions(w: Weights, name: str, tokens: int) -> Constant:
+    """The embeddings of the places 0 … tokens - 1: [tokens, hidden]."""
+    return constant(np.ascontiguousarray(w[name][:tokens]), name)
+
+
+def norm(x: GraphNode, w: Weights, name: str, eps: float) -> GraphNode:
+    """Layer norm of every row."""
+    result: GraphNode = ops.layer_norm(x, named(w, f"{name}.weight"), named(w, f"{name}.bias"), eps=eps)
+    return result
+
+
+def heads_of(x: GraphNode, batch: int, heads: int) -> GraphNode:
+    """Rows [batch * tokens, hidden] as [batch, heads, tokens, hidden / heads]."""
+    rows, hidden = x.shape
+    parts = ops.reshape(x, (batch, rows // batch, heads, hidden // heads))
+    result: GraphNode = ops.transpose(parts, (0, 2, 1, 3))
+    return result
+
+
+def rows_of(x: GraphNode) -> GraphNode:
+    """[batch, heads, tokens, depth] as rows [batch * tokens, heads * depth]."""
+    batch, heads, tokens, depth = x.shape
+    result: GraphNode = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * tokens, heads * depth))
+    return result
+
+
+def token_numbers(rng: np.random.Generator, batch: int, tokens: int, vocabulary: int, dtype: str) -> Array:
+    return rng.integers(0, vocabulary, (batch, tokens)).astype(dtype)

@@ -1,0 +1,91 @@
+"""How long each kernel of a linked model takes in its place: after its neighbours, on the model's memory.
+
+    meta["kernels"] (symbol, slots) + addresses of the model's arguments ──launch each──▶ seconds per kernel
+
+The sum is a little more than the model's latency: here every kernel has a region of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import ArtifactError
+from autotensor.runtime import loader, threads
+from autotensor.runtime.arrays import address, aligned_copy, aligned_empty
+from autotensor.runtime.artifact import ArgSpec, Artifact
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One step of the plan."""
+
+    name: str
+    workload: str
+    flops: float
+    seconds: float  # median
+
+
+class KernelClock:
+    """A linked model that is run kernel by kernel. Empty for an artifact that is no linked model."""
+
+    def __init__(self, artifact: Artifact, arrays: Sequence[Array], nthreads: int) -> None:
+        """arrays: the model's inputs. Raises ArtifactError when a kernel is missing from the object code."""
+        self.kernels: Sequence[dict[str, Any]] = artifact.meta.get("kernels") or ()
+        self.nthreads = nthreads
+        self._loaded = loader.load(artifact)
+        given = iter(arrays)
+        self._memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]
+        bases = [address(m) for m in self._memory]
+        self._calls = []
+        for k in self.kernels:
+            entry = int(self._loaded.engine.get_function_address(k["symbol"]))
+            if not entry:
+                raise ArtifactError(f"{artifact.name} has no function {k['symbol']!r} in its object code.")
+            slots = (ctypes.c_void_p * len(k["slots"]))(*(bases[n] + offset for n, offset in k["slots"]))
+            self._calls.append((entry, slots))
+
+    def round(self) -> list[float]:
+        """Seconds of every kernel in one inference, in the plan's order."""
+        out = []
+        for entry, slots in self._calls:
+            began = time.perf_counter()
+            threads.launch(entry, ctypes.addressof(slots), self.nthreads)
+            out.append(time.perf_counter() - began)
+        return out
+
+
+def kernel_times(
+    artifact: Artifact, arrays: Sequence[Array], nthreads: int, rounds: int = 15
+) -> list[KernelTime]:
+    """Medians of all kernels, in order; empty for an artifact that is no linked model."""
+    clock = KernelClock(artifact, arrays, nthreads)
+    clock.round()  # warms up
+    samples = [clock.round() for _ in range(rounds)]
+    return [
+        KernelTime(k["name"], k["workload"], float(k["flops"]), median(s[n] for s in samples))
+        for n, k in enumerate(clock.kernels)
+    ]
+
+
+def _memory(artifact: Artifact, spec: ArgSpec, given: Iterator[Array], nthreads: int) -> Array:
+    if spec.name in artifact.values:
+        value = artifact.values[spec.name]
+        return value if address(value) % 64 == 0 else aligned_copy(value)
+    if spec.role in ("input", "constant"):
+        return aligned_copy(next(given))
+    if spec.role == "workspace":
+        made: Array = aligned_empty(
+            (spec.stride * nthreads if spec.per_thread else max(1, spec.bytes),), "uint8"
+        )
+        made[...] = 0
+        return made
+    return aligned_empty(spec.shape, spec.dtype)

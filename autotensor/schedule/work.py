@@ -1,0 +1,49 @@
+"""How many operations a stage really executes at a point.
+
+    select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
+
+Choices between rows by position, as transforms have them, cost one row only: where positions are unrolled the
+others vanish. Everything else is counted as `StageOp.flops` does.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select
+from autotensor.ir.visit import any_node
+from autotensor.te.dag import StageOp, operations
+
+
+def executed(op: StageOp) -> float:
+    """Floating-point operations of one point, joins included."""
+    joins = 0
+    if op.combiner is not None:
+        joins = sum(max(1, operations(r)) for r in op.combiner.result)
+    return sum(_executed(body) for body in op.bodies) + joins
+
+
+@lru_cache(maxsize=4096)
+def _executed(body: Expr) -> float:
+    rows = _rows(body)
+    if len(rows) == 1:
+        return float(operations(body))
+    return sum(_executed(row) for row in rows) / len(rows)
+
+
+def _rows(body: Expr) -> list[Expr]:
+    """The alternatives of a chain of choices by position; the body itself where there is no such chain."""
+    rows = []
+    while isinstance(body, Select) and _is_position(body.cond):
+        rows.append(body.then)
+        body = body.otherwise
+    return [*rows, body]
+
+
+def _is_position(cond: Expr) -> bool:
+    return (
+        isinstance(cond, Compare)
+        and cond.op is Cmp.EQ
+        and cond.a.dtype.is_int
+        and not any_node(cond, lambda n: isinstance(n, Load))
+    )

@@ -1,0 +1,87 @@
+"""What a machine can do, in the form in which the prior reads it: peak, bandwidths, regions, register tiles.
+
+    Rates.guess(target)         plausible, when nothing was measured
+    calibrate.calibrated(…)     measured
+
+A register tile of `rows` broadcast elements × `vectors` does rows·vectors fused multiply-adds in each step of
+the reduction; `MicroKernels` says how long a step takes, with the vectors coming from L1, L2 or L3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+
+Floats = npt.NDArray[np.float64]
+
+LEVELS = ("L1", "L2", "L3")  # where the vectors of a micro-kernel come from
+REGION_S = 2e-6  # fork and join of one parallel region or barrier, as a guess
+
+
+@dataclass(frozen=True)
+class MicroKernels:
+    """Measured register tiles of float32. Empty: nothing was measured, the prior has its formula."""
+
+    lanes: int = 0  # elements of a vector; another width is another machine
+    # (rows, vectors) → time of one step with the vectors in L1, L2, L3, in fused multiply-adds at peak
+    steps: Mapping[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
+
+    def costs(self, rows: Any, vectors: Any) -> Floats:
+        """[levels, candidates] times of a step; NaN where no such tile was measured nor is between two."""
+        table = self._table
+        r, v = np.asarray(rows, dtype=np.int64), np.asarray(vectors, dtype=np.int64)
+        known = (r < table.shape[1]) & (v < table.shape[2])
+        found = table[:, np.where(known, r, 0), np.where(known, v, 0)]
+        return np.where(known, found, np.nan)
+
+    @cached_property
+    def _table(self) -> Floats:
+        """[levels, rows, vectors]; what lies between measured numbers of rows is interpolated."""
+        most_rows = max((r for r, _ in self.steps), default=0)
+        most_vectors = max((v for _, v in self.steps), default=0)
+        table = np.full((len(LEVELS), most_rows + 1, most_vectors + 1), np.nan)
+        for v in range(1, most_vectors + 1):
+            mine = sorted((r, s) for (r, w), s in self.steps.items() if w == v)
+            if not mine:
+                continue
+            known = np.asarray([r for r, _ in mine])
+            between = np.arange(known[0], known[-1] + 1)
+            for level in range(len(LEVELS)):
+                times = np.asarray([s[min(level, len(s) - 1)] for _, s in mine])
+                table[level, between, v] = np.interp(between, known, times)
+        return table
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the machine can do with so many threads as the target has."""
+
+    flops: float  # peak of one core in float32, FLOP/s
+    bandwidths: tuple[float, ...]  # bytes/s of one core from L2, L3, …, memory
+    memory_bandwidth: float  # bytes/s of all cores together
+    team_flops: float | None = None  # peak of all threads together; None: so many times one core's
+    team_bandwidths: tuple[float, ...] = ()  # like `bandwidths`, of all threads together; (): as many times
+    region_s: float = REGION_S  # fork and join of one parallel region
+    kernels: MicroKernels = field(default_factory=MicroKernels)
+
+    @staticmethod
+    def guess(target: Target) -> Rates:
+        """A 3.6 GHz core with one FMA a cycle in its widest vectors."""
+        return Rates(3.6e9 * 2 * target.lanes(32), (100e9, 60e9, 20e9), 30e9)
+
+    def peak(self, cores: int) -> float:
+        """FLOP/s of all threads of the target together."""
+        return self.team_flops if self.team_flops is not None else self.flops * cores
+
+    def team_bandwidth(self, level: int, cores: int) -> float:
+        """Bytes/s of all threads together from a level of `bandwidths`."""
+        if self.team_bandwidths:
+            return self.team_bandwidths[level]
+        return self.memory_bandwidth if level == len(self.bandwidths) - 1 else self.bandwidths[level] * cores

@@ -1,0 +1,148 @@
+"""The register tile of a stage, read off its picture: rows, vectors, depth, loads, and crowded cache sets.
+
+    for k: for rows, vectors (unrolled): for lanes (vectorized):     acc[row, vector] += a[row] * b[vector]
+
+Numbers are arrays over the candidates of a population.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.picture import Operand, StagePicture
+from autotensor.te.tensor import AxisKind
+
+Floats = npt.NDArray[np.float64]
+
+LINE = 64  # bytes of a cache line
+PAGE = (
+    4096  # bytes after which addresses fall into the same set of a usual L1; its size over this are its ways
+)
+MOST_LINES = 1024  # of a tile that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one pass through the innermost unrolled code does."""
+
+    rows: Floats  # vector accumulators (or stores) along axes that are not the vector's
+    vectors: Floats  # along the vector's axis
+    depth: Floats  # steps of the reduction
+    loads: Floats  # distinct vectors, broadcast scalars, lanes of gathers
+    lines: Floats  # of the broadcast operand, in the fullest set of L1
+    chained: Floats  # 1 where a loop adds to the same accumulators in every step, else 0
+
+    @property
+    def size(self) -> Floats:
+        """Vectors that it writes or accumulates."""
+        return self.rows * self.vectors
+
+
+def full(x: Any, count: int) -> Floats:
+    """One number per candidate."""
+    return np.broadcast_to(np.asarray(x, dtype=np.float64), (count,)).astype(np.float64)
+
+
+def tile_of(s: StagePicture, count: int, lanes: Floats) -> Tile:
+    rows, vectors, depth = np.ones(count), np.ones(count), np.ones(count)
+    own = s.levels[len(s.levels) - s.own :]
+    along = {root(v.axis) for v in own if v.mark is Mark.VECTORIZED}
+    for level in own:
+        if level.mark is Mark.UNROLLED:
+            if level.kind is AxisKind.REDUCE:
+                depth = depth * full(level.extent, count)
+            elif root(level.axis) in along:
+                vectors = vectors * full(level.extent, count)
+            else:
+                rows = rows * full(level.extent, count)
+    return Tile(rows, vectors, depth, _loads(s, count, lanes), _lines(s, count), _chained(s, count))
+
+
+def root(axis: str) -> str:
+    """The axis that a loop is a part of."""
+    return axis.partition(".")[0]
+
+
+def is_product(s: StagePicture) -> bool:
+    """Whether the tile is one of a matrix product in float32: vectors of one operand times scalars of one
+    other."""
+    reads = [o for o in s.operands if not o.write]
+    kinds = sorted(o.vector for o in reads)
+    single = all(o.buffer.dtype.kind == "float" and o.buffer.dtype.bits == 32 for o in s.operands)
+    return s.is_reduction and s.flops_per_point == 2.0 and kinds == ["broadcast", "unit"] and single
+
+
+def _chained(s: StagePicture, count: int) -> Floats:
+    trips = np.ones(count)
+    for level in s.levels[len(s.levels) - s.own :]:
+        if level.kind is AxisKind.REDUCE and level.mark is not Mark.UNROLLED:
+            trips = trips * full(level.trips, count)
+    return np.where(s.is_reduction & (trips > 1.0), 1.0, 0.0)
+
+
+def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
+    """Load instructions per step: distinct vectors, or broadcast scalars; gathers cost a lane each."""
+    first = len(s.levels)
+    for n in range(len(s.levels) - 1, len(s.levels) - s.own - 1, -1):
+        if s.levels[n].mark not in (Mark.UNROLLED, Mark.VECTORIZED):
+            break
+        first = n
+    total = np.zeros(count)
+    for operand, sizes in zip(s.operands, s.bytes, strict=True):
+        if operand.write and s.is_reduction:
+            continue
+        elements = full(sizes[first], count) / operand.buffer.dtype.bytes
+        total = total + (elements / lanes if operand.vector == "unit" else elements)
+    return total
+
+
+def _lines(s: StagePicture, count: int) -> Floats:
+    """Lines of an operand that a tile needs in one set of L1 again and again.
+
+    Rows that lie a multiple of 4 KiB apart all compete for one set. A product needs its scalars in every step
+    of the reduction; a window (vectors of inputs under unrolled reductions) needs its vectors once per tap.
+    """
+    worst = np.ones(count)
+    if not s.is_reduction:
+        return worst
+    unrolled = [v for v in s.levels[len(s.levels) - s.own :] if v.mark is Mark.UNROLLED]
+    for operand in s.operands:
+        if operand.write or operand.constant or operand.vector == "strided":
+            continue
+        moving = [(v, stride) for v in unrolled if (stride := stride_of(operand, root(v.axis))) >= LINE]
+        if not moving:
+            continue
+        extents = np.stack([np.broadcast_to(np.asarray(v.extent), (count,)) for v, _ in moving], axis=1)
+        kinds, which = np.unique(extents, axis=0, return_inverse=True)
+        found = [_fullest(tuple(map(int, kind)), [stride for _, stride in moving]) for kind in kinds]
+        worst = np.maximum(worst, np.asarray(found, dtype=np.float64)[which.reshape(-1)])
+    return worst
+
+
+def stride_of(operand: Operand, axis: str) -> int:
+    """Bytes from one step of an axis to the next."""
+    total = 0
+    for dim, elements in zip(operand.dims, operand.buffer.row_major(), strict=True):
+        if dim is not None and not dim.div and not dim.mod:
+            total += sum(abs(k) * elements for n, k in dim.linear.terms if n == axis)
+    return total * operand.buffer.dtype.bytes
+
+
+def _fullest(extents: tuple[int, ...], strides: list[int]) -> int:
+    """Lines in the fullest of the sets that a block of rows touches."""
+    places = [0]
+    for extent, stride in zip(extents, strides, strict=True):
+        places = [p + n * stride for p in places for n in range(min(extent, MOST_LINES // len(places)))]
+    return max(Counter(line % (PAGE // LINE) for line in {p // LINE for p in places}).values())
+
+
+def ways(target: Target) -> float:
+    """Lines that a set of L1 holds."""
+    return max(2.0, target.cache_bytes[0] / PAGE)

@@ -1,0 +1,124 @@
+"""A contestant's process: sets up one job at a time, runs it when told, says how long it took.
+
+    {"do": "setup", "suite": "operators", "job": "GMM.s0.b1", "output": "y.npy"}  ─▶ {"setup_s": 0.3}
+    {"do": "time", "seconds": 0.1}                                  ─▶ {"seconds": […], "cpu_s": 0.2}
+    {"do": "tune", "suite": …, "job": …, "trials": 64, "seed": 0}   ─▶ {"trials": 64, …}
+
+A failure is an answer: {"failed": why}; what does not apply is {"skip": why}. `python -m contest_child SPEC`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from peers import KINDS, Skip, Spec
+
+from autotensor.runtime.serving import serve
+
+SAMPLE_S = 1e-4  # least length of a sample: the clock and the loop must not count
+MOST_WARM_S = 0.15
+LEAST_SAMPLES = 3
+LONG_S = 2.0  # a run of this length is its own sample, and two of them are a block
+
+
+def job_of(suite: str, name: str) -> Any:
+    """The job: an operator, or a network."""
+    if suite == "operators":
+        from operator_job import OperatorJob
+
+        return OperatorJob(name)
+    from networks import Network
+
+    return Network.named(name)
+
+
+def block(run: Callable[[], object], seconds: float) -> list[float]:
+    """Seconds of one run: samples for about `seconds`, after warming up caches and clocks again."""
+    clock = time.perf_counter
+    one, warm_end = _once(run), clock() + min(MOST_WARM_S, seconds / 2)
+    while clock() < warm_end and one < LONG_S:
+        one = min(one, _once(run))
+    count = max(1, round(SAMPLE_S / max(one, 1e-7)))
+    samples: list[float] = []
+    end = clock() + seconds
+    gc.disable()
+    try:
+        while clock() < end or len(samples) < (2 if one > LONG_S else LEAST_SAMPLES):
+            started = clock()
+            for _ in range(count):
+                run()
+            samples.append((clock() - started) / count)
+    finally:
+        gc.enable()
+    return samples
+
+
+def _once(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+class Answering:
+    """The state of the process: what was set up last."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.run: Callable[[], object] | None = None
+
+    def handle(self, line: str) -> str:
+        asked = json.loads(line)
+        try:
+            answer = getattr(self, f"do_{asked.pop('do')}")(**asked)
+        except Skip as reason:
+            answer = {"skip": str(reason)}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"failed": f"{type(error).__name__}: {error}"[:600]}
+        return json.dumps(answer)
+
+    def do_setup(self, suite: str, job: str, output: str) -> dict[str, Any]:
+        self.run = None
+        gc.collect()
+        started = time.perf_counter()
+        found = job_of(suite, job)
+        prepared = time.perf_counter()
+        run, result = KINDS[self.spec.kind](found, self.spec)
+        np.save(output, result())
+        self.run = run
+        return {"setup_s": time.perf_counter() - prepared, "job_s": prepared - started}
+
+    def do_time(self, seconds: float) -> dict[str, Any]:
+        if self.run is None:
+            return {"failed": "its process was started anew, and nothing is set up"}
+        cpu, wall = time.process_time(), time.perf_counter()
+        samples = block(self.run, seconds)
+        return {
+            "seconds": samples,
+            "cpu_s": time.process_time() - cpu,
+            "wall_s": time.perf_counter() - wall,
+        }
+
+    def do_tune(self, suite: str, job: str, trials: int, seed: int) -> dict[str, Any]:
+        found: dict[str, Any] = job_of(suite, job).tune(self.spec, trials, seed)
+        return found
+
+    def do_prepare(self, suite: str, job: str, specs: list[dict[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = job_of(suite, job).prepare([Spec(**s) for s in specs])
+        return found
+
+    def do_clear(self) -> dict[str, Any]:
+        self.run = None
+        gc.collect()
+        return {}
+
+
+if __name__ == "__main__":
+    serve(Answering(Spec(**json.loads(sys.argv[1]))).handle)

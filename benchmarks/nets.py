@@ -1,0 +1,307 @@
+"""The networks as plain torch modules, with the names of torchvision, transformers, and PyTorch's examples.
+
+    module = load("resnet18", weights)      eval mode, weights of ours by name
+
+Written without looking at our graphs, so that equal outputs mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Basic(nn.Module):
+    """Two 3x3 convolutions and a shortcut; of two or three dimensions."""
+
+    def __init__(self, cin: int, cout: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout)
+        self.conv2, self.bn2 = nn.Conv2d(cout, cout, 3, 1, 1, bias=False), nn.BatchNorm2d(cout)
+        self.downsample = _project(cin, cout, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(y)) + (x if self.downsample is None else self.downsample(x)))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, cin: int, width: int, stride: int) -> None:
+        super().__init__()
+        cout = 4 * width
+        self.conv1, self.bn1 = nn.Conv2d(cin, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, cout, 1, bias=False), nn.BatchNorm2d(cout)
+        self.downsample = _project(cin, cout, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
+        return F.relu(self.bn3(self.conv3(y)) + (x if self.downsample is None else self.downsample(x)))
+
+
+def _project(cin: int, cout: int, stride: int) -> nn.Module | None:
+    if stride == 1 and cin == cout:
+        return None
+    return nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
+
+
+class ResNet(nn.Module):
+    def __init__(self, counts: Sequence[int], bottleneck: bool) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64)
+        cin = 64
+        for stage, count in enumerate(counts):
+            blocks, width = [], 64 << stage
+            for n in range(count):
+                stride = 2 if stage and not n else 1
+                blocks.append((Bottleneck if bottleneck else Basic)(cin, width, stride))
+                cin = 4 * width if bottleneck else width
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(cin, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        y = self.layer4(self.layer3(self.layer2(self.layer1(y))))
+        return self.fc(F.adaptive_avg_pool2d(y, 1).flatten(1))
+
+
+class Basic3d(nn.Module):
+    def __init__(self, cin: int, cout: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Sequential(nn.Conv3d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm3d(cout))
+        self.conv2 = nn.Sequential(nn.Conv3d(cout, cout, 3, 1, 1, bias=False), nn.BatchNorm3d(cout))
+        self.downsample = None
+        if stride != 1 or cin != cout:
+            self.downsample = nn.Sequential(nn.Conv3d(cin, cout, 1, stride, bias=False), nn.BatchNorm3d(cout))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv2(F.relu(self.conv1(x)))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet3d(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        first = nn.Conv3d(3, 64, (3, 7, 7), (1, 2, 2), (1, 3, 3), bias=False)
+        self.stem = nn.Sequential(first, nn.BatchNorm3d(64))
+        cin = 64
+        for stage in range(4):
+            width = 64 << stage
+            first_block = Basic3d(cin, width, 2 if stage else 1)
+            self.add_module(f"layer{stage + 1}", nn.Sequential(first_block, Basic3d(width, width, 1)))
+            cin = width
+        self.fc = nn.Linear(cin, 400)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer4(self.layer3(self.layer2(self.layer1(F.relu(self.stem(x))))))
+        return self.fc(F.adaptive_avg_pool3d(y, 1).flatten(1))
+
+
+def _conv_norm(cin: int, cout: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(cin, cout, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(cout), nn.ReLU6())
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, cin: int, cout: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = cin * expansion
+        layers: list[nn.Module] = [_conv_norm(cin, wide)] if expansion != 1 else []
+        layers += [_conv_norm(wide, wide, 3, stride, wide), nn.Conv2d(wide, cout, 1, bias=False)]
+        self.conv = nn.Sequential(*layers, nn.BatchNorm2d(cout))
+        self.shortcut = stride == 1 and cin == cout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv(x) if self.shortcut else self.conv(x)
+
+
+class MobileNetV2(nn.Module):
+    STAGES = (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [_conv_norm(3, 32, 3, 2)]
+        cin = 32
+        for expansion, cout, count, first in self.STAGES:
+            for n in range(count):
+                layers.append(InvertedResidual(cin, cout, 1 if n else first, expansion))
+                cin = cout
+        self.features = nn.Sequential(*layers, _conv_norm(cin, 1280))
+        self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(1280, 1000))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
+
+
+class VGG16(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        cin = 3
+        for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+            for _ in range(count):
+                layers += [nn.Conv2d(cin, width, 3, padding=1), nn.ReLU()]
+                cin = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(),
+            nn.Linear(4096, 1000),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(self.features(x).flatten(1))
+
+
+class DCGAN(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        cin = 100
+        for n, cout in enumerate((512, 256, 128, 64)):
+            stride, padding = (2, 1) if n else (1, 0)
+            conv = nn.ConvTranspose2d(cin, cout, 4, stride, padding, bias=False)
+            layers += [conv, nn.BatchNorm2d(cout), nn.ReLU()]
+            cin = cout
+        self.main = nn.Sequential(*layers, nn.ConvTranspose2d(cin, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.main(z[:, :, None, None])
+
+
+class _Parts(nn.Module):
+    """Modules by name, where a name is no word of Python's or the module has no code of its own."""
+
+    def __init__(self, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+
+class BertLayer(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+        def output(inputs: int) -> nn.Module:
+            return _Parts(dense=nn.Linear(inputs, width), LayerNorm=nn.LayerNorm(width, eps=1e-12))
+
+        own = _Parts(**{n: nn.Linear(width, width) for n in ("query", "key", "value")})
+        self.attention = _Parts(self_=own, output=output(width))
+        self.attention.add_module("self", self.attention._modules.pop("self_"))
+        self.intermediate = _Parts(dense=nn.Linear(width, 4 * width))
+        self.output = output(4 * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        own = getattr(self.attention, "self")  # noqa: B009  # a word of Python's
+
+        def heads(y: Tensor) -> Tensor:
+            return y.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)
+
+        seen = F.scaled_dot_product_attention(heads(own.query(x)), heads(own.key(x)), heads(own.value(x)))
+        seen = seen.transpose(1, 2).reshape(batch, tokens, width)
+        x = self.attention.output.LayerNorm(x + self.attention.output.dense(seen))
+        return self.output.LayerNorm(x + self.output.dense(F.gelu(self.intermediate.dense(x))))
+
+
+class Bert(nn.Module):
+    """BERT-base without its pooler; `tokens` positions."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 128) -> None:
+        super().__init__()
+        self.embeddings = _Parts(
+            word_embeddings=nn.Embedding(30522, width),
+            position_embeddings=nn.Embedding(tokens, width),
+            token_type_embeddings=nn.Embedding(2, width),
+            LayerNorm=nn.LayerNorm(width, eps=1e-12),
+        )
+        self.encoder = _Parts(layer=nn.Sequential(*(BertLayer(width, heads) for _ in range(layers))))
+
+    def forward(self, words: Tensor, kinds: Tensor) -> Tensor:
+        e = self.embeddings
+        x = e.word_embeddings(words) + e.token_type_embeddings(kinds) + e.position_embeddings.weight
+        return self.encoder.layer(e.LayerNorm(x))
+
+
+class Transposed(nn.Module):
+    """transformers' Conv1D: x @ weight + bias, weight [inputs, outputs]."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.view(-1, x.shape[-1])
+        return torch.addmm(self.bias, rows, self.weight).view(*x.shape[:-1], -1)
+
+
+class GPT2Layer(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attn = _Parts(c_attn=Transposed(width, 3 * width), c_proj=Transposed(width, width))
+        self.mlp = _Parts(c_fc=Transposed(width, 4 * width), c_proj=Transposed(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        shape = (batch, tokens, self.heads, width // self.heads)
+        q, k, v = (p.view(shape).transpose(1, 2) for p in self.attn.c_attn(self.ln_1(x)).split(width, 2))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn.c_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class GPT2(nn.Module):
+    """GPT-2 small, the output layer tied to the embedding; `tokens` positions."""
+
+    def __init__(self, layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 128) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(50257, width), nn.Embedding(tokens, width)
+        self.h = nn.Sequential(*(GPT2Layer(width, heads) for _ in range(layers)))
+        self.ln_f = nn.LayerNorm(width)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return F.linear(self.ln_f(self.h(self.wte(words) + self.wpe.weight)), self.wte.weight)
+
+
+NETS: Mapping[str, Callable[[], nn.Module]] = {
+    "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
+    "resnet34": lambda: ResNet((3, 4, 6, 3), bottleneck=False),
+    "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
+    "mobilenet_v2": MobileNetV2,
+    "vgg16": VGG16,
+    "r3d_18": ResNet3d,
+    "dcgan": DCGAN,
+    "bert_base": Bert,
+    "gpt2": GPT2,
+}
+CHANNELS_LAST = {"r3d_18": 3, "bert_base": 0, "gpt2": 0}  # spatial axes; 2 for all others
+
+
+def load(name: str, weights: Mapping[str, np.ndarray[Any, Any]]) -> nn.Module | None:
+    """The network with these weights; None when there is none of that name here.
+
+    Raises ValueError when a weight is missing or left over.
+    """
+    if name not in NETS:
+        return None
+    with torch.device("meta"):  # nothing is drawn: all weights come from outside
+        module = NETS[name]()
+    state = {n: torch.from_numpy(np.array(a)) for n, a in weights.items()}
+    counters = {n: torch.tensor(0) for n in module.state_dict() if n.endswith("num_batches_tracked")}
+    missing, extra = module.load_state_dict({**state, **counters}, strict=False, assign=True)
+    if missing or extra:
+        raise ValueError(f"{name}: the torch module lacks {missing[:3]}, has no place for {extra[:3]}.")
+    return module.eval().requires_grad_(False)

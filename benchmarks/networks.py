@@ -1,0 +1,193 @@
+"""A whole model as a contestant's job. What is made once for all contestants lies in a folder:
+
+    <cache>/networks/resnet18/   model.onnx  weights.npz  inputs.npz  facts.json  default-strict-t2.atm …
+
+`prepare` makes it, in a process of its own; contestants read it and hold no more than they need.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from peers import Ready, Skip, Spec, cache_folder
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass
+class Network:
+    """A built-in model of ours, by name."""
+
+    name: str
+    folder: Path
+
+    @staticmethod
+    def named(name: str) -> Network:
+        return Network(name, Path(cache_folder()) / "networks" / name)
+
+    # -- what contestants need -------------------------------------------------------------------------------
+
+    @cached_property
+    def _inputs(self) -> dict[str, Array]:
+        with np.load(self.folder / "inputs.npz") as found:
+            return {n: found[n] for n in found.files}
+
+    @property
+    def arrays(self) -> tuple[list[Array], dict[str, Array]]:
+        return list(self._inputs.values()), {}
+
+    @property
+    def channels_last(self) -> int:
+        from nets import CHANNELS_LAST
+
+        return CHANNELS_LAST.get(self.name, 2)
+
+    def module(self) -> Any:
+        from nets import load
+
+        with np.load(self.folder / "weights.npz") as found:
+            return load(self.name, {n: found[n] for n in found.files})
+
+    def onnx(self) -> bytes | str:
+        path = self.folder / "model.onnx"
+        if not path.exists():
+            raise Skip("it cannot be written as ONNX")
+        return str(path)
+
+    def numpy_function(self) -> None:
+        return None
+
+    def ours(self, spec: Spec) -> Ready:
+        """A compiled file: that of the spec, or what `prepare` made for it."""
+        import autotensor as at
+
+        path = Path(spec.file) if spec.file else self.compiled(spec)
+        if not spec.file and path.with_suffix(".skip").exists():
+            raise Skip(path.with_suffix(".skip").read_text())
+        f = at.load(path, threads=spec.threads)
+        given = {**self._inputs, **_beside(path)}
+        inputs = [a.name for a in f.args if a.role == "input"]
+        if not set(inputs) <= set(given):
+            raise Skip("the file is of another model")
+        taken = [given[n] for n in inputs]
+        result = f(*taken)
+        out = result if isinstance(result, tuple) else (result,)
+
+        def run() -> None:
+            f(*taken, *out)
+
+        def output() -> Array:
+            out[0][...] = np.nan
+            run()
+            return np.array(out[0])
+
+        return run, output
+
+    def compiled(self, spec: Spec) -> Path:
+        """Where the file of a contestant of ours is."""
+        kind = "tuned" if spec.log else "default"
+        return self.folder / f"{kind}-{spec.numerics}-t{spec.threads}.atm"
+
+    # -- making it -------------------------------------------------------------------------------------------
+
+    def graph(self) -> Any:
+        from autotensor.models import MODELS
+
+        return MODELS.get(self.name).build()
+
+    def tune(self, spec: Spec, trials: int, seed: int) -> dict[str, Any]:
+        """Fills the log of the spec. The same call again measures nothing."""
+        from operator_job import target_of
+
+        from autotensor.api.models import plan_model, tune_model
+        from autotensor.search.loop import TuneOptions
+
+        plan = plan_model(self.graph(), target_of(spec))
+        report = tune_model(plan, TuneOptions(trials=trials, seed=seed), db=spec.log)
+        return {
+            "trials": report.tuning.trials,
+            "reused": report.tuning.reused,
+            "failures": sum(t.failures for t in report.tuning.tasks),
+            "elapsed_s": report.tuning.elapsed_s,
+            "default_s": report.default_s,
+            "best_s": report.tuned_s,
+            "reason": report.tuning.reason,
+        }
+
+    def clear(self) -> None:
+        """Empties the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            path.unlink()
+
+    def prepare(self, specs: list[Spec]) -> dict[str, Any]:
+        """Writes the folder, and compiles the model for every spec of ours. Gives the facts of the table."""
+        from autotensor.models import MODELS
+
+        self.clear()
+        graph = self.graph()
+        inputs = MODELS.get(self.name).inputs(np.random.default_rng(0))
+        np.savez(self.folder / "inputs.npz", **{n.name: inputs[n.name] for n in graph.inputs})
+        np.savez(self.folder / "weights.npz", **{c.name: c.array for c in graph.constants if c.name})
+        notes = self._write_onnx(graph)
+        facts = self._compile(graph, [s for s in specs if not s.file])
+        (self.folder / "facts.json").write_text(json.dumps(facts))
+        return {"facts": facts, "notes": notes}
+
+    def _write_onnx(self, graph: Any) -> list[str]:
+        try:
+            import onnx
+            from to_onnx import to_onnx
+
+            onnx.save(to_onnx(graph), str(self.folder / "model.onnx"))
+        except (ImportError, ValueError) as error:
+            return [f"no ONNX file: {error}"]
+        return []
+
+    def _compile(self, graph: Any, specs: list[Spec]) -> dict[str, float]:
+        """The files of ours; of fast numerics only where they change a schedule."""
+        from operator_job import target_of
+
+        from autotensor.api.log import open_existing
+        from autotensor.api.models import default_traces, link_model, plan_model, traces_from_log
+        from autotensor.runtime import artifact
+
+        facts: dict[str, float] = {}
+        known: dict[tuple[str, str], Mapping[str, str]] = {}
+        for spec in sorted(specs, key=lambda s: s.numerics != "strict"):
+            plan = plan_model(graph, target_of(spec))
+            if spec.log:
+                with open_existing(spec.log) as store:
+                    traces = traces_from_log(plan, store)
+            else:
+                traces = default_traces(plan)
+            facts = {"flops": float(sum(g.flops for g in plan.groups))}
+            hashes = {k: t.hash for k, t in traces.items()}
+            known[spec.log, spec.numerics] = hashes
+            path = self.compiled(spec)
+            if spec.numerics == "fast" and known.get((spec.log, "strict")) == hashes:
+                path.with_suffix(".skip").write_text("as strict: no fast algorithm is used")
+            else:
+                artifact.save(path, link_model(plan, traces))
+        return facts
+
+    def facts(self) -> dict[str, float]:
+        """What `prepare` found out: nominal operations of one inference."""
+        path = self.folder / "facts.json"
+        found: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+
+def _beside(path: Path) -> dict[str, Array]:
+    """Arrays that a file wants at every call, kept in an .npz beside it (benchmarks/ablations.py)."""
+    extra = path.with_suffix(".npz")
+    if not extra.exists():
+        return {}
+    with np.load(extra) as found:
+        return {n: found[n] for n in found.files}

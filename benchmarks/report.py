@@ -1,0 +1,317 @@
+"""Results as a Markdown table: medians, minima, and how many times as fast as each peer ours is.
+
+What is not sure is not claimed: a row counts as won or lost only where the 95 % bound of the ratio says so,
+and a row in which an answer of ours differs from torch's is withheld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from contest import why_not
+from ratios import Ratio, geometric_mean, ratio
+from results import Results, times
+
+MINE = ("default", "default-fast", "tuned", "tuned-fast")
+FILE = "file:"  # a compiled file of ours, by the name it was given
+NOISY = 0.15  # spread between blocks and processes from which a figure is marked with ~
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a report is made of."""
+
+    rows: Mapping[str, Row]  # those that may be published
+    withheld: Mapping[str, str]  # row ─▶ why
+    untuned: Mapping[str, str]  # "row contestant" ─▶ why tuning failed; what was known before was used
+    mine: tuple[str, ...]
+    peers: tuple[str, ...]
+
+    @staticmethod
+    def of(results: Results) -> Table:
+        columns = dict.fromkeys(c for row in results.rows.values() for u in row["units"] for c in u["cells"])
+        mine = [c for c in columns if is_mine(c)]
+        withheld = {n: why for n, row in results.rows.items() if (why := _wrong(row, mine))}
+        rows = {n: row for n, row in results.rows.items() if n not in withheld}
+        peers = [c for c in columns if c not in mine and any(seconds(r, c) for r in rows.values())]
+        tuning = results.data.get("tuning", {})
+        untuned = {key: a["failed"] for key, a in tuning.items() if "failed" in a}
+        return Table(rows, withheld, untuned, tuple(mine), tuple(peers))
+
+
+def is_mine(contestant: str) -> bool:
+    return contestant in MINE or contestant.startswith(FILE)
+
+
+def _wrong(row: Row, mine: Iterable[str]) -> str:
+    """Why the row may not be published: what an answer of ours did wrong; "" if all are right."""
+    for unit in row["units"]:
+        for name in mine:
+            if reason := unit["cells"].get(name, {}).get("refused"):
+                return f"{name} {reason}"
+    return ""
+
+
+def effective(row: Row, name: str) -> str:
+    """The contestant whose times count for this one: fast numerics that change nothing are strict ones."""
+    skipped = any("skip" in u["cells"].get(name, {}) for u in row["units"])
+    return name.removesuffix("-fast") if name.endswith("-fast") and skipped else name
+
+
+def seconds(row: Row, name: str, which: str = "median") -> list[float]:
+    """The contestant's time in every unit where it has one."""
+    return [t for t in times(row, effective(row, name), which) if t is not None]
+
+
+def typical(row: Row, name: str, which: str = "median") -> float | None:
+    """The contestant's time: the median process's median, or the least of all."""
+    found = seconds(row, name, which)
+    if not found:
+        return None
+    return median(found) if which == "median" else min(found)
+
+
+def noisy(row: Row, name: str) -> bool:
+    """Whether blocks or processes disagree."""
+    name = effective(row, name)
+    cells = [u["cells"][name] for u in row["units"] if "rounds" in u["cells"].get(name, {})]
+    blocks = [b for c in cells for b in c["rounds"]]
+    return bool(blocks) and max(blocks) / min(blocks) - 1 > NOISY
+
+
+def compared(row: Row, peer: str, mine: str) -> Ratio | None:
+    """peer / ours over the units that have both."""
+    pairs = zip(times(row, peer), times(row, effective(row, mine)), strict=True)
+    both = [(p, m) for p, m in pairs if p is not None and m is not None]
+    return ratio([p for p, _ in both], [m for _, m in both]) if both else None
+
+
+def best_peer(row: Row, peers: Sequence[str]) -> str | None:
+    """The fastest peer of the row, by its median process."""
+    known = {p: t for p in peers if (t := typical(row, p)) is not None}
+    return min(known, key=known.__getitem__) if known else None
+
+
+# -- text ------------------------------------------------------------------------------------------------
+
+
+def write(results: Results, scale: float, unit: str) -> None:
+    """The Markdown file beside the JSON, and pictures where matplotlib is installed."""
+    import picture
+
+    table = Table.of(results)
+    drawn = picture.draw(results, table, results.path.with_suffix(""))
+    text = "\n".join(_page(results, table, scale, unit, drawn))
+    results.path.with_suffix(".md").write_text(text + "\n")
+    print(f"Wrote {results.path.with_suffix('.md')}" + "".join(f", {p}" for p in drawn))
+    for name, why in table.withheld.items():
+        print(f"WITHHELD {name}: {why}")
+
+
+def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequence[Path]) -> Iterable[str]:
+    data = results.data
+    m = data["machine"]
+    yield f"# {data['title']}: {unit}, {data['threads']} threads, float32"
+    yield ""
+    versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items())
+    yield f"{m['cpu']}, {m['cores']} cores, caches {_sizes(m['caches'])}. {versions}."
+    if c := data.get("ceilings"):
+        yield (
+            f"Measured ceilings: {c['flops'] / 1e9:.0f} GFLOP/s, "
+            f"{c['memory'] / 1e9:.0f} GB/s from memory (all threads)."
+        )
+    yield ""
+    processes = [len(r["units"]) for r in table.rows.values()] or [0]
+    yield (
+        f"Each program in a process of its own, {_span(processes)} set(s) of processes, timed in turns; "
+        "median of the processes' medians, `~`: blocks or processes differ by more than 15 %. A ratio is the "
+        "peer's time over ours, paired by process, with its one-sided 95 % bound; won and lost only where "
+        "the bound says so. Peers have their own layout (`-cl`: channels last), ours has channels last; "
+        "weights are constants. Every output agrees with torch's within 1e-4 of the largest element. "
+        f"Rows: {_days(results)}; versions of our source: {', '.join(sorted(results.sources()))}."
+    )
+    yield ""
+    for path in drawn:
+        yield f"![{path.stem}]({path.name})"
+    yield ""
+    yield from _summary(table)
+    yield from _times(table, "median", scale, unit, data.get("ceilings"))
+    yield from _times(table, "min", scale, unit, None)
+    yield from notes(table)
+
+
+def _summary(table: Table) -> Iterable[str]:
+    """Ours in rows, peers in columns."""
+    if not table.rows or not table.mine or not table.peers:
+        return
+    yield "## How many times as fast as the peer (geometric mean; rows won – even – lost)"
+    yield ""
+    yield f"| ours | {' | '.join(table.peers)} | the best of them in each row |"
+    yield "|---|" + "---|" * (len(table.peers) + 1)
+    for mine in table.mine:
+        cells = [_against([(row, p) for row in table.rows.values()], mine) for p in table.peers]
+        best = [(row, p) for row in table.rows.values() if (p := best_peer(row, table.peers))]
+        yield f"| {mine} | {' | '.join(cells)} | {_against(best, mine)} |"
+    yield ""
+    groups = _groups(table.rows)
+    if len(groups) > 1:
+        yield "## The same by group, against the best peer of each row"
+        yield ""
+        yield f"| group | rows | {' | '.join(table.mine)} |"
+        yield "|---|---|" + "---|" * len(table.mine)
+        for group, rows in groups.items():
+            pairs = [(row, p) for row in rows if (p := best_peer(row, table.peers))]
+            yield f"| {group} | {len(rows)} | {' | '.join(_against(pairs, m) for m in table.mine)} |"
+        yield ""
+
+
+def _against(pairs: Sequence[tuple[Row, str]], mine: str) -> str:
+    found = [r for row, peer in pairs if (r := compared(row, peer, mine)) is not None]
+    if not found:
+        return "–"
+    won, even, lost = (sum(r.verdict == v for r in found) for v in ("won", "even", "lost"))
+    return f"{geometric_mean(r.value for r in found):.2f} ({won} – {even} – {lost})"
+
+
+def _groups(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for name, row in rows.items():
+        if "." in name:
+            group = f"{name.split('.')[0]} {name.rsplit('.', 1)[1]}"
+        else:
+            group = name.split("_")[0] if name.startswith(("gemm_", "dense_")) else "basic"
+        found.setdefault(group, []).append(row)
+    return found
+
+
+def _times(
+    table: Table, which: str, scale: float, unit: str, ceilings: Mapping[str, float] | None
+) -> Iterable[str]:
+    columns = (*table.mine, *table.peers)
+    title = {"median": "Medians", "min": "Minima"}[which]
+    yield f"## {title}, {unit}"
+    yield ""
+    extra = ("best peer", *(f"x {m}" for m in table.mine)) if which == "median" else ()
+    rate = ("GFLOP/s", "of peak") if ceilings else ()
+    head = ("", "MFLOP", *columns, *extra, *rate)
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for name, row in table.rows.items():
+        known = {c: t for c in columns if (t := typical(row, c, which)) is not None}
+        fastest = min(known, key=known.__getitem__, default="")
+        cells = [_time(row, c, known.get(c), scale, c == fastest) for c in columns]
+        flops = row.get("flops", 0)
+        line = [name, figure(flops / 1e6) if flops else "–", *cells]
+        if extra:
+            line += _ratios(table, row)
+        if ceilings:
+            line += _rate(table, row, flops, ceilings)
+        yield f"| {' | '.join(line)} |"
+    yield ""
+
+
+def _time(row: Row, name: str, value: float | None, scale: float, fastest: bool) -> str:
+    if value is None:
+        cells = [u["cells"].get(name, {}) for u in row["units"]]
+        if any("refused" in c for c in cells):
+            return "≠"
+        return "failed" if any("failed" in c for c in cells) else "–"
+    text = figure(value * scale) + ("~" if noisy(row, name) else "")
+    return f"**{text}**" if fastest else text
+
+
+def _ratios(table: Table, row: Row) -> list[str]:
+    best = best_peer(row, table.peers)
+    if best is None:
+        return ["–"] * (1 + len(table.mine))
+    found = [compared(row, best, m) for m in table.mine]
+    return [best, *("–" if r is None else _ratio(r) for r in found)]
+
+
+def _ratio(r: Ratio) -> str:
+    if r.lower == 0.0:
+        return f"{r.value:.2f}"
+    bound = f"≥ {r.lower:.2f}" if r.value >= 1 else f"≤ {r.upper:.2f}"
+    return f"{r.value:.2f} ({bound})"
+
+
+def _rate(table: Table, row: Row, flops: float, ceilings: Mapping[str, float]) -> list[str]:
+    known = [t for m in table.mine if (t := typical(row, m)) is not None]
+    if not known or not flops:
+        return ["–", "–"]
+    rate = flops / min(known)
+    return [f"{rate / 1e9:.0f}", f"{100 * rate / ceilings['flops']:.0f} %"]
+
+
+def notes(table: Table) -> Iterable[str]:
+    """What failed, was refused or withheld, and why; each once."""
+    notes = dict.fromkeys(
+        f"{n}, {c}: {why}"
+        for n, row in table.rows.items()
+        for u in row["units"]
+        for c, cell in u["cells"].items()
+        if "skip" not in cell and (why := why_not(cell))
+    )
+    notes |= {f"{key}, tuning failed: {why}": None for key, why in table.untuned.items()}
+    if notes or table.withheld:
+        yield "## Notes"
+        yield ""
+        yield from (f"* {note}" for note in notes)
+        yield from (f"* WITHHELD: {n}, {why}" for n, why in table.withheld.items())
+        yield ""
+
+
+def figure(value: float) -> str:
+    """Three digits, no more.
+
+    >>> figure(12345.6), figure(12.345), figure(0.12345)
+    ('12346', '12.3', '0.123')
+    """
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:.{digits}f}"
+
+
+def _sizes(caches: Sequence[int]) -> str:
+    return "/".join(f"{n >> 20}M" if n >= 1 << 20 else f"{n >> 10}K" for n in caches)
+
+
+def _span(counts: Sequence[int]) -> str:
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def _days(results: Results) -> str:
+    days = sorted({u["when"][:10] for row in results.rows.values() for u in row["units"]})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
+def add_ceilings(results: Results, threads: int) -> None:
+    """Measures the machine for the roofline. A ceiling is the best of all runs that wrote this file."""
+    known, found = results.data.get("ceilings", {}), ceilings(threads)
+    results.data["ceilings"] = {name: max(value, known.get(name, 0.0)) for name, value in found.items()}
+    results.write()
+
+
+def ceilings(threads: int) -> dict[str, float]:
+    """FLOP/s and bytes/s that all threads together reach, for the roofline. Takes a few seconds."""
+    from autotensor.base.target import host
+    from autotensor.search.calibrate import measure
+
+    rates = {n: value for n, (value, _) in measure(host().with_threads(threads)).items()}
+
+    def of(name: str, shared: bool = False) -> float | None:
+        """The team's rate; that of one core, times the threads unless they share it, if there is none."""
+        for known in (f"{name}.t{threads}", f"{name}.all"):
+            if known in rates:
+                return rates[known]
+        one = rates.get(name, rates.get(f"{name}.core"))
+        return one if shared or one is None else one * threads
+
+    names = {"flops": "flops", "memory": "bandwidth.memory", "L2": "bandwidth.L2", "L3": "bandwidth.L3"}
+    found = {key: of(name, shared=key == "memory") for key, name in names.items()}
+    return {key: value for key, value in found.items() if value is not None}

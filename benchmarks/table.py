@@ -1,0 +1,271 @@
+"""Making a table: tune what is to be tuned, then measure every row in several sets of processes, and write.
+
+set 0: row, row, row …    set 1: row, row, row …    so that a run that is cut short has every row once
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from contest import Contestant, Field, Timing, ask, child_of, why_not
+from peers import PACKAGES, Spec, cache_folder
+from report import Table
+from results import Results
+
+# Seconds that setting up takes, roughly, before anything was measured: (operators, models)
+SETUP_S = {
+    "ours": (1.5, 15.0), "torch": (0.3, 3.0), "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
+    "openvino": (0.3, 2.0), "numpy": (0.2, 0.0),
+}  # fmt: skip
+TRIAL_S = 0.25  # of tuning
+START_S = 2.5  # of a process
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job of the table; `facts` is asked when it was measured, `prepare` called once before it is: it gives
+    the reason why the row cannot be measured now, or ""."""
+
+    name: str
+    facts: Callable[[], Mapping[str, Any]]
+    prepare: Callable[[], str] = lambda: ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be made."""
+
+    suite: str  # "operators" or "models"
+    rows: Sequence[Row]
+    contestants: Sequence[Contestant]
+    timing: Timing
+    processes: int
+    retry: bool = False  # measure units again in which somebody failed
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.contestants)
+
+    def unit_seconds(self) -> float:
+        """A guess at one row in one set of processes."""
+        column = self.suite == "models"
+        setup = sum(SETUP_S[c.spec.kind][column] for c in self.contestants)
+        return setup + self.timing.seconds(len(self.contestants))
+
+
+def peers(threads: int, cache: str, numpy: bool) -> list[Contestant]:
+    """Everybody but us. torch must be there: its output is what all others are compared with."""
+    compiled = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "inductor")}
+    found = [Contestant("torch", Spec("torch", threads))]
+    found.append(Contestant("torch-cl", Spec("torch", threads, channels_last=True)))
+    found.append(Contestant("inductor", Spec("inductor", threads, environment=compiled)))
+    found.append(
+        Contestant("inductor-cl", Spec("inductor", threads, channels_last=True, environment=compiled))
+    )
+    found += [Contestant(kind, Spec(kind, threads)) for kind in ("onnxruntime", "openvino")]
+    return [*found, Contestant("numpy", Spec("numpy", threads))] if numpy else found
+
+
+def ours(threads: int, log: str, trials: int) -> list[Contestant]:
+    """autotensor with default schedules and tuned, each strict and with fast numerics (Winograd)."""
+    found = [
+        Contestant("default", Spec("ours", threads), mine=True),
+        Contestant("default-fast", Spec("ours", threads, numerics="fast"), mine=True),
+    ]
+    if trials:
+        found += [
+            Contestant("tuned", Spec("ours", threads, log=log), mine=True),
+            Contestant("tuned-fast", Spec("ours", threads, numerics="fast", log=log), mine=True),
+        ]
+    return found
+
+
+def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
+    """Those whose package is here; says who is missing. Raises SystemExit without torch."""
+    import importlib.util
+
+    kept = []
+    for c in contestants:
+        package = PACKAGES.get(c.spec.kind, c.spec.kind)
+        if importlib.util.find_spec(package):
+            kept.append(c)
+        else:
+            print(f"{c.name} does not take part: {package} is not installed.")
+    if not any(c.name == "torch" for c in kept):
+        raise SystemExit("torch is needed: every output is compared with its. pip install torch")
+    return kept
+
+
+# -- tuning ----------------------------------------------------------------------------------------------
+
+
+def tune_all(plan: Plan, results: Results, trials: int, seed: int, deadline: float | None) -> None:
+    """Every row for every tuned contestant, each in a process of its own; notes what happened."""
+    for c in (c for c in plan.contestants if c.spec.log):
+        for row in plan.rows:
+            key = f"{row.name} {c.name}"
+            done = results.data["tuning"].get(key, {})
+            if done.get("asked", 0) >= trials or "skip" in done:
+                continue
+            if deadline is not None and time.monotonic() > deadline:
+                print(f"The budget is spent; {key} and what follows is not tuned.")
+                return
+            with child_of(c.spec) as child:
+                asked = {"do": "tune", "suite": plan.suite, "job": row.name, "trials": trials, "seed": seed}
+                answer = ask(child, asked, 300.0 + 5.0 * trials)
+            results.data["tuning"][key] = {**answer, "asked": trials}
+            results.write()
+            print(f"tuned {key:28} {_tuned(answer)}", flush=True)
+
+
+def _tuned(answer: Mapping[str, Any]) -> str:
+    if reason := why_not(dict(answer)):
+        return reason
+    before, after = (1e6 * (answer[k] or float("nan")) for k in ("default_s", "best_s"))
+    return f"{answer['trials']} trials in {answer['elapsed_s']:.0f} s: {before:.1f} us, then {after:.1f} us"
+
+
+# -- measuring -------------------------------------------------------------------------------------------
+
+
+def measure_all(plan: Plan, results: Results, deadline: float | None) -> bool:
+    """Every unit that is not in the file yet; whether all are there in the end."""
+    todo = units_left(plan, results)
+    guess, left, prepared = plan.unit_seconds(), len(todo), dict[str, str]()
+    for n in range(plan.processes):
+        mine = [row for m, row in todo if m == n]
+        if not mine:
+            continue
+        timing = replace(plan.timing, seed=plan.timing.seed + n)
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Field(plan.contestants, Path(folder), timing) as field,
+        ):
+            for row in mine:
+                if deadline is not None and time.monotonic() + guess > deadline:
+                    print(f"The budget is spent; {left} of the units are left. The same command continues.")
+                    return False
+                began = time.monotonic()
+                if row.name not in prepared:
+                    prepared[row.name] = row.prepare()
+                if reason := prepared[row.name]:
+                    print(f"{row.name} is left out: {reason}", flush=True)
+                    continue
+                cells = field.unit(plan.suite, row.name)
+                results.put(row.name, n, row.facts(), cells)
+                left -= 1
+                guess = 0.8 * guess + 0.2 * (time.monotonic() - began)
+                print(_line(row.name, n, plan.processes, cells), flush=True)
+                if left:
+                    print(f"    {left} left, about {duration(left * guess)}", flush=True)
+    return not left
+
+
+def units_left(plan: Plan, results: Results) -> list[tuple[int, Row]]:
+    """The units that the file lacks, in the order in which they are measured."""
+    return [
+        (n, row)
+        for n in range(plan.processes)
+        for row in plan.rows
+        if not results.has(row.name, n, plan.names, whole=plan.retry)
+    ]
+
+
+def _line(row: str, unit: int, units: int, cells: Mapping[str, Mapping[str, Any]]) -> str:
+    parts, notes = [], []
+    for name, cell in cells.items():
+        if "median" in cell:
+            parts.append(f"{name} {1e6 * cell['median']:.4g}")
+        elif "skip" not in cell:
+            notes.append(f"\n    {name}: {why_not(dict(cell))}")
+    return f"{row} ({unit + 1}/{units}), us: {', '.join(parts)}{''.join(notes)}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(5400)
+    '1 h 30 min'
+    """
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{max(1, minutes)} min"
+
+
+# -- the command line ------------------------------------------------------------------------------------
+
+
+def arguments(parser: argparse.ArgumentParser, json: str, log: str, rounds: int, block_s: float) -> None:
+    """The options that all tables share."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = Path(__file__).parent / "results"
+    add = parser.add_argument
+    add("--only", default="", metavar="NAME,NAME", help="rows of these names or groups only")
+    add("--contestants", default="", metavar="NAME,NAME", help="these columns only (torch always runs)")
+    add("--processes", type=int, default=1, help="sets of processes; 5 give useful bounds")
+    add("--rounds", type=int, default=rounds, help="blocks of each contestant in one set of processes")
+    add("--block", type=float, default=block_s, metavar="SECONDS", help="length of a block")
+    add("--tries", type=int, default=3, help="times a disturbed block is taken; 1 on a busy machine")
+    add("--threads", type=int, default=cores)
+    add("--trials", type=int, default=0, help="tune every task first, with so many trials; 0 does not tune")
+    add("--log", default=os.path.join(cache_folder(), log), help="tuning log (default: %(default)s)")
+    add("--seed", type=int, default=0)
+    add("--budget", type=float, metavar="SECONDS", help="stop before a row that would end later")
+    add("--json", type=Path, default=here / json, help="results; what they hold is not measured again")
+    add("--retry", action="store_true", help="measure units again in which a contestant failed")
+    add("--fresh", action="store_true", help="forget what the file holds")
+    add("--report", action="store_true", help="only write table and picture of what the file holds")
+
+
+def chosen(contestants: Sequence[Contestant], text: str) -> list[Contestant]:
+    """Those that --contestants names, and torch. Raises SystemExit for a name that there is not."""
+    names = [n for n in text.split(",") if n]
+    if wrong := [n for n in names if n not in {c.name for c in contestants}]:
+        known = ", ".join(c.name for c in contestants)
+        raise SystemExit(f"no contestant is called {wrong[0]!r} (tuned ones need --trials). Known: {known}.")
+    return [c for c in contestants if not names or c.name in names or c.name == "torch"]
+
+
+def make(plan: Plan, options: argparse.Namespace, title: str, write: Callable[[Results], None]) -> int:
+    """Tunes, measures and writes the reports. Exit status: 1 if a row is withheld, 3 if units are left."""
+    try:
+        results = Results.open(options.json, options.threads, title, fresh=options.fresh)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
+    complete = True
+    if not options.report:
+        deadline = None if options.budget is None else time.monotonic() + options.budget
+        _announce(plan, results, options)
+        with suppress(KeyboardInterrupt):
+            if options.trials:
+                tune_all(plan, results, options.trials, options.seed, deadline)
+            complete = measure_all(plan, results, deadline)
+    if results.rows:
+        write(results)
+    if Table.of(results).withheld:
+        return 1
+    return 0 if complete else 3
+
+
+def _announce(plan: Plan, results: Results, options: argparse.Namespace) -> None:
+    left = len(units_left(plan, results))
+    seconds = left * plan.unit_seconds() + START_S * len(plan.contestants) * plan.processes * bool(left)
+    tuned = [c for c in plan.contestants if c.spec.log]
+    tuning = sum(
+        results.data["tuning"].get(f"{r.name} {c.name}", {}).get("asked", 0) < options.trials
+        for c in tuned
+        for r in plan.rows
+    )
+    searching = tuning * options.trials * TRIAL_S
+    print(
+        f"{len(plan.rows)} rows x {plan.processes} sets of {len(plan.contestants)} processes, "
+        f"{options.threads} threads: {left} units to measure, about {duration(seconds)}; {tuning} tasks to "
+        f"tune, at most about {duration(searching)}. Results: {options.json}",
+        flush=True,
+    )

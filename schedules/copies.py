@@ -1,0 +1,118 @@
+"""How a product is supplied with a moving operand that is not packed beforehand, and the steps of a copy.
+
+    direct      read where it lies: small operands, whose rows stay in the cache
+    copied      per column of tiles, a panel of the tile's width is copied together, rows then run over it
+    blocked     few rows: nothing repays a copy; the reduction is cut so that rows of the operand stream by
+
+A panel read where it lies costs a page and a cache line's latency for each step of the reduction, again for
+every row of tiles.
+"""
+
+from __future__ import annotations
+
+import enum
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.primitives.storage import Storage
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.analysis import Read
+from schedules.roles import Roles, dimension
+
+COPY_ROWS = 96  # rows that must use a panel to repay its copy (Zen 4: 24 us for 1 MB from L3)
+FAR = 2  # times L2: an operand larger than that is worth copying, if used by enough rows
+
+
+class Supply(enum.Enum):
+    """Where vectors of a direct operand come from."""
+
+    DIRECT = "direct"
+    COPIED = "copied"
+    BLOCKED = "blocked"
+
+
+def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
+    """What a rule takes without measuring."""
+    if not roles.direct:
+        return Supply.DIRECT
+    far = [r for r in roles.direct if is_far(op, roles, r, target)]
+    if not far:
+        return Supply.DIRECT
+    if roles.outer * roles.inner >= COPY_ROWS:
+        return Supply.COPIED
+    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > 2 * FAR * l2 else Supply.DIRECT
+
+
+def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
+    """Standing operands that run along the rows: each step of the reduction is on another line."""
+    if not roles.rows or len(op.reduce_axes) != 1:
+        return ()
+    row, depth = roles.rows[-1].name, op.reduce_axes[0].name
+    shared = [r.load.buffer for r in (*roles.packed, *roles.direct, *roles.turned)]
+    return tuple(
+        r
+        for r in roles.standing
+        if r.strides.get(row) == 1
+        and dimension(r, row) is not None
+        and dimension(r, depth) is not None
+        and r.load.buffer not in shared
+    )
+
+
+def is_far(op: StageOp, roles: Roles, r: Read, target: Target) -> bool:
+    """Whether a pass over the operand leaves nothing of it in L2."""
+    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    return _bytes_of_one(op, roles, r) > FAR * l2
+
+
+def _bytes_of_one(op: StageOp, roles: Roles, r: Read) -> int:
+    """Bytes of the operand that one turn of the untiled axes reads."""
+    outside = {a.name for a in roles.others}
+    axes = [a for a in op.all_axes if a.name not in outside and r.uses(a.name)]
+    return int(min(r.load.buffer.size, prod(a.extent for a in axes)) * r.load.buffer.dtype.bytes)
+
+
+def copy_steps(r: Read, roles: Roles, reader: str, host: str, at: str) -> tuple[str, list[Step]]:
+    """Copy what `reader` needs of an operand at a loop of the host, in vectors; and the copy's name."""
+    tensor = r.load.buffer.name
+    name = f"{tensor}.local:{reader}"
+    last = f"i{len(r.load.buffer.shape) - 1}"
+    return name, [
+        CacheRead(tensor, "local", (reader,)),
+        ComputeAt(name, host, at),
+        SplitStep(name, last, (roles.lanes,)),
+        Unroll(name, f"{last}.0"),
+        Vectorize(name, f"{last}.1"),
+    ]
+
+
+def turn_steps(
+    r: Read, fast: str, slow: str, roles: Roles, reader: str, host: str, at: str, pad: int = 0
+) -> tuple[str, list[Step]]:
+    """Copy an operand that runs along axis `slow` so that it runs along `fast`, in squares of vectors.
+
+    fast, slow: axes of the reader that walk one dimension each. pad: elements between rows of the copy.
+    """
+    tensor = r.load.buffer.name
+    name = f"{tensor}.local:{reader}"
+    to, of = dimension(r, fast), dimension(r, slow)
+    assert to is not None
+    assert of is not None
+    rest = [f"i{n}" for n in range(len(r.load.buffer.shape)) if n not in (to, of)]
+    return name, [
+        CacheRead(tensor, "local", (reader,)),
+        ComputeAt(name, host, at),
+        Storage(name, (*rest, f"i{of}", f"i{to}"), pad),
+        SplitStep(name, f"i{to}", (roles.lanes,)),
+        SplitStep(name, f"i{of}", (roles.lanes,)),
+        Reorder(name, (*rest, f"i{of}.0", f"i{to}.0", f"i{of}.1", f"i{to}.1")),
+        Unroll(name, f"i{of}.1"),
+        Vectorize(name, f"i{to}.1"),
+    ]

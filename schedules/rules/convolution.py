@@ -1,0 +1,329 @@
+"""Convolutions without multiplications by padding, also in phases or groups.
+
+A convolution here is a sum of products of a window over data and constant weights, the window along axes that
+the weights do not have; its channels are the vector axis. Its rows are tiled as in `tile_cpu`:
+
+    parallel over blocks of (groups, phases, other axes, rows, columns)
+      for phases in the tiled axis                                            written out
+        for column tiles / rows of the block (either order)
+          acc[row elements, nv*lanes] in registers
+          for kernel rows: if the row is not padding:
+            for kernel columns (written out): for channels: acc += broadcast(x) × weights, but for padding
+
+Padding is not copied. Of a kernel axis whose data axis is not tiled a test is left; one whose data axis is
+tiled is written out, and the loop over tiles is cut, so that at the image's edge smaller tiles do the work.
+
+The result may be read through `joined` axes (h // 2 and h % 2 of a transposed convolution in phases, groups
+of channels): then loops of the reader carry the tiles all the same, for both are digits of its axes.
+Source: Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
+(SC 2018); phases: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import ceil, gcd, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.analysis import lanes_of, untouched
+from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names, uses
+from schedules.registry import Extension, sketch_rule
+from schedules.rules.tile_cpu import tile_cpu
+from schedules.tiles import powers, singles
+
+MAX_COLUMNS = 6  # vectors side by side in a tile
+MAX_ROWS = 30
+MAX_WRITTEN = 9  # reduction steps written out where two row axes are tiled: a 3x3 window
+SMALL = 3  # extent of a window up to which what is cut off at an edge is one kernel column
+SHORT = 8  # extent of the last reduction axis up to which it is written out
+MAX_WINDOW = 8  # extent of a kernel axis that is written out
+EVEN = 1.05  # work of the busiest core over the average that needs no improvement
+STEP = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
+L2_RATE = 24.0  # bytes of weights a cycle, streamed from the second cache (Zen 4, 2026-11)
+L3_RATE = 12.0  # and from the third, or memory
+L2_SHARE = 0.5  # of the second cache that a panel of weights may take to stay
+PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
+FREE_WAYS = 6  # lines of a set that rows may take; others are for weights
+CROWDED = 1.12  # slow-down beyond that (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
+PARTLY = 1.1  # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3)
+RAGGED = 1.01  # what a tile must gain that needs another kernel for the tail
+MORE_CODE = 1.02  # what a tile of two row axes must gain: its windows are written out
+LATENCY = 8.0  # FMAs from one of an accumulator to the next (Zen 4: 4 cycles; two units elsewhere)
+ROW = 1.0  # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
+
+
+@sketch_rule("convolution", order=9)
+def convolution(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    """Sketches that skip padding, then (where the axes are plain) those that copy it."""
+    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
+        return ()
+    conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
+    if conv is None or conv.vector.extent < min(conv.lanes, 8):
+        return ()
+    if conv.plain and not conv.pads and not streams(conv, target):
+        return ()  # a matrix product
+    heights = tuple(n for n in (1, 2) if n <= len(conv.rows) and _written(stage.op, conv, n) <= MAX_WRITTEN)
+    made = [
+        _Builder(state, stage, conv, target, tiled).build(columns_first)
+        for tiled in heights
+        for columns_first in _orders(conv, target)
+    ]
+    best = sorted(made, key=lambda m: m[0])  # stable: the first of equals stays first
+    return (*(e for _, e in best), *(tile_cpu(state, stage, target) if conv.plain else ()))
+
+
+def _orders(conv: Conv, target: Target) -> tuple[bool, bool]:
+    """Whether column tiles are outside of rows: first what large weights want."""
+    large = panel_bytes(conv) * conv.vector.extent > second_cache(target) // 2
+    return (True, False) if large else (False, True)
+
+
+def _written(op: StageOp, conv: Conv, tiled: int) -> int:
+    """Reduction steps that are written out, if so many row axes are tiled."""
+    if tiled == 1:
+        return 1  # always offered
+    names = {w for a in conv.rows[-tiled:] for w in conv.windows[a.name]}
+    last = op.reduce_axes[-1]
+    steps = prod(a.extent for a in op.reduce_axes if a.name in names)
+    return steps * (last.extent if last.extent <= SHORT and last.name not in names else 1)
+
+
+def tile_options(conv: Conv, target: Target, tiled: int) -> tuple[Option, ...]:
+    """(outer rows, rows, vectors, columns) of register tiles that need no spilling."""
+    inner = conv.rows[-1].extent
+    outer = conv.rows[-2].extent if tiled == 2 else 1
+    widest = min(MAX_COLUMNS, ceil(conv.vector.extent / conv.lanes))
+    out = []
+    for nv in range(1, widest + 1):
+        for th in range(min(2, outer), min(outer, 6) + 1):
+            for tw in range(1, min(inner, MAX_ROWS) + 1):
+                if th > 1 and tw < min(inner, 4):
+                    continue
+                if th * tw * nv + nv + (nv > 1) <= target.vector_registers and th * tw <= MAX_ROWS:
+                    out.append((th, tw, nv, nv * conv.lanes))
+    if not out:
+        return ()
+    best = max(o[0] * o[1] * o[2] for o in out)
+    floor = min(best, max(4, target.vector_registers // 4))
+    return tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
+
+
+def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
+    """Rough cycles per vector of the result and reduction step: what issues, and what tails waste."""
+    th, tw, nv, _ = option
+    inner = conv.rows[-1].extent
+    outer = conv.rows[-2].extent if tiled == 2 else 1
+    columns = ceil(conv.vector.extent / (nv * conv.lanes))  # the last one is masked, not cut
+    near = nv * conv.lanes * panel_bytes(conv) <= L2_SHARE * second_cache(target)
+    stream = nv * target.vector_bytes / (L2_RATE if near else L3_RATE)
+    total = 0.0
+    for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
+        for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
+            if h * w:
+                total += times * (max(h * w * nv, nv + ROW * h * w, stream, LATENCY) + STEP)
+    slow = CROWDED if crowded(th * tw, conv.row_bytes) else 1.0
+    slow *= PARTLY if columns > 1 and streams(conv, target) else 1.0
+    slow *= RAGGED if inner % tw or outer % th else 1.0
+    return slow * total * columns * conv.lanes / (outer * inner * conv.vector.extent)
+
+
+def streams(conv: Conv, target: Target) -> bool:
+    """Whether data and result come from and go to memory, past small weights."""
+    moved = conv.data.buffer.bytes + conv.op.buffers[0].bytes
+    cache = second_cache(target)
+    return moved > 4 * cache and panel_bytes(conv) * conv.vector.extent <= cache // 4
+
+
+def panel_bytes(conv: Conv) -> int:
+    """Bytes of weights that one output channel of one group and phase has."""
+    parts = prod(a.extent for a in conv.others if uses(conv.weight, a)) * conv.vector.extent
+    return int(conv.weight.load.buffer.bytes) // parts
+
+
+def second_cache(target: Target) -> int:
+    return target.cache_bytes[1] if len(target.cache_bytes) > 1 else 1 << 20
+
+
+def crowded(rows: int, row_bytes: int) -> bool:
+    """Whether so many rows, that far apart, compete for the lines of few sets of the nearest cache."""
+    return rows * gcd(row_bytes, PAGE) > PAGE * FREE_WAYS
+
+
+class _Builder:
+    """Writes one sketch. tiled: how many row axes a register tile has."""
+
+    def __init__(self, state: State, stage: Stage, conv: Conv, target: Target, tiled: int) -> None:
+        self.state, self.stage, self.conv, self.target = state, stage, conv, target
+        self.tiled = conv.rows[-tiled:]
+        self.steps: list[Step] = []
+        self.holes: list[Hole] = []
+
+    def build(self, columns_first: bool) -> tuple[float, Extension]:
+        """The sketch, and the cost of its default tile."""
+        conv, anchor = self.conv, self.stage.name
+        options = tile_options(conv, self.target, len(self.tiled))
+        best = min(options, key=lambda o: (tile_cost(o, conv, len(self.tiled), self.target), o[2]))
+        self.holes.append(Hole(f"{anchor}/tile", options, best))
+        self.steps.extend(Inline(p.name) for p in conv.pads)
+        host, inner, first = host_and_anchor(conv, anchor)
+        self.steps += first
+        self._pack()
+        at = self._tile_host(host, best, columns_first)
+        self.steps.append(ComputeAt(inner, host, at))
+        self._tile_anchor(inner)
+        done = (host, inner, anchor, *(p.name for p in conv.pads))
+        cost = tile_cost(best, conv, len(self.tiled), self.target) * (
+            1.0 if len(self.tiled) == 1 else MORE_CODE
+        )
+        return cost, Extension(tuple(self.steps), tuple(self.holes), done)
+
+    def _pack(self) -> None:
+        """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
+        r = self.conv.weight
+        axis_of = {n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms}
+        along = next(n for n, a in axis_of.items() if a == self.conv.vector.name)
+        rank = {a.name: n for n, a in enumerate(self.stage.op.reduce_axes)}
+        others = sorted(
+            (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
+        )
+        outer = [str(n) for n in others if axis_of.get(n, "") not in rank]
+        inner = [str(n) for n in others if axis_of.get(n, "") in rank]
+        order = " ".join([*outer, f"{along}.0", *inner, f"{along}.1"])
+        tile = Ref(f"{self.stage.name}/tile", 3)
+        self.steps.append(Layout(r.load.buffer.name, ((along, tile),), order))
+
+    def _tile_host(self, host: str, best: Option, columns_first: bool) -> str:
+        """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
+        conv, tile = self.conv, f"{self.stage.name}/tile"
+        names, cuts = loop_names(conv, host)
+        self.steps += cuts
+        v, first = names[conv.vector.name], conv.rows[0]
+        rows = {a.name: names[a.name] for a in conv.rows}
+        size = {a.name: Ref(tile, n + 2 - len(self.tiled)) for n, a in enumerate(self.tiled)}
+        row_block, col_block = self._blocks(best, columns_first)
+        inner_rows, tiles = [], []
+        for a in conv.rows:
+            parts = ([row_block] if a is first else []) + ([size[a.name]] if a.name in size else [])
+            if parts:
+                self.steps.append(SplitStep(host, rows[a.name], tuple(parts)))
+                last = len(parts)
+                tiles += [f"{rows[a.name]}.{last}"] if a.name in size else []
+                inner_rows.append(f"{rows[a.name]}.{last - (a.name in size)}")
+            else:
+                inner_rows.append(rows[a.name])
+        self.steps.append(SplitStep(host, v, (col_block, Ref(tile, 2), conv.lanes)))
+        written = [names[p] for a in self.tiled for p in conv.phases[a.name] if p in names]
+        others = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
+        rest = [a.name for a in self.state.stage(host).op.axes if a.extent == 1 and self._free(a.name)]
+        outer_row = f"{rows[first.name]}.0"
+        outside = [f"{v}.0", *others, outer_row] if columns_first else [*others, outer_row, f"{v}.0"]
+        outside = [*rest, *outside]
+        # small weights stay in the cache: then a row is finished before the next one is read
+        inside = [f"{v}.1", *inner_rows] if columns_first else [*inner_rows[:-1], f"{v}.1", inner_rows[-1]]
+        self.steps.append(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
+        fused = outside[0]
+        for axis in outside[1:]:
+            self.steps.append(FuseStep(host, fused, axis))
+            fused = fuse_name(fused, axis)
+        self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
+        self.steps.append(Vectorize(host, f"{v}.3"))
+        self.steps.append(Parallel(host, fused))
+        return inside[-1]
+
+    def _free(self, axis: str) -> bool:
+        """Whether no axis of the anchor is found in the host's axis."""
+        return all(d.axis != axis for d in self.conv.place.values())
+
+    def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
+        """How many rows (or row tiles) and column tiles a parallel block holds."""
+        conv, anchor = self.conv, self.stage.name
+        first, cores = conv.rows[0], self.target.num_cores
+        around = prod(
+            a.extent for a in conv.others if all(a.name not in conv.phases[r.name] for r in self.tiled)
+        )
+        height = best[2 - len(self.tiled)] if len(self.tiled) == len(conv.rows) else 1
+        row_tiles, columns = ceil(first.extent / height), ceil(conv.vector.extent / best[3])
+        row_choices, col_choices = _shares(row_tiles), _shares(columns)
+
+        def waste(rows: int, cols: int) -> tuple[float, int]:
+            """How much longer than its share the slowest core works, and how far from four chunks a core."""
+            sizes = _cut(columns, cols), _cut(row_tiles, rows)
+            outer, inner = sizes if columns_first else sizes[::-1]
+            chunks = [x * y for x in outer for y in inner]
+            if not columns_first:
+                chunks = chunks * around
+            else:
+                chunks = [x * y for x in outer for _ in range(around) for y in inner]
+            return max(_slowest(chunks, cores), EVEN), abs(len(chunks) - 4 * cores)
+
+        if columns_first:  # few columns at a time, as many rows as the cores allow
+            rows, cols = min(((r, 1) for r in row_choices), key=lambda p: (waste(*p)[0], -p[0]))
+        else:
+            pairs = [(r, c) for c in col_choices for r in row_choices]
+            rows, cols = min(pairs, key=lambda p: (waste(*p)[0], -p[1], waste(*p)[1]))
+        self.holes.append(Hole(f"{anchor}/columns", singles(col_choices), (cols,)))
+        self.holes.append(Hole(f"{anchor}/rows", singles(row_choices), (rows,)))
+        return Ref(f"{anchor}/rows"), Ref(f"{anchor}/columns")
+
+    def _tile_anchor(self, inner: str) -> None:
+        """Reduction loops outside, an unrolled register tile inside."""
+        op, conv = self.stage.op, self.conv
+        v = conv.vector.name
+        self.steps.append(SplitStep(inner, v, (conv.lanes,)))
+        alone = len(self.tiled) == 1 and not any(
+            conv.phases[a.name] for a in self.tiled
+        )  # lowering cuts loops
+        padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
+        cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])
+        order, written = [], []
+        for a in op.reduce_axes:
+            last = a is op.reduce_axes[-1]
+            if a.name in padded and a.extent <= MAX_WINDOW:
+                order.append(a.name)
+                written.append(a.name)
+            elif last:
+                options = tuple(
+                    d for d in ((1, 2) if written else (1, 2, 3, 4, 5, 7, 8)) if a.extent % d == 0
+                )
+                # beside a window that is written out, equal loads would be kept in registers and spill tiles
+                default = options[-1] if a.extent <= SHORT and not written and not cut else 1
+                self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
+                self.steps.append(SplitStep(inner, a.name, (Ref(f"{self.stage.name}/unroll"),)))
+                order += [f"{a.name}.0", f"{a.name}.1"]
+                written.append(f"{a.name}.1")
+            else:
+                order.append(a.name)
+        spatial = [a.name for a in op.axes[:-1]]
+        self.steps.append(Reorder(inner, (*order, *spatial, f"{v}.0", f"{v}.1")))
+        self.steps.extend(Unroll(inner, a) for a in (*written, *spatial, f"{v}.0"))
+        self.steps.append(Vectorize(inner, f"{v}.1"))
+        if order:
+            self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))
+
+
+def _shares(n: int) -> tuple[int, ...]:
+    """n cut into 1, 2, 4, … nearly equal parts: the size of the parts, largest first."""
+    return tuple(dict.fromkeys(ceil(n / k) for k in powers(n)))
+
+
+def _cut(n: int, size: int) -> list[int]:
+    """Sizes of the parts of n, the last one what is left."""
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+def _slowest(chunks: list[int], cores: int) -> float:
+    """Work of the busiest core over the average; each core gets a contiguous, equal number of chunks."""
+    ends = [len(chunks) * t // cores for t in range(cores + 1)]
+    return max(sum(chunks[a:b]) for a, b in pairwise(ends)) * cores / sum(chunks)

@@ -1,0 +1,129 @@
+"""Convolutions with few output channels: vectors along the input channels.
+
+A decoder's last layer makes three channels of 64: too few for a vector. But its inputs are long: every
+output is a sum of vectors, joined at the end:
+
+    parallel over blocks of (groups, phases, rows)
+      for phases in the tiled axis                                            written out
+        for tiles of the row
+          for kernel rows, kernel columns, vectors of input channels:
+            acc[elements, output channels] += x × weights          both vectors, but for padding
+          each accumulator joined to a number, stored
+
+Weights are turned so that input channels are last. Where input channels do not fill vectors, or there are
+enough output channels, the rule does not apply.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from schedules.analysis import lanes_of, reads, untouched
+from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names
+from schedules.registry import Extension, sketch_rule
+from schedules.tiles import nearest, powers, singles
+
+MAX_WRITTEN = 9  # kernel elements that are written out
+
+
+@sketch_rule("few_channels", order=9)
+def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not op.reduce_axes:
+        return ()
+    conv = find_convolution(state, op, lanes_of(op, target))
+    if conv is None or conv.vector.extent >= min(conv.lanes, 8):
+        return ()
+    last = op.reduce_axes[-1]
+    data = next(r for r in reads(op) if r.load is conv.data)
+    if last.extent % conv.lanes or data.strides.get(last.name) != 1:
+        return ()
+    return (_build(state, stage, conv, target),)
+
+
+def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
+    steps: list[Step] = [Inline(p.name) for p in conv.pads]
+    host, inner, first = host_and_anchor(conv, stage.name)
+    steps += first
+    steps.append(_turned(conv))
+    names, cuts = loop_names(conv, host)
+    steps += cuts
+    row, column, channel = conv.rows[0], conv.rows[-1], conv.vector
+    tile = Hole(f"{stage.name}/tile", *_tiles(conv, target))
+    rows = powers(row.extent if row is not column else ceil(column.extent / tile.default[0]))
+    around = prod(a.extent for a in conv.others if a.name not in conv.phases[column.name])
+    wanted = max(1, rows[-1] * around // (4 * target.num_cores))
+    block = Hole(f"{stage.name}/rows", singles(rows), (nearest(rows, wanted),))
+    inside: list[str] = []
+    for a in conv.rows:
+        name = names[a.name]
+        parts = [Ref(block.name)] * (a is row) + [Ref(tile.name)] * (a is column)
+        if parts:
+            steps.append(SplitStep(host, name, tuple(parts)))
+        inside += [f"{name}.{n}" for n in range(1, len(parts) + 1)] if a is row else []
+        inside += [] if a is row else [f"{name}.{n}" for n in range(len(parts) + 1)] if parts else [name]
+    written = [names[p] for p in conv.phases[column.name] if p in names]
+    outside = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
+    unseen = [a.name for a in state.stage(host).op.axes if all(d.axis != a.name for d in conv.place.values())]
+    outside = [*unseen, *outside, f"{names[row.name]}.0"]
+    inside.append(names[channel.name])
+    steps.append(Reorder(host, (*outside, *written, *inside)))
+    fused = outside[0]
+    for axis in outside[1:]:
+        steps.append(FuseStep(host, fused, axis))
+        fused = fuse_name(fused, axis)
+    steps += [Unroll(host, a) for a in (*written, *inside[-2:])]
+    steps.append(Parallel(host, fused))
+    steps.append(ComputeAt(inner, host, inside[-3]))
+    steps += _anchor(stage, conv, inner)
+    done = (host, inner, stage.name, *(p.name for p in conv.pads))
+    return Extension(tuple(steps), (tile, block), done)
+
+
+def _tiles(conv: Conv, target: Target) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Elements of a row in a tile, and the default: as many accumulators as registers allow."""
+    most = max(1, (target.vector_registers - conv.vector.extent - 1) // conv.vector.extent)
+    extent = conv.rows[-1].extent
+    options = tuple(range(1, min(most, extent) + 1))
+    best = min(options, key=lambda t: (ceil(extent / t) * (t + 1.0), -t))
+    return singles(options), (best,)
+
+
+def _turned(conv: Conv) -> Layout:
+    """The weights with input channels last, output channels before them."""
+    last = conv.op.reduce_axes[-1].name
+    axis_of = {
+        n: d.linear.terms[0][0] for n, d in enumerate(conv.weight.dims) if d is not None and d.linear.terms
+    }
+    behind = [n for name in (conv.vector.name, last) for n, a in axis_of.items() if a == name]
+    order = [n for n in range(len(conv.weight.dims)) if n not in behind] + behind
+    return Layout(conv.weight.load.buffer.name, (), " ".join(map(str, order)))
+
+
+def _anchor(stage: Stage, conv: Conv, inner: str) -> list[Step]:
+    """Lanes outside, kernel loops, an unrolled tile inside."""
+    op = stage.op
+    last = op.reduce_axes[-1].name
+    kernel = [a.name for a in op.reduce_axes[:-1]]
+    near = [w for w in conv.windows[conv.rows[-1].name] if w in kernel]
+    small = prod(a.extent for a in op.reduce_axes if a.name in near) <= MAX_WRITTEN
+    spatial = [a.name for a in op.axes]
+    return [
+        SplitStep(inner, last, (conv.lanes,)),
+        Reorder(inner, (f"{last}.1", *kernel, f"{last}.0", *spatial)),
+        *(Unroll(inner, a) for a in (*(near if small and conv.skips else ()), *spatial)),
+        Vectorize(inner, f"{last}.1"),
+        Pragma(inner, f"{last}.1", "skip_zeros", "1"),
+    ]

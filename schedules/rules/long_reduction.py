@@ -1,0 +1,64 @@
+"""Long reductions with few results: partial results by core, joined at the end.
+
+    S = Σ_k f(k)     ──▶     parallel over parts p: S.rf[p] = Σ_{k of p} f(k);     S = Σ_p S.rf[p]
+
+The partial results are a stage like any other, with as many points as there are cores: the rules of row
+reductions or of register tiles make it fast. Its last step stands inside what reads it point by point (the
+square root of a norm), so that threads meet once.
+
+Source: `rfactor` of Halide (Suriana et al., CGO 2017).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import IterDef, StageOp
+from schedules.analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
+from schedules.registry import Extension, sketch_rule
+
+LEAST = 8192  # terms of each core: below this meeting once more costs more than it saves
+FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good
+
+
+def is_long(op: StageOp, target: Target) -> bool:
+    """Whether the reduction should be cut into parts, because its results do not divide among the cores."""
+    cores = target.num_cores
+    if cores == 1 or not op.is_reduction or op.points() < LEAST * cores or _cut(op, cores) is None:
+        return False
+    if contiguous_reduction(op):
+        results = prod(a.extent for a in op.axes)
+        return results % cores != 0 and results < FEW * cores
+    streams = all(r.uses(a.name) for r in reads(op) for a in op.axes if a.extent > 1)
+    return streams and prod(a.extent for a in op.axes) < FEW * cores * lanes_of(op, target)
+
+
+def _cut(op: StageOp, parts: int) -> IterDef | None:
+    """The reduction axis to cut: the outermost that parts divide, else the outermost long one."""
+    enough = [a for a in op.reduce_axes if a.extent >= parts]
+    return next((a for a in enough if a.extent % parts == 0), enough[0] if enough else None)
+
+
+@sketch_rule("long_reduction", order=11)
+def long_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not is_long(op, target):
+        return ()
+    axis = _cut(op, target.num_cores)
+    assert axis is not None
+    steps: list[Step] = [
+        SplitStep(stage.name, axis.name, (-(-axis.extent // target.num_cores),)),
+        RFactor(stage.name, f"{axis.name}.0"),
+    ]
+    done = [stage.name]
+    after = epilogue(state, stage)
+    if after is not None and after.op.axes:
+        steps.append(ComputeAt(stage.name, after.name, after.op.axes[-1].name))
+        done.append(after.name)
+    return (Extension(tuple(steps), (), tuple(done)),)

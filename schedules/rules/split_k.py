@@ -1,0 +1,64 @@
+"""Products of few results over a long reduction: each core sums a part of it.
+
+    C[i, j] = Σ_k A[i, k] B[k, j]     ──▶     parallel for p: C.rf[p, i, j] = Σ_k' …      register tiles
+                                              C[i, j] = Σ_p C.rf[p, i, j]
+
+Offered where the result has fewer tiles than there are cores; the parts are tiled by `tile_cpu`, which sees
+`p` as one more axis.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.mark import Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.analysis import lanes_of, untouched
+from schedules.registry import Extension, sketch_rule
+from schedules.roles import assign_roles
+from schedules.rules.tile_cpu import tile_cpu
+from schedules.tiles import best_tile
+
+WORTH = 20_000  # steps of a tile's reduction in all: below that a second region costs more than it saves
+
+
+@sketch_rule("split_k", order=19)
+def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or target.num_cores == 1 or len(op.buffers) != 1 or len(op.reduce_axes) != 1:
+        return ()
+    if not untouched(stage) or op.combiner is None or op.name.endswith(".rf"):
+        return ()
+    roles = assign_roles(state, op, lanes_of(op, target))
+    if roles is None:
+        return ()
+    tile = best_tile(roles, target.with_threads(1))  # more, smaller ones would wait for their own sums
+    rows = ceil(roles.outer / tile[0]) * ceil(roles.inner / tile[1])
+    tiles = rows * ceil(roles.columns / tile[3]) * prod(a.extent for a in roles.others)
+    depth = op.reduce_axes[0].extent
+    parts = target.num_cores
+    if tiles >= target.num_cores or tiles * tile[0] * tile[1] * tile[2] * depth < WORTH or depth % parts:
+        return ()
+    plain = tile_cpu(state, stage, target)
+    return (Extension(_steps(op, depth // parts, roles.lanes), (), (stage.name,)), *plain)
+
+
+def _steps(op: StageOp, length: int, lanes: int) -> tuple[Step, ...]:
+    """Parts of the reduction apart; their sum in vectors."""
+    depth, last = op.reduce_axes[0].name, op.axes[-1]
+    part = f"{depth}.0"
+    steps: list[Step] = [SplitStep(op.name, depth, (length,)), RFactor(op.name, part)]
+    if last.extent >= lanes:
+        outer = [*(a.name for a in op.axes[:-1]), f"{last.name}.0"]
+        steps += [
+            SplitStep(op.name, last.name, (lanes,)),
+            Reorder(op.name, (*outer, part, f"{last.name}.1")),
+            Vectorize(op.name, f"{last.name}.1"),
+        ]
+    return tuple(steps)

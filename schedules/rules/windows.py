@@ -1,0 +1,276 @@
+"""Windows that slide over rows of vectors: depthwise convolution, pooling.
+
+    parallel over (batch, channel blocks, row tiles)
+      for column tiles / vectors of channels of the block
+        acc[rows, columns] in registers
+        for window rows, rows, window columns, columns:  acc += x[…] × w[…]         fully unrolled
+        epilogue: bias, activation; store
+
+No operand stays the same along the vector, so nothing is broadcast: each loaded vector serves all rows and
+columns of the tile whose windows hold it. Padding is not copied: lowering skips it (`skip`), and cuts the
+loops so that the interior runs without tests (`partition`).
+Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
+for the reuse of rows and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import IterDef, StageOp
+from schedules.analysis import Read, epilogue, lanes_of, reads, untouched
+from schedules.registry import Extension, sketch_rule
+from schedules.rules.tile_cpu import padding_in_front, powers, singles
+
+SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
+CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)
+HALF_PAGE = 2048  # bytes after which addresses fall into one of two sets of a 32 KiB, 8-way cache
+SPILL = 4.0  # cycles for each vector beyond
+LOAD = 0.25  # cycles of a load beside operations
+TILE_OVERHEAD = 6.0  # cycles of a tile's loop, branches and drained accumulators
+EVEN = 0.08  # of the time that cores may wait for the last one
+LONGEST = 12  # vectors of a channel block: rows of longer ones have left the cache when the next row comes
+WIDEST = 16  # columns of a tile
+TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
+MAX_WINDOW = 64  # elements; larger windows are no windows, and unrolled code of them no longer fits
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What each axis does."""
+
+    vector: IterDef
+    rows: tuple[IterDef, ...]  # spatial axes along which a window slides; the last one or two are tiled
+    over: tuple[IterDef, ...]  # the reduce axis that slides along each of `rows`
+    others: tuple[IterDef, ...]  # spatial axes without a window
+    free: tuple[IterDef, ...]  # reduce axes that slide along nothing
+    packed: tuple[Read, ...]  # constants
+    strides: tuple[int, ...]  # of the windows, one for each of `rows`
+    lanes: int
+    crowded: bool  # neighbouring columns of an operand compete for two sets of the nearest cache
+
+    @property
+    def down(self) -> tuple[int, int, int]:
+        """Extent, window and stride of the outer tiled axis; ones where there is none."""
+        if len(self.rows) < 2:
+            return 1, 1, 1
+        return self.rows[-2].extent, self.over[-2].extent, self.strides[-2]
+
+    @property
+    def along(self) -> tuple[int, int, int]:
+        """Extent, window and stride of the inner one."""
+        return self.rows[-1].extent, self.over[-1].extent, self.strides[-1]
+
+
+@sketch_rule("windows", order=16)
+def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
+        return ()
+    if state.attached(stage.name):
+        return ()
+    found = find_window(state, op, lanes_of(op, target))
+    if found is None:
+        return ()
+    return tuple(_Builder(state, stage, found, target).build(across) for across in (True, False))
+
+
+def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
+    """The roles of the axes; None when the stage is not a window over vectors."""
+    if len(op.axes) < 2 or prod(a.extent for a in op.reduce_axes) > MAX_WINDOW:
+        return None
+    vector = op.axes[-1]
+    packed = []
+    pairs: dict[str, tuple[str, int]] = {}  # spatial axis → (its reduce axis, stride)
+    for r in reads(op):
+        if not r.uses(vector.name) or any(d is None or d.div or d.mod for d in r.dims):
+            return None
+        if r.load.buffer.name in state.dag.constants and _is_plain(r):
+            packed.append(r)
+            continue
+        if r.strides.get(vector.name) != 1:
+            return None
+        for d in r.dims:
+            assert d is not None
+            terms = dict(d.linear.terms)
+            spatial = [a.name for a in op.axes if a.name in terms]
+            sliding = [a.name for a in op.reduce_axes if a.name in terms]
+            if len(spatial) == len(sliding) == 1 and spatial[0] != vector.name:
+                pairs[spatial[0]] = (sliding[0], terms[spatial[0]])
+    if not pairs:
+        return None
+    by_name = {a.name: a for a in op.reduce_axes}
+    rows = tuple(a for a in op.axes[:-1] if a.name in pairs)
+    over = tuple(by_name[pairs[a.name][0]] for a in rows)
+    if len(set(over)) < len(over):
+        return None
+    others = tuple(a for a in op.axes[:-1] if a not in rows)
+    free = tuple(a for a in op.reduce_axes if a not in over)
+    strides = tuple(pairs[a.name][1] for a in rows)
+    crowded = any(
+        r.strides.get(over[-1].name, 1) * r.load.buffer.dtype.bytes % HALF_PAGE == 0
+        for r in reads(op)
+        if r not in packed
+    )
+    return Window(vector, rows, over, others, free, tuple(packed), strides, lanes, crowded)
+
+
+def _is_plain(r: Read) -> bool:
+    """Whether every dimension is indexed by one axis or 0."""
+    return all(
+        d is not None and not d.linear.const and (not d.linear.terms or [k for _, k in d.linear.terms] == [1])
+        for d in r.dims
+    )
+
+
+def tile_options(w: Window, target: Target) -> tuple[Option, ...]:
+    """(rows, columns) of register tiles whose accumulators leave room for a row of inputs and weights."""
+    spare = 4 if target.vector_registers <= 16 else 8
+    return tuple(
+        (th, tw)
+        for th in range(1, _most(*w.down, TALLEST) + 1)
+        for tw in range(1, _most(*w.along, WIDEST) + 1)
+        if th * tw <= max(1, target.vector_registers - spare)
+    )
+
+
+def _most(extent: int, window: int, stride: int, limit: int) -> int:
+    """The largest tile along an axis: small where windows do not overlap, and nothing is loaded twice."""
+    return min(extent, limit if stride < window else max(1, limit // 4))
+
+
+def tile_cost(option: Option, w: Window, target: Target) -> float:
+    """Rough cycles of one vector of channels: operations, loads that are felt beside them, what spills."""
+    (rows, kh, down), (columns, kw, along) = w.down, w.along
+    room = (CROWDED if w.crowded else SHARE) * target.vector_registers
+    total = 0.0
+    for h, times in _pieces(rows, option[0]):
+        for v, more in _pieces(columns, option[1]):
+            row = (v - 1) * along + kw
+            loads = ((h - 1) * down + kh) * row + kh * kw * len(w.packed)
+            spilled = max(0.0, h * v + row + kw * len(w.packed) - room)
+            total += times * more * (h * v * kh * kw + LOAD * loads + SPILL * spilled + TILE_OVERHEAD)
+    return total
+
+
+def _pieces(extent: int, tile: int) -> tuple[tuple[int, int], ...]:
+    """(size, how often): the whole tiles and the tail."""
+    found = ((tile, extent // tile), (extent % tile, 1))
+    return tuple((size, times) for size, times in found if size and times)
+
+
+def _slowest_share(blocks: list[int], cores: int) -> float:
+    """The largest share of the work when blocks are dealt out in order and equal numbers, 1 for the mean."""
+    ends = [len(blocks) * t // cores for t in range(cores + 1)]
+    return max(sum(blocks[a:b]) for a, b in pairwise(ends)) * cores / sum(blocks)
+
+
+class _Builder:
+    """Writes one sketch."""
+
+    def __init__(self, state: State, stage: Stage, window: Window, target: Target) -> None:
+        self.state, self.stage, self.window, self.target = state, stage, window, target
+        self.steps: list[Step] = []
+        self.holes: list[Hole] = []
+
+    def build(self, across: bool) -> Extension:
+        """across: all channels of a tile before the next tile; else all tiles of a row for each vector."""
+        anchor = self.stage.name
+        pads = padding_in_front(self.state, self.stage.op)
+        self.steps.extend(Inline(p.name) for p in pads)
+        host, inner = self._host_and_anchor()
+        self._pack()
+        self.steps.append(ComputeAt(inner, host, self._tile_host(host, across)))
+        self._tile_anchor(inner)
+        return Extension(tuple(self.steps), tuple(self.holes), (host, inner, anchor, *(p.name for p in pads)))
+
+    def _host_and_anchor(self) -> tuple[str, str]:
+        """The stage whose loops carry the tiles, and the one that accumulates inside."""
+        after = epilogue(self.state, self.stage)
+        if after is not None:
+            return after.name, self.stage.name
+        self.steps.append(CacheWrite(self.stage.name, "local"))
+        return self.stage.name, f"{self.stage.name}.local"
+
+    def _pack(self) -> None:
+        """Weights of one vector of channels side by side."""
+        w = self.window
+        for r in w.packed:
+            along = next(
+                n for n, d in enumerate(r.dims) if d is not None and dict(d.linear.terms).get(w.vector.name)
+            )
+            rest = [str(n) for n in range(len(r.dims)) if n != along]
+            order = " ".join([f"{along}.0", *rest, f"{along}.1"])
+            self.steps.append(Layout(r.load.buffer.name, ((along, w.lanes),), order))
+
+    def _tile_host(self, host: str, across: bool) -> str:
+        """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
+        w, anchor = self.window, self.stage.name
+        options = tile_options(w, self.target)
+        best = min(options, key=lambda o: tile_cost(o, w, self.target))
+        tile, block = Hole(f"{anchor}/tile", options, best), self._channel_block(best)
+        self.holes.extend((tile, block))
+        op = self.state.stage(host).op
+        names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
+        v, columns = names[w.vector.name], names[w.rows[-1].name]
+        outside = [*(names[a.name] for a in w.others), f"{v}.0", *(names[a.name] for a in w.rows[:-2])]
+        tiles = [f"{columns}.1"]
+        self.steps.append(SplitStep(host, v, (Ref(block.name), w.lanes)))
+        self.steps.append(SplitStep(host, columns, (Ref(tile.name, 1),)))
+        if len(w.rows) > 1:
+            row = names[w.rows[-2].name]
+            self.steps.append(SplitStep(host, row, (Ref(tile.name, 0),)))
+            outside.append(f"{row}.0")
+            tiles.insert(0, f"{row}.1")
+        inside = [f"{columns}.0", f"{v}.1"] if across else [f"{v}.1", f"{columns}.0"]
+        self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2")))
+        fused = outside[0]
+        for axis in outside[1:]:
+            self.steps.append(FuseStep(host, fused, axis))
+            fused = fuse_name(fused, axis)
+        self.steps.extend(Unroll(host, t) for t in tiles)
+        self.steps.extend((Vectorize(host, f"{v}.2"), Parallel(host, fused)))
+        return inside[-1]
+
+    def _channel_block(self, best: Option) -> Hole:
+        """Vectors of channels in a parallel block: as many as leave every core an equal share of the work."""
+        w = self.window
+        vectors = ceil(w.vector.extent / w.lanes)
+        rows = [h for h, times in _pieces(w.down[0], best[0]) for _ in range(times)]
+        around = prod(a.extent for a in w.rows[:-2])
+        choices = powers(vectors)
+        short = tuple(c for c in choices if c <= LONGEST)
+
+        def waste(block: int) -> float:
+            channels = [c for c, times in _pieces(vectors, block) for _ in range(times)]
+            blocks = [c * h for c in channels for h in rows * around] * prod(a.extent for a in w.others)
+            return max(1.0 + EVEN, _slowest_share(blocks, self.target.num_cores))
+
+        return Hole(f"{self.stage.name}/channels", singles(choices), (min(reversed(short), key=waste),))
+
+    def _tile_anchor(self, inner: str) -> None:
+        """Window rows around rows, window columns around columns: a loaded row serves neighbours at once."""
+        w = self.window
+        v = w.vector.name
+        self.steps.append(SplitStep(inner, v, (w.lanes,)))
+        pairs = zip(w.over, w.rows, strict=True)
+        order = [a.name for a in (*w.free, *(x for pair in pairs for x in pair), *w.others)]
+        self.steps.append(Reorder(inner, (*order, f"{v}.0", f"{v}.1")))
+        self.steps.extend(Unroll(inner, a) for a in (*order, f"{v}.0"))
+        self.steps.append(Vectorize(inner, f"{v}.1"))
+        self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))

@@ -1,0 +1,125 @@
+"""Register tiles of matrix-product kernels: which fit, and which suits given extents best.
+
+    option (outer rows, rows, vectors, columns)      columns = vectors × lanes
+
+One step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` scalars of the other,
+and needs rows × vectors accumulators. Also the small helpers with which rules write holes.
+"""
+
+from __future__ import annotations
+
+from math import ceil, gcd, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Option
+from schedules.roles import Roles
+
+MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
+MAX_ROWS = 30
+LEAST_TILE = 4  # accumulators: fewer wait for their own sums all the time
+PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
+WAYS = 8  # lines that such a set holds
+CROWDED = 0.8  # cycles by which a row then costs more; rising with the square when L2 is crowded too (Zen 4)
+STREAM = 2.5  # cycles for a vector that comes from the last cache, at its bandwidth
+STEP_OVERHEAD = (
+    1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
+)
+
+
+def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
+    return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target)
+
+
+def best_tile(roles: Roles, target: Target) -> Option:
+    """The tile that a rule takes without measuring; of equals the widest."""
+    others = prod(a.extent for a in roles.others)
+
+    def quality(o: Option) -> tuple[float, int]:
+        extents = roles.outer, roles.inner, roles.columns, roles.lanes
+        share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
+        rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
+        return share * _balance(rows, ceil(roles.columns / o[3]), others, target.num_cores), o[2]
+
+    return max(tiles_of(roles, target), key=quality)
+
+
+def _balance(rows: int, columns: int, others: int, cores: int) -> float:
+    """How evenly a grid of tiles divides among the cores: by columns, by rows, or at worst tile by tile."""
+
+    def even(parts: int) -> float:
+        return parts / (cores * ceil(parts / cores))
+
+    return max(even(columns * others), even(rows * others), 0.97 * even(rows * columns * others))
+
+
+def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Target) -> tuple[Option, ...]:
+    """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
+    registers = target.vector_registers
+    widest = min(MAX_COLUMNS, ceil(columns / lanes))
+    out = []
+    for nv in range(1, widest + 1):
+        for tw in range(1, min(inner, MAX_ROWS) + 1):
+            for th in range(1, min(outer, 6) + 1):
+                if th > 1 and tw < min(inner, 8):
+                    continue  # two-dimensional tiles only where a row of them is short
+                acc = th * tw * nv
+                spare = 1 if nv == 1 else nv + 1
+                if acc + spare > registers:
+                    continue
+                out.append((th, tw, nv, nv * lanes))
+    best = max(o[0] * o[1] * o[2] for o in out)
+    floor = max(LEAST_TILE, registers // 4)
+    floor = floor if best >= floor else min(best, LEAST_TILE)
+    kept = tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
+    return kept or tuple(out)
+
+
+def tile_quality(
+    option: Option, outer: int, inner: int, columns: int, lanes: int, registers: int, row_bytes: int = 0
+) -> float:
+    """Rough share of peak of a tile on these extents: loads per FMA, latency, tails.
+
+    row_bytes: distance of neighbouring rows of the scalar operand. Where they fall into few sets of the
+    nearest cache, tall tiles push their own rows out of it.
+    """
+    th, tw, nv, _ = option
+    once = STREAM if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
+    total = 0.0
+    for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
+        for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
+            fma = h * w * nv
+            cycles = max(fma, h * w + nv, 8.0, once * nv) + STEP_OVERHEAD + _crowding(h * w, row_bytes)
+            total += times * cycles if fma else 0.0
+    tiles = ceil(columns / (nv * lanes))
+    useful = outer * inner * columns / lanes
+    tight = 1.0 if th * tw * nv + nv + 2 <= registers else 0.97
+    return tight * useful / (total * tiles)
+
+
+def _crowding(rows: int, row_bytes: int) -> float:
+    """Cycles that a step loses when its rows push one another out of the nearest cache."""
+    lines = lines_per_set(rows, row_bytes)
+    return 0.0 if lines <= WAYS else CROWDED * rows * max(1.0, lines / (2 * WAYS)) ** 2
+
+
+def lines_per_set(rows: int, row_bytes: int) -> int:
+    """Cache lines that compete for one set when `rows` rows, so far apart, are walked side by side."""
+    step = row_bytes % PAGE
+    sets = PAGE // gcd(step, PAGE) if step or row_bytes else rows
+    return ceil(rows / max(1, sets))
+
+
+def powers(n: int) -> tuple[int, ...]:
+    """1, 2, 4, … and n."""
+    out = [1]
+    while out[-1] * 2 < n:
+        out.append(out[-1] * 2)
+    return tuple(dict.fromkeys([*out, n]))
+
+
+def singles(values: tuple[int, ...]) -> tuple[Option, ...]:
+    return tuple((v,) for v in values)
+
+
+def nearest(choices: tuple[int, ...], wanted: int) -> int:
+    return min(choices, key=lambda c: (abs(c - wanted), c))

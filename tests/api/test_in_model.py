@@ -1,0 +1,102 @@
+"""Schedules of one task race inside the whole model, and what is faster there is used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotensor.api.in_model import CONTESTANTS, IN_MODEL, contestants, race_in_model
+from autotensor.api.models import link_model, plan_model, sample_inputs, traces_from_log
+from autotensor.base.machine import environment_versions, host_machine
+from autotensor.graph.build import input, ops
+from autotensor.resolve import resolve, safe_default
+from autotensor.schedule.trace import Trace
+from autotensor.search.journal import know_machine
+from tuning_db import TrialStore, connect
+from tuning_db.records import Sample, Status, TrialRecord, Verification, now
+
+RIGHT = Verification(0.0, 1e-5, (0, 1), verdict=True)
+
+
+@pytest.fixture
+def plan():
+    rng = np.random.default_rng(0)
+    x = input((1, 16, 20, 20))
+    y = ops.relu(ops.conv2d(x, rng.standard_normal((32, 16, 3, 3)).astype("float32"), padding=1))
+    return plan_model(ops.relu(ops.conv2d(y, rng.standard_normal((32, 32, 3, 3)).astype("float32"))))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrialStore:
+    return connect(tmp_path / "log.db")
+
+
+def tell(plan, store: TrialStore, *, slow_s: float, default_s: float) -> None:
+    """A race in the log, in which the plain nest and the default of every task took so long."""
+    know_machine(store)
+    machine, environment = host_machine().fingerprint, store.ensure_environment(environment_versions())
+    store.ensure_target(plan.target.key(), plan.target.to_json())
+    session = store.start_session(run_key="race:told", seed=0, machine=machine, environment=environment)
+    for t in plan.tasks:
+        store.ensure_workload(t.workload.key, t.name, t.workload.text, 1.0)
+        row = TrialRecord(
+            session=session.id,
+            workload=t.workload.key,
+            target=plan.target.key(),
+            machine=machine,
+            environment=environment,
+            trace="{}",
+            trace_hash="x",
+            status=Status.OK,
+            median_s=1.0,
+        )
+        for trace, seconds in ((Trace(), slow_s), (safe_default(t.workload, plan.target), default_s)):
+            samples = tuple(Sample(seconds, "graph") for _ in range(5))
+            told = replace(row, trace=trace.to_json(), trace_hash=trace.hash, median_s=seconds)
+            store.add_trials([replace(told, samples=samples, verification=RIGHT, created=now())])
+    store.end_session(session.id, "")
+
+
+def race(plan, store: TrialStore) -> int:
+    workloads = [t.workload for t in plan.tasks]
+    return race_in_model(
+        workloads, plan.target, store, lambda traces: link_model(plan, traces), sample_inputs(plan.graph), 1.0
+    )
+
+
+def test_what_was_faster_alone_loses_when_it_is_slower_in_the_model(plan, store: TrialStore) -> None:
+    tell(plan, store, slow_s=1e-6, default_s=1e-3)  # the log believes in the plain nest
+    convolutions = [t.workload for t in plan.tasks if "conv2d" in t.name]
+    assert len(convolutions) == 2
+    assert all(traces_from_log(plan, store)[w.key] == Trace() for w in convolutions)
+    assert race(plan, store) == len(plan.tasks)
+    for w in convolutions:
+        assert resolve(w, plan.target, store).trace == safe_default(w, plan.target)
+        rows = store.last_race(w.key, plan.target.key(), host_machine().fingerprint)
+        assert {s.residency for r in rows for s in r.samples} == {IN_MODEL}
+        assert all(r.verified for r in rows)
+
+
+def test_a_settled_race_is_not_held_again(plan, store: TrialStore) -> None:
+    tell(plan, store, slow_s=1e-6, default_s=1e-3)
+    race(plan, store)
+    count = store.count()
+    assert race(plan, store) == 0
+    assert store.count() == count
+
+
+def test_without_measurements_there_is_nothing_to_race(plan, store: TrialStore) -> None:
+    assert race(plan, store) == 0
+    assert store.count() == 0
+
+
+def test_the_default_always_takes_part(plan, store: TrialStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(plan, store, slow_s=1e-6, default_s=1e-3)
+    monkeypatch.setattr("autotensor.api.in_model.CONTESTANTS", 1)
+    assert CONTESTANTS > 1
+    workload = plan.tasks[0].workload
+    default = safe_default(workload, plan.target).hash
+    assert default in {r.trace_hash for r in contestants(workload, plan.target, store)}

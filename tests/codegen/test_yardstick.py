@@ -1,0 +1,72 @@
+"""Yardsticks do what they say, and nothing of it is optimised away."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from autotensor.base.dtype import float32
+from autotensor.base.target import host
+from autotensor.codegen.peak import fma_yardstick
+from autotensor.codegen.yardstick import (
+    Yardstick,
+    clock_yardstick,
+    load,
+    reading_yardstick,
+    region_yardstick,
+)
+from autotensor.ir.expr import Load, const
+from autotensor.ir.func import Buffer, PrimFunc, Program, Role
+from autotensor.ir.stmt import Store
+from autotensor.runtime.arrays import aligned_empty
+
+
+def rate(stick: Yardstick, count: int = 1) -> float:
+    """The best of ten."""
+    stick.run(1)
+    best = float("inf")
+    for _ in range(10):
+        began = time.perf_counter()
+        stick.run(count)
+        best = min(best, time.perf_counter() - began)
+    return count * stick.amount / best
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rates_are_physical(threads: int) -> None:
+    """Code without its work would be a thousand times faster than any machine."""
+    assert 1e9 < rate(fma_yardstick(threads)) < threads * 1e12
+    assert 1e8 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
+    assert 1e7 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
+    assert 1e2 < rate(region_yardstick(threads), 100) < 1e9
+
+
+def test_the_clock() -> None:
+    assert 5e8 < rate(clock_yardstick()) < 8e9
+
+
+def test_amounts() -> None:
+    lanes = host().lanes(32)
+    assert reading_yardstick(2, 64 * 1024 * lanes).amount == pytest.approx(2 * 64 * 1024 * lanes, rel=0.5)
+    assert fma_yardstick(2, steps=40).amount == 2 * fma_yardstick(1, steps=40).amount
+    assert region_yardstick(2).threads == 2
+
+
+def test_the_next_run_reads_the_next_part() -> None:
+    x, y = Buffer("x", (1,), float32), Buffer("y", (1,), float32)
+    add = Store(y, (const(0),), Load(y, (const(0),)) + Load(x, (const(0),)))
+    program = Program(((x, Role.INPUT), (y, Role.OUTPUT)), (), (PrimFunc("k", (x, y), add),))
+    parts, total = [aligned_empty((1,), "float32") for _ in range(3)], aligned_empty((1,), "float32")
+    for n, part in enumerate(parts):
+        part[0] = 10.0**n
+    total[0] = 0.0
+    stick = load(program, host(), 1, 1.0, *((part, total) for part in parts))
+    stick.run(2)
+    assert total[0] == 11.0
+    stick.run(2)
+    assert total[0] == 112.0
+    alone = load(program, host(), 1, 1.0, (parts[0], total))
+    alone.run(5)
+    assert total[0] == np.float32(117.0)

@@ -1,0 +1,77 @@
+"""How a tuning run looks away from a terminal, and that `at.tune` shows it unless told not to."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.insight.progress import Progress
+from autotensor.search.events import Improved, Resumed, RoundDone, TaskDone
+from autotensor.search.task import Candidate, Task
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+
+TARGET = parse("llvm -threads=1")
+
+
+def addition() -> list[te.Tensor]:
+    x = te.placeholder((1000,), name="x")
+    return [x, te.compute((1000,), lambda i: x[i] + 1.0, name="y")]
+
+
+def task() -> Task:
+    return Task(Workload.of(ComputeDAG.of(addition()), "addition"), TARGET)
+
+
+def done(t: Task, trials: int, best_s: float, statuses: tuple[str, ...]) -> RoundDone:
+    failures = sum(s != "OK" for s in statuses)
+    return RoundDone(t, (), (), statuses, best_s, None, trials, 8, failures, 10.0)
+
+
+def test_a_line_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    t = task()
+    sketch = generate(t.workload.dag, TARGET)[0]
+    with Progress(8, None) as p:
+        p.hear(Resumed(2))
+        p.hear(done(t, 4, 1e-6, ("OK", "CRASHED")))
+        p.hear(Improved(t, Candidate(sketch, sketch.defaults()), 1e-6))
+        p.hear(done(t, 6, float("inf"), ("OK",)))
+        p.hear(TaskDone(t, "recent trials brought nothing"))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "Continuing: 2 trials of this run are in the log.",
+        "4/8 trials  addition  best 1.00 GFLOP/s  1 failed  0:20 left",
+        "6/8 trials  addition  best no time yet  0 failed  0:05 left",
+        "done: addition: recent trials brought nothing",
+    ]
+    assert p.statuses == {"OK": 2, "CRASHED": 1}
+
+
+def test_the_deadline_bounds_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(8, 12.0) as p:
+        p.hear(done(task(), 1, 1e-6, ("OK",)))
+    assert "0:02 left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_tune_says_how_it_goes(
+    progress: bool, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    heard: list[object] = []
+    db = tmp_path_factory.getbasetemp() / "progress.db"  # one for both: rates are measured once
+    chosen = {"trials": 2, "target": "llvm -threads=1", "db": db, "fresh": True, "model": "prior"}
+    report = at.tune(addition(), **chosen, progress=progress, listener=heard.append)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert any(isinstance(e, RoundDone) for e in heard)
+    assert report.trials == 2
+    if progress:
+        assert re.search(r"^2/2 trials  y  best [\d.]+ GFLOP/s  0 failed  0:00 left$", said.err, re.M)
+    else:
+        assert said.err == ""

@@ -1,0 +1,111 @@
+"""Terms that a Select makes neutral are left out: which conditions become guards, and where they stand."""
+
+from __future__ import annotations
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.lowering.pipeline import lower_nest
+from autotensor.schedule.schedule import Schedule
+from autotensor.te.dag import ComputeDAG
+
+
+def padded_sum(reducer=te.sum, fill=0.0, weights=True):
+    """Σ over a window of three elements of a row with one element of padding at either end."""
+    x = te.placeholder((20,), name="X")
+    w = te.placeholder((3,), name="W")
+    k = te.reduce_axis(3, name="k")
+
+    def body(i):
+        inside = te.select(te.all(i + k >= 1, i + k <= 20), x[i + k - 1], te.const(fill, "float32"))
+        return reducer(inside * w[k] if weights else inside, axis=k)
+
+    y = te.compute((20,), body, name="Y")
+    return ComputeDAG.of([x, *([w] if weights else []), y])
+
+
+def loops(dag, *steps):
+    s = Schedule(dag)
+    for step in steps:
+        step(s["Y"])
+    return s, str(lower_nest(s.state).run[0])
+
+
+def guards(text):
+    return sum(line.strip().startswith("if ") for line in text.splitlines())
+
+
+def selects(text):
+    return " else " in text
+
+
+def skip(stage):
+    stage.pragma("k", "skip_zeros", 1)
+
+
+def test_without_the_pragma_nothing_changes():
+    _, text = loops(padded_sum())
+    assert guards(text) == 0
+    assert selects(text)
+
+
+def test_a_product_with_padding_is_guarded():
+    s, text = loops(padded_sum(), skip)
+    assert not selects(text)
+    assert guards(text) == 2
+    check(s.dag, s.trace)
+
+
+@pytest.mark.parametrize(("reducer", "fill"), [(te.max, float("-inf")), (te.min, float("inf"))])
+def test_what_is_neutral_depends_on_the_reducer(reducer, fill):
+    _, text = loops(padded_sum(reducer, fill, weights=False), skip)
+    assert guards(text) == 2
+    assert not selects(text)
+
+
+@pytest.mark.parametrize(("reducer", "fill"), [(te.max, 0.0), (te.sum, 1.0)])
+def test_other_values_are_not_left_out(reducer, fill):
+    s, text = loops(padded_sum(reducer, fill, weights=False), skip)
+    assert guards(text) == 0
+    check(s.dag, s.trace)
+
+
+def test_a_maximum_of_products_keeps_its_zeros():
+    """0 * w is 0, which is not neutral for the maximum."""
+    s, text = loops(padded_sum(te.max), skip)
+    assert selects(text)
+    check(s.dag, s.trace)
+
+
+def test_conditions_on_lanes_stay_in_the_select():
+    s, text = loops(padded_sum(), lambda y: y.reorder("k", "i"), lambda y: y.vectorize("i"), skip)
+    assert selects(text)
+    assert guards(text) == 0
+    check(s.dag, s.trace)
+
+
+def test_the_result_is_initialised_where_everything_is_padding():
+    """The guard has no reduction variable: it must not keep the zero from being written."""
+    x = te.placeholder((4,), name="X")
+    k = te.reduce_axis(3, name="k")
+    y = te.compute((8,), lambda i: te.sum(te.select(i < 4, x[i], 0.0) * 2.0 + 0.0 * k, axis=k), name="Y")
+    z = te.compute((8,), lambda i: te.sum(te.select(i < 4, x[i], 0.0), axis=k), name="Y")
+    for out in (y, z):
+        dag = ComputeDAG.of([x, out])
+        s, text = loops(dag, skip)
+        assert (guards(text) > 0) == (out is z)  # a sum of two terms is not a product
+        check(s.dag, s.trace)
+
+
+def test_tiles_leave_out_elements_at_the_edges():
+    """With the window written out, the guards are constants."""
+
+    def tiled(y):
+        y.split("i", factors=[10])
+        y.reorder("i.0", "k", "i.1")
+        y.unroll("i.1")
+        y.unroll("k")
+
+    s, _ = loops(padded_sum(), tiled, skip)
+    check(s.dag, s.trace)

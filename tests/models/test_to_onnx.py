@@ -1,0 +1,64 @@
+"""Exported models: onnxruntime gives what ours gives."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.onnx
+ort = pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+if str(BENCHMARKS) not in sys.path:
+    sys.path.append(str(BENCHMARKS))
+
+from reduced import REDUCED  # noqa: E402
+from to_onnx import to_onnx  # noqa: E402
+
+from autotensor.graph.build import input, ops  # noqa: E402
+from autotensor.graph.evaluate import evaluate  # noqa: E402
+from autotensor.graph.ir import Graph  # noqa: E402
+
+
+def run(graph: Graph, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    model = to_onnx(graph)
+    onnx.checker.check_model(model, full_check=True)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    assert [i.name for i in session.get_inputs()] == list(graph.input_names)
+    return session.run(None, dict(arrays))[0]
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_models(name):
+    graph, arrays = REDUCED[name]()
+    (expected,) = evaluate(graph, **arrays)
+    got = run(graph, arrays)
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("kind", ["bool", "float32"])
+def test_attention_with_a_mask(kind):
+    rng = np.random.default_rng(0)
+    q, k, v = (input((1, 2, n, 4), name=name) for name, n in (("q", 3), ("k", 5), ("v", 5)))
+    mask = input((1, 1, 3, 5), kind, "mask")
+    graph = Graph((q, k, v, mask), ops.attention(q, k, v, mask, scale=0.3))
+    arrays = {n.name: rng.standard_normal(n.shape).astype(np.float32) for n in (q, k, v)}
+    values = rng.standard_normal(mask.shape)
+    arrays["mask"] = values > -0.5 if kind == "bool" else values.astype(np.float32)
+    np.testing.assert_allclose(run(graph, arrays), evaluate(graph, **arrays)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_what_it_does_not_write():
+    x = input((1, 4, 4, 2))
+    with pytest.raises(ValueError, match="to_onnx does not write operator 'argmax'"):
+        to_onnx(Graph(x, ops.argmax(x)))
+    with pytest.raises(ValueError, match="to_onnx writes channels first, not max_pool2d in NHWC"):
+        to_onnx(Graph(x, ops.max_pool2d(x, 2, layout="NHWC")))

@@ -1,0 +1,165 @@
+"""Matrix products under every sketch with random decisions: right for all sizes, types and machines."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.runtime.module import Module
+from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.storage import Storage
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate, random_inputs
+from autotensor.te.tolerance import tolerance
+from schedules.generate import default_trace, generate
+from schedules.grain import block_of, cuts
+from schedules.tiles import lines_per_set
+
+HOST, AVX2, SSE = "llvm -threads=2", "llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=3"
+
+
+def product(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: str = "float32",
+    batch: int = 0,
+    across: str = "",
+    constant: bool = False,
+    relu: bool = False,
+) -> ComputeDAG:
+    """A[m, k] @ B[k, n]; `across` names the operands that are given transposed."""
+    lead = (batch,) if batch else ()
+    a = te.placeholder((*lead, *((k, m) if "a" in across else (m, k))), dtype, name="a")
+    b = te.placeholder((*lead, *((n, k) if "b" in across else (k, n))), dtype, name="b", constant=constant)
+    r = te.reduce_axis((0, k), name="r")
+
+    def body(*at):
+        *q, i, j = at
+        left = a[(*q, r, i)] if "a" in across else a[(*q, i, r)]
+        return te.sum(left * (b[(*q, j, r)] if "b" in across else b[(*q, r, j)]), axis=r)
+
+    c = te.compute((*lead, m, n), body, name="c")
+    if relu:
+        c = te.compute(c.shape, lambda *at: te.maximum(c[at] + 1, 0), name="d")
+    return ComputeDAG.of([a, b, c])
+
+
+def check(dag: ComputeDAG, text: str, seed: str, most: int = 12) -> None:
+    """Defaults and one random decision of every sketch give the reference's answer."""
+    target, draws = parse(text), random.Random(seed)
+    exactly = random_inputs(dag, 3)
+    want = evaluate(dag, exactly, accumulate=np.float64)
+    out = dag.outputs[0]
+    far = tolerance(dag, exactly, want)[out.name]
+    for sketch in generate(dag, target)[:most]:
+        for decisions in (sketch.defaults(), sketch.random(draws)):
+            trace = sketch.fill(decisions)
+            f = Module(compile_trace(dag, trace, target), threads=target.num_cores)
+            f = f.bind(**{x: exactly[x] for x in dag.constants})
+            got = f(*(exactly[x.name] for x in dag.inputs if x.name not in dag.constants))
+            error = np.abs(got.astype(np.float64) - want[out.name])
+            assert (error <= far).all(), f"off by {error.max()}:\n{trace.to_python()}"
+
+
+SIZES = [
+    (37, 41, 23),
+    (17, 33, 19),
+    (64, 64, 32),
+    (1, 40, 21),
+    (3, 5, 200),
+    (50, 5, 16),
+    (2, 1, 9),
+    (30, 16, 8),
+]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("across", ["", "a", "b", "ab"])
+def test_all_sketches(size: tuple[int, int, int], across: str) -> None:
+    check(product(*size, across=across), HOST, f"{size} {across}")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int8"])
+@pytest.mark.parametrize("across", ["", "b", "a"])
+def test_other_types(dtype: str, across: str) -> None:
+    check(product(29, 35, 18, dtype=dtype, across=across, relu=dtype != "int8"), HOST, dtype + across)
+
+
+@pytest.mark.parametrize("across", ["", "a", "b"])
+@pytest.mark.parametrize("relu", [False, True])
+def test_batches_and_epilogues(across: str, relu: bool) -> None:
+    check(product(19, 21, 17, batch=3, across=across, relu=relu), HOST, f"{across} {relu}")
+
+
+@pytest.mark.parametrize("target", [AVX2, SSE])
+@pytest.mark.parametrize("across", ["", "a", "b"])
+def test_older_machines(target: str, across: str) -> None:
+    check(product(26, 27, 12, across=across), target, target + across)
+    check(product(26, 27, 12, across=across, constant=True), target, target + across)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_a_long_reduction_is_cut(relu: bool) -> None:
+    """Large enough for the sketches whose reduction is cut (a share of the last cache)."""
+    for rows in (1, 5):
+        dag = product(rows, 1040, 2048, relu=relu)
+        cut = [s for s in generate(dag, parse(HOST)) if any(isinstance(x, RFactor) for x in s.steps)]
+        assert cut
+        check(dag, HOST, "cut")
+
+
+def test_few_results_of_a_long_reduction_are_summed_in_parts() -> None:
+    dag = product(8, 8, 10_000)
+    steps = default_trace(dag, parse(HOST)).steps
+    assert any(isinstance(s, RFactor) for s in steps)
+    check(dag, HOST, "parts", most=3)
+    assert not any(isinstance(s, RFactor) for s in default_trace(product(8, 8, 100), parse(HOST)).steps)
+
+
+def test_large_operands_are_copied_and_small_ones_not() -> None:
+    target = parse("llvm -mcpu=x86-64-v4 -threads=2")
+
+    def copies(dag: ComputeDAG) -> list[str]:
+        return [s.tensor for s in default_trace(dag, target).steps if isinstance(s, CacheRead)]
+
+    assert copies(product(256, 256, 128)) == []
+    assert copies(product(1024, 1024, 1024)) == ["b"]
+    assert sorted(copies(product(1024, 1024, 1024, across="a"))) == ["a", "b"]
+    assert copies(product(64, 64, 64, across="b")) == ["b"]
+    assert copies(product(64, 64, 64, across="b", constant=True)) == []
+
+
+def test_a_transposed_copy_is_made_by_shuffles() -> None:
+    target = parse("llvm -mcpu=x86-64-v4 -threads=1")
+    dag = product(64, 64, 64, across="b")
+    trace = default_trace(dag, target)
+    assert any(isinstance(s, Storage) for s in trace.steps)
+    text = compile_trace(dag, trace, target).texts["llvm"]
+    assert text.count("i32 0, i32 16, i32 1, i32 17") >= 4  # one of the two shuffles of a square of 16
+    assert "insertelement <16 x float> %" not in text  # none by lanes
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("grid", [(1, 1, 1), (37, 16, 1), (10, 96, 1), (7, 2, 5), (512, 1, 1), (3, 40, 12)])
+def test_blocks_are_sizes_on_offer_and_shares_are_even(cores: int, grid: tuple[int, int, int]) -> None:
+    rows, columns, others = grid
+    r, c = block_of(rows, columns, others, cores, 0.02, 0.0)
+    assert r in cuts(rows, cores)
+    assert c in cuts(columns, cores)
+    blocks = -(-rows // r) * -(-columns // c) * others
+    assert blocks >= min(cores, rows * columns * others)
+
+
+def test_rows_that_compete_for_a_cache_set() -> None:
+    assert lines_per_set(8, 4096) == 8
+    assert lines_per_set(14, 2048) == 7
+    assert lines_per_set(14, 3072) == 4
+    assert lines_per_set(6, 0) == 1

@@ -1,0 +1,127 @@
+"""Row chains, column sums, long reductions: every sketch computes what was asked for, at any size."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.operators import OPERATORS
+from autotensor.schedule.axis import Mark
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")
+SIZES = (1, 7, 17, 33, 100, 129)
+
+
+def of(name: str, *shapes: tuple[int, ...], dtype: str = "float32", **attrs) -> ComputeDAG:
+    inputs = [te.placeholder(s, dtype, f"x{n}") for n, s in enumerate(shapes)]
+    out = OPERATORS.get(name).compute(*inputs, **attrs)
+    return ComputeDAG.of([*inputs, out])
+
+
+def made_by(dag: ComputeDAG, target=TARGET) -> tuple[str, ...]:
+    return generate(dag, target)[0].made_by
+
+
+def all_ways(dag: ComputeDAG, draws: int = 2) -> None:
+    """The default of every sketch, and some random decisions."""
+    rng = random.Random(0)
+    for sketch in generate(dag, TARGET):
+        for decisions in (sketch.defaults(), *(sketch.random(rng) for _ in range(draws))):
+            check(dag, sketch.fill(decisions))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "sum", "max", "mean"])
+def test_rows_of_any_length(name: str, n: int) -> None:
+    attrs = {} if "softmax" in name else {"axis": -1}
+    all_ways(of(name, (5, n), **attrs))
+
+
+@pytest.mark.parametrize("rows", SIZES)
+def test_any_number_of_rows(rows: int) -> None:
+    all_ways(of("softmax", (rows, 19)), draws=1)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int8", "float16"])
+@pytest.mark.parametrize("name", ["sum", "max", "min"])
+def test_types_and_reducers(name: str, dtype: str) -> None:
+    all_ways(of(name, (3, 100), dtype=dtype, axis=1))
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize("n", [7, 33, 100])
+def test_reductions_of_pairs(name: str, n: int) -> None:
+    all_ways(of(name, (3, n), axis=1))
+
+
+def test_norms() -> None:
+    all_ways(of("layer_norm", (7, 33), (33,), (33,)))
+    all_ways(of("layer_norm", (2, 3, 5, 7), (5, 7), (5, 7), axis=-2))
+    all_ways(of("rms_norm", (5, 100), (100,)))
+    all_ways(of("group_norm", (2, 6, 3, 5), (6,), (6,), groups=3))
+
+
+def test_several_row_axes_and_several_reduced_ones() -> None:
+    all_ways(of("softmax", (2, 3, 4, 21)))
+    all_ways(of("sum", (3, 1, 5, 7), axis=(1, 3)))
+    all_ways(of("max", (3, 5, 7), axis=(1, 2)))
+
+
+def norm(batch: int, rows: int, columns: int) -> ComputeDAG:
+    x = te.placeholder((batch, rows, columns), name="x")
+    i, j = te.reduce_axis(rows, "i"), te.reduce_axis(columns, "j")
+    total = te.compute((batch,), lambda b: te.sum(x[b, i, j] * x[b, i, j], axis=(i, j)), name="total")
+    return ComputeDAG.of([x, te.compute((batch,), lambda b: te.sqrt(total[b]), name="norm")])
+
+
+@pytest.mark.parametrize("shape", [(1, 128, 129), (1, 17, 1000), (3, 129, 100), (16, 33, 9)])
+def test_long_norms(shape: tuple[int, int, int]) -> None:
+    dag = norm(*shape)
+    check(dag, default_trace(dag, TARGET))
+
+
+def test_a_long_reduction_with_one_result_is_cut_for_the_cores() -> None:
+    dag = norm(1, 256, 256)
+    assert made_by(dag) == ("long_reduction", "row_chain")
+    assert made_by(norm(16, 256, 256)) == ("row_chain",)
+    assert made_by(dag, parse("llvm -mcpu=x86-64-v4 -threads=1")) == ("row_chain",)
+    state = default_trace(dag, TARGET).replay(dag)
+    parts = state.stage("total.rf")
+    assert parts.leaves[0].mark is Mark.PARALLEL
+    assert any(a.mark is Mark.VECTORIZED for a in parts.leaves)
+
+
+def test_long_column_sums_with_few_columns_are_cut() -> None:
+    dag = of("sum", (3000, 16), axis=0)
+    assert made_by(dag)[0] == "long_reduction"
+    check(dag, default_trace(dag, TARGET))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", ["sum", "max", "mean"])
+def test_columns(name: str, n: int) -> None:
+    all_ways(of(name, (n, 35), axis=0))
+
+
+def test_columns_behind_other_axes() -> None:
+    pooled = of("mean", (2, 7, 7, 33), axis=(1, 2))
+    assert made_by(pooled) == ("columns",)
+    all_ways(pooled)
+    all_ways(of("sum", (3, 5, 2, 17), axis=(0, 2)))
+    all_ways(of("min", (9, 20), dtype="int32", axis=0))
+    all_ways(of("sum", (9, 20), dtype="float64", axis=0))
+
+
+def test_softmax_is_one_kernel_and_small_ones_open_no_region() -> None:
+    big, small = of("softmax", (1536, 128)), of("softmax", (7, 17))
+    for dag, parallel in ((big, True), (small, False)):
+        state = default_trace(dag, TARGET).replay(dag)
+        out = state.stage("softmax")
+        assert {s.place.stage for s in state.live() if s is not out} == {"softmax"}
+        assert (out.leaves[0].mark is Mark.PARALLEL) == parallel

@@ -1,0 +1,75 @@
+"""Copies that turn dimensions around: right whatever is decided, and vectors on both sides."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.operators import OPERATORS
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+WIDE = parse("llvm -mcpu=x86-64-v4 -threads=2")
+TARGETS = (WIDE, parse("llvm -mcpu=haswell -threads=2"), parse("llvm -mcpu=x86-64 -threads=3"))
+
+
+def transpose(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "float32") -> ComputeDAG:
+    x = te.placeholder(shape, dtype, name="x")
+    return ComputeDAG.of([x, OPERATORS.get("transpose").compute(x, axes=axes)])
+
+
+def every_other(channels: int, length: int) -> ComputeDAG:
+    """Even and odd elements, told apart."""
+    x = te.placeholder((channels, 2 * length + 1), name="x")
+    y = te.compute((channels, length), lambda c, i: x[c, 2 * i] + x[c, 2 * i + 1] * x[c, 2 * i + 2], name="y")
+    return ComputeDAG.of([x, y])
+
+
+CASES = {
+    "pixels of 3 colours": lambda: transpose((1, 3, 4, 48), (0, 2, 3, 1)),
+    "pixels with a tail": lambda: transpose((2, 3, 3, 37), (0, 2, 3, 1)),
+    "pixels of 2": lambda: transpose((2, 5, 33), (1, 2, 0)),
+    "pixels of 5": lambda: transpose((5, 70), (1, 0)),
+    "colours of pixels": lambda: transpose((1, 4, 48, 3), (0, 3, 1, 2)),
+    "colours with a tail": lambda: transpose((2, 37, 3), (0, 2, 1)),
+    "squares": lambda: transpose((32, 48), (1, 0)),
+    "squares with tails": lambda: transpose((33, 17), (1, 0)),
+    "a batch": lambda: transpose((3, 20, 16), (0, 2, 1)),
+    "bytes": lambda: transpose((3, 64), (1, 0), "int8"),
+    "doubles": lambda: transpose((16, 24), (1, 0), "float64"),
+    "one column": lambda: transpose((40, 1), (1, 0)),
+    "every other": lambda: every_other(3, 40),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_decision_gives_the_same(name: str) -> None:
+    dag, draws = CASES[name](), random.Random(name)
+    for n, target in enumerate(TARGETS):
+        sketches = generate(dag, target)
+        sketch = draws.choice(sketches) if n else sketches[0]
+        check(dag, sketch.fill(sketch.random(draws) if n else sketch.defaults()), seed=n)
+
+
+@pytest.mark.parametrize("name", ["pixels of 3 colours", "colours of pixels", "squares"])
+@pytest.mark.parametrize("target", TARGETS[:2], ids=str)
+def test_no_element_is_moved_by_itself(name: str, target) -> None:  # type: ignore[no-untyped-def]
+    dag = CASES[name]()
+    text = compile_trace(dag, default_trace(dag, target), target).texts["llvm"]
+    assert "insertelement" not in text
+    assert "shufflevector" in text
+
+
+def test_a_load_reads_only_what_some_lane_wants() -> None:
+    """Every other element of a row ends with one that nobody reads: no whole vectors then."""
+    x = te.placeholder((2, 64), name="x")
+    y = te.compute((2, 32), lambda c, i: x[c, 2 * i] * 2, name="y")
+    dag = ComputeDAG.of([x, y])
+    trace = default_trace(dag, WIDE)
+    check(dag, trace)
+    assert "insertelement" in compile_trace(dag, trace, WIDE).texts["llvm"]

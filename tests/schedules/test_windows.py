@@ -1,0 +1,124 @@
+"""Depthwise convolution and pooling by the rule for windows: right whatever is decided, nothing in memory."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.base.target import Target, parse
+from autotensor.compiler import compile_trace
+from autotensor.lowering.pipeline import lower
+from autotensor.operators import OPERATORS
+from autotensor.te import Tensor
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+WIDE = parse("llvm -mcpu=x86-64-v4 -threads=2")
+TARGETS = (WIDE, parse("llvm -mcpu=haswell -threads=2"), parse("llvm -mcpu=x86-64 -threads=3"))
+
+
+def depthwise(shape: tuple[int, ...], kernel: tuple[int, int] = (3, 3), **attrs: object) -> ComputeDAG:
+    channels = shape[-1]
+    x = te.placeholder(shape, name="x")
+    w = te.placeholder((channels, 1, *kernel), name="w", constant=True)
+    b = te.placeholder((channels,), name="b", constant=True)
+    y = OPERATORS.get("conv2d").compute(x, w, b, groups=channels, layout="NHWC", **attrs)
+    return ComputeDAG.of([x, w, b, OPERATORS.get("relu").compute(y)])
+
+
+def pool(op: str, shape: tuple[int, ...], **attrs: object) -> ComputeDAG:
+    x = te.placeholder(shape, name="x")
+    return ComputeDAG.of([x, OPERATORS.get(op).compute(x, **attrs)])
+
+
+def line(length: int, channels: int, stride: int) -> ComputeDAG:
+    """One axis, no padding, and weights that are no constant."""
+    x, w = te.placeholder((length, channels), name="x"), te.placeholder((3, channels), name="w")
+    k = te.reduce_axis(3, name="k")
+    out = (length - 3) // stride + 1
+    y: Tensor = te.compute(
+        (out, channels), lambda i, c: te.sum(x[i * stride + k, c] * w[k, c], axis=k), name="y"
+    )
+    return ComputeDAG.of([x, w, y])
+
+
+def volume(shape: tuple[int, ...]) -> ComputeDAG:
+    """Three sliding axes, two of them in the tile."""
+    x, w = (
+        te.placeholder(shape, name="x"),
+        te.placeholder((shape[-1], 1, 3, 3, 3), name="w", constant=True),
+    )
+    conv = OPERATORS.get("conv3d").compute
+    return ComputeDAG.of([x, w, conv(x, w, padding=1, groups=shape[-1], layout="NDHWC")])
+
+
+LAST = {"layout": "NHWC"}
+CASES = {
+    "17 channels": lambda: depthwise((1, 7, 9, 17), padding=1),
+    "7 channels, stride 2": lambda: depthwise((1, 9, 8, 7), padding=1, stride=2),
+    "33 channels, stride 3, two images": lambda: depthwise((2, 7, 7, 33), padding=1, stride=3),
+    "5x5": lambda: depthwise((1, 6, 11, 16), (5, 5), padding=2),
+    "2x3, uneven padding": lambda: depthwise((1, 5, 10, 24), (2, 3), padding=(1, 0, 0, 2)),
+    "dilated": lambda: depthwise((1, 9, 9, 16), padding=2, dilation=2),
+    "no padding": lambda: depthwise((1, 5, 9, 32)),
+    "padding beyond the map": lambda: depthwise((1, 2, 3, 16), (5, 5), padding=2),
+    "maximum": lambda: pool("max_pool2d", (1, 9, 7, 17), kernel=3, stride=2, padding=1, **LAST),
+    "maximum to the ceiling": lambda: pool(
+        "max_pool2d", (1, 6, 7, 16), kernel=3, stride=2, ceil_mode=True, **LAST
+    ),
+    "mean": lambda: pool("avg_pool2d", (1, 8, 6, 40), kernel=2, stride=2, **LAST),
+    "mean of what is there": lambda: pool(
+        "avg_pool2d", (1, 6, 7, 16), kernel=3, padding=1, stride=1, count_include_pad=False, **LAST
+    ),
+    "channels first": lambda: pool("max_pool2d", (2, 3, 6, 20), kernel=3, stride=1, padding=1),
+    "a volume": lambda: volume((1, 3, 4, 5, 18)),
+    "a line": lambda: line(23, 17, 2),
+}
+
+
+def by_windows(dag: ComputeDAG, target: Target) -> list:  # type: ignore[type-arg]
+    return [s for s in generate(dag, target) if "windows" in s.made_by]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_decision_gives_the_same(name: str) -> None:
+    dag, draws = CASES[name](), random.Random(name)
+    for n, target in enumerate(TARGETS):
+        across, along = by_windows(dag, target)
+        sketch = draws.choice((across, along)) if n else across
+        check(dag, sketch.fill(sketch.random(draws) if n else sketch.defaults()), seed=n)
+
+
+def test_products_and_long_sums_are_left_to_others() -> None:
+    x, w = te.placeholder((8, 16), name="x"), te.placeholder((16, 32), name="w")
+    assert not by_windows(ComputeDAG.of([x, w, OPERATORS.get("matmul").compute(x, w)]), WIDE)
+    assert not by_windows(pool("avg_pool2d", (1, 20, 20, 16), kernel=9, stride=1, **LAST), WIDE)
+
+
+def test_a_block_holds_all_channels_unless_cores_would_wait() -> None:
+    blocks = {
+        side: dict(default_choices(depthwise((1, side, side, 64), padding=1)))["conv/channels"]
+        for side in (3, 48)
+    }
+    assert blocks[48] == (4,)
+    assert blocks[3][0] < 4
+
+
+def default_choices(dag: ComputeDAG) -> dict[str, tuple[int, ...]]:
+    sketch = generate(dag, WIDE)[0]
+    return dict(sketch.defaults())
+
+
+def test_the_interior_runs_without_tests_and_copies() -> None:
+    dag = depthwise((1, 28, 28, 32), padding=1)
+    (kernel,) = lower(default_trace(dag, WIDE).replay(dag)).run
+    text = str(kernel)
+    assert "if_then_else" not in text
+    assert "pad" not in text
+    asm = compile_trace(dag, default_trace(dag, WIDE), WIDE, asm=True).texts["asm"]
+    spills = re.findall(r"vmov[au]ps\s+%zmm\d+, -?\d*\(%rsp\)", asm)
+    assert not spills, f"{len(spills)} spills"

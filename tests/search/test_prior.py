@@ -1,0 +1,95 @@
+"""The prior: what makes candidates slow, and that measured rates are used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_tile import scheduled
+from zoo import conv, gemm
+
+from autotensor.base.target import Target, parse
+from autotensor.schedule.picture import picture
+from autotensor.search.prior import predict, stage_terms
+from autotensor.search.rates import MicroKernels, Rates
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+
+TARGET = Target(
+    "llvm",
+    num_cores=1,
+    vector_bytes=32,
+    vector_registers=32,
+    cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+    numerics="fast",
+)
+RATES = Rates(6e10, (5e10, 4e10, 1.5e10), 1.5e10, region_s=0.0)
+
+
+def seconds(s: object, rates: Rates = RATES) -> float:
+    return float(stage_terms(s, 1, TARGET, rates).total[0])  # type: ignore[arg-type]
+
+
+def test_a_measured_step_replaces_the_formula() -> None:
+    s = scheduled(gemm(24, 64, 32, epilogue=False), 6, 2)
+    slow = replace(RATES, kernels=MicroKernels(8, {(6, 2): (100.0, 100.0, 100.0)}))
+    assert seconds(s, slow) > 5 * seconds(s)
+    other_width = replace(RATES, kernels=MicroKernels(16, {(6, 2): (100.0, 100.0, 100.0)}))
+    other_tile = replace(RATES, kernels=MicroKernels(8, {(4, 2): (100.0, 100.0, 100.0)}))
+    assert seconds(s, other_width) == seconds(s, other_tile) == seconds(s)
+
+
+def test_vectors_from_far_away_cost_what_was_measured() -> None:
+    kernels = MicroKernels(8, {(2, 2): (4.0, 40.0, 40.0)})
+    near = scheduled(gemm(960, 16, 64, epilogue=False), 2, 2)  # 4 KiB of vectors
+    far = scheduled(gemm(960, 1024, 64, epilogue=False), 2, 2)  # 256 KiB, read again for every row
+    known = replace(RATES, kernels=kernels)
+    flops = [2 * 960 * n * 64 for n in (16, 1024)]
+    assert seconds(far, known) / flops[1] > 3 * seconds(near, known) / flops[0]
+
+
+def test_crowded_rows_are_slow() -> None:
+    crowded, spread = (scheduled(gemm(56, 64, k, epilogue=False), 28, 1) for k in (1024, 1040))
+    assert seconds(crowded) / 1024 > 3 * seconds(spread) / 1040
+
+
+def test_teams_are_as_fast_as_measured() -> None:
+    s = scheduled(gemm(24, 64, 32, epilogue=False), 6, 2)
+    two = TARGET.with_threads(2)
+    halved = replace(RATES, team_flops=6e10)  # two threads together are no faster than one
+    free = stage_terms(s, 1, two, RATES)
+    assert stage_terms(s, 1, two, halved).parts[0][0] >= free.parts[0][0]
+
+
+def test_transforms_of_winograd_cost_little() -> None:
+    """They are a fifth of the whole, not most of it."""
+    workload = conv(56, 64, 64, 3)
+    sketch = next(s for s in generate(workload.dag, TARGET) if "winograd" in s.made_by and len(s.steps) > 30)
+    from autotensor.schedule.primitives.layout import Layout
+    from autotensor.schedule.trace import Trace
+
+    steps = sketch.fill(sketch.defaults()).steps
+    state = Trace(tuple(s for s in steps if not isinstance(s, Layout))).replay(workload.dag)
+    p = picture(state, {})
+    total, terms = predict(p, TARGET, RATES)
+    computing = {s.name.rpartition(".")[2]: t.compute[0] for s, t in zip(p.stages, terms, strict=True)}
+    products = computing["local"]
+    assert products > 0.5 * sum(computing.values())
+    direct = 2 * 56 * 56 * 64 * 64 * 9 / RATES.flops
+    assert total[0] < direct
+
+
+@pytest.mark.parametrize("workload", [gemm(64, 96, 40), conv(14, 16, 32, 3)], ids=lambda w: w.name)
+def test_the_whole_is_at_most_the_sum_of_its_stages(workload: Workload) -> None:
+    target = parse(TARGET)
+    for sketch in generate(workload.dag, target):
+        from autotensor.schedule.primitives.layout import Layout
+        from autotensor.schedule.trace import Trace
+
+        steps = sketch.fill(sketch.defaults()).steps
+        state = Trace(tuple(s for s in steps if not isinstance(s, Layout))).replay(workload.dag)
+        total, terms = predict(picture(state, {}), target, RATES)
+        parts = np.sum([t.total for t in terms], axis=0)
+        longest = max(float(np.maximum.reduce(t.parts)[0]) for t in terms)
+        assert longest <= total[0] <= parts[0] * (1 + 1e-9)

@@ -1,0 +1,162 @@
+"""Queries and rows of the store in SQL: keys to row ids, joins and filters, rows to records.
+
+TRIALS, SESSIONS            selects whose rows `trials_from`, `session_from` make records of
+filtered(q, workload, …)    the same, restricted; None restricts nothing
+Ids(connection, place)      keys to row ids within one transaction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from tuning_db import models as m
+from tuning_db.contract import unknown
+from tuning_db.records import Sample, Session, Status, TrialRecord, Verification, distinct_traces
+
+CHUNK = 500  # values in one IN (…), trials whose samples are fetched at once; SQLite's oldest limit is 999
+
+
+class Ids:
+    """Keys to row ids within one transaction, each looked up once."""
+
+    def __init__(self, connection: Connection, place: str) -> None:
+        self._connection = connection
+        self._place = place
+        self._known: dict[tuple[str, str], int] = {}
+
+    def of(self, column: Any, key: str) -> int:
+        table = column.class_
+        known = self._known.get((table.__tablename__, key))
+        if known is not None:
+            return known
+        found = self._connection.execute(select(table.id).where(column == key)).scalar()
+        if found is None:
+            raise unknown(self._place, table.__tablename__, key)
+        return self._known.setdefault((table.__tablename__, key), int(found))
+
+    def task(self, session: str, workload: str, target: str) -> dict[str, Any]:
+        return {
+            "session_id": self.of(m.Session.uuid, session),
+            "workload_id": self.of(m.Workload.key, workload),
+            "target_id": self.of(m.Target.key, target),
+        }
+
+
+PLAIN_COLUMNS = (
+    "trace", "sketch_hash", "decisions", "parents", "made_by", "predicted", "median_s", "build_s", "error",
+    "assembly", "source_sha", "created",
+)  # fmt: skip
+
+SESSIONS = (
+    select(
+        m.Session.uuid, m.Session.run_key, m.Session.seed, m.Session.options, m.Machine.fingerprint,
+        m.Environment.key, m.Session.started, m.Session.ended, m.Session.stop_reason,
+    )
+    .join(m.Machine, m.Machine.id == m.Session.machine_id)
+    .join(m.Environment, m.Environment.id == m.Session.environment_id)
+)  # fmt: skip
+
+
+def joined(q: Any) -> Any:
+    """The query over trials with what they refer to, so that any filter may follow."""
+    return (
+        q.select_from(m.Trial)
+        .join(m.Session, m.Session.id == m.Trial.session_id)
+        .join(m.Workload, m.Workload.id == m.Trial.workload_id)
+        .join(m.Target, m.Target.id == m.Trial.target_id)
+        .join(m.Machine, m.Machine.id == m.Trial.machine_id)
+    )
+
+
+TRIALS = (
+    joined(
+        select(
+            m.Trial.id,
+            m.Session.uuid.label("session"),
+            m.Workload.key.label("workload"),
+            m.Target.key.label("target"),
+            m.Machine.fingerprint.label("machine"),
+            m.Environment.key.label("environment"),
+            m.Trial.trace_hash,
+            m.Trial.status,
+            m.Round.number.label("round"),
+            *(getattr(m.Trial, name) for name in PLAIN_COLUMNS),
+        )
+    )
+    .join(m.Environment, m.Environment.id == m.Trial.environment_id)
+    .outerjoin(m.Round, m.Round.id == m.Trial.round_id)
+)
+
+
+def filtered(
+    q: Any,
+    workload: str | None,
+    target: str | None,
+    machine: str | None,
+    session: str | None,
+    statuses: tuple[Status, ...] | None,
+) -> Any:
+    wanted = (
+        (m.Workload.key, workload),
+        (m.Target.key, target),
+        (m.Machine.fingerprint, machine),
+        (m.Session.uuid, session),
+    )
+    for column, value in wanted:
+        if value is not None:
+            q = q.where(column == value)
+    return q if statuses is None else q.where(m.Trial.status.in_([s.value for s in statuses]))
+
+
+def fastest(c: Connection, workload: str, target: str, machine: str, k: int) -> tuple[TrialRecord, ...]:
+    """The `k` fastest verified trials of a task on one machine, with different traces."""
+    q = filtered(TRIALS, workload, target, machine, None, (Status.OK,))
+    q = q.join(m.Verification, m.Verification.trial_id == m.Trial.id).where(m.Verification.verdict)
+    q = q.order_by(m.Trial.median_s, m.Trial.id)
+    with c.execute(q) as rows:  # read only as far as needed; one trace may occur in many sessions
+        parts = rows.partitions(max(k, 8))
+        return distinct_traces((t for part in parts for t in trials_from(c, part) if t.verified), k)
+
+
+def insert(c: Connection, table: Any) -> Any:
+    """INSERT of this dialect: SQLite's and PostgreSQL's spell ON CONFLICT alike, the generic one has none."""
+    return postgresql.insert(table) if c.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def insert_new(c: Connection, table: Any, row: Mapping[str, Any], unique: str) -> bool:
+    """Insert unless the unique column has this value already; whether it was new."""
+    new = insert(c, table).values(row).on_conflict_do_nothing(index_elements=[unique])
+    return c.execute(new.returning(table.id)).first() is not None
+
+
+def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[i : i + CHUNK] for i in range(0, len(values), CHUNK))
+
+
+# --- rows to records ---
+
+
+def session_from(row: Any) -> Session:
+    return Session(row[0], row[1], int(row[2]), *row[3:])
+
+
+def trials_from(c: Connection, rows: Sequence[Any]) -> Iterator[TrialRecord]:
+    for part in chunks(rows):
+        ids = [row.id for row in part]
+        samples: dict[int, list[Sample]] = {}
+        q = select(m.Sample.trial_id, m.Sample.seconds, m.Sample.residency, m.Sample.reference_s)
+        for trial_id, seconds, residency, reference_s in c.execute(
+            q.where(m.Sample.trial_id.in_(ids)).order_by(m.Sample.number)
+        ):
+            samples.setdefault(trial_id, []).append(Sample(seconds, residency, reference_s))
+        v = m.Verification
+        checks = select(v.trial_id, v.max_error, v.tolerance, v.seeds, v.verdict).where(v.trial_id.in_(ids))
+        verified = {row[0]: Verification(*row[1:]) for row in c.execute(checks)}
+        for row in part:
+            yield TrialRecord(
+                **row._mapping, samples=tuple(samples.get(row.id, ())), verification=verified.get(row.id)
+            )
