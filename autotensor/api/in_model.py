@@ -134,7 +134,11 @@ def _store(rows: Sequence[TrialRecord], store: TrialStore) -> None:
     machine = host_machine().fingerprint
     environment = store.ensure_environment(environment_versions())
     session = store.start_session(
-        run_key=f"{RACE}{IN_MODEL}", seed=0, machine=machine, environment=environment, options={"of": IN_MODEL}
+        run_key=f"{RACE}{IN_MODEL}",
+        seed=0,
+        machine=machine,
+        environment=environment,
+        options={"of": IN_MODEL},
     )
     store.add_trials([replace(r, session=session.id, environment=environment) for r in rows])
     store.end_session(session.id, "raced in the model")

@@ -42,9 +42,7 @@ class Storage:
                 f"{', '.join(own)}."
             )
         if self.pad < 0:
-            raise ScheduleError(
-                f"storage: pad of stage {stage.name!r} is {self.pad}; it must be at least 0."
-            )
+            raise ScheduleError(f"storage: pad of stage {stage.name!r} is {self.pad}; it must be at least 0.")
         return state.with_stage(replace(stage, storage=(self.axes, self.pad)))
 
     def call(self) -> str:
