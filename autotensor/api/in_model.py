@@ -36,7 +36,7 @@ Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these trace
 IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
 CONTESTANTS = 4  # of a task, its default among them
 ROUNDS = (5, 15)  # inferences of each model, at least and at most
-BUDGET_S = 12.0  # for timing; linking takes a second or two for each model
+BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
 
 
 def race_in_model(
@@ -55,14 +55,19 @@ def race_in_model(
     most = max((len(rows) for rows in entered.values()), default=0)
     if most < 2 or all(_settled(rows) for rows in entered.values()):
         return 0
+    began = time.monotonic()
     first = {key: rows[0] for key, rows in entered.items() if rows}
     known = {w.key: safe_default(w, target) for w in workloads if not entered[w.key]}
     champion = KernelClock(build(known | _traces(first)), arrays, target.num_cores)
+    linking_s = time.monotonic() - began
     times: dict[str, list[list[float]]] = {key: [] for key in first}
     for n in range(1, most):
+        left_s = began + budget_s - time.monotonic() - linking_s
+        if left_s <= 0 and n > 1:
+            break
         chosen = {key: entered[key][min(n, len(entered[key]) - 1)] for key in first}
         challenger = KernelClock(build(known | _traces(chosen)), arrays, target.num_cores)
-        for key, samples in _compared(champion, challenger, budget_s / (most - 1)).items():
+        for key, samples in _compared(champion, challenger, left_s / (most - n) - linking_s).items():
             if key in first and n < len(entered[key]):
                 times[key].append(samples)
     rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
@@ -71,15 +76,15 @@ def race_in_model(
 
 
 def contestants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
-    """What `resolve` would choose from, in its order, the default among them; () without measurements."""
+    """What `resolve` would choose, the default, then the others in its order; () without measurements.
+
+    The default comes early, so that no race ends without it.
+    """
     default = safe_default(workload, target).hash
-    rows = distinct_traces(
-        ranked(store, workload, target, host_machine().fingerprint, default), CONTESTANTS + 1
-    )
-    kept = rows[:CONTESTANTS]
-    if any(r.trace_hash == default for r in kept):
-        return kept
-    return (*rows[: CONTESTANTS - 1], *(r for r in rows if r.trace_hash == default))
+    found = ranked(store, workload, target, host_machine().fingerprint, default)
+    rows = distinct_traces(found, len(found))
+    rules = [r for r in rows[1:] if r.trace_hash == default]
+    return (*rows[:1], *rules, *(r for r in rows[1:] if r.trace_hash != default))[:CONTESTANTS]
 
 
 def _settled(rows: Sequence[TrialRecord]) -> bool:
@@ -121,7 +126,7 @@ def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> li
     assert base is not None
     count = min(len(r) for r in ratios)
     out = []
-    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=True):
+    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=False):  # some may not have had their turn
         samples = tuple(Sample(base * r, IN_MODEL) for r in mine[:count])
         middle = median(s.seconds for s in samples)
         out.append(replace(row, median_s=middle, samples=samples, round=None, created=now(), id=None))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotensor.api.in_model import CONTESTANTS, IN_MODEL, contestants, race_in_model
+from autotensor.api.in_model import IN_MODEL, contestants, race_in_model
 from autotensor.api.models import link_model, plan_model, sample_inputs, traces_from_log
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.graph.build import input, ops
@@ -60,10 +60,10 @@ def tell(plan, store: TrialStore, *, slow_s: float, default_s: float) -> None:
     store.end_session(session.id, "")
 
 
-def race(plan, store: TrialStore) -> int:
-    workloads = [t.workload for t in plan.tasks]
+def race(plan, store: TrialStore, budget_s: float = 10.0) -> int:
+    workloads, arrays = [t.workload for t in plan.tasks], sample_inputs(plan.graph)
     return race_in_model(
-        workloads, plan.target, store, lambda traces: link_model(plan, traces), sample_inputs(plan.graph), 1.0
+        workloads, plan.target, store, lambda traces: link_model(plan, traces), arrays, budget_s
     )
 
 
@@ -93,10 +93,11 @@ def test_without_measurements_there_is_nothing_to_race(plan, store: TrialStore) 
     assert store.count() == 0
 
 
-def test_the_default_always_takes_part(plan, store: TrialStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_takes_part_even_when_there_is_no_time(plan, store: TrialStore) -> None:
     tell(plan, store, slow_s=1e-6, default_s=1e-3)
-    monkeypatch.setattr("autotensor.api.in_model.CONTESTANTS", 1)
-    assert CONTESTANTS > 1
-    workload = plan.tasks[0].workload
+    workload = next(t.workload for t in plan.tasks if "conv2d" in t.name)
     default = safe_default(workload, plan.target).hash
-    assert default in {r.trace_hash for r in contestants(workload, plan.target, store)}
+    assert [r.trace_hash for r in contestants(workload, plan.target, store)] == [Trace().hash, default]
+    race(plan, store, budget_s=0.0)
+    rows = store.last_race(workload.key, plan.target.key(), host_machine().fingerprint)
+    assert default in {r.trace_hash for r in rows}

@@ -158,9 +158,13 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> None:
             check_model(folder)
     said = finish(start(*TUNE, "--trials", budget, "--json", cwd=folder), timeout_s=300)
     assert said.code == 0, said.err
-    assert json.loads(said.out)["trials"] == budget
+    report = json.loads(said.out)
+    # tasks may be done before the budget is spent, then it says so; small_cnn's have some 40 candidates worth it
+    assert report["trials"] == budget or (
+        report["reason"] == "all tasks are finished" and report["trials"] > budget // 2
+    )
     assert known <= acknowledged(folder)
-    assert count(folder / "log.db") == budget
+    assert count(folder / "log.db") == report["trials"]
 
 
 def test_killed_at_random_moments(folder):
