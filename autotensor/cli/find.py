@@ -51,12 +51,12 @@ def find(name: str, store: TrialStore | None) -> Found:
     if name.isdecimal():
         trial = store.trial(int(name))
         known = {w.key: w for w in store.workloads()}[trial.workload]
-        return Found(Workload.from_text(known.text, known.name), trial)
+        return Found(Workload.from_text(known.text, known.name, known.key), trial)
     fits = (
         [w for w in store.workloads() if w.key.startswith(name.lower())] if len(name) >= SHORTEST_KEY else []
     )
     if len(fits) == 1:
-        return Found(Workload.from_text(fits[0].text, fits[0].name))
+        return Found(Workload.from_text(fits[0].text, fits[0].name, fits[0].key))
     if fits:
         raise InputError(
             f"{len(fits)} workloads of the log have keys that start with {name!r}.", fix="Write more digits."

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
+from autotensor.base import log
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
@@ -390,6 +391,10 @@ def learn_from_log(journal: Journal, tasks: Sequence[Task], model: CostModel, ra
             by_workload.setdefault(row.workload, []).append(row)
     taught = 0
     for key, rows in by_workload.items():
-        workload = Workload.from_text(known[key].text, known[key].name)
+        try:
+            workload = Workload.from_text(known[key].text, known[key].name, key)
+        except InputError as damaged:
+            log.warn(f"nothing is learned from it: {damaged.what}")
+            continue
         taught += retell(Tuner(Task(workload, target), model, rates), rows)
     return taught

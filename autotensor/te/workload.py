@@ -42,17 +42,33 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """32 hexadecimal digits of the text's SHA-256."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+        return _hash(self.text)
 
     @staticmethod
-    def from_text(text: str, name: str = "") -> Workload:
-        return Workload(name, dag_from_json(json.loads(text)))
+    def from_text(text: str, name: str = "", key: str = "") -> Workload:
+        """The workload with this text. key: the one that it was stored under, which is its hash.
+
+        Raises InputError for text that is damaged, or that this version does not know.
+        """
+        if key and _hash(text) != key:
+            raise InputError(
+                f"the text of workload {name or key!r} is damaged: it is not what its key {key} was made from.",
+                fix="Restore the log from a backup (`autotensor db check FILE` says what else is wrong).",
+            )
+        try:
+            return Workload(name, dag_from_json(json.loads(text)))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
+            raise InputError(f"the text of workload {name!r} is damaged: {type(e).__name__}: {e}.") from e
 
     def __hash__(self) -> int:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Workload) and self.key == other.key
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 def dag_to_json(dag: ComputeDAG) -> dict[str, Any]:
