@@ -21,6 +21,7 @@ from autotensor.search.events import Listener
 from autotensor.search.loop import TuneOptions, TuneReport
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.inside import check_reads
 from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
@@ -75,7 +76,7 @@ def build(
         state = _state(what, args)
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
     else:
-        dag = ComputeDAG.of(list(what))
+        dag = _checked(what)
         with open_existing(db) as store:
             artifact = _best(dag, chosen, name or dag.outputs[-1].name, store)
     return Module(artifact, threads=chosen.num_cores)
@@ -103,13 +104,21 @@ def tune(
     from autotensor.api.tuning import run_tuning, shown
 
     options = TuneOptions(trials=trials, seed=seed, model=model, fresh=fresh, deadline_s=deadline_s)
-    dag = ComputeDAG.of(list(args))
+    dag = _checked(args)
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
         return run_tuning([task], options, store, listener=heard, residency="hot")
 
 
+def _checked(args: Sequence[Tensor]) -> ComputeDAG:
+    """The computation of the arguments. Raises TensorError when it reads outside its tensors."""
+    dag = ComputeDAG.of(list(args))
+    check_reads(dag)
+    return dag
+
+
 def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:
+    check_reads(schedule.dag)
     return schedule.trace.replay(schedule.dag.with_args(list(args)))
 
 

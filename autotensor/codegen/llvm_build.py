@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from autotensor.base.errors import CodegenError
+from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import Target
 
 _LOCK = threading.Lock()  # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
@@ -37,6 +39,29 @@ def _initialize_all() -> None:
     llvm.initialize_all_asmprinters()
 
 
+_USUAL = frozenset({"", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "haswell", "neoverse-n1"})
+_ASK = """
+import sys, llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.Target.from_triple(sys.argv[1]).create_target_machine(cpu=sys.argv[2])
+"""
+
+
+def _check_processor(triple: str, arch: str) -> None:
+    """Raises TargetError for a processor that LLVM does not know: compiling for it would end the process.
+
+    LLVM has no question for that but a warning on standard error, so a child asks.
+    """
+    if arch in _USUAL or arch == llvm.get_host_cpu_name():
+        return
+    said = subprocess.run([sys.executable, "-c", _ASK, triple, arch], capture_output=True, text=True)
+    if "is not a recognized processor" in said.stderr:
+        raise TargetError(
+            f"LLVM knows no processor {arch!r} for {triple}.",
+            fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
+        )
+
+
 @lru_cache(maxsize=8)
 def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:
     """LLVM's target machine; position-independent, so that objects can be linked as well as loaded."""
@@ -47,6 +72,7 @@ def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:
         found = llvm.Target.from_triple(triple) if triple else llvm.Target.from_default_triple()
     except RuntimeError as error:
         raise CodegenError(f"LLVM has no code generator for {triple!r}: {error}.") from error
+    _check_processor(found.triple, arch)
     return found.create_target_machine(cpu=arch, features=features, opt=opt, reloc="pic", codemodel="small")
 
 

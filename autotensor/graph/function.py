@@ -23,6 +23,7 @@ from autotensor.ir.rewrite import substitute, transform
 from autotensor.operators import Kind, TensorType
 from autotensor.te import AxisKind, Compute, IterVar, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.inside import check_reads
 from autotensor.te.workload import Workload
 
 
@@ -57,6 +58,7 @@ class TeFunction:
             result = fn(*tensors)
             results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
             dag = ComputeDAG.of([*tensors, *results])
+            check_reads(dag)
         except (TensorError, TypeError) as error:
             fix = error.fix if isinstance(error, TensorError) else ""
             what = error.what if isinstance(error, TensorError) else str(error)

@@ -136,6 +136,7 @@ def _list(slots: Sequence[Slot]) -> str:
 def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
     """What is wrong with an array that failed the fast test, and how to mend it."""
     where = f"{function}: argument {slot.spec.name!r}"
+    output = slot.spec.role == "output"
     want = f"{slot.spec.dtype}[{', '.join(map(str, slot.shape))}]"
     if not isinstance(array, np.ndarray):
         return f"{where} is a {type(array).__name__}; expected a NumPy array {want}.", ""
@@ -144,13 +145,16 @@ def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:
         order = "" if array.dtype.isnative else " in foreign byte order"
         return (
             f"{where} is {found}{order}; expected {want}.",
-            f"Convert it with .astype({slot.spec.dtype!r}).",
+            f"Give an array of {slot.spec.dtype}."
+            if output
+            else f"Convert it with .astype({slot.spec.dtype!r}).",
         )
     if array.shape != slot.shape:
         return f"{where} is {found}; expected {want}.", "Kernels are compiled for fixed shapes."
     lacking = slot.flags & ~array.flags.num
     if lacking & _ROW_MAJOR:
-        return f"{where} is not C-contiguous.", "Use np.ascontiguousarray."
+        fix = "Give a C-contiguous array: a copy would be filled in its place." if output else ""
+        return f"{where} is not C-contiguous.", fix or "Use np.ascontiguousarray."
     if lacking & _WRITEABLE:
         return f"{where} is an output but read-only.", "Give an array that may be written to."
     return f"{where} is not aligned to its {slot.dtype.itemsize}-byte elements.", "Use a copy of it."

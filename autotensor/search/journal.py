@@ -21,6 +21,8 @@ from autotensor.search.tuner import Tuner
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification, now
 
+ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
+
 
 @dataclass(slots=True)
 class Journal:
@@ -32,6 +34,7 @@ class Journal:
     seeds: tuple[int, ...]
     residency: str
     races: Session | None = None  # started by the first race
+    finished: bool = False  # the run that is continued had finished all its tasks
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
@@ -158,7 +161,9 @@ def open_journal(
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
     earlier = None if fresh else store.find_session(run_key)
+    finished = False
     if earlier is not None and earlier.machine == machine.fingerprint:
+        finished = earlier.stop_reason == ALL_FINISHED
         session = store.reopen_session(earlier.id)
     else:
         session = store.start_session(
@@ -168,7 +173,7 @@ def open_journal(
             environment=environment,
             options=dict(options),
         )
-    return Journal(store, session, environment, seeds, residency)
+    return Journal(store, session, environment, seeds, residency, finished=finished)
 
 
 def know_machine(store: TrialStore) -> None:

@@ -21,7 +21,7 @@ from autotensor.schedule.sketch import Sketch
 from autotensor.search.allocate import Standing, choose, stop_reason
 from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final import Final, final_race
-from autotensor.search.journal import Journal, decisions_of, open_journal, retell, run_key
+from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, open_journal, retell, run_key
 from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
 from autotensor.search.prior import Rates
 from autotensor.search.request import Measurer
@@ -36,6 +36,7 @@ LEARNED = 4000  # newest rows of other runs that the model learns from at the st
 # what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
 RACE_S = 1.2
 NOTHING_LEFT = "nothing is left to ask"
+FINISHED_BEFORE = "an earlier run finished it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class _Loop:
             self._finish_tasks()
             run = self._next()
             if run is None:
-                reason = "all tasks are finished"
+                reason = ALL_FINISHED
                 break
             self._round(run)
         if not self.stopped():
@@ -319,6 +320,8 @@ class _Loop:
             run.count(before, len(rows), sum(r.median_s is None for r in rows))
             if rows[0].made_by == "default":
                 run.default_s = rows[0].median_s
+                if self.journal.finished and rows[0].trace_hash == run.tuner.default().trace.hash:
+                    run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
         return sum(r.trials for r in self.runs)
 
     def _report(self, run: _Run) -> TaskReport:

@@ -237,7 +237,10 @@ class ComputeDAG:
         order = tuple(self.buffer_of(t).name for t in args)
         wanted = {b.name for b in (*self.inputs, *self.outputs)}
         if missing := wanted - set(order):
-            raise TensorError(f"the arguments lack {', '.join(sorted(missing))}.")
+            raise TensorError(
+                f"the arguments lack {', '.join(map(repr, sorted(missing)))}.",
+                fix="List every input and every result.",
+            )
         if len(set(order)) != len(order):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(order)}.")
         extra = [t for t, name in zip(args, order, strict=True) if name not in wanted]

@@ -75,12 +75,12 @@ def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = Non
 def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tuple[Array, ...]:
     shape = tuple(a.extent for a in stage.axes)
     rank = len(shape)
-    types = _Types(accumulate)
+    types = Types(accumulate)
     outs = tuple(np.empty(shape, types.of(b.dtype)) for b in stage.buffers)
     combiner = stage.combiner
     if combiner is not None:
         for out, identity in zip(outs, combiner.identity, strict=True):
-            out[...] = _Values(stage, {}, arrays, types).value(identity, None)
+            out[...] = Values(stage, {}, arrays, types).value(identity, None)
     if 0 in (a.extent for a in stage.all_axes):
         return outs
     for box in _boxes(tuple(a.extent for a in stage.all_axes)):
@@ -91,7 +91,7 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
             )
             for n, (axis, (begin, end)) in enumerate(zip(stage.all_axes, box, strict=True))
         }
-        values = _Values(stage, grid, arrays, types)
+        values = Values(stage, grid, arrays, types)
         results = [
             np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies
         ]  # [*spatial, *reduce]
@@ -132,7 +132,7 @@ _UFUNCS: dict[Op, Any] = {
 
 
 def _join(
-    combiner: Combiner, so_far: list[Array], sources: list[Array], rank: int, types: _Types
+    combiner: Combiner, so_far: list[Array], sources: list[Array], rank: int, types: Types
 ) -> tuple[Array, ...]:
     """`so_far` joined with all sources along the axes from `rank` on."""
     ufunc = _ufunc(combiner)
@@ -143,7 +143,7 @@ def _join(
     state = tuple(so_far)
     for point in np.ndindex(sources[0].shape[rank:]):
         right = tuple(s[(..., *point)] for s in sources)
-        values = _Values(
+        values = Values(
             None, dict(zip((*combiner.lhs, *combiner.rhs), (*state, *right), strict=True)), {}, types
         )
         state = tuple(values.value(r, None) for r in combiner.result)
@@ -164,7 +164,7 @@ def _ufunc(combiner: Combiner) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Types:
+class Types:
     accumulate: Any
 
     def of(self, t: DType) -> Any:
@@ -198,11 +198,11 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class _Values:
+class Values:
     """Values of expressions over one grid. Where `mask` is false, any value and any index will do."""
 
     def __init__(
-        self, stage: StageOp | None, env: Mapping[Var, Any], arrays: Mapping[str, Array], types: _Types
+        self, stage: StageOp | None, env: Mapping[Var, Any], arrays: Mapping[str, Array], types: Types
     ) -> None:
         self.stage = stage
         self.env = env

@@ -52,7 +52,8 @@ class Workload:
         """
         if key and _hash(text) != key:
             raise InputError(
-                f"the text of workload {name or key!r} is damaged: it is not what its key {key} was made from.",
+                f"the text of workload {name or key!r} is damaged: it is not what its key {key} was made "
+                "from.",
                 fix="Restore the log from a backup (`autotensor db check FILE` says what else is wrong).",
             )
         try:

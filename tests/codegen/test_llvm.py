@@ -12,7 +12,7 @@ import pytest
 from codegen_kernels import LANES, buffer, conv, gemm, loop, pack, pack_filters, program, run
 
 from autotensor.base.dtype import float32, int64
-from autotensor.base.errors import CodegenError
+from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import host, parse
 from autotensor.codegen.backend import compile
 from autotensor.codegen.llvm import Call, compile_kernels, emit_plan, module_text
@@ -290,6 +290,11 @@ class TestForeignTargets:
     def test_an_unknown_triple_is_refused(self) -> None:
         with pytest.raises(CodegenError, match="LLVM has no code generator for 'nonsense'"):
             compile(gemm(4, 16, 4, 1, 1), parse("llvm -mtriple=nonsense"), name="x")
+
+    def test_an_unknown_processor_is_refused_before_llvm_ends_the_process(self) -> None:
+        target = replace(host(), arch="foo")
+        with pytest.raises(TargetError, match="LLVM knows no processor 'foo' for "):
+            compile(gemm(4, 16, 4, 1, 1), target, name="x")
 
     def test_a_plain_x86_64_needs_no_features(self) -> None:
         target = parse("llvm -mcpu=x86-64")

@@ -159,7 +159,7 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> None:
     said = finish(start(*TUNE, "--trials", budget, "--json", cwd=folder), timeout_s=300)
     assert said.code == 0, said.err
     report = json.loads(said.out)
-    # tasks may be done before the budget is spent, then it says so; small_cnn's have some 40 candidates worth it
+    # tasks may be done before the budget is spent: small_cnn's have some 40 candidates worth measuring
     assert report["trials"] == budget or (
         report["reason"] == "all tasks are finished" and report["trials"] > budget // 2
     )

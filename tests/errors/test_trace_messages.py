@@ -84,7 +84,7 @@ def test_steps_that_are_none(step: str) -> None:
 # -- tensors and arguments -----------------------------------------------------------------------------------
 
 
-@CASES.says("the arguments lack A.", TensorError)
+@CASES.says("the arguments lack 'A'. List every input and every result.", TensorError)
 def argument_missing() -> None:
     a = te.placeholder((4,), name="A")
     b = te.compute((4,), lambda i: a[i] + 1, name="B")

@@ -391,3 +391,16 @@ def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
     run([PRODUCT], 32, store, more)
     assert len(more.races) == 1
     assert len([s for s in store.sessions() if s.run_key.startswith("race:")]) == 2
+
+
+def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> None:
+    """Other rates move the bound near which a task stops; the same command must not measure again."""
+    store, measurer = MemoryStore(), FakeMeasurer(lambda trace: 1e-4)
+    options = TuneOptions(trials=400)
+    reports = [
+        tune([task(PRODUCT)], options, store, measurer, rates)
+        for rates in (RATES, Rates(1e13, (1e12,) * 3, 1e12))
+    ]
+    assert [r.reason for r in reports] == ["all tasks are finished"] * 2
+    assert reports[0].trials < 400
+    assert (reports[1].trials, reports[1].reused) == (reports[0].trials, reports[0].trials)

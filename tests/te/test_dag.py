@@ -149,7 +149,7 @@ class TestWithArgs:
 
     def test_refusals(self) -> None:
         a, b, c = matmul()
-        with pytest.raises(TensorError, match="the arguments lack A, B"):
+        with pytest.raises(TensorError, match="the arguments lack 'A', 'B'"):
             ComputeDAG.of([a, b, c]).with_args([c])
         with pytest.raises(TensorError, match="the arguments list a tensor twice: A, A, B, C"):
             ComputeDAG.of([a, b, c]).with_args([a, a, b, c])

@@ -152,7 +152,9 @@ def test_damaged_text_is_one_sentence() -> None:
     assert Workload.from_text(w.text, w.name, w.key) == w
     with pytest.raises(InputError, match=r"the text of workload 'product' is damaged: JSONDecodeError"):
         Workload.from_text(w.text[:-9] + "\x01" + w.text[-8:], "product")
-    with pytest.raises(InputError, match=r"the text of workload 'product' is damaged: it is not what its key"):
+    with pytest.raises(
+        InputError, match=r"the text of workload 'product' is damaged: it is not what its key"
+    ):
         Workload.from_text(w.text.replace("4", "5", 1), "product", w.key)
     for text in ("[]", '{"version": 1}', '{"version": 1, "inputs": [1]}'):
         with pytest.raises(InputError, match="is damaged"):

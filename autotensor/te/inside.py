@@ -1,0 +1,81 @@
+"""Whether a computation reads outside its tensors, found before anything is compiled.
+
+    C[i] = A[i + 1]      i = 63 reads A[64], its shape is (64,)      ──▶ TensorError
+
+Bodies are evaluated at the ends and in the middle of every axis, on tensors that are only shapes. Indices
+grow and fall with their axes nearly always, so that is where they leave first; what is found is a real point,
+never a guess. Indices and guards that depend on data are taken on trust: what they are is known when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import TensorError
+from autotensor.ir.expr import Expr, Load, Select
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import any_node
+from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.reference import Types, Values
+
+Array = np.ndarray[Any, Any]
+
+POINTS = 100_000  # at most so many of a stage's are looked at
+
+
+def check_reads(dag: ComputeDAG) -> None:
+    """Raises TensorError naming a read outside its tensor, or a stage with nothing to compute."""
+    shapes = {
+        b.name: np.broadcast_to(np.zeros((), b.dtype.numpy), b.shape)
+        for b in (*dag.inputs, *(b for s in dag.stages for b in s.buffers))
+    }
+    with np.errstate(all="ignore"):
+        for stage in dag.stages:
+            empty = next((a for a in stage.all_axes if a.extent == 0), None)
+            if empty is not None:
+                raise TensorError(
+                    f"stage {stage.name!r}: axis {empty.name!r} has extent 0, so there is "
+                    "nothing to compute.",
+                    fix="Leave empty tensors out of what is compiled.",
+                )
+            _check(stage, shapes)
+
+
+def _check(stage: StageOp, shapes: Mapping[str, Array]) -> None:
+    axes = stage.all_axes
+    few = 5 ** len(axes) > POINTS
+    grid = {}
+    for n, a in enumerate(axes):
+        middle = () if few else (1, a.extent // 2, a.extent - 2)
+        places = sorted({0, a.extent - 1, *(p for p in middle if 0 <= p < a.extent)})
+        shape = [-1 if m == n else 1 for m in range(len(axes))]
+        grid[a.var] = np.asarray(places, dtype=np.int64).reshape(shape)
+    values = _Places(stage, grid, shapes, Types(None))
+    for body in stage.bodies:
+        values.value(body, None)
+
+
+class _Places(Values):
+    """Values of which only the indices count."""
+
+    def _value(self, e: Expr, mask: Any) -> Any:
+        if isinstance(e, Select) and _reads(e.cond):
+            self.value(e.cond, mask)
+            nowhere = np.zeros((), np.bool_)
+            return np.where(nowhere, self.value(e.then, nowhere), self.value(e.otherwise, nowhere))
+        return super()._value(e, mask)
+
+    def load(self, buffer: Buffer, indices: tuple[Expr, ...], own: Expr | None, mask: Any) -> Any:
+        if any(_reads(i) for i in indices):
+            return np.zeros((), self.types.of(buffer.dtype))
+        return super().load(buffer, indices, own, mask)
+
+
+def _reads(e: Expr) -> bool:
+    return any_node(e, lambda n: isinstance(n, Load))
+
+
+__all__ = ["check_reads"]
