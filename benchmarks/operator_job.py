@@ -64,7 +64,8 @@ class OperatorJob:
         target, tensors = target_of(spec), self.case.tensors()
         if spec.numerics == "fast" and not _differs(tensors, target):
             raise Skip("as strict: no fast algorithm applies")
-        report = at.tune(tensors, trials, target, db=spec.log, seed=seed, name=self.case.name)
+        name = self.case.name
+        report = at.tune(tensors, trials, target, db=spec.log, seed=seed, name=name, progress=False)
         (task,) = report.tasks
         return {
             "trials": report.trials,

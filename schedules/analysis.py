@@ -37,6 +37,15 @@ def reads(op: StageOp) -> tuple[Read, ...]:
     return tuple(out)
 
 
+def packable(r: Read, axis: str) -> bool:
+    """Whether panels can be cut along `axis`: one dimension has it, and none has more than one plain axis."""
+    if any(d is None or d.div or d.mod for d in r.dims):
+        return False
+    terms = [d.linear for d in r.dims if d is not None]
+    plain = all(not t.terms or (len(t.terms) == 1 and t.terms[0][1] == 1 and not t.const) for t in terms)
+    return plain and [n for t in terms for n, _ in t.terms].count(axis) == 1
+
+
 def lanes_of(op: StageOp, target: Target) -> int:
     """Lanes of one vector register for the widest type that the stage writes."""
     return target.lanes(max(b.dtype.element.bits for b in op.buffers))

@@ -19,7 +19,7 @@ from autotensor.schedule.regions import linear
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Digit, Read, digits, reads, untouched
+from schedules.analysis import Digit, Read, digits, packable, reads, untouched
 from schedules.roles import padding_in_front
 
 
@@ -74,7 +74,7 @@ def find_convolution(state: State, op: StageOp, lanes: int) -> Conv | None:
     if len(op.buffers) != 1 or len(op.axes) < 2 or len(loads) != 2:
         return None
     vector, fixed = op.axes[-1], constants(state)
-    weight = next((r for r in reads(op) if r.load.buffer.name in fixed and _packable(r, vector.name)), None)
+    weight = next((r for r in reads(op) if r.load.buffer.name in fixed and packable(r, vector.name)), None)
     if weight is None:
         return None
     data = next(x for x in loads if x is not weight.load)
@@ -95,15 +95,6 @@ def constants(state: State) -> frozenset[str]:
     stages = state.constant_stages()
     made = (b.name for s in state.stages if s.name in stages for b in s.op.buffers)
     return frozenset(state.dag.constants) | frozenset(made)
-
-
-def _packable(r: Read, axis: str) -> bool:
-    """Every dimension is indexed by at most one axis, plainly, and one of them by `axis`."""
-    if any(d is None or d.div or d.mod for d in r.dims):
-        return False
-    terms = [d.linear for d in r.dims if d is not None]
-    plain = all(not t.terms or (len(t.terms) == 1 and t.terms[0][1] == 1 and not t.const) for t in terms)
-    return plain and [n for t in terms for n, _ in t.terms].count(axis) == 1
 
 
 def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:

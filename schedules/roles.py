@@ -15,7 +15,7 @@ from math import prod
 
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Read, is_padding, reads, untouched
+from schedules.analysis import Read, is_padding, packable, reads, untouched
 
 MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
 
@@ -70,7 +70,7 @@ def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
         constant = r.load.buffer.name in state.dag.constants
         if not constant and reused >= MIN_REUSE and can_turn(op, r, vector.name):
             turned.append(r)
-        elif (constant or (not along and reused >= MIN_REUSE and _is_input(state, r))) and _packable(
+        elif (constant or (not along and reused >= MIN_REUSE and _is_input(state, r))) and packable(
             r, vector.name
         ):
             packed.append(r)
@@ -125,23 +125,6 @@ def distance(r: Read, axis: str) -> int:
 
 def _is_input(state: State, r: Read) -> bool:
     return any(b.name == r.load.buffer.name for b in state.dag.inputs)
-
-
-def _packable(r: Read, axis: str) -> bool:
-    """Every dimension is indexed by at most one axis, plainly, so that panels can be cut along `axis`."""
-    return (
-        all(
-            d is not None
-            and not d.div
-            and not d.mod
-            and (
-                not d.linear.terms
-                or (d.linear.const == 0 and len(d.linear.terms) == 1 and d.linear.terms[0][1] == 1)
-            )
-            for d in r.dims
-        )
-        and [n for d in r.dims if d is not None for n, _ in d.linear.terms].count(axis) == 1
-    )
 
 
 def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:

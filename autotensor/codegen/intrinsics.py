@@ -404,5 +404,4 @@ _SINGLE: dict[str, Formula] = {
     "pow": _pow_single,
 }
 _DOUBLE: dict[str, Formula] = {"tanh": _tanh_double}
-LIBRARY = ("asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh", "acosh", "atanh", "fmod")
-__all__ = ["LIBRARY", "emit"]
+__all__ = ["emit"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.dtype import DType, int64
+from autotensor.base.dtype import DType
 from autotensor.base.errors import CodegenError
 
 # bfloat16 values travel as their 16 bits: LLVM would call library functions that not every process has.
@@ -177,9 +177,6 @@ def _flatten(nested: list[Any], lines: list[str]) -> None:
             lines.append(item)
         else:
             _flatten(item, lines)
-
-
-I64 = ty(int64)
 
 
 def unsupported(what: str, fix: str = "") -> CodegenError:

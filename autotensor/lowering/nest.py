@@ -24,7 +24,6 @@ from autotensor.ir.bounds import Interval, prove
 from autotensor.ir.expr import (
     Binary,
     Cmp,
-    Combiner,
     Compare,
     Const,
     Expr,
@@ -40,12 +39,13 @@ from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
+from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
 from autotensor.lowering.skip import skipping
+from autotensor.lowering.update import guard, store_all, update
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import Extents, derive, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order, stored
@@ -290,7 +290,7 @@ class _Nest:
             free = guard_loads(stage, leaf_var(stage.name, leaf.name), conditions, body, own)
             if free is not None:
                 return free
-        return _guard(conditions, body)
+        return guard(conditions, body)
 
     def _in_lanes(
         self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
@@ -305,7 +305,7 @@ class _Nest:
         ]
         lanes = Lanes(stage.op, tuple(own))
         main = self._loop(replace(loops, targets=lanes.targets), depth, placed, ranges)
-        joined = _update(stage.name, stage.op.combiner, self._targets(loops), lanes.results)
+        joined = update(stage.name, stage.op.combiner, self._targets(loops), lanes.results)
         last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))
         return lanes.around(seq(lanes.cleared(), main, last))
 
@@ -419,8 +419,8 @@ class _Nest:
         combiner = stage.op.combiner
         missing = [g for g in (*loops.guards, *loops.skips) if g not in placed]
         if combiner is None:
-            return _guard(missing, seq(*(Store(b, i, e) for (b, i), e in zip(targets, sources, strict=True))))
-        return _guard(missing, _update(stage.name, combiner, targets, sources))
+            return guard(missing, store_all(targets, sources))
+        return guard(missing, update(stage.name, combiner, targets, sources))
 
 
 class _Body:
@@ -492,29 +492,6 @@ def _is_sum(e: Expr) -> bool:
 def _first_reduction(stage: Stage) -> int:
     """Depth of the outermost reduction loop; the number of loops when there is none."""
     return next((n for n, a in enumerate(stage.leaves) if a.kind is AxisKind.REDUCE), len(stage.leaves))
-
-
-def _guard(conditions: list[Expr], body: Stmt) -> Stmt:
-    for c in reversed(conditions):
-        body = If(c, body)
-    return body
-
-
-def _update(
-    name: str, combiner: Combiner, targets: list[tuple[Buffer, tuple[Expr, ...]]], sources: tuple[Expr, ...]
-) -> Stmt:
-    """`C = combine(C, source)`; a tuple reduction computes all results before it stores any."""
-    old = {v: Load(b, i) for v, (b, i) in zip(combiner.lhs, targets, strict=True)}
-    mapping = {**old, **dict(zip(combiner.rhs, sources, strict=True))}
-    results = tuple(substitute(r, mapping) for r in combiner.result)
-    if len(targets) == 1:
-        (buffer, index) = targets[0]
-        return Store(buffer, index, results[0])
-    new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(results))
-    body: Stmt = seq(*(Store(b, i, v) for (b, i), v in zip(targets, new, strict=True)))
-    for var, value in zip(reversed(new), reversed(results), strict=True):
-        body = Let(var, value, body)
-    return body
 
 
 __all__ = ["build_kernel", "build_program"]

@@ -1,0 +1,48 @@
+"""What a stage's innermost statement does: join the reduction's value with another, under conditions.
+
+update("s", sum, [(C, i)], (body,))      C[i] = C[i] + body
+guard([i < 63], S)                       if i < 63: S
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autotensor.ir.expr import Combiner, Expr, Load, Var
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import If, Let, Stmt, Store, seq
+
+Place = tuple[Buffer, tuple[Expr, ...]]
+
+
+def store_all(targets: Sequence[Place], values: Iterable[Expr]) -> Stmt:
+    """Every value at its place."""
+    return seq(*(Store(b, i, v) for (b, i), v in zip(targets, values, strict=True)))
+
+
+def update(name: str, combiner: Combiner, targets: Sequence[Place], sources: tuple[Expr, ...]) -> Stmt:
+    """`C = combine(C, source)`; a tuple reduction computes all results before it stores any.
+
+    name: of the stage, for the variables that hold the results in between.
+    """
+    old = {v: Load(b, i) for v, (b, i) in zip(combiner.lhs, targets, strict=True)}
+    mapping = {**old, **dict(zip(combiner.rhs, sources, strict=True))}
+    results = tuple(substitute(r, mapping) for r in combiner.result)
+    if len(targets) == 1:
+        return store_all(targets, results)
+    new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(results))
+    body = store_all(targets, new)
+    for var, value in zip(reversed(new), reversed(results), strict=True):
+        body = Let(var, value, body)
+    return body
+
+
+def guard(conditions: Sequence[Expr], body: Stmt) -> Stmt:
+    """The body under all conditions, the first one outside."""
+    for c in reversed(conditions):
+        body = If(c, body)
+    return body
+
+
+__all__ = ["Place", "guard", "store_all", "update"]
