@@ -39,7 +39,8 @@ class Variant:
     """What is different from `full`."""
 
     about: str
-    target: str = "-numerics=fast"
+    strict: bool = False  # numerics
+    narrow: bool = False  # AVX2 only
     trials: float = 1.0  # share of --trials; 0: default schedules
     model: str = "xgb"
     threads: int | None = None
@@ -55,13 +56,13 @@ VARIANTS = {
     "no-tuning": Variant("default schedules, nothing measured", trials=0),
     "no-xgboost": Variant("candidates ranked by the analytic model only", model="prior"),
     "chance": Variant("candidates drawn at random, neither model", model="random"),
-    "no-winograd": Variant("strict numerics: direct convolutions only", target="-numerics=strict"),
+    "no-winograd": Variant("strict numerics: direct convolutions only", strict=True),
     "no-fusion": Variant("bias, shortcut and relu in kernels of their own", fuse=False),
     "no-folding": Variant("batch norms computed, not folded into weights", fold=False),
     "no-packing": Variant("weights given at every call: nothing is packed ahead", pack=False),
     "general-rules": Variant("sketches of the general rules only, no knowledge of kernels", rules=GENERAL),
     "no-schedule": Variant("loops as the formulas say, compiled by LLVM", trials=0, search=False),
-    "avx2": Variant("256-bit vectors, 16 registers", target="-numerics=fast avx2"),
+    "avx2": Variant("256-bit vectors, 16 registers", narrow=True),
     "one-thread": Variant("one thread", threads=1),
 }
 
@@ -111,9 +112,8 @@ def apply(variant: Variant) -> None:
 def target_of(variant: Variant, threads: int) -> Any:
     from autotensor.base.target import parse
 
-    options, _, narrow = variant.target.partition(" ")
-    target = parse(f"llvm -threads={threads} {options}")
-    if not narrow:
+    target = parse(f"llvm -threads={threads} -numerics={'strict' if variant.strict else 'fast'}")
+    if not variant.narrow:
         return target
     wide = "avx512", "evex512", "avx10"
     kept = [f for f in target.features.split(",") if not f[1:].startswith(wide)]

@@ -51,13 +51,13 @@ class Score:
 
 
 def targets_of(rows: list[TrialRecord]) -> dict[str, Target]:
-    """Targets from their keys: llvm/znver4/v64/t2/fast."""
+    """Targets from their keys: llvm/znver4/v64/t2/strict."""
     found = {}
     for key in {r.target for r in rows}:
         words = key.split("/")
-        fast = " -numerics=fast" if words[-1] == "fast" else ""
+        numerics = " -numerics=strict" if words[-1] == "strict" else ""
         threads = next(w[1:] for w in words if w[0] == "t" and w[1:].isdigit())
-        found[key] = parse(f"llvm -threads={threads}{fast}")
+        found[key] = parse(f"llvm -threads={threads}{numerics}")
     return found
 
 

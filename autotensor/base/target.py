@@ -16,7 +16,7 @@ from pathlib import Path
 from autotensor.base.errors import TargetError
 
 KINDS = ("llvm", "cuda", "opencl", "interp")
-NUMERICS = ("strict", "fast")
+NUMERICS = ("fast", "strict")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ class Target:
     warp_size: int = 1
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
-    numerics: str = "strict"  # "fast" also allows algorithms whose error is larger, though gated (Winograd)
+    numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
 
     def key(self) -> str:
-        """Name in the tuning log: kind, architecture, vector width, thread count, numerics unless strict."""
+        """Name in the tuning log: kind, architecture, vector width, thread count, numerics if strict."""
         plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
-        return plain if self.numerics == "strict" else f"{plain}/{self.numerics}"
+        return plain if self.numerics == "fast" else f"{plain}/{self.numerics}"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -61,7 +61,7 @@ class Target:
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
-    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`, `-numerics=strict|fast`.
+    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`, `-numerics=fast|strict`.
     Raises TargetError for an unknown kind or option.
     """
     if isinstance(text, Target):

@@ -28,8 +28,8 @@ NumericsText = Annotated[
     str | None,
     typer.Option(
         "--numerics",
-        metavar="strict|fast",
-        help="fast allows algorithms with larger, gated errors (Winograd). Default: strict.",
+        metavar="fast|strict",
+        help="strict forbids algorithms that round differently (Winograd). Default: fast, each gated.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]

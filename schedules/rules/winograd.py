@@ -7,7 +7,7 @@
         for every tile: R, then the output pixels with their epilogue
 
 Offered beside the direct sketches where a stage is a 3x3, stride-1 convolution with constant weights and the
-target's numerics are "fast"; the search decides.
+target's numerics are not "strict"; the search decides.
 """
 
 from __future__ import annotations

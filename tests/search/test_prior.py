@@ -22,7 +22,6 @@ TARGET = Target(
     vector_bytes=32,
     vector_registers=32,
     cache_bytes=(32 << 10, 1 << 20, 32 << 20),
-    numerics="fast",
 )
 RATES = Rates(6e10, (5e10, 4e10, 1.5e10), 1.5e10, region_s=0.0)
 
