@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,25 @@ def aligned_empty_at(
     start = address(raw)
     offset = -start % alignment
     return np.ndarray(shape, dtype, raw.data, offset), start + offset
+
+
+def aligned_together(
+    shapes: Mapping[str, tuple[tuple[int, ...], str | DType]], alignment: int = ALIGNMENT
+) -> dict[str, Array]:
+    """`aligned_empty` for many names, in one allocation.
+
+    NumPy asks for huge pages for one of 4 MiB and more: 2 % of BERT's time are TLB misses otherwise.
+    """
+    dtypes = {n: _numpy(dtype) for n, (_, dtype) in shapes.items()}
+    sizes = {n: math.prod(shape) * dtypes[n].itemsize for n, (shape, _) in shapes.items()}
+    block = aligned_empty(
+        (sum(-(-size // alignment) * alignment for size in sizes.values()),), "uint8", alignment
+    )
+    found, start = {}, 0
+    for name, (shape, _) in shapes.items():
+        found[name] = block[start : start + sizes[name]].view(dtypes[name]).reshape(shape)
+        start += -(-sizes[name] // alignment) * alignment
+    return found
 
 
 def aligned_copy(array: Array, alignment: int = ALIGNMENT) -> Array:

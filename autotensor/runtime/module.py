@@ -27,7 +27,15 @@ from autotensor.base.target import default_threads
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime import loader, threads
 from autotensor.runtime.arguments import Slot, fill, place_all
-from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_copy, aligned_empty, aligned_empty_at
+from autotensor.runtime.arrays import (
+    ALIGNMENT,
+    Array,
+    address,
+    aligned_copy,
+    aligned_empty,
+    aligned_empty_at,
+    aligned_together,
+)
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.timer import Residency, sample
 
@@ -181,7 +189,7 @@ class Module:
         missing = [a for a in self.artifact.role("prepared") if a.name not in values]
         if missing and not self._loaded.prepare:
             raise ArtifactError(f"{self.name} has neither a value nor a prepare function for {missing[0]}.")
-        made = {a.name: aligned_empty(a.shape, a.dtype) for a in self.artifact.role("prepared")}
+        made = aligned_together({a.name: (a.shape, a.dtype) for a in self.artifact.role("prepared")})
         frame = self._frame(self._threads)
         for k, spec in enumerate(self.artifact.args):
             if spec.name in made:

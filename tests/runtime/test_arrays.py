@@ -53,3 +53,17 @@ def test_fill_and_traps() -> None:
     assert (arrays.guarded((4,), "float32", fill=np.arange(4.0)).array == np.arange(4)).all()
     with pytest.raises(InputError, match="guard of 100 bytes: it must be a multiple of 64 from 64 to 4096"):
         arrays.guarded((4,), "float32", 100)
+
+
+def test_arrays_together_lie_apart_and_aligned() -> None:
+    made = arrays.aligned_together({"a": ((3, 5), "float32"), "b": ((), "int8"), "c": ((7,), "float64")})
+    assert {n: (a.shape, str(a.dtype)) for n, a in made.items()} == {
+        "a": ((3, 5), "float32"),
+        "b": ((), "int8"),
+        "c": ((7,), "float64"),
+    }
+    for n, array in enumerate(made.values()):
+        assert arrays.address(array) % arrays.ALIGNMENT == 0
+        array[...] = n
+    assert [a.reshape(-1)[0] for a in made.values()] == [0, 1, 2]
+    assert arrays.aligned_together({}) == {}
