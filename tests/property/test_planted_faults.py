@@ -43,7 +43,7 @@ def replace_pass(patch: pytest.MonkeyPatch, name: str, run: Callable[[Any], Any]
 
 @fault
 def tail_guard_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "_guard", lambda conditions, body: body)
+    patch.setattr(nest, "guard", lambda conditions, body: body)
 
 
 @fault
@@ -112,7 +112,7 @@ def results_stored_before_all_are_computed(patch: pytest.MonkeyPatch) -> None:
         values = [substitute(r, mapping) for r in combiner.result]
         return seq(*(Store(b, i, v) for (b, i), v in zip(reversed(targets), reversed(values), strict=True)))
 
-    patch.setattr(nest, "_update", update)
+    patch.setattr(nest, "update", update)
 
 
 # -- primitives ----------------------------------------------------------------------------------------------
