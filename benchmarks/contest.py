@@ -102,7 +102,7 @@ class Field:
                         blocks[name].append(answer)
         for name, found in blocks.items():
             if found and "failed" not in cells[name]:
-                cells[name] |= summary(found)
+                cells[name] |= summary(found) | {"run_bytes": max(b["run_bytes"] for b in found)}
         for child in self._children.values():
             if child.pid is not None:
                 ask(child, {"do": "clear"}, 60.0)

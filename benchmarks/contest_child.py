@@ -1,7 +1,7 @@
 """A contestant's process: sets up one job at a time, runs it when told, says how long it took.
 
-    {"do": "setup", "suite": "operators", "job": "GMM.s0.b1", "output": "y.npy"}  ─▶ {"setup_s": 0.3}
-    {"do": "time", "seconds": 0.1}                                  ─▶ {"seconds": […], "cpu_s": 0.2}
+    {"do": "setup", "suite": "operators", "job": "GMM.s0.b1", "output": "y.npy"}  ─▶ {"setup_s": 0.3, …}
+    {"do": "time", "seconds": 0.1}                                  ─▶ {"seconds": […], "cpu_s": 0.2, …}
     {"do": "tune", "suite": …, "job": …, "trials": 64, "seed": 0}   ─▶ {"trials": 64, …}
 
 A failure is an answer: {"failed": why}; what does not apply is {"skip": why}. `python -m contest_child SPEC`.
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,11 +32,15 @@ LONG_S = 2.0  # a run of this length is its own sample, and two of them are a bl
 
 
 def job_of(suite: str, name: str) -> Any:
-    """The job: an operator, or a network."""
+    """The job: an operator, a network, or a network that is compiled where it runs."""
     if suite == "operators":
         from operator_job import OperatorJob
 
         return OperatorJob(name)
+    if suite == "scaling":
+        from scaling_job import Scaled
+
+        return Scaled.named(name)
     from networks import Network
 
     return Network.named(name)
@@ -66,6 +73,22 @@ def _once(run: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def peak_bytes() -> int:
+    """The most memory that this process had resident, since `forget_peak` where the system has that."""
+    try:
+        status = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+
+
+def forget_peak() -> None:
+    """The peak is what is resident now (Linux; elsewhere it stays that of the process's life)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 class Answering:
     """The state of the process: what was set up last."""
 
@@ -87,13 +110,18 @@ class Answering:
     def do_setup(self, suite: str, job: str, output: str) -> dict[str, Any]:
         self.run = None
         gc.collect()
+        forget_peak()
         started = time.perf_counter()
         found = job_of(suite, job)
         prepared = time.perf_counter()
         run, result = KINDS[self.spec.kind](found, self.spec)
         np.save(output, result())
         self.run = run
-        return {"setup_s": time.perf_counter() - prepared, "job_s": prepared - started}
+        ready, peak = time.perf_counter(), peak_bytes()
+        del found
+        gc.collect()
+        forget_peak()  # what comes is memory for running
+        return {"setup_s": ready - prepared, "job_s": prepared - started, "setup_bytes": peak}
 
     def do_time(self, seconds: float) -> dict[str, Any]:
         if self.run is None:
@@ -104,11 +132,12 @@ class Answering:
             "seconds": samples,
             "cpu_s": time.process_time() - cpu,
             "wall_s": time.perf_counter() - wall,
+            "run_bytes": peak_bytes(),
         }
 
     def do_tune(self, suite: str, job: str, trials: int, seed: int) -> dict[str, Any]:
         found: dict[str, Any] = job_of(suite, job).tune(self.spec, trials, seed)
-        return found
+        return {**found, "tune_bytes": peak_bytes()}
 
     def do_prepare(self, suite: str, job: str, specs: list[dict[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = job_of(suite, job).prepare([Spec(**s) for s in specs])

@@ -32,13 +32,13 @@ NAMES = (
 )  # fmt: skip
 
 
-def prepare(name: str, contestants: list[Contestant]) -> str:
+def prepare(name: str, contestants: list[Contestant], suite: str = "models") -> str:
     """Makes the model's folder in a process of its own; gives the reason if that failed."""
     specs = [asdict(c.spec) for c in contestants if c.mine and not c.spec.file]
     first = Spec("ours", contestants[0].spec.threads)
     Network.named(name).clear()  # what an earlier run left must not be measured when this one fails
     with child_of(first) as child:
-        asked = {"do": "prepare", "suite": "models", "job": name, "specs": specs}
+        asked = {"do": "prepare", "suite": suite, "job": name, "specs": specs}
         answer = ask(child, asked, SETUP_TIMEOUT_S)
     for note in answer.get("notes", []):
         print(f"{name}: {note}")

@@ -276,7 +276,32 @@ class GPT2(nn.Module):
         return F.linear(self.ln_f(self.h(self.wte(words) + self.wpe.weight)), self.wte.weight)
 
 
-NETS: Mapping[str, Callable[[], nn.Module]] = {
+class MLP(nn.Module):
+    def __init__(self, widen: int = 1) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(784, 512 * widen), nn.Linear(512 * widen, 256 * widen)
+        self.fc3 = nn.Linear(256 * widen, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+class SmallCNN(nn.Module):
+    def __init__(self, widen: int = 1) -> None:
+        super().__init__()
+        narrow, wide = 16 * widen, 32 * widen
+        self.conv1, self.bn1 = nn.Conv2d(1, narrow, 3, 1, 1, bias=False), nn.BatchNorm2d(narrow)
+        self.conv2, self.bn2 = nn.Conv2d(narrow, wide, 3, 1, 1, bias=False), nn.BatchNorm2d(wide)
+        self.conv3, self.bn3 = nn.Conv2d(wide, wide, 3, 1, 1, bias=False), nn.BatchNorm2d(wide)
+        self.fc = nn.Linear(wide * 2 * 2, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 2)
+        y = F.max_pool2d(F.relu(self.bn2(self.conv2(y))), 2)
+        return self.fc(F.relu(self.bn3(self.conv3(y))).flatten(1))
+
+
+NETS: Mapping[str, Callable[..., nn.Module]] = {
     "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
     "resnet34": lambda: ResNet((3, 4, 6, 3), bottleneck=False),
     "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
@@ -286,20 +311,24 @@ NETS: Mapping[str, Callable[[], nn.Module]] = {
     "dcgan": DCGAN,
     "bert_base": Bert,
     "gpt2": GPT2,
+    "mlp": MLP,
+    "small_cnn": SmallCNN,
 }
-CHANNELS_LAST = {"r3d_18": 3, "bert_base": 0, "gpt2": 0}  # spatial axes; 2 for all others
+CHANNELS_LAST = {"r3d_18": 3, "bert_base": 0, "gpt2": 0, "mlp": 0}  # spatial axes; 2 for all others
 
 
-def load(name: str, weights: Mapping[str, np.ndarray[Any, Any]]) -> nn.Module | None:
-    """The network with these weights; None when there is none of that name here.
+def load(name: str, weights: Mapping[str, np.ndarray[Any, Any]], **sizes: int) -> nn.Module | None:
+    """The network with these weights (not copied); None when there is none of that name here.
+
+    sizes: what the network's constructor takes, `widen` for the two smallest.
 
     Raises ValueError when a weight is missing or left over.
     """
     if name not in NETS:
         return None
     with torch.device("meta"):  # nothing is drawn: all weights come from outside
-        module = NETS[name]()
-    state = {n: torch.from_numpy(np.array(a)) for n, a in weights.items()}
+        module = NETS[name](**sizes)
+    state = {n: torch.from_numpy(np.require(a, requirements="CW")) for n, a in weights.items()}
     counters = {n: torch.tensor(0) for n in module.state_dict() if n.endswith("num_batches_tracked")}
     missing, extra = module.load_state_dict({**state, **counters}, strict=False, assign=True)
     if missing or extra:

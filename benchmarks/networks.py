@@ -1,4 +1,6 @@
-"""A whole model as a contestant's job. What is made once for all contestants lies in a folder:
+"""A whole model as a contestant's job: `resnet18`, `resnet18@b8` (batch 8), `mlp@b32w10` (ten times wider).
+
+What is made once for all contestants lies in a folder:
 
     <cache>/networks/resnet18/   model.onnx  weights.npz  inputs.npz  facts.json  default-strict-t2.atm …
 
@@ -8,16 +10,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from peers import Ready, Skip, Spec, cache_folder
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+NAME = re.compile(r"(?P<model>\w+)(@(b(?P<batch>\d+))?(w(?P<widen>\d+))?)?")
 
 
 @dataclass
@@ -26,10 +32,21 @@ class Network:
 
     name: str
     folder: Path
+    model: str
+    batch: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)  # {"widen": 10}, or what the model says
 
-    @staticmethod
-    def named(name: str) -> Network:
-        return Network(name, Path(cache_folder()) / "networks" / name)
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Raises ValueError for a name that is none."""
+        found = NAME.fullmatch(name)
+        if found is None:
+            raise ValueError(
+                f"{name!r} is no network. Networks are called resnet18, resnet18@b8, mlp@b32w10."
+            )
+        sizes = {} if found["widen"] is None else {"widen": int(found["widen"])}
+        folder = Path(cache_folder()) / "networks" / name
+        return cls(name, folder, found["model"], int(found["batch"] or 1), sizes)
 
     # -- what contestants need -------------------------------------------------------------------------------
 
@@ -46,13 +63,13 @@ class Network:
     def channels_last(self) -> int:
         from nets import CHANNELS_LAST
 
-        return CHANNELS_LAST.get(self.name, 2)
+        return CHANNELS_LAST.get(self.model, 2)
 
     def module(self) -> Any:
         from nets import load
 
         with np.load(self.folder / "weights.npz") as found:
-            return load(self.name, {n: found[n] for n in found.files})
+            return load(self.model, {n: found[n] for n in found.files}, **self.sizes)
 
     def onnx(self) -> bytes | str:
         path = self.folder / "model.onnx"
@@ -96,10 +113,10 @@ class Network:
 
     # -- making it -------------------------------------------------------------------------------------------
 
-    def graph(self) -> Any:
+    def graph(self, weights: Mapping[str, Array] | None = None) -> Any:
         from autotensor.models import MODELS
 
-        return MODELS.get(self.name).build()
+        return MODELS.get(self.model).build(batch=self.batch, weights=weights, **self.sizes)
 
     def tune(self, spec: Spec, trials: int, seed: int) -> dict[str, Any]:
         """Fills the log of the spec. The same call again measures nothing."""
@@ -132,7 +149,7 @@ class Network:
 
         self.clear()
         graph = self.graph()
-        inputs = MODELS.get(self.name).inputs(np.random.default_rng(0))
+        inputs = MODELS.get(self.model).inputs(np.random.default_rng(0), batch=self.batch)
         np.savez(self.folder / "inputs.npz", **{n.name: inputs[n.name] for n in graph.inputs})
         np.savez(self.folder / "weights.npz", **{c.name: c.array for c in graph.constants if c.name})
         notes = self._write_onnx(graph)
@@ -150,7 +167,7 @@ class Network:
             return [f"no ONNX file: {error}"]
         return []
 
-    def _compile(self, graph: Any, specs: list[Spec]) -> dict[str, float]:
+    def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
         """The files of ours; of fast numerics only where they change a schedule."""
         from operator_job import target_of
 

@@ -66,6 +66,11 @@ class Results:
             )
         return Results(path, {**empty, **data})
 
+    @staticmethod
+    def read(path: Path) -> Results:
+        """The file's results as they are, of whatever machine, for a report."""
+        return Results(path, json.loads(path.read_text()))
+
     @property
     def rows(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = self.data["rows"]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +44,13 @@ class Row:
 class Plan:
     """What is to be made."""
 
-    suite: str  # "operators" or "models"
+    suite: str  # "operators", "models" or "scaling"
     rows: Sequence[Row]
     contestants: Sequence[Contestant]
     timing: Timing
     processes: int
     retry: bool = False  # measure units again in which somebody failed
+    apart: bool = False  # every row in processes of its own: what they hold and keep is this row's
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class Plan:
 
     def unit_seconds(self) -> float:
         """A guess at one row in one set of processes."""
-        column = self.suite == "models"
+        column = self.suite != "operators"
         setup = sum(SETUP_S[c.spec.kind][column] for c in self.contestants)
         return setup + self.timing.seconds(len(self.contestants))
 
@@ -140,16 +142,13 @@ def measure_all(plan: Plan, results: Results, deadline: float | None) -> bool:
     """Every unit that is not in the file yet; whether all are there in the end."""
     todo = units_left(plan, results)
     guess, left, prepared = plan.unit_seconds(), len(todo), dict[str, str]()
-    for n in range(plan.processes):
-        mine = [row for m, row in todo if m == n]
-        if not mine:
-            continue
+    for n, rows in sets(plan, todo):
         timing = replace(plan.timing, seed=plan.timing.seed + n)
         with (
             tempfile.TemporaryDirectory() as folder,
             Field(plan.contestants, Path(folder), timing) as field,
         ):
-            for row in mine:
+            for row in rows:
                 if deadline is not None and time.monotonic() + guess > deadline:
                     print(f"The budget is spent; {left} of the units are left. The same command continues.")
                     return False
@@ -167,6 +166,13 @@ def measure_all(plan: Plan, results: Results, deadline: float | None) -> bool:
                 if left:
                     print(f"    {left} left, about {duration(left * guess)}", flush=True)
     return not left
+
+
+def sets(plan: Plan, units: Sequence[tuple[int, Row]]) -> list[tuple[int, list[Row]]]:
+    """The units by set of processes: the number of the set and its rows."""
+    if plan.apart:
+        return [(n, [row]) for n, row in units]
+    return [(n, [row for _, row in mine]) for n, mine in groupby(units, key=lambda unit: unit[0])]
 
 
 def units_left(plan: Plan, results: Results) -> list[tuple[int, Row]]:

@@ -72,6 +72,14 @@ def is_far(op: StageOp, roles: Roles, r: Read, target: Target) -> bool:
     return _bytes_of_one(op, roles, r) > FAR * l2
 
 
+def beyond_caches(op: StageOp, roles: Roles, target: Target) -> bool:
+    """Whether panels of the moving operands come from memory: all in every pass over the columns, constants
+    at least in each core's first one, for a model's other layers have been in the caches since."""
+    moving = (*roles.packed, *roles.direct)
+    whole = bool(moving) and sum(_bytes_of_one(op, roles, r) for r in moving) > target.cache_bytes[-1]
+    return whole or any(is_far(op, roles, r, target) for r in roles.packed)
+
+
 def _bytes_of_one(op: StageOp, roles: Roles, r: Read) -> int:
     """Bytes of the operand that one turn of the untiled axes reads."""
     outside = {a.name for a in roles.others}

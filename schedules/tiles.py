@@ -12,6 +12,8 @@ from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
+from autotensor.te.dag import StageOp
+from schedules.analysis import lanes_of
 from schedules.roles import Roles
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
@@ -20,10 +22,27 @@ LEAST_TILE = 4  # accumulators: fewer wait for their own sums all the time
 PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
 WAYS = 8  # lines that such a set holds
 CROWDED = 0.8  # cycles by which a row then costs more; rising with the square when L2 is crowded too (Zen 4)
+PANEL = 0.75  # of L2 that a panel may take beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4)
 STREAM = 2.5  # cycles for a vector that comes from the last cache, at its bandwidth
 STEP_OVERHEAD = (
     1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
 )
+# processors that run an operation on a whole register in two halves, one on half of it in half the time
+HALVING = frozenset({"znver4"})
+SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
+
+
+def column_lanes(op: StageOp, target: Target) -> int:
+    """Lanes of the vectors of a product's columns.
+
+    24 columns are one and a half registers of 16: as two registers a quarter of the work is for nothing, as
+    three halves none, where halves are cheaper (Zen 4, 2026-11: 24 columns 1.3 x, 8 columns 1.8 x as fast).
+    """
+    lanes, columns = lanes_of(op, target), op.axes[-1].extent if op.axes else 0
+    half = lanes // 2
+    if target.arch not in HALVING or target.vector_bytes < 64:
+        return lanes
+    return half if ceil(columns / lanes) * lanes >= SAVED * ceil(columns / half) * half else lanes
 
 
 def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
@@ -31,14 +50,19 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 
 
 def best_tile(roles: Roles, target: Target) -> Option:
-    """The tile that a rule takes without measuring; of equals the widest."""
+    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
     others = prod(a.extent for a in roles.others)
+    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    column = (
+        sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
+    )  # bytes of a packed panel for each
 
-    def quality(o: Option) -> tuple[float, int]:
+    def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
         share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
-        return share * _balance(rows, ceil(roles.columns / o[3]), others, target.num_cores), o[2]
+        even = _balance(rows, ceil(roles.columns / o[3]), others, target.num_cores)
+        return share * even, column * o[3] <= PANEL * l2, o[2]
 
     return max(tiles_of(roles, target), key=quality)
 

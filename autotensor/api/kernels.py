@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autotensor.api.log import Log, open_existing, open_log
+from autotensor.api.log import Log, log_name, open_existing, open_log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_state, nest_text
@@ -107,7 +107,8 @@ def tune(
     dag = _checked(args)
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        return run_tuning([task], options, store, listener=heard, residency="hot")
+        report = run_tuning([task], options, store, listener=heard, residency="hot")
+    return replace(report, log=log_name(db))
 
 
 def _checked(args: Sequence[Tensor]) -> ComputeDAG:

@@ -23,17 +23,55 @@ def default_log() -> str:
 
 
 def open_log(db: Log) -> AbstractContextManager[TrialStore]:
-    """The tuning log, created if need be: a path, a URL, an open store, None for the user's own."""
+    """The tuning log, created if need be: a path, a URL, an open store, None for the user's own.
+
+    Raises InputError as `check_log` does.
+    """
     if isinstance(db, TrialStore):
         return nullcontext(db)
+    check_log(db)
     place = default_log() if db is None else str(db)
-    if "://" not in place and place != ":memory:":
+    if _is_file(place):
         folder = Path(place).parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise InputError(f"the folder {folder} for the tuning log cannot be made: {e.strerror}.") from e
     return connect(place)
+
+
+def check_log(db: Log) -> None:
+    """Raises InputError when the path of a log that was asked for, also by AUTOTENSOR_DB, is in no directory
+    that exists. Only the user's own data directory is made."""
+    asked = switches.db() if db is None else db
+    if not asked or isinstance(asked, TrialStore) or not _is_file(str(asked)):
+        return
+    path = Path(str(asked))
+    if not path.parent.is_dir():
+        raise InputError(
+            f"there is no directory {path.parent} for the tuning log {path.name}.",
+            fix="Make it first, or choose another place.",
+        )
+
+
+def _is_file(place: str) -> bool:
+    return "://" not in place and place != ":memory:"
+
+
+def log_name(db: Log) -> str:
+    """Where a log is, for people: a path, or a URL without its password; "" for a store that is open."""
+    if isinstance(db, TrialStore):
+        return ""
+    place = default_log() if db is None else str(db)
+    if "://" in place:
+        from sqlalchemy.engine import make_url
+        from sqlalchemy.exc import ArgumentError
+
+        try:
+            return make_url(place).render_as_string(hide_password=True)
+        except ArgumentError:
+            return place
+    return place
 
 
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
@@ -44,8 +82,8 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     if isinstance(db, TrialStore):
         return nullcontext(db)
     place = default_log() if db is None else str(db)
-    if "://" in place or place == ":memory:" or Path(place).exists():
-        return connect(place, readonly="://" not in place and place != ":memory:")
+    if not _is_file(place) or Path(place).exists():
+        return connect(place, readonly=_is_file(place))
     if db is not None:
         raise InputError(f"there is no tuning log at {place}.", fix="Check the path, or tune first.")
     return nullcontext(None)

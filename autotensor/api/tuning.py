@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
@@ -35,8 +36,14 @@ def run_tuning(
     def peak_again() -> float:
         return calibrated(store, target, again=True).peak(target.num_cores)
 
+    deadline_s = float("inf") if options.deadline_s is None else options.deadline_s
+    until = time.monotonic() + (1.0 - loop.RACES_SHARE) * deadline_s  # what comes later would not be raced
+
+    def left_s() -> float:
+        return until - time.monotonic()
+
     with closing(
-        LocalMeasurer(target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again)
+        LocalMeasurer(target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again, left_s=left_s)
     ) as measurer:
         return loop.tune(
             tasks,

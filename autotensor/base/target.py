@@ -146,6 +146,11 @@ def default_threads() -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
+    return usable_cores()
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

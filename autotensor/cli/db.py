@@ -35,9 +35,9 @@ def _reading(db: str | None) -> AbstractContextManager[TrialStore]:
 @app.command("path", epilog=example("autotensor db path"))
 def path(db: Db = None, json: AsJson = False) -> None:
     """Print where the tuning log is."""
-    from autotensor.cli.tune import log_place
+    from autotensor.api.log import log_name
 
-    place = log_place(db)
+    place = log_name(db)
     if json:
         put_json({"path": place, "exists": Path(place).exists() if "://" not in place else None})
     else:

@@ -149,12 +149,12 @@ def _threads() -> dict[str, Any]:
 
 
 def _places(db: str | None, problems: list[str]) -> dict[str, Any]:
-    from autotensor.cli.tune import log_place
+    from autotensor.api.log import log_name
     from autotensor.runtime.cache import default_cache
     from autotensor.runtime.lock import private_folder
     from tuning_db import StoreError
 
-    log = log_place(db)
+    log = log_name(db)
     cache = default_cache().folder
     places: dict[str, Any] = {"log": {"path": log}, "cache": {"path": None if cache is None else str(cache)}}
     places["temporary"] = {"path": str(private_folder())}

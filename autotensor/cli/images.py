@@ -44,6 +44,13 @@ def read_array(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
     if not isinstance(values, np.ndarray) or values.shape not in (shape, shape[1:]):
         found = getattr(values, "shape", type(values).__name__)
         raise InputError(f"input {str(path)!r} has shape {found}; the model takes {shape}.")
+    if (
+        str(values.dtype.newbyteorder("=")) != dtype and values.dtype.kind != "V"
+    ):  # V: bfloat16, as NumPy keeps it
+        raise InputError(
+            f"input {str(path)!r} is {values.dtype}; the model takes {dtype}.",
+            fix=f"Convert it: np.save({path.name!r}, np.load({path.name!r}).astype({dtype!r})).",
+        )
     return np.ascontiguousarray(values.reshape(shape).astype(dtype))
 
 

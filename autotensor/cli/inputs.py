@@ -109,7 +109,9 @@ def open_module(
         if weights is not None or target is not None or batch != 1:
             raise InputError(f"{name} is compiled: --weights, --target and --batch have no effect on it.")
         from autotensor.api.loading import load
+        from autotensor.cli.options import warn_of_threads
 
+        warn_of_threads(threads)
         return load(name, threads=threads)
     from dataclasses import replace
 

@@ -49,6 +49,7 @@ Weights = Annotated[
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Images (or rows) at once.")]
 
+DEADLINE = "'--deadline'"  # the only option that takes a duration
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
@@ -76,11 +77,24 @@ def duration_s(text: str) -> float:
         compact += "s"
     parts = _PART.findall(compact)
     if not parts or "".join(n + unit for n, unit in parts) != compact:
-        raise typer.BadParameter(f"{text!r} is not a duration. Write 90s, 3m or 1h30m.")
+        raise typer.BadParameter(f"{text!r} is not a duration. Write 90s, 3m or 1h30m.", param_hint=DEADLINE)
     seconds = sum(float(n) * _UNITS[unit] for n, unit in parts)
     if not 0 < seconds < float("inf"):
-        raise typer.BadParameter(f"{text!r} is not a duration above zero.")
+        raise typer.BadParameter(f"{text!r} is not a duration above zero.", param_hint=DEADLINE)
     return seconds
+
+
+def warn_of_threads(threads: int | None) -> None:
+    """Says so when --threads asks for more than there are cores."""
+    from autotensor.base.target import usable_cores
+    from autotensor.cli.output import tell
+
+    cores = usable_cores()
+    if threads is not None and threads > cores:
+        tell(
+            f"Note: --threads {threads} on {cores} usable core{'s' * (cores != 1)}: they take turns, "
+            f"which is slower than --threads {cores}."
+        )
 
 
 def target_of(text: str | None, threads: int | None, numerics: str | None = None) -> Target:
@@ -88,6 +102,8 @@ def target_of(text: str | None, threads: int | None, numerics: str | None = None
     from autotensor.base import switches
     from autotensor.base.target import parse
 
+    if text is None or "-mcpu" not in text:  # else it may be another machine's
+        warn_of_threads(threads)
     found = parse(text if numerics is None else f"{text or 'llvm'} -numerics={numerics}")
     count = threads or (switches.num_threads() if text is None or "-threads" not in text else 0)
     return found.with_threads(count) if count else found

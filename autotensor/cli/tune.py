@@ -76,9 +76,12 @@ def tune(
     """
     deadline_s = None if deadline is None else duration_s(deadline)
     if cost_model not in ("xgb", "prior", "random"):
-        raise typer.BadParameter(f"{cost_model!r} is no cost model. Known: xgb, prior, random.")
+        raise typer.BadParameter(
+            f"{cost_model!r} is no cost model. Known: xgb, prior, random.", param_hint="'--cost-model'"
+        )
     from dataclasses import replace
 
+    from autotensor.api.log import check_log, log_name
     from autotensor.api.models import plan_model, tune_model
     from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
     from autotensor.cli.interrupts import Interrupts
@@ -89,7 +92,8 @@ def tune(
     graph = build_graph(model, batch, weights)
     path = out or atm_path(graph, batch)
     check_place(path)
-    (tell if json else say)(f"Log: {log_place(db)}   model file: {path}")
+    check_log(db)
+    (tell if json else say)(f"Log: {log_name(db)}   model file: {path}")
     options = TuneOptions(trials=trials, seed=seed, model=cost_model, fresh=fresh, deadline_s=deadline_s)
     with Interrupts() as stop, Progress(trials, deadline_s) as progress:
         plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
@@ -109,22 +113,6 @@ def tune(
         raise typer.Exit(stop.code)
 
 
-def log_place(db: str | None) -> str:
-    """Where the log is, for people: a path or a URL without its password."""
-    from autotensor.api.log import default_log
-
-    place = default_log() if db is None else db
-    if "://" in place:
-        from sqlalchemy.engine import make_url
-        from sqlalchemy.exc import ArgumentError
-
-        try:
-            return make_url(place).render_as_string(hide_password=True)
-        except ArgumentError:
-            return place
-    return place
-
-
 def again(ctx: typer.Context) -> str:
     """The command that continues this run."""
     words = ["autotensor", "tune", str(ctx.params["model"])]
@@ -139,13 +127,15 @@ def describe(
     report: ModelReport, model: str, db: str | None, statuses: Mapping[str, int], seed: int
 ) -> dict[str, Any]:
     """Everything that was found, as JSON data; seconds and operations a second."""
+    from autotensor.api.log import log_name
+
     tuning = report.tuning
     peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
     inside = seconds_in_model(report.module)
     return {
         "model": model,
         "file": None if report.path is None else str(report.path),
-        "log": log_place(db),
+        "log": log_name(db),
         "target": tuning.tasks[0].task.target.key(),
         "seed": seed,
         "default_s": report.default_s,

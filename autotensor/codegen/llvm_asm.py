@@ -1,7 +1,7 @@
 """Facts about machine code: spills, fused multiply-adds, loads and bytes of the innermost loops.
 
 A spill is a vector register moved to or from the stack inside an innermost loop; a good register tile has
-none, so this is the cheapest filter there is: no need to run a kernel that spills.
+none. Nothing is refused for it, the clock judges; the tuning log keeps these facts with every trial.
 """
 
 from __future__ import annotations

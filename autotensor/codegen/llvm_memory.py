@@ -11,6 +11,7 @@ Which instructions a vector access becomes depends on the lanes' offsets from a 
     0, 1, 2, …          a vector move
     all equal           a scalar load and a splat
     …, 2, 1, 0          a vector move and a reversal
+    inside one aligned vector   that vector and a shuffle
     other constants     one scalar move per lane
     anything else, or scattered with a mask per lane      the gather or scatter intrinsic
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
@@ -130,6 +131,11 @@ class Memory(Values):
             forward = self._plain_load(e.buffer, base.plus(Affine(offsets[-1], {})), t, mask)
             order = ", ".join(f"i32 {k}" for k in reversed(range(t.lanes)))
             return self.op(f"shufflevector {ty(t)} {forward}, {ty(t)} poison, <{t.lanes} x i32> <{order}>")
+        start = _aligned_block(e.buffer, base, offsets)
+        if start is not None:
+            block = self._plain_load(e.buffer, base.plus(Affine(start, {})), t, mask)
+            order = ", ".join(f"i32 {offset - start}" for offset in offsets)
+            return self.op(f"shufflevector {ty(t)} {block}, {ty(t)} poison, <{t.lanes} x i32> <{order}>")
         result = "poison"
         for k, offset in enumerate(offsets):
             one = self._plain_load(e.buffer, base.plus(Affine(offset, {})), t.element, mask)
@@ -271,6 +277,19 @@ class Memory(Values):
 
 def _contiguous(offsets: tuple[int, ...]) -> bool:
     return all(b - a == 1 for a, b in pairwise(offsets))
+
+
+def _aligned_block(buffer: Any, base: Affine, offsets: tuple[int, ...]) -> int | None:
+    """The offset of the aligned vector that holds all lanes; None if there is none.
+
+    Where one lane is inside the buffer, all of that vector is: a whole number of vectors fills the buffer.
+    """
+    lanes = len(offsets)
+    whole = buffer.scope is not Scope.REGISTER and not prod(buffer.shape) % lanes and not buffer.dtype.is_bool
+    if not whole or any(c % lanes for c in base.terms.values()):
+        return None
+    blocks = {(base.constant + offset) // lanes for offset in offsets}
+    return blocks.pop() * lanes - base.constant if len(blocks) == 1 else None
 
 
 def _outermost_first(item: tuple[int, bool, Expr, int]) -> tuple[int, bool]:

@@ -130,7 +130,7 @@ class Constant(GraphNode):
 
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
-        return args[0]
+        return args[0].digest  # not the data: the table would keep the weights of every model ever built
 
     def __derive__(self) -> None:
         self._typed(TensorType.of(self.data.array.shape, dtype_of(self.data.array.dtype)))
@@ -154,7 +154,10 @@ class Apply(GraphNode):
     @staticmethod
     def _key(args: tuple[Any, ...]) -> Any:
         op, inputs, attrs, output = args
-        return op, inputs, repr(attrs), output  # repr: 1, 1.0 and True are different attributes
+        # Addresses of the inputs, for their sake the table would keep whole models, weights and all. A node
+        # that lives holds its inputs, so that nothing else can be at these addresses.
+        at = tuple(map(id, inputs))
+        return op, at, repr(attrs), output  # repr: 1, 1.0 and True are different attributes
 
     def __derive__(self) -> None:
         types = result_types(self.op, tuple(x.type for x in self.inputs), self.attrs)

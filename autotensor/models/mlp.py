@@ -18,11 +18,20 @@ SIZES = (784, 512, 256, 10)
 
 
 def build(
-    batch: int = 1, weights: Weights | None = None, seed: int = 0, *, sizes: tuple[int, ...] = SIZES
+    batch: int = 1,
+    weights: Weights | None = None,
+    seed: int = 0,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    widen: int = 1,
 ) -> Graph:
-    """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; None draws them from the seed."""
+    """The graph. weights: `fc1.weight` [512, 784], `fc1.bias`, …; None draws them from the seed.
+
+    widen: the hidden layers are so many times as wide as `sizes` says.
+    """
     if len(sizes) < 2:
         raise InputError(f"mlp: sizes {sizes} must be the widths of input, layers and output.")
+    sizes = (sizes[0], *(widen * s for s in sizes[1:-1]), sizes[-1])
     w = checked("mlp", weights, shapes(sizes), seed)
     x = input((batch, sizes[0]), name="x")
     y: GraphNode = x

@@ -24,11 +24,14 @@ DATA = Path(__file__).parent / "data" / "small_cnn.npz"
 SPLIT_SEED, TEST_DIGITS = 0, 360
 
 
-def build(batch: int = 1, weights: Weights | None = None, seed: int = 0) -> Graph:
-    """The graph. weights None: the trained ones; without their file, ones drawn from the seed."""
-    if weights is None and DATA.is_file():
+def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, widen: int = 1) -> Graph:
+    """The graph. weights None: the trained ones; without their file, ones drawn from the seed.
+
+    widen: every hidden layer has so many times its channels; the trained weights are of 1.
+    """
+    if weights is None and widen == 1 and DATA.is_file():
         weights = load_weights(DATA)
-    w = checked("small_cnn", weights, shapes(), seed)
+    w = checked("small_cnn", weights, shapes(widen), seed)
     x = input((batch, CHANNELS[0], 8, 8), name="x")
     y: GraphNode = x
     for n in range(1, len(CHANNELS)):
@@ -39,14 +42,15 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0) -> Grap
     return Graph((x,), (ops.dense(ops.flatten(y), *fc),), "small_cnn", ("logits",))
 
 
-def shapes() -> dict[str, tuple[int, ...]]:
+def shapes(widen: int = 1) -> dict[str, tuple[int, ...]]:
     """Every weight's shape, by name."""
     found: dict[str, tuple[int, ...]] = {}
-    for n, (depth, width) in enumerate(pairwise(CHANNELS), start=1):
+    channels = (CHANNELS[0], *(widen * c for c in CHANNELS[1:]))
+    for n, (depth, width) in enumerate(pairwise(channels), start=1):
         found[f"conv{n}.weight"] = (width, depth, 3, 3)
         found |= {f"bn{n}.{part}": (width,) for part in ("weight", "bias", "running_mean", "running_var")}
     side = 8 >> len(POOLED)
-    return found | {"fc.weight": (CLASSES, CHANNELS[-1] * side * side), "fc.bias": (CLASSES,)}
+    return found | {"fc.weight": (CLASSES, channels[-1] * side * side), "fc.bias": (CLASSES,)}
 
 
 def split(count: int = 1797) -> tuple[Array, Array]:

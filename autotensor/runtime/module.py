@@ -6,7 +6,8 @@
     g = f.bind(W=w)          constants are prepared once; g(a) then takes the rest
 
 A call takes a *frame* (argument array and workspaces) from a small pool, fills in the addresses of the arrays
-and makes one native call; weights are shared between frames, so any number of threads may call at once.
+and makes one native call; from the second one on that also checks the arrays and fills them in (`direct`).
+Weights are shared between frames, so any number of threads may call at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.registry import suggest
 from autotensor.base.target import default_threads
 from autotensor.runtime import artifact as artifacts
-from autotensor.runtime import loader, threads
+from autotensor.runtime import direct, loader, threads
 from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import (
     ALIGNMENT,
@@ -51,6 +52,15 @@ class _Frame:
     slots: Any  # ctypes array of pointers, one per ArgSpec
     address: int
     keep: tuple[Array, ...]  # workspaces, and prepared arrays when they are made anew in every call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Short:
+    """The short way of calls; frames and caller belong to one size of team."""
+
+    call: direct.Caller
+    threads: int
+    idle: deque[_Frame]
 
 
 class Module:
@@ -111,6 +121,7 @@ class Module:
         # Frames are made for one team size. A running call keeps its own deque and gives its frame back to
         # that.
         self._idle: deque[_Frame] = deque(maxlen=_IDLE_FRAMES)
+        self._short: _Short | None = None  # made at the first call, which chooses the provider
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
         """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
@@ -120,14 +131,46 @@ class Module:
         given: Sequence[Array] = arrays
         results: Sequence[Array] | None = None
         count = len(self._inputs)
-        if out is None and not named and len(arrays) == count + len(self._outputs) > count:
-            given, results = arrays[:count], arrays[count:]
-        elif out is not None or named or len(arrays) != count:
+        if out is not None or named:
             given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
+        elif len(arrays) == count + len(self._outputs) > count:
+            if self._runs_directly(arrays):
+                return None
+            given, results = arrays[:count], arrays[count:]
+        elif len(arrays) != count:
+            given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
+        elif self._short is not None:
+            made = tuple(aligned_empty_at(s.shape, s.dtype)[0] for s in self._outputs)
+            if self._runs_directly((*arrays, *made)):
+                return made[0] if len(made) == 1 else made
         outputs = self._run(given, results)
         if results is not None and out is None:
             return None
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _runs_directly(self, arrays: tuple[Any, ...]) -> bool:
+        """Run on exactly these arrays, outputs among them, if they fit: the way that takes a microsecond."""
+        short = self._short
+        if short is None or short.threads != self._threads or threads.is_forked():
+            return False
+        idle = short.idle
+        try:
+            frame = idle.pop()
+        except IndexError:
+            frame = self._frame(short.threads)
+        try:
+            return short.call(frame.address, arrays) != 0
+        finally:
+            idle.append(frame)
+
+    def _shorten(self, nthreads: int, idle: deque[_Frame]) -> None:
+        """From now on calls take the short way; not those that prepare, or have no outputs."""
+        table = threads.table_of(self._provider)
+        if table is None or self._prepare_each_call or not self._outputs or not direct.layout_is_known():
+            return
+        team = 1 if self._alone else nthreads
+        call = direct.caller(table, self._loaded.entry, team, self._inputs, self._outputs)
+        self._short = _Short(call, nthreads, idle)
 
     def _run(self, given: Sequence[Array], results: Sequence[Array] | None) -> Sequence[Array]:
         nthreads, idle = self._threads, self._idle
@@ -143,6 +186,8 @@ class Module:
             threads.launch(self._loaded.entry, frame.address, team, 1, self._provider)
         finally:
             idle.append(frame)
+        if self._short is None:
+            self._shorten(nthreads, idle)
         return outputs
 
     def _fill(

@@ -398,15 +398,20 @@ def launcher_ir(machine: str) -> str:
 @cache
 def launcher() -> dict[str, int]:
     """Addresses of the launcher's functions, compiled on first use."""
+    names = ("launch", "serial_region", "openmp_region", "pool_region", "start_pool", "barrier")
+    return compiled(launcher_ir(platform.machine()), names)
+
+
+def compiled(text: str, names: tuple[str, ...]) -> dict[str, int]:
+    """Addresses of functions of some LLVM IR, for the life of the process."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # opt=0 compiles in 4 ms, opt=1 in 14; regions and barriers take as long either way.
     machine = llvm.Target.from_default_triple().create_target_machine(opt=0, codemodel="jitdefault")
-    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(launcher_ir(platform.machine())), machine)
+    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
     engine.finalize_object()
-    names = ("launch", "serial_region", "openmp_region", "pool_region", "start_pool", "barrier")
     addresses = {name: int(engine.get_function_address(name)) for name in names}
     # Threads of the pool run this code until the process ends, so its memory must outlive the interpreter.
     engine.detach()

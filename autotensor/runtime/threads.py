@@ -77,6 +77,19 @@ def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider
     provider.start(fn, args, nthreads, count)
 
 
+def table_of(provider: Provider | None = None) -> int | None:
+    """Address of a provider's table, None for the one in use; for native code that calls `launch` itself.
+
+    None in a forked child: there `launch` has something to say first.
+    """
+    return None if _forked else ctypes.addressof((provider or current()).table)
+
+
+def is_forked() -> bool:
+    """Whether this process is a forked child, in which tables of before the fork lead to no threads."""
+    return _forked
+
+
 def current() -> Provider:
     """The provider in use, chosen at the first call."""
     global _chosen

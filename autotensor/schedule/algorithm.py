@@ -31,6 +31,10 @@ class Algorithm:
     tolerance: float | None = None
 
 
+# of those that a workload counts, executed by any algorithm: Winograd's F(4x4, 3x3) multiplies 36 times
+# instead of 144
+FEWEST_OPERATIONS = 0.25
+
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
 
 

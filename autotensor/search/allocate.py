@@ -18,6 +18,7 @@ HOPE = 0.25  # share of its time that an untuned task may still save, before any
 DECAY = 0.5  # of that hope, per batch that brought nothing
 DEAD = 3  # batches without one candidate that works
 CLOSE = 1.03  # a task this close to its lower bound is finished
+NEAR_LIMIT = "within 3 % of the machine's limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def stop_reason(s: Standing, least_gain: float) -> str | None:
     if least_gain < 0:
         return None
     if s.batches >= 1 and s.best_s <= CLOSE * s.bound_s:
-        return "within 3 % of the machine's limit"
+        return NEAR_LIMIT
     if s.batches >= 3 and s.share < least_gain:
         return "recent trials brought nothing"
     return None

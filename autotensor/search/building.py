@@ -7,7 +7,6 @@ with BuildPool(target, options) as pool:
 from __future__ import annotations
 
 import json
-import os
 import queue
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from autotensor.base.target import Target
+from autotensor.base.target import Target, usable_cores
 from autotensor.runtime import children
 from autotensor.runtime.children import Child, Reply
 from autotensor.schedule.trace import Trace
@@ -70,7 +69,7 @@ class BuildPool:
         path: Sequence[str | Path] = (),
     ) -> None:
         self.target, self.options = target, options
-        count = options.workers or _cores()
+        count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
             _Builder(Child(WORKER, ["build", *modules], path=path, memory_bytes=memory)) for _ in range(count)
@@ -105,11 +104,6 @@ class BuildPool:
         self._threads.shutdown()
         for builder in self._builders:
             builder.child.close()
-
-
-def _cores() -> int:
-    """Cores that this process may run on; OMP_NUM_THREADS speaks of kernels, not of building them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _outcome(reply: Reply) -> Built | MeasureResult:

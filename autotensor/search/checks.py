@@ -3,6 +3,7 @@
     make_inputs(dag, "normal", seed=0)         random inputs; those that serve as indices stay in bounds
     exact_on_integers(dag)                     whether correct programs agree bit for bit on integers
     compare(got, want, bound)                  Verdict(error, allowed, complaint)
+    compare_wide(got, exact, allowed)          the same against float64, for algorithms that round differently
 
 The oracle is the unscheduled program (DESIGN D10); where its answers come from does not matter here.
 """
@@ -150,6 +151,37 @@ def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdic
         bound,
         f"{_number(g[at])} instead of {_number(w[at])}: "
         f"error {worst:.2g}, allowed {bound:.2g}, {count} such elements",
+    )
+
+
+def compare_wide(got: Array, exact: Array, allowed: float) -> Verdict:
+    """Floats `got` against the float64 program's answers.
+
+    The error is the largest |got - exact|, relative to the largest |exact|: what an Algorithm's tolerance is
+    measured in. A value that is not finite is wrong where `exact` is, unless got's type cannot hold it.
+    """
+    got, exact = got.reshape(-1), exact.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        finite = np.isfinite(exact.astype(got.dtype))
+        found = got.astype(np.float64)
+    if (bad := finite != np.isfinite(found)).any():
+        at = int(np.flatnonzero(bad)[0])
+        complaint = f"element {at} is {got[at]} instead of {exact[at]}, {int(bad.sum())} such elements"
+        return Verdict(math.inf, allowed, complaint)
+    if not finite.all():
+        found, exact = found[finite], exact[finite]
+    difference = np.abs(np.subtract(found, exact, out=found), out=found)
+    worst, largest = float(difference.max(initial=0.0)), scale(exact)
+    error = worst / largest if largest else 0.0 if worst == 0.0 else math.inf
+    if error <= allowed:
+        return Verdict(error, allowed)
+    at = int(difference.argmax())
+    return Verdict(
+        error,
+        allowed,
+        f"{_number(got[finite][at])} instead of {_number(exact[at])} in float64: "
+        f"error {error:.2g} of the largest element, allowed {allowed:.2g}, "
+        f"{int((difference > allowed * largest).sum())} such elements",
     )
 
 

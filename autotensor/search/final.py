@@ -1,6 +1,6 @@
 """The final race: a task's best candidates and its default, measured again together before anything is used.
 
-    trials of this run ──top 3──┐
+    trials of this run ──top 5──┐
     the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ session "race:…" in the log
     the default ────────────────┘
 
@@ -20,8 +20,8 @@ from autotensor.search.request import Measurer
 from autotensor.search.task import Task
 from tuning_db.records import TrialRecord, distinct_traces
 
-CONTESTANTS = 3  # beside the default; winners of a noisy ranking are nearly always among its first three
-TIMING_S = 0.6  # of one race; building and checking take about as long
+CONTESTANTS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
+TIMING_S = 1.0  # of one race; building and checking take about as long
 SAMPLES = (5, 15)  # of each contestant, at least and at most
 LEAST_SAMPLE_S = 0.002
 

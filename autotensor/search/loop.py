@@ -16,15 +16,16 @@ from statistics import median
 
 from autotensor.base import log
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.allocate import Standing, choose, stop_reason
+from autotensor.search.allocate import CLOSE, NEAR_LIMIT, Standing, choose, stop_reason
 from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final import Final, final_race
 from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, open_journal, retell, run_key
 from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
 from autotensor.search.prior import Rates
-from autotensor.search.request import Measurer
+from autotensor.search.request import Measurer, OutOfTime
 from autotensor.search.task import Candidate, Task
 from autotensor.search.tuner import SearchOptions, Tuner
 from autotensor.te.workload import Workload
@@ -33,8 +34,11 @@ from tuning_db.records import Status, TrialRecord
 
 MODELS = ("xgb", "prior", "random")
 LEARNED = 4000  # newest rows of other runs that the model learns from at the start
-# what a final race takes, roughly; so much is kept of a deadline for each, a fifth of it at most
-RACE_S = 1.2
+# what a final race takes, roughly; so much is kept of a deadline for each, this share of it at most
+RACE_S = 1.8
+RACES_SHARE = 0.2
+# the time beside it is the race's: the trial was lucky, or others used the cores while it was raced
+RACED_SLOWER = "one trial came within 3 % of the limit"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
 
@@ -64,7 +68,7 @@ class TuneOptions:
             raise InputError(f"deadline is {self.deadline_s} s; it must be positive.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TaskReport:
     """How one task went. With `raced`, both times are of the final race, taken side by side."""
 
@@ -77,10 +81,17 @@ class TaskReport:
     reason: str  # why it got no more trials
     raced: bool = False
 
+    def __repr__(self) -> str:
+        """One line; the candidate's sketch alone would fill pages."""
+        if self.best_s is None:
+            return f"{self.task.label}: no time after {self.trials} trials ({self.reason})"
+        gain = f", {self.default_s / self.best_s:.2f} times as fast as the default" if self.default_s else ""
+        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{gain}, {self.trials} trials ({self.reason})"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TuneReport:
-    """How a run went."""
+    """How a run went. Prints as a line per task and one about the run."""
 
     tasks: tuple[TaskReport, ...]
     trials: int
@@ -88,6 +99,14 @@ class TuneReport:
     elapsed_s: float
     reason: str
     shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
+    log: str = ""  # where the trials are, for people; "" for a store that the caller opened
+
+    def __repr__(self) -> str:
+        log = f"; log: {self.log}" if self.log else ""
+        run = (
+            f"{self.trials} trials ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
+        )
+        return "\n".join([*map(repr, self.tasks), run])
 
 
 @dataclass(slots=True)
@@ -177,6 +196,7 @@ class _Loop:
         ]
         self.rates = rates
         self.trials = 0
+        self.late = False  # the deadline came while a reference was at work
 
     def run(self) -> TuneReport:
         began = time.perf_counter()
@@ -195,7 +215,8 @@ class _Loop:
             self._round(run)
         if not self.stopped():
             for run in self.runs:
-                self._race(run)
+                if not self._past_deadline():
+                    self._race(run)
         self.journal.end(reason)
         reports = tuple(self._report(r) for r in self.runs)
         elapsed = time.monotonic() - self.started
@@ -208,9 +229,14 @@ class _Loop:
             return "all trials are spent"
         if deadline is not None:
             open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
-            if time.monotonic() - self.started > deadline - min(0.2 * deadline, RACE_S * open_races):
+            kept = min(RACES_SHARE * deadline, RACE_S * open_races)
+            if self.late or time.monotonic() - self.started > deadline - kept:
                 return "the deadline is reached"
         return "it was stopped" if self.stopped() else ""
+
+    def _past_deadline(self) -> bool:
+        deadline = self.options.deadline_s
+        return deadline is not None and time.monotonic() - self.started > deadline
 
     def _next(self) -> _Run | None:
         open_ = [r for r in self.runs if not r.ended]
@@ -250,6 +276,10 @@ class _Loop:
         self.clock["log"] += t2 - t1
         try:
             results = self.measurer.measure(run.task.workload, [c.trace for c in batch])
+        except OutOfTime:
+            self.journal.forget(batch)
+            self.late = True
+            return
         except MeasureError as error:
             self.journal.forget(batch)
             run.ended = error.what
@@ -334,6 +364,8 @@ class _Loop:
             best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
         reason = run.ended or stop_reason(run.standing(), self._least_gain()) or "the budget ended"
         raced = run.final is not None
+        if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
+            reason = RACED_SLOWER
         return TaskReport(
             run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced
         )
@@ -358,10 +390,6 @@ def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
     if not found:
         raise InputError("there is nothing to tune.")
     return tuple(sorted(found.values(), key=lambda t: -t.weight * t.workload.dag.flops()))
-
-
-# of the direct algorithm's: Winograd's F(4x4, 3x3) multiplies 36 times instead of 144
-FEWEST_OPERATIONS = 0.25
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:

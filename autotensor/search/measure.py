@@ -27,6 +27,7 @@ from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.lock import timing_lock
 from autotensor.schedule.trace import Trace
 from autotensor.search.building import BuildPool, Built
+from autotensor.search.oracle import Oracle, oracle_trace, wide_workload
 from autotensor.search.racing import Entrant, Race
 from autotensor.search.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
 from autotensor.te.workload import Workload
@@ -59,13 +60,15 @@ class LocalMeasurer:
         path: Sequence[str | Path] = (),
         numerics: Numerics | None = None,
         recalibrate: Callable[[], float] | None = None,
+        left_s: Callable[[], float] = lambda: float("inf"),
     ) -> None:
         """modules: imported by children first (steps, algorithms, operators of the user); `path`: from where.
 
-        numerics: the relative error that a trace may have by its algorithm; None (also as its answer): what
-        follows from types and reduction lengths, with equal bits on integers wherever these are exact.
+        numerics: the error that a trace may have by its algorithm, against float64 and relative to the
+        output's largest element; None (also as its answer): what follows from types and reduction lengths,
+        with equal bits on integers wherever these are exact.
         recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
-        it.
+        it. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
         """
         if target.kind != "llvm":
             raise InputError(f"target {target.kind!r} cannot be measured here; only 'llvm' can.")
@@ -73,8 +76,8 @@ class LocalMeasurer:
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
         self._pool = BuildPool(target, options, modules, path)
-        self._race = Race(target, options, modules, path, recalibrate)
-        self._oracles: dict[str, Mapping[str, Any]] = {}
+        self._race = Race(target, options, modules, path, recalibrate, left_s)
+        self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
         self._best: dict[str, float] = {}  # seconds, by workload
 
     def measure(
@@ -85,18 +88,19 @@ class LocalMeasurer:
         Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
         program itself fails.
         """
-        oracle = self._oracle(workload)
+        tolerances = [self._numerics(t) for t in traces]
+        oracle = self._oracle(workload, tolerances)
         began = time.perf_counter()
         built = self._pool.build(workload, traces)
         self.spent.build += time.perf_counter() - began
-        return self._run(workload, oracle, built, [self._numerics(t) for t in traces], repeat)
+        return self._run(workload, oracle, built, tolerances, repeat)
 
     def measure_artifacts(
         self, workload: Workload, artifacts: Sequence[Artifact], tolerance: float | None = None
     ) -> list[MeasureResult]:
         """The same for code that is compiled already; its arguments have the workload's canonical names."""
         built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
-        return self._run(workload, self._oracle(workload), built, [tolerance] * len(built))
+        return self._run(workload, self._oracle(workload, [tolerance]), built, [tolerance] * len(built))
 
     def pids(self) -> tuple[int, ...]:
         """The children that live now."""
@@ -113,10 +117,15 @@ class LocalMeasurer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _oracle(self, workload: Workload) -> Mapping[str, Any]:
+    def _oracle(self, workload: Workload, tolerances: Sequence[float | None]) -> Oracle:
+        """What the candidates of a batch are compared with."""
+        inexact = any(t is not None for t in tolerances)
+        return Oracle(self._naive(workload), self._naive(wide_workload(workload)) if inexact else None)
+
+    def _naive(self, workload: Workload) -> Mapping[str, Any]:
         """The unscheduled program, compiled once per workload."""
         if workload.key not in self._oracles:
-            (built,) = self._pool.build(workload, [Trace()])
+            (built,) = self._pool.build(workload, [oracle_trace(workload.dag)])
             if isinstance(built, MeasureResult):
                 raise MeasureError(
                     f"the reference of workload {workload.name!r} cannot be built: {built.error}"
@@ -127,7 +136,7 @@ class LocalMeasurer:
     def _run(
         self,
         workload: Workload,
-        oracle: Mapping[str, Any],
+        oracle: Oracle,
         built: Sequence[Built | MeasureResult],
         tolerances: Sequence[float | None],
         repeat: int | None = None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,24 +22,33 @@ from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target
 from autotensor.runtime import children
 from autotensor.runtime.children import Child
+from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.search.building import WORKER, Built, failure
 from autotensor.search.checks import exact_on_integers
 from autotensor.search.mark import NOBODY, Mark
-from autotensor.search.request import LEAST_SAMPLES, MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.search.oracle import Oracle
+from autotensor.search.request import (
+    LEAST_SAMPLES,
+    MeasureOptions,
+    MeasureResult,
+    OutOfTime,
+    default_memory_bytes,
+)
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
+
+Question = tuple[str, int, bool]  # kind, seed, exact
 
 SLOW = 3.0  # times the best: such a candidate gets its three samples and no more
 SURELY_SLOW = 4.0  # the same, judged from runs with cold caches
 ABOVE_PEAK = 1.10
-_FRESH_SEED = 7919  # far from anybody's seeds; the n-th fresh question adds n
+_FRESH: Question = ("normal", 7919, False)  # a seed far from anybody's; no check before timing asks it
 _GRACE_S = 1.0  # for what the child does around a run: filling, comparing
 RETAKES = 3  # of a round during which the reference kernel shows that others use the cores
 DISTURBED = 1.5  # times its best: clocks alone vary less
 _REST_S = 0.05
 _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
-Question = tuple[str, int, bool]  # kind, seed, exact
 
 
 @dataclass(slots=True, eq=False)
@@ -106,16 +115,20 @@ class Race:
         modules: Sequence[str] = (),
         path: Sequence[str | Path] = (),
         recalibrate: Callable[[], float] | None = None,
+        left_s: Callable[[], float] = lambda: float("inf"),
     ) -> None:
-        """recalibrate: measures the peak again, in FLOP/s of all threads; asked once, by what is above it."""
+        """recalibrate: measures the peak again, in FLOP/s of all threads; asked once, by what is above it.
+
+        left_s: seconds until the deadline, which ends a reference that takes longer.
+        """
         self.target, self.options = target, options
+        self._left_s = left_s
         self._peak, self._recalibrate = options.peak_flops, recalibrate
         memory = options.memory_bytes or default_memory_bytes()
         self._child = Child(WORKER, ["run", *modules], path=path, memory_bytes=memory)
         self._mark: Mark | None = None
         self._questions: list[Question] = []  # that this child's oracle has answered, of this task
         self._loaded: set[int] = set()  # candidates in this child
-        self._fresh = 0
         self.check_seconds = 0.0  # spent in all, also on what failed
         self.sample_seconds = 0.0
         self._calm = float("inf")  # the reference kernel's best time: the machine when nobody else uses it
@@ -141,7 +154,7 @@ class Race:
     def run(
         self,
         workload: Workload,
-        oracle: Mapping[str, Any],
+        oracle: Oracle,
         entrants: Sequence[Entrant],
         incumbent_s: float | None,
         repeat: int | None = None,
@@ -216,17 +229,20 @@ class Race:
         self._check(e, question, ", after it had been timed")
         if not e.alive or self._peak is None:
             return
-        rate = self._workload.dag.flops() / e.median
         # Algorithms with numerics of their own execute fewer operations than the workload counts.
+        share = 1.0 if e.tolerance is None else FEWEST_OPERATIONS
+        rate = self._workload.dag.flops() * share / e.median
         if rate > ABOVE_PEAK * self._peak and e.tolerance is None and self._recalibrate is not None:
             self._peak = max(self._peak, self._recalibrate())
             self._recalibrate = None
         peak = self._peak
         if rate > ABOVE_PEAK * peak:
-            self._fresh += 1
-            fresh: Question = ("normal", _FRESH_SEED + self._fresh, False)
-            self._ask_oracle(fresh)
-            self._check(e, fresh, f", asked because {rate / 1e9:.0f} GFLOP/s is above the peak")
+            try:
+                self._ask_oracle(_FRESH)
+            except OutOfTime as error:
+                e.fail(Status.RUN_TIMEOUT, f"{rate / 1e9:.0f} GFLOP/s is above the peak; {error.what}.")
+                return
+            self._check(e, _FRESH, f", asked because {rate / 1e9:.0f} GFLOP/s is above the peak")
             e.note = f"{rate / peak:.2f} of the measured peak; verified again on fresh inputs"
 
     # -- timing -------------------------------------------------------------------------------------------
@@ -319,7 +335,8 @@ class Race:
         request = {
             "do": "task",
             "workload": self._workload.text,
-            "oracle": self._oracle,
+            "oracle": self._oracle.plain,
+            "wide": self._oracle.wide,
             "threads": self.target.num_cores,
             "residency": self.options.residency,
         }
@@ -330,11 +347,21 @@ class Race:
             self._ask_oracle(question)
 
     def _ask_oracle(self, question: Question) -> None:
+        """Have the oracle answer, unless it has. Raises OutOfTime when the deadline comes first."""
         kind, seed, exact = question
-        self._checked(
-            {"do": "oracle", "kind": kind, "seed": seed, "exact": exact}, self.options.oracle_timeout_s
-        )
-        self._questions.append(question)
+        wide = self._oracle.wide is not None
+        request = {"do": "oracle", "kind": kind, "seed": seed, "exact": exact, "wide": wide}
+        patience_s = max(_GRACE_S, self._left_s())  # what was answered before is answered at once
+        try:
+            self._checked(request, min(self.options.oracle_timeout_s, patience_s))
+        except MeasureError as error:
+            if self._left_s() > 0.0:
+                raise
+            raise OutOfTime(
+                f"the deadline came before the reference of workload {self._workload.name!r} had answered"
+            ) from error
+        if question not in self._questions:
+            self._questions.append(question)
 
     def _checked(self, request: dict[str, Any], timeout_s: float) -> None:
         """A request that must succeed."""

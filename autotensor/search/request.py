@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from autotensor.base.errors import InputError
+from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target, host_caches
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
@@ -22,6 +22,12 @@ from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
 Residency = Literal["graph", "hot"]
+
+
+class OutOfTime(MeasureError):
+    """The deadline came while the reference was still at work; nothing is wrong with the workload."""
+
+
 LEAST_SAMPLES = 3  # what makes a trial (DESIGN D14)
 
 

@@ -1,7 +1,7 @@
 """The run child's side: load candidates, check their answers, take samples; the parent decides what is next.
 
     bench = Bench(mark)
-    bench.set_task(workload text, oracle artifact, …)
+    bench.set_task(workload text, oracle's artifacts, …)
     bench.answer_oracle("normal", 0)                 inputs, and what the unscheduled program makes of them
     bench.load(7, artifact)
     bench.check(7, "normal", 0) ──▶ {"seconds": …, "error": …, "complaint": …}
@@ -18,11 +18,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, aligned_copy, aligned_empty
@@ -30,7 +32,14 @@ from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache, object_key
 from autotensor.search.buffers import Fenced, Need, Slab
 from autotensor.search.candidate import Candidate, Room, frame, raw
-from autotensor.search.checks import Verdict, compare, make_inputs, output_bounds, sizes_of_terms
+from autotensor.search.checks import (
+    Verdict,
+    compare,
+    compare_wide,
+    make_inputs,
+    output_bounds,
+    sizes_of_terms,
+)
 from autotensor.search.mark import Mark
 from autotensor.search.request import Residency, source_sha
 from autotensor.search.sampling import Sampler
@@ -47,11 +56,13 @@ class Question:
     """One set of inputs and the oracle's answers."""
 
     inputs: dict[str, Fenced]  # constants too
+    kind: str  # of the inputs; not always the one that was asked for
     pristine: dict[str, Array]
     answers: dict[str, Array]
     shift: int
     exact: bool  # answers must be equal bit for bit
     terms: dict[str, float] | None = None  # sizes of the answers' terms; None: nobody has asked yet
+    wide: dict[str, Array] | None = None  # what the float64 program answers; None: nobody has asked yet
 
     def spoiled(self) -> str:
         """What a candidate did to its inputs, which is mended; empty if nothing."""
@@ -67,9 +78,8 @@ class Question:
 
     @property
     def bytes(self) -> int:
-        return sum(2 * a.nbytes for a in self.pristine.values()) + sum(
-            a.nbytes for a in self.answers.values()
-        )
+        answers = (*self.answers.values(), *(self.wide or {}).values())
+        return sum(2 * a.nbytes for a in self.pristine.values()) + sum(a.nbytes for a in answers)
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +88,7 @@ class Task:
 
     workload: Workload
     oracle: Artifact
+    wide: Artifact | None = None  # the oracle in float64; None: no candidate so far needs it
     questions: dict[tuple[str, int], Question] = field(default_factory=dict)
     hot: dict[str, Array] = field(default_factory=dict)  # inputs and outputs for timing
 
@@ -98,12 +109,15 @@ class Bench:
         self._room = Room(Slab(), Slab())
         self._sampler = Sampler(mark)
 
-    def set_task(self, text: str, oracle: Artifact, nthreads: int, residency: Residency) -> None:
+    def set_task(
+        self, text: str, oracle: Artifact, wide: Artifact | None, nthreads: int, residency: Residency
+    ) -> None:
         """From now on candidates of this workload, in teams of `nthreads`."""
         workload = Workload.from_text(text)
         self._threads, self._residency = nthreads, residency
         self.forget()
-        self._tasks[workload.key] = self._tasks.pop(workload.key, Task(workload, oracle))
+        task = self._tasks[workload.key] = self._tasks.pop(workload.key, Task(workload, oracle))
+        task.wide = wide or task.wide
         while len(self._tasks) > 1 and sum(t.bytes for t in self._tasks.values()) > _TASK_BYTES:
             del self._tasks[next(iter(self._tasks))]
 
@@ -115,24 +129,35 @@ class Bench:
 
     # -- the oracle ---------------------------------------------------------------------------------------
 
-    def answer_oracle(self, kind: str, seed: int, exact: bool) -> None:
+    def answer_oracle(self, kind: str, seed: int, exact: bool, wide: bool = False) -> None:
         """Inputs of a kind and seed, and what the unscheduled program makes of them, once per task.
 
+        wide: what it makes of them in float64, too. Where answers are `exact` they are that already.
         Raises MeasureError when no answer is finite, for then nothing could be checked.
         """
         task = self.task
-        if (kind, seed) in task.questions:
-            return
-        best: tuple[float, dict[str, Array], dict[str, Array]] = (0.0, {}, {})
+        question = task.questions.get((kind, seed))
+        if question is None:
+            question = task.questions[kind, seed] = self._question(kind, seed, exact)
+        if wide and question.wide is None:
+            if exact:
+                question.wide = {n: a.astype(np.float64) for n, a in question.answers.items()}
+            else:
+                assert task.wide is not None
+                question.wide = self._oracle_answers(task.wide, question.pristine, question.kind, seed)
+
+    def _question(self, kind: str, seed: int, exact: bool) -> Question:
+        task = self.task
+        best: tuple[float, str, dict[str, Array], dict[str, Array]] = (0.0, kind, {}, {})
         for k in [kind] if exact else [kind, "positive"]:  # roots and logarithms of normal numbers say little
             inputs = make_inputs(task.workload.dag, k, seed)
-            answers = self._oracle_answers(inputs, k, seed)
+            answers = self._oracle_answers(task.oracle, inputs, k, seed)
             share = _finite_share(answers)
             if share > best[0]:
-                best = (share, inputs, answers)
+                best = (share, k, inputs, answers)
             if share == 1.0:
                 break
-        share, inputs, answers = best
+        share, k, inputs, answers = best
         if share == 0.0:
             raise MeasureError("its answers are not finite on random inputs, so no candidate can be checked.")
         shift = _SHIFT_ELEMENTS if len(task.questions) % 2 else 0
@@ -140,11 +165,12 @@ class Bench:
         placed = Slab().place(needs, shift)
         for fenced in placed:
             fenced.array[...] = inputs[fenced.name]
-        task.questions[kind, seed] = Question({f.name: f for f in placed}, inputs, answers, shift, exact)
+        return Question({f.name: f for f in placed}, k, inputs, answers, shift, exact)
 
-    def _oracle_answers(self, inputs: Mapping[str, Array], kind: str, seed: int) -> dict[str, Array]:
+    def _oracle_answers(
+        self, oracle: Artifact, inputs: Mapping[str, Array], kind: str, seed: int
+    ) -> dict[str, Array]:
         """What the unscheduled program makes of the inputs, from the cache if it is there."""
-        oracle, outputs = self.task.oracle, self.task.workload.dag.outputs
         key = object_key(
             "oracle",
             ORACLE_FORMAT,
@@ -154,22 +180,23 @@ class Bench:
             kind,
             str(seed),
         )
-        size = sum(b.bytes for b in outputs)
+        outputs = {a.name: (a.shape, dtype_of(a.dtype).numpy) for a in oracle.role("output")}
+        size = sum(prod(shape) * t.itemsize for shape, t in outputs.values())
         cache = default_cache()
         data = cache.get(key) if size <= _CACHED_BYTES else None
         if data is not None and len(data) == size:
             answers, at = {}, 0
-            for b in outputs:
-                answers[b.name] = np.frombuffer(data, b.dtype.numpy, b.size, at).reshape(b.shape)
-                at += b.bytes
+            for name, (shape, t) in outputs.items():
+                answers[name] = np.frombuffer(data, t, prod(shape), at).reshape(shape)
+                at += answers[name].nbytes
             return answers
         candidate = Candidate.of(oracle, {})
-        placed = {name: f.array for name, f in self._room.place(oracle, 1).items()}
+        placed = {name: f.array for name, f in self._room.place(oracle, self._threads).items()}
         arrays = {**{name: aligned_copy(a) for name, a in inputs.items()}, **placed}
         slots = frame(oracle, arrays)
         for function in filter(None, (candidate.loaded.prepare, candidate.loaded.entry)):
-            threads.launch(function, ctypes.addressof(slots), 1)
-        answers = {b.name: aligned_copy(arrays[b.name]) for b in outputs}
+            threads.launch(function, ctypes.addressof(slots), self._threads)
+        answers = {name: aligned_copy(arrays[name]) for name in outputs}
         if size <= _CACHED_BYTES:
             cache.put(key, b"".join(raw(a).tobytes() for a in answers.values()))
         return answers
@@ -190,7 +217,7 @@ class Bench:
     def check(self, number: int, kind: str, seed: int, inexact: bool = False) -> dict[str, Any]:
         """Run once, between fences and traps; the verdict, and the seconds that the run took.
 
-        inexact: do not ask for equal bits on integers.
+        inexact: its algorithm rounds differently; compare its floats with those of the float64 program.
         """
         candidate, question = self._candidates[number], self.task.questions[kind, seed]
         artifact, loaded = candidate.artifact, candidate.loaded
@@ -214,8 +241,12 @@ class Bench:
             if not np.array_equal(raw(arrays[name]), raw(before)):
                 complaint = complaint or f"running changed the prepared constant {name!r}"
         exact = question.exact and not inexact
-        verdict = _judge(question.answers, arrays, candidate.bounds, exact)
-        if verdict.complaint and not exact:  # wrong, or terms cancel in the oracle's answer
+        if inexact:
+            assert question.wide is not None
+            verdict = _judge_wide(question.wide, question.answers, arrays, candidate.bounds)
+        else:
+            verdict = _judge(question.answers, arrays, candidate.bounds, exact)
+        if verdict.complaint and not exact and not inexact:  # wrong, or terms cancel in the oracle's answer
             if question.terms is None:
                 question.terms = sizes_of_terms(self.task.workload.dag, question.pristine)
             verdict = _judge(question.answers, arrays, candidate.bounds, exact, question.terms)
@@ -252,16 +283,38 @@ def _judge(
     terms: Mapping[str, float] = MappingProxyType({}),
 ) -> Verdict:
     """The verdict of the output that is worst."""
-    worst = Verdict(0.0, 0.0)
+    found = {}
     for name, want in answers.items():
         verdict = compare(arrays[name], want, 0.0 if exact else bounds[name], terms.get(name, 0.0))
         if exact and math.isfinite(bounds[name]):  # equal, or not: reported in the unit of all others
             verdict = Verdict(verdict.error, bounds[name], verdict.complaint)
-        if verdict.complaint:
-            return Verdict(verdict.error, verdict.allowed, f"output {name!r}: {verdict.complaint}")
-        if verdict.ratio >= worst.ratio:
-            worst = verdict
-    return worst
+        found[name] = verdict
+    return _worst(found)
+
+
+def _judge_wide(
+    wide: Mapping[str, Array],
+    answers: Mapping[str, Array],
+    arrays: Mapping[str, Array],
+    bounds: Mapping[str, float],
+) -> Verdict:
+    """The same for an algorithm with numerics of its own; integers are compared as always."""
+    return _worst(
+        {
+            name: compare(arrays[name], want, bounds[name])
+            if want.dtype.kind in "biu"
+            else compare_wide(arrays[name], wide[name], bounds[name])
+            for name, want in answers.items()
+        }
+    )
+
+
+def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
+    """The first that complains, else the one nearest to what is allowed."""
+    for name, v in verdicts.items():
+        if v.complaint:
+            return Verdict(v.error, v.allowed, f"output {name!r}: {v.complaint}")
+    return max(verdicts.values(), key=lambda v: v.ratio)
 
 
 def _finite_share(answers: Mapping[str, Array]) -> float:

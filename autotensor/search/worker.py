@@ -71,13 +71,15 @@ def runner() -> Callable[[Answer], Answer]:
                 "do": "task",
                 "workload": text,
                 "oracle": oracle,
+                "wide": wide,
                 "threads": nthreads,
                 "residency": residency,
             }:
-                bench.set_task(text, from_plain(oracle), nthreads, residency)
+                widened = None if wide is None else from_plain(wide)
+                bench.set_task(text, from_plain(oracle), widened, nthreads, residency)
                 return {}
-            case {"do": "oracle", "kind": kind, "seed": seed, "exact": exact}:
-                bench.answer_oracle(kind, seed, exact)
+            case {"do": "oracle", "kind": kind, "seed": seed, "exact": exact, "wide": wide}:
+                bench.answer_oracle(kind, seed, exact, wide)
                 return {}
             case {"do": "load", "number": number, "artifact": artifact, "tolerance": tolerance}:
                 return {"prepared_bytes": bench.load(number, from_plain(artifact), tolerance)}

@@ -119,7 +119,16 @@ def compute(
     axes = tuple(
         IterVar(check_name(n), e, AxisKind.SPATIAL) for n, e in zip(_distinct(names), extents, strict=True)
     )
-    result = fcompute(*(a.var for a in axes))
+    try:
+        result = fcompute(*(a.var for a in axes))
+    except TypeError as error:
+        if not _is_foreign(error):
+            raise
+        raise TensorError(
+            f"compute {name!r}: a function of NumPy or math, which computes with numbers, was given an "
+            "expression.",
+            fix="Write te.exp for numpy.exp, te.sqrt for math.sqrt, and so on.",
+        ) from error
     several = isinstance(result, (tuple, list))
     bodies = tuple(as_expr(r) for r in (result if several else (result,)))
     _check_height(bodies, name)
@@ -136,6 +145,11 @@ def compute(
     op = Compute(check_name(name), axes, reduces, bodies, tag)
     outputs = tuple(op.output(n) for n in range(len(bodies)))
     return tuple(outputs[n] for n in wanted) if several else outputs[wanted[0]]
+
+
+def _is_foreign(error: TypeError) -> bool:
+    """Whether a function of NumPy or of math complains that its argument is no number."""
+    return "__array_ufunc__" in str(error) or "must be real number" in str(error)
 
 
 def _parameter_names(fn: Callable[..., Any], rank: int, name: str) -> tuple[str, ...]:
@@ -209,7 +223,12 @@ def comm_reducer(
         T = te.compute((m,), lambda i: argmax((k.var, A[i, k]), axis=k))      # gives two tensors
     """
 
-    def reducer(expr: Any, axis: Any) -> Any:
+    def reducer(expr: Any, axis: Any = None) -> Any:
+        if axis is None:
+            raise TensorError(
+                f"{name} was not told which axis to reduce.",
+                fix=f'k = te.reduce_axis(n, name="k") makes one; then {name}(A[i, k], axis=k).',
+            )
         axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
         if len({id(a) for a in axes}) != len(axes):
             raise TensorError(f"{name}: a reduce axis is listed twice.")

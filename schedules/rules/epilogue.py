@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.analysis import matches_elementwise, untouched
+from schedules.analysis import digits, matches_elementwise, untouched
 from schedules.registry import Extension, sketch_rule
 
 
@@ -24,9 +24,10 @@ def _behind_reduction(state: State, stage: Stage) -> bool:
             producer = state.producer(b)
             if producer is None or not untouched(producer) or len(state.consumers(producer)) != 1:
                 continue
-            if not matches_elementwise(reader.op, producer.op):
-                continue
-            if producer.op.is_reduction:
+            here = matches_elementwise(reader.op, producer.op)
+            if producer.op.is_reduction and (here or digits(reader.op, producer.op) is not None):
                 return True
+            if not here:
+                continue
             waiting.append(producer)
     return False

@@ -37,18 +37,20 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import epilogue, lanes_of, untouched
+from schedules.analysis import epilogue, untouched
 from schedules.blocked import blocked_forms
-from schedules.copies import Supply, copy_steps, crosswise, is_far, supply, turn_steps
-from schedules.grain import block_of, cuts
+from schedules.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
+from schedules.grain import APART, block_of, cuts
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
-from schedules.tiles import PAGE, best_tile, nearest, powers, singles, tiles_of
+from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
 STREAM_COST = 0.5  # to bring it from the last cache
+MEMORY_COST = 4.0  # to bring it from memory
 COPY_COST = 2.0  # to copy it
 PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
+REGION = 100_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
 SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
 
 
@@ -68,7 +70,7 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     op = stage.op
     if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
         return ()
-    roles = assign_roles(state, op, lanes_of(op, target))
+    roles = assign_roles(state, op, column_lanes(op, target))
     if roles is None:
         return ()
     pads = padding_in_front(state, op)
@@ -215,7 +217,8 @@ class _Builder:
             fused = fuse_name(fused, axis)
         self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps.append(Parallel(host, fused))
+        if self.stage.op.points() >= REGION:
+            self.steps.append(Parallel(host, fused))
         return fused, f"{v}.1", inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
@@ -228,15 +231,28 @@ class _Builder:
         tall = best[0] if len(roles.rows) == 2 else best[1]
         rows = ceil(roles.rows[0].extent / tall) if roles.rows else 1
         height = best[0] * best[1] * max(1, ceil(roles.inner / best[1]) if len(roles.rows) == 2 else 1)
-        copies = COPY_COST if form.copied or roles.turned else STREAM_COST
+        stream = MEMORY_COST if beyond_caches(self.stage.op, roles, self.target) else STREAM_COST
+        copies = COPY_COST if form.copied or roles.turned else stream
         again = PAD_COST if form.pad_at_block else COPY_COST / best[2] if form.turned else 0.0
         fits = 1 << 30 if form.copied or form.turned or roles.turned else self._rows_in_l2() // tall
-        r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits))
+        shared = form.columns_first and cores > 1 and others == 1
+        apart = APART if shared and self._panels_stay() else 0.0
+        r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits), apart)
         self.holes.append(Hole(col, singles(cuts(columns, cores)), (c,)))
         if not roles.rows:
             return None, col
         self.holes.append(Hole(row, singles(cuts(rows, cores)), (r,)))
         return row, col
+
+    def _panels_stay(self) -> bool:
+        """Whether a core can keep all columns of the moving operands in half of its L2.
+
+        Then cores had better divide rows, as the kernels before and after do: what a core has written is
+        in its own cache, and lines that others write meanwhile need not be asked for.
+        """
+        l2 = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)]
+        moving = (*self.roles.packed, *self.roles.direct)
+        return bool(moving) and sum(int(r.load.buffer.bytes) for r in moving) <= l2 // 2
 
     def _rows_in_l2(self) -> int:
         """Rows (of the outer tiled axis) of the standing operand that half of L2 holds."""

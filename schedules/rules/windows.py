@@ -1,6 +1,6 @@
 """Windows that slide over rows of vectors: depthwise convolution, pooling.
 
-    parallel over (batch, channel blocks, row tiles)
+    parallel over (batch, row tiles, channel blocks), in this order or, for few rows, channel blocks first
       for column tiles / vectors of channels of the block
         acc[rows, columns] in registers
         for window rows, rows, window columns, columns:  acc += x[…] × w[…]         fully unrolled
@@ -9,6 +9,9 @@
 No operand stays the same along the vector, so nothing is broadcast: each loaded vector serves all rows and
 columns of the tile whose windows hold it. Padding is not copied: lowering skips it (`skip`), and cuts the
 loops so that the interior runs without tests (`partition`).
+
+Cores divide rows, as the products before and after do: then a core finds in its own cache what it wrote. A
+map of few rows goes by channels, for so do products whose weights are large.
 Source: Zhang, Lo, Lu, "High performance depthwise and pointwise convolutions on mobile devices" (AAAI 2020),
 for the reuse of rows and columns.
 """
@@ -46,6 +49,7 @@ TILE_OVERHEAD = 6.0  # cycles of a tile's loop, branches and drained accumulator
 EVEN = 0.08  # of the time that cores may wait for the last one
 LONGEST = 12  # vectors of a channel block: rows of longer ones have left the cache when the next row comes
 WIDEST = 16  # columns of a tile
+ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
 TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
 MAX_WINDOW = 64  # elements; larger windows are no windows, and unrolled code of them no longer fits
 
@@ -87,7 +91,13 @@ def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     found = find_window(state, op, lanes_of(op, target))
     if found is None:
         return ()
-    return tuple(_Builder(state, stage, found, target).build(across) for across in (True, False))
+    by_rows = _divides_rows(found, target)
+    return tuple(
+        _Builder(state, stage, found, target, rows_first).build(across)
+        for across in (True, False)
+        for rows_first in (by_rows, not by_rows)
+        if rows_first is by_rows or ceil(found.vector.extent / found.lanes) > 1
+    )
 
 
 def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
@@ -174,6 +184,17 @@ def _pieces(extent: int, tile: int) -> tuple[tuple[int, int], ...]:
     return tuple((size, times) for size, times in found if size and times)
 
 
+def best_tile(w: Window, target: Target) -> Option:
+    """The tile that is taken without measuring."""
+    return min(tile_options(w, target), key=lambda o: tile_cost(o, w, target))
+
+
+def _divides_rows(w: Window, target: Target) -> bool:
+    """Whether there are rows enough for all cores."""
+    tiles = ceil(w.down[0] / best_tile(w, target)[0])
+    return tiles * prod(a.extent for a in w.rows[:-2]) >= ROWS_A_CORE * target.num_cores
+
+
 def _slowest_share(blocks: list[int], cores: int) -> float:
     """The largest share of the work when blocks are dealt out in order and equal numbers, 1 for the mean."""
     ends = [len(blocks) * t // cores for t in range(cores + 1)]
@@ -181,10 +202,11 @@ def _slowest_share(blocks: list[int], cores: int) -> float:
 
 
 class _Builder:
-    """Writes one sketch."""
+    """Writes one sketch. rows_first: of the parallel blocks; else channels."""
 
-    def __init__(self, state: State, stage: Stage, window: Window, target: Target) -> None:
+    def __init__(self, state: State, stage: Stage, window: Window, target: Target, rows_first: bool) -> None:
         self.state, self.stage, self.window, self.target = state, stage, window, target
+        self.rows_first = rows_first
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
 
@@ -221,22 +243,26 @@ class _Builder:
     def _tile_host(self, host: str, across: bool) -> str:
         """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
         w, anchor = self.window, self.stage.name
-        options = tile_options(w, self.target)
-        best = min(options, key=lambda o: tile_cost(o, w, self.target))
-        tile, block = Hole(f"{anchor}/tile", options, best), self._channel_block(best)
+        best = best_tile(w, self.target)
+        tile = Hole(f"{anchor}/tile", tile_options(w, self.target), best)
+        block = self._channel_block(best)
         self.holes.extend((tile, block))
         op = self.state.stage(host).op
         names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
         v, columns = names[w.vector.name], names[w.rows[-1].name]
-        outside = [*(names[a.name] for a in w.others), f"{v}.0", *(names[a.name] for a in w.rows[:-2])]
+        rows = [names[a.name] for a in w.rows[:-2]]
         tiles = [f"{columns}.1"]
         self.steps.append(SplitStep(host, v, (Ref(block.name), w.lanes)))
         self.steps.append(SplitStep(host, columns, (Ref(tile.name, 1),)))
         if len(w.rows) > 1:
             row = names[w.rows[-2].name]
             self.steps.append(SplitStep(host, row, (Ref(tile.name, 0),)))
-            outside.append(f"{row}.0")
+            rows.append(f"{row}.0")
             tiles.insert(0, f"{row}.1")
+        outside = [
+            *(names[a.name] for a in w.others),
+            *((*rows, f"{v}.0") if self.rows_first else (f"{v}.0", *rows)),
+        ]
         inside = [f"{columns}.0", f"{v}.1"] if across else [f"{v}.1", f"{columns}.0"]
         self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2")))
         fused = outside[0]
@@ -258,7 +284,11 @@ class _Builder:
 
         def waste(block: int) -> float:
             channels = [c for c, times in _pieces(vectors, block) for _ in range(times)]
-            blocks = [c * h for c in channels for h in rows * around] * prod(a.extent for a in w.others)
+            if self.rows_first:
+                blocks = [c * h for h in rows * around for c in channels]
+            else:
+                blocks = [c * h for c in channels for h in rows * around]
+            blocks *= prod(a.extent for a in w.others)
             return max(1.0 + EVEN, _slowest_share(blocks, self.target.num_cores))
 
         return Hole(f"{self.stage.name}/channels", singles(choices), (min(reversed(short), key=waste),))

@@ -6,12 +6,20 @@
         M = (m+2)² matrix products of register tiles (tiles × channels), weights in panels
         for every tile: R, then the output pixels with their epilogue
 
+or, for few tiles and large weights, by columns, so that every core reads its own part of the weights only:
+
+    parallel over vectors of channels: padding; V
+    parallel over blocks of output channels, then blocks of tiles: M, R, output
+
 Offered beside the direct sketches where a stage is a 3x3, stride-1 convolution with constant weights and the
-target's numerics are not "strict"; the search decides.
+target's numerics are not "strict". A rough count of cycles decides which comes first and is taken without any
+measurement: Winograd's only where it is surely faster, also with weights that come from memory. The search
+decides the rest.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import ceil, prod
 
 from autotensor.base.target import Target
@@ -35,6 +43,14 @@ from schedules.rules.convolution import convolution
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.tiles import nearest, powers, singles
 
+L2_SHARE = 0.15  # of L2 for a block's transformed inputs; products and weights need the rest (Zen 4, 2026-11)
+FAR = 0.85  # speed with more (28x28x128 on one core: 0.63 ms instead of 0.55)
+MEMORY_RATE = 9.0  # bytes of weights a cycle from memory, where they are in a model (Zen 4, 2026-11)
+SURE = 1.25  # how many times faster than direct it must seem, to be taken without measuring
+ROOM = 32  # vector registers; transforms spill from fewer, which was never timed
+REGION = 8e3  # cycles of one more parallel region
+LINE = 120.0  # cycles to fetch 64 bytes that another core has written (Zen 4, 2026-11)
+STREAM = 0.75  # tiles that a block's reading of the weights costs
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 
 
@@ -48,9 +64,26 @@ def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     lanes = lanes_of(stage.op, target)
     if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
         return ()
-    transformed = (_Builder(stage, host, tf, lanes, target, pads).build() for tf in (F4, F2))
-    direct = convolution(state, stage, target) or tile_cpu(state, stage, target)
-    return (*direct, *transformed)
+    plain = convolution(state, stage, target) or tile_cpu(state, stage, target)
+    made = [
+        _Builder(stage, host, tf, lanes, target, pads, by_columns)
+        for tf in (F4, F2)
+        for by_columns in (False, True)
+    ]
+    enough = _direct_cycles(stage, lanes, target) / SURE if target.vector_registers >= ROOM else 0.0
+    cycles = [m.cycles() for m in made]
+    first = sorted((n for n, c in enumerate(cycles) if c <= enough), key=lambda n: cycles[n])
+    after = [n for n in range(len(made)) if n not in first]
+    return (*(made[n].build() for n in first), *plain, *(made[n].build() for n in after))
+
+
+def _direct_cycles(stage: Stage, lanes: int, target: Target) -> float:
+    """What the direct convolution takes, if it skips a border of one pixel of padding and is perfect."""
+    h, w = (a.extent for a in stage.op.axes[-3:-1])
+    work = prod(a.extent for a in (*stage.op.axes, *stage.op.reduce_axes))
+    inside = (1 - 2 / (3 * h)) * (1 - 2 / (3 * w))
+    weights = 4 * stage.op.axes[-1].extent * prod(a.extent for a in stage.op.reduce_axes)
+    return max(work * inside / lanes / target.num_cores, weights / MEMORY_RATE)
 
 
 def _options(th: int, tw: int, channels: int, lanes: int, target: Target) -> tuple[Option, ...]:
@@ -70,8 +103,24 @@ def _options(th: int, tw: int, channels: int, lanes: int, target: Target) -> tup
     return tuple(o for o in out if o[2] * o[3] * o[4] >= full)
 
 
+def _cut(n: int, size: int) -> list[int]:
+    """Sizes of the parts of n, the last one what is left."""
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+def _filled(n: int, size: int) -> float:
+    """Share of n in the parts of one size that cover it."""
+    return n / (ceil(n / size) * size)
+
+
+def _shared(blocks: list[int], cores: int) -> float:
+    """Mean work of a core over that of the busiest; each gets a contiguous, equal number of blocks."""
+    ends = [len(blocks) * t // cores for t in range(cores + 1)]
+    return sum(blocks) / (cores * max(sum(blocks[a:b]) for a, b in pairwise(ends)))
+
+
 class _Builder:
-    """Writes the sketch of one transform size."""
+    """Writes the sketch of one transform size. by_columns: cores divide output channels, not tiles."""
 
     def __init__(
         self,
@@ -81,25 +130,45 @@ class _Builder:
         lanes: int,
         target: Target,
         pads: tuple[Stage, ...],
+        by_columns: bool,
     ) -> None:
-        self.stage, self.tf = stage, tf
+        self.stage, self.tf, self.by_columns = stage, tf, by_columns
         self.host = host or stage  # whose loops carry the tiles
         self.name = f"{stage.name}.local" if host is None else stage.name  # of what is computed by tiles
         self.lanes, self.target, self.pads = lanes, target, pads
         self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
         self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
+        h, w, c = (a.extent for a in stage.op.axes[-3:])
+        self.options = _options(ceil(h / tf.m), ceil(w / tf.m), c, lanes, target)
+        self.best = max(self.options, key=self._quality)
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
 
+    def cycles(self) -> float:
+        """What the default takes, roughly: products and transforms, or bringing the weights from memory."""
+        *outer, h, w, c = (a.extent for a in self.stage.op.axes)
+        *taps, k = (a.extent for a in (*self.stage.op.reduce_axes[:-3], self.stage.op.reduce_axes[-1]))
+        t, m = self.tf.t, self.tf.m
+        tiles = ceil(h / m) * ceil(w / m) * prod(outer)
+        products = t * t * tiles * c * k * prod(taps) / self._quality(self.best)
+        terms = [sum(x != 0 for row in rows for x in row) for rows in (self.tf.bt, self.tf.at)]
+        transforms = tiles * (k * (2 * t * terms[0] + 2 * t * t) + c * (t + m) * terms[1])
+        weights = 4 * t * t * c * k * prod(taps)
+        busy = (products + transforms) / self.lanes / self.target.num_cores
+        if not self.by_columns:
+            return max(busy, weights / MEMORY_RATE)
+        # every core reads all transformed inputs, of which it has made its share
+        crossing = 4 * t * t * tiles * k / 64 * (1 - 1 / self.target.num_cores)
+        return max(busy, weights / MEMORY_RATE) + REGION + LINE * crossing
+
     def build(self) -> Extension:
         anchor, host = self.name, self.host.name
-        h, w, c = (a.extent for a in self.stage.op.axes[-3:])
+        c = self.stage.op.axes[-1].extent
         tile, panels = f"{anchor}/tile", f"{anchor}/panels"
-        options = _options(ceil(h / self.tf.m), ceil(w / self.tf.m), c, self.lanes, self.target)
-        best = max(options, key=self._quality)
+        options, best = self.options, self.best
         self.holes.append(Hole(tile, options, best))
         counts = powers(ceil(c / best[5]))
-        self.holes.append(Hole(panels, singles(counts), (nearest(counts, 2),)))
+        self.holes.append(Hole(panels, singles(counts), (nearest(counts, 1 if self.by_columns else 2),)))
         if host == self.stage.name:
             self.steps.append(CacheWrite(host, "local"))
         self.steps.append(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
@@ -110,26 +179,31 @@ class _Builder:
         block, column, last = self._host(host, tile, panels)
         self._outputs(host, last)
         self._products(host, column, tile)
-        self._inputs(host, block)
+        around = self._inputs(host, block)
         done = [host, anchor, *(f"{anchor}.{s}" for s in ("GW", "U", "D", "V", "M", "M.local", "R"))]
         for pad in self.pads:
             done.append(pad.name)
             axis = pad.op.axes[-1].name
-            self.steps += [ComputeAt(pad.name, host, block), SplitStep(pad.name, axis, (self.lanes,))]
+            self.steps += [ComputeAt(pad.name, *around), SplitStep(pad.name, axis, (self.lanes,))]
             self.steps.append(Vectorize(pad.name, f"{axis}.1"))
         return Extension(tuple(self.steps), tuple(self.holes), tuple(done))
 
     def _quality(self, option: Option) -> float:
-        """Tiles that fill the registers, on blocks whose transformed inputs take half of L2 at most."""
-        ht, wt, rh, rw, nv, _ = option
-        channels = self.stage.op.reduce_axes[-1].extent * prod(
-            x.extent for x in self.stage.op.reduce_axes[:-3]
-        )
-        transformed = 4 * self.tf.t**2 * ht * wt * channels
+        """Share of peak: tiles that fill the registers, on blocks that divide evenly and stay in L2."""
+        ht, wt, rh, rw, nv, width = option
+        *outer, h, w, c = (a.extent for a in self.stage.op.axes)
+        reduced = prod(x.extent for x in (self.stage.op.reduce_axes[-1], *self.stage.op.reduce_axes[:-3]))
+        transformed = 4 * self.tf.t**2 * ht * wt * reduced
         cache = self.target.cache_bytes[1] if len(self.target.cache_bytes) > 1 else 1 << 20
-        rows = rh * rw
+        near = 1.0 if transformed <= L2_SHARE * cache else FAR
+        down, across = ceil(h / self.tf.m), ceil(w / self.tf.m)
+        rows, tiles, cores = rh * rw, ht * wt, self.target.num_cores
         speed = rows * nv / (max(rows * nv, rows + nv, 8) + 1.5)
-        return speed * (1.0 if transformed <= cache // 2 else 0.8) * (1.0 + 0.01 * ht * wt / 16)
+        reuse = tiles / (tiles + STREAM)
+        wanted = _filled(down, rh) * _filled(across, rw) * _filled(c, width)  # tails are computed and dropped
+        sizes = [y * x for y in _cut(down, ht) for x in _cut(across, wt)]
+        blocks = (_cut(c, width) if self.by_columns else sizes) * prod(outer)
+        return speed * near * reuse * wanted * _shared(blocks, cores)
 
     def _host(self, host: str, tile: str, panels: str) -> tuple[str, str, str]:
         """Blocks, columns, tiles, pixels; gives the loops of a block, of a column block, and of a tile."""
@@ -139,30 +213,18 @@ class _Builder:
             SplitStep(host, h, (Ref(tile, 0), m)),
             SplitStep(host, w, (Ref(tile, 1), m)),
             SplitStep(host, c, (Ref(panels), Ref(tile, 4), self.lanes)),
-            Reorder(
-                host,
-                (
-                    *outer,
-                    f"{h}.0",
-                    f"{w}.0",
-                    f"{c}.0",
-                    f"{h}.1",
-                    f"{w}.1",
-                    f"{c}.1",
-                    f"{h}.2",
-                    f"{w}.2",
-                    f"{c}.2",
-                    f"{c}.3",
-                ),
-            ),
         ]
+        blocks = (f"{h}.0", f"{w}.0")
+        outside = (f"{c}.0", *blocks) if self.by_columns else (*blocks, f"{c}.0")
+        inside = (f"{h}.1", f"{w}.1", f"{c}.1", f"{h}.2", f"{w}.2", f"{c}.2", f"{c}.3")
+        self.steps.append(Reorder(host, (*outer, *outside, *inside)))
         fused = outer[0]
-        for axis in (*outer[1:], f"{h}.0", f"{w}.0"):
+        for axis in (*outer[1:], *(outside[:1] if self.by_columns else blocks)):
             self.steps.append(FuseStep(host, fused, axis))
             fused = fuse_name(fused, axis)
         self.steps += [Unroll(host, a) for a in (f"{h}.2", f"{w}.2", f"{c}.2")]
         self.steps += [Vectorize(host, f"{c}.3"), Parallel(host, fused)]
-        return fused, f"{c}.0", f"{c}.1"
+        return fused, outside[-1], f"{c}.1"
 
     def _outputs(self, host: str, last: str) -> None:
         r = f"{self.name}.R"
@@ -198,20 +260,37 @@ class _Builder:
             Vectorize(near, f"{c}.1"),
         ]
 
-    def _inputs(self, host: str, block: str) -> None:
-        """V for a block, the row transform D of one vector of channels inside it."""
+    def _inputs(self, host: str, block: str) -> tuple[str, str]:
+        """V, the row transform D of one vector of channels inside it; gives the loop around its input."""
         v, d = f"{self.name}.V", f"{self.name}.D"
+        self.steps.append(SplitStep(v, "k", (self.lanes,)))
+        if self.by_columns:
+            at, around = "tw", (v, self._regions_of(v))
+        else:
+            at, around = "k.0", (host, block)
+            self.steps += [
+                ComputeAt(v, host, block),
+                Reorder(v, (*self.outer, "th", "tw", "k.0", "a", "b", "k.1")),
+            ]
         self.steps += [
-            ComputeAt(v, host, block),
-            SplitStep(v, "k", (self.lanes,)),
-            Reorder(v, (*self.outer, "th", "tw", "k.0", "a", "b", "k.1")),
             Unroll(v, "a"),
             Unroll(v, "b"),
             Vectorize(v, "k.1"),
-            ComputeAt(d, v, "k.0"),
+            ComputeAt(d, v, at),
             SplitStep(d, "k", (self.lanes,)),
             Reorder(d, (*self.outer, "th", "tw", "k.0", "j", "a", "k.1")),
             Unroll(d, "a"),
             Unroll(d, "j"),
             Vectorize(d, "k.1"),
         ]
+        return around
+
+    def _regions_of(self, v: str) -> str:
+        """All of V in a parallel region of its own, over vectors of channels; gives the parallel loop."""
+        self.steps.append(Reorder(v, (*self.outer, "k.0", "th", "tw", "a", "b", "k.1")))
+        fused = self.outer[0]
+        for axis in (*self.outer[1:], "k.0"):
+            self.steps.append(FuseStep(v, fused, axis))
+            fused = fuse_name(fused, axis)
+        self.steps.append(Parallel(v, fused))
+        return fused

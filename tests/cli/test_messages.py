@@ -11,6 +11,8 @@ from contextlib import closing
 import pytest
 from cli_tools import calibrated_log, cli, finish, start
 
+from autotensor.api.log import open_log
+from autotensor.base.errors import InputError
 from tuning_db import connect
 
 CASES = [
@@ -24,15 +26,23 @@ CASES = [
         r"Invalid value for '--trials': .* 1. See `autotensor tune --help`.",
     ),
     (["tune", "mlp", "--trials", "many"], 2, r"Invalid value for '--trials': .*"),
-    (["tune", "mlp", "--deadline", "soon"], 2, r".*'soon' is not a duration. Write 90s, 3m or 1h30m. .*"),
-    (["tune", "mlp", "--deadline", "0s"], 2, r".*'0s' is not a duration above zero. .*"),
+    (
+        ["tune", "mlp", "--deadline", "soon"],
+        2,
+        r"Invalid value for '--deadline': 'soon' is not a duration. Write 90s, 3m or 1h30m. .*",
+    ),
+    (
+        ["tune", "mlp", "--deadline", "0s"],
+        2,
+        r"Invalid value for '--deadline': '0s' is not a duration above zero. .*",
+    ),
     (["tune", "mlp", "--batch", "0"], 2, r"Invalid value for '--batch': .*"),
     (["tune", "mlp", "--seed", "-1"], 2, r"Invalid value for '--seed': .*"),
     (["tune", "mlp", "--threads", "0"], 2, r"Invalid value for '--threads': .*"),
     (
         ["tune", "mlp", "--cost-model", "magic"],
         2,
-        r".*'magic' is no cost model. Known: xgb, prior, random. .*",
+        r"Invalid value for '--cost-model': 'magic' is no cost model. Known: xgb, prior, random. .*",
     ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
     (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
@@ -48,6 +58,11 @@ CASES = [
         ["tasks", "mlp", "--db", "nix.db"],
         1,
         r"there is no tuning log at nix.db. Check the path, or tune first.",
+    ),
+    (
+        ["tune", "mlp", "--db", "no/such/x.db"],
+        1,
+        r"there is no directory no/such for the tuning log x.db. Make it first, or choose another place.",
     ),
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
     (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'."),
@@ -65,6 +80,17 @@ CASES = [
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
+
+
+def test_no_folder_is_made_for_a_log(tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "no" / "own.db"))
+    said = one_sentence(cli("tune", "mlp"), 1)
+    assert said.startswith(
+        f"there is no directory {tmp_path / 'no'} for the tuning log own.db. Make it first"
+    )
+    with pytest.raises(InputError, match=r"there is no directory .*no/such for the tuning log x.db"):
+        open_log(tmp_path / "no" / "such" / "x.db")
+    assert not list(tmp_path.iterdir())
 
 
 def one_sentence(said, code):

@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from autotensor.base import switches
+from autotensor.base.target import usable_cores
 from autotensor.cli.options import duration_s, target_of
 from autotensor.cli.output import layout
 from autotensor.insight.units import clock, gflops, micros, percent, size
@@ -23,6 +24,18 @@ def test_duration(text, seconds):
 def test_no_duration(text):
     with pytest.raises(typer.BadParameter):
         duration_s(text)
+
+
+def test_more_threads_than_cores_are_remarked_upon(capsys):
+    cores = usable_cores()
+    target_of(None, cores)
+    assert capsys.readouterr().err == ""
+    assert target_of(None, cores + 97).num_cores == cores + 97
+    said = capsys.readouterr().err
+    assert said.startswith(f"Note: --threads {cores + 97} on {cores} usable core")
+    assert said.endswith(f": they take turns, which is slower than --threads {cores}.\n")
+    target_of("llvm -mcpu=znver4", cores + 97)  # may be another machine
+    assert capsys.readouterr().err == ""
 
 
 def test_threads_of_a_target():

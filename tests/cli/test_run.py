@@ -62,6 +62,15 @@ def test_input_that_does_not_fit(tmp_path):
     said = cli("run", "mlp", "--input", "x.npy")
     assert said.code == 1
     assert "'x.npy' has shape (3, 3); the model takes (1, 784)" in said.err
+    np.save("x.npy", np.zeros((1, 784)))
+    said = cli("run", "mlp", "--input", "x.npy")
+    assert (said.code, said.out) == (1, "")
+    assert said.err.strip().endswith(
+        "input 'x.npy' is float64; the model takes float32. "
+        "Convert it: np.save('x.npy', np.load('x.npy').astype('float32'))."
+    )
+    np.save("x.npy", np.zeros((1, 784), ">f4"))  # float32 all the same
+    assert cli("run", "mlp", "--input", "x.npy").code == 0
     (tmp_path / "p.jpg").write_bytes(b"no photo")
     assert "which is no image. Give it a .npy file." in cli("run", "mlp", "--input", "p.jpg").err
     (tmp_path / "x.wav").write_bytes(b"")

@@ -59,6 +59,23 @@ def test_ramps(t: DType, stride: int) -> None:
 
 
 @pytest.mark.parametrize("t", TYPES, ids=str)
+@pytest.mark.parametrize("size", [N, N - 3], ids=["whole vectors", "the last one is not whole"])
+@pytest.mark.parametrize("chosen", [0, 1, 3])
+def test_one_of_every_four_repeated(t: DType, size: int, chosen: int) -> None:
+    """y[8*i + l] = x[8*i + l // 4 * 4 + chosen]: one vector and a shuffle, if all of it is in the buffer."""
+    four = Broadcast(const(4), 8)
+    got = copy(
+        values(t, size),
+        np.zeros(size // 8 * 8, t.numpy),
+        lambda i: Ramp(i * 8, 1, 8) // four * four + Broadcast(const(chosen), 8),
+        lambda i: Ramp(i * 8, 1, 8),
+        t=t,
+    )
+    places = np.arange(size // 8 * 8) // 4 * 4 + chosen
+    assert (got == values(t, size)[places]).all()
+
+
+@pytest.mark.parametrize("t", TYPES, ids=str)
 def test_strided_and_reversed_stores(t: DType) -> None:
     for stride in (2, -1):
         target = lambda i, s=stride: Ramp(i * 8 * s + (0 if s > 0 else N), s, 8)  # noqa: E731

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Graph
+from autotensor.graph.rules import optimize
 from autotensor.operators import Kind, TensorType
 
 
@@ -71,6 +75,27 @@ def test_nodes_are_interned_and_inputs_are_not():
     assert ops.relu(x) is not ops.relu(y)
     assert ops.conv2d(input((1, 1, 3, 3)), np.ones((1, 1, 1, 1), "f4"), stride=1).attrs == ()
     assert Graph((x, y), x + y).input_names == ("x", "x_1")
+
+
+def test_weights_go_with_the_graph_that_held_them():
+    """The tables of interned nodes must not keep the arrays of graphs that nobody has."""
+    x = input((3, 2))
+    graph = Graph(x, ops.relu(ops.dense(x, np.full((4, 2), 8731.5, "f4")) + np.full(4, 8732.5, "f4")))
+    watched = [weakref.ref(n.array) for n in graph.nodes if isinstance(n, Constant)]
+    again = [weakref.ref(n.array) for n in optimize(graph).nodes if isinstance(n, Constant)]
+    assert len(watched) == 2
+    assert all(w() is not None for w in watched)
+    del graph
+    gc.collect()
+    assert all(w() is None for w in (*watched, *again))
+
+
+def test_nodes_are_interned_after_others_have_died():
+    x = input((2,))
+    for n in range(200):  # addresses are used again
+        y = ops.relu(x * float(n))
+        assert y is ops.relu(x * float(n))
+        assert y.inputs[0].inputs[1].array == n
 
 
 def test_constants_are_equal_when_their_bytes_are():

@@ -71,6 +71,9 @@ def test_tune_says_how_it_goes(
     assert said.out == ""
     assert any(isinstance(e, RoundDone) for e in heard)
     assert report.trials == 2
+    line, run = str(report).splitlines()
+    assert re.fullmatch(r"y: [\d,.]+ us, [\d.]+ times as fast as the default, 2 trials \(.*\)", line)
+    assert re.fullmatch(rf"2 trials \(0 from the log\) in \d+ s: .*; log: {re.escape(str(db))}", run)
     if progress:
         assert re.search(r"^2/2 trials  y  best [\d.]+ GFLOP/s  0 failed  0:00 left$", said.err, re.M)
     else:

@@ -125,6 +125,27 @@ def test_rules_keep_the_meaning(name):
     assert optimize(graph).count("transpose") == 0
 
 
+@pytest.mark.parametrize("name", ["mlp", "small_cnn"])
+def test_networks_can_be_wider(name):
+    model = MODELS.get(name)
+    plain, same, wide = (model.build(batch=4, **size) for size in ({}, {"widen": 1}, {"widen": 10}))
+    assert plain.key == same.key
+    assert wide.outputs[0].shape == plain.outputs[0].shape
+    assert 30 < wide.flops() / plain.flops() < 100  # input and output stay as they are
+    (x,) = model.inputs(np.random.default_rng(0), batch=4).values()
+    assert evaluate(wide, x)[0].shape == (4, 10)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "dcgan", "mlp", "small_cnn"])
+def test_the_work_grows_with_the_batch(name):
+    """And inputs are sampled for it."""
+    model = MODELS.get(name)
+    one, three = model.build(batch=1), model.build(batch=3)
+    assert three.flops() == pytest.approx(3 * one.flops(), rel=0.01)  # a norm's scales are computed once
+    arrays = model.inputs(np.random.default_rng(0), batch=3)
+    assert [arrays[n.name].shape for n in three.inputs] == [n.shape for n in three.inputs]
+
+
 def test_rules_keep_the_meaning_of_a_resnet():
     graph = resnet.build(18, image=32)
     arrays = resnet.inputs(np.random.default_rng(0), image=32)

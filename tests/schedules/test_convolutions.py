@@ -54,6 +54,11 @@ CASES = {
     "grouped points": case("conv2d", (1, 5, 6, 32), (32, 16, 1, 1), groups=2, relu=False, bias=False),
     "odd groups": case("conv2d", (1, 5, 5, 9), (51, 3, 3, 3), padding=1, groups=3, bias=False),
     "small groups": case("conv2d", (1, 5, 5, 8), (8, 2, 3, 3), padding=1, groups=4),
+    "narrow groups": case("conv2d", (1, 5, 9, 32), (32, 4, 3, 3), padding=1, groups=8),
+    "narrow groups, stride 2": case(
+        "conv2d", (2, 7, 7, 32), (32, 8, 3, 3), padding=1, stride=2, groups=4, relu=False
+    ),
+    "narrow groups, one axis": case("conv1d", (1, 13, 16), (16, 2, 5), padding=2, groups=8, bias=False),
     "transposed": case("conv2d_transpose", (1, 4, 5, 8), (8, 33, 4, 4), stride=2, padding=1),
     "transposed, ragged": case(
         "conv2d_transpose", (1, 4, 5, 8), (8, 16, 3, 3), stride=2, padding=1, output_padding=1
@@ -113,7 +118,16 @@ def test_every_sketch_computes_it(name, target):
 
 
 @pytest.mark.parametrize(
-    "name", ["padded rows", "one-sided", "odd groups", "transposed, ragged", "few channels", "one dimension"]
+    "name",
+    [
+        "padded rows",
+        "one-sided",
+        "odd groups",
+        "narrow groups",
+        "transposed, ragged",
+        "few channels",
+        "one dimension",
+    ],
 )
 def test_passes_and_texts_agree(name):
     """The interpreter on loops, every pass verified, native code on 1 to 16 threads, traces as text."""
@@ -129,6 +143,8 @@ def test_passes_and_texts_agree(name):
     [
         ("padded rows", "convolution"),
         ("grouped", "convolution"),
+        ("narrow groups", "narrow_groups"),
+        ("narrow groups, one axis", "narrow_groups"),
         ("transposed", "convolution"),
         ("three dimensions", "convolution"),
         ("few channels", "few_channels"),

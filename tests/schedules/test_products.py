@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +13,16 @@ from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
 from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance
+from schedules import tiles
 from schedules.generate import default_trace, generate
 from schedules.grain import block_of, cuts
-from schedules.tiles import lines_per_set
+from schedules.tiles import column_lanes, lines_per_set
 
 HOST, AVX2, SSE = "llvm -threads=2", "llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=3"
 
@@ -137,6 +140,19 @@ def test_large_operands_are_copied_and_small_ones_not() -> None:
     assert copies(product(64, 64, 64, across="b", constant=True)) == []
 
 
+def test_tiny_products_are_one_threads_work() -> None:
+    """A fork and join takes as long as two threads save on 48 x 48 x 48."""
+    target = parse("llvm -mcpu=x86-64-v4 -threads=2")
+
+    def shared(dag: ComputeDAG) -> bool:
+        return any(isinstance(s, Parallel) for s in default_trace(dag, target).steps)
+
+    assert not shared(product(31, 33, 37))
+    assert not shared(product(1, 10, 64, relu=True))
+    assert shared(product(64, 64, 64))
+    assert shared(product(8, 8, 64, batch=64))
+
+
 def test_a_transposed_copy_is_made_by_shuffles() -> None:
     target = parse("llvm -mcpu=x86-64-v4 -threads=1")
     dag = product(64, 64, 64, across="b")
@@ -145,6 +161,33 @@ def test_a_transposed_copy_is_made_by_shuffles() -> None:
     text = compile_trace(dag, trace, target).texts["llvm"]
     assert text.count("i32 0, i32 16, i32 1, i32 17") >= 4  # one of the two shuffles of a square of 16
     assert "insertelement <16 x float> %" not in text  # none by lanes
+
+
+def test_weights_that_no_cache_holds_are_read_once() -> None:
+    """A pass over them is a pass over memory: worth more than keeping a block's rows in L2."""
+    caches = (32 << 10, 1 << 20, 32 << 20)
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=1"), cache_bytes=caches)
+
+    def row_blocks(m: int, n: int, k: int) -> int:
+        sketch = generate(product(m, n, k, constant=True), target)[0]
+        chosen = {h.name: h.default for h in sketch.holes}
+        return -(-m // (chosen["c/rows"][0] * chosen["c/tile"][1]))
+
+    assert row_blocks(64, 2048, 8192) == 1  # 64 MB of weights, 2 MB of rows
+    assert row_blocks(256, 64, 2048) > 1  # half a MB of weights, 2 MB of rows
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_cores_divide_the_columns_of_a_layer_s_weights(cores: int) -> None:
+    """9 MB would stay in the last cache but for a model's other layers: no two cores read the same panel."""
+    caches = (32 << 10, 1 << 20, 32 << 20)
+    target = replace(parse(f"llvm -mcpu=x86-64-v4 -threads={cores}"), cache_bytes=caches)
+    sketch = generate(product(128, 768, 3072, constant=True), target)[0]
+    chosen = {h.name: h.default for h in sketch.holes}
+    (rows,), (columns,), tile = chosen["c/rows"], chosen["c/columns"], chosen["c/tile"]
+    assert rows * tile[1] >= 128
+    assert 4 * 3072 * tile[3] <= caches[1]  # all rows read a panel from L2
+    assert -(-768 // (columns * tile[3])) == cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])
@@ -156,6 +199,37 @@ def test_blocks_are_sizes_on_offer_and_shares_are_even(cores: int, grid: tuple[i
     assert c in cuts(columns, cores)
     blocks = -(-rows // r) * -(-columns // c) * others
     assert blocks >= min(cores, rows * columns * others)
+
+
+def test_cores_divide_rows_where_all_columns_stay_in_the_cache() -> None:
+    """14 tiles of rows, 12 of columns: as even either way."""
+    assert block_of(14, 12, 1, 2, 0.04) == (14, 6)
+    assert block_of(14, 12, 1, 2, 0.04, apart=0.02) == (7, 12)
+    assert block_of(3, 12, 1, 2, 0.04, apart=0.02) == (3, 6), "of 3 rows one core would have 2"
+
+    def blocks(columns: int) -> tuple[int, ...]:
+        target = parse("llvm -mcpu=x86-64-v4 -threads=2")
+        chosen = dict(generate(product(196, columns, 64, constant=True), target)[0].defaults())
+        return (*chosen["c/rows"], *chosen["c/columns"])
+
+    assert blocks(384) == (7, 12)
+    assert blocks(3840) == (14, 60), "1 MB of weights: each core reads half of them"
+
+
+@pytest.mark.parametrize(("columns", "lanes"), [(24, 8), (40, 8), (16, 16), (8, 8), (56, 16), (1000, 16)])
+def test_half_registers_where_whole_ones_would_be_half_empty(columns: int, lanes: int) -> None:
+    dag = product(56, columns, 12)
+    assert column_lanes(dag.stages[-1], parse("llvm -mcpu=znver4")) == lanes
+    for other in ("x86-64-v4", "haswell"):
+        target = parse(f"llvm -mcpu={other}")
+        assert column_lanes(dag.stages[-1], target) == target.lanes(32)
+
+
+@pytest.mark.parametrize("across", ["", "a", "b"])
+def test_half_registers_give_the_same(across: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiles, "HALVING", {parse(HOST).arch})  # whatever the processor likes
+    for constant in (False, True):
+        check(product(37, 24, 19, across=across, constant=constant, relu=True), HOST, f"half {across}")
 
 
 def test_rows_that_compete_for_a_cache_set() -> None:

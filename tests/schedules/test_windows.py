@@ -13,6 +13,8 @@ from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS
+from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.sketch import Sketch
 from autotensor.te import Tensor
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
@@ -88,8 +90,8 @@ def by_windows(dag: ComputeDAG, target: Target) -> list:  # type: ignore[type-ar
 def test_any_decision_gives_the_same(name: str) -> None:
     dag, draws = CASES[name](), random.Random(name)
     for n, target in enumerate(TARGETS):
-        across, along = by_windows(dag, target)
-        sketch = draws.choice((across, along)) if n else across
+        sketches = by_windows(dag, target)
+        sketch = draws.choice(sketches) if n else sketches[0]
         check(dag, sketch.fill(sketch.random(draws) if n else sketch.defaults()), seed=n)
 
 
@@ -106,6 +108,23 @@ def test_a_block_holds_all_channels_unless_cores_would_wait() -> None:
     }
     assert blocks[48] == (4,)
     assert blocks[3][0] < 4
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "first"),
+    [((1, 14, 14, 384), 2, "i1.0"), ((1, 7, 7, 960), 2, "i3.0"), ((1, 14, 14, 384), 16, "i3.0")],
+)
+def test_cores_divide_rows_where_there_are_enough(shape: tuple[int, ...], threads: int, first: str) -> None:
+    target = parse(f"llvm -mcpu=x86-64-v4 -threads={threads}")
+    by_default, *others = by_windows(depthwise(shape, padding=1), target)
+    assert blocks_of(by_default)[1] == first
+    assert {blocks_of(s)[1] for s in others} == {"i1.0", "i3.0"}, "a search may choose"
+
+
+def blocks_of(sketch: Sketch) -> list[str]:
+    """Axes of the parallel loop, outermost first."""
+    (step,) = (s for s in sketch.steps if isinstance(s, Parallel))
+    return re.findall(r"[ir]\d+(?:\.\d+)?", step.axis)
 
 
 def default_choices(dag: ComputeDAG) -> dict[str, tuple[int, ...]]:

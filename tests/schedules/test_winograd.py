@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
-from schedules.algorithms.winograd import TOLERANCE
+from schedules.algorithms.winograd import F2, F4, TOLERANCE, transform
 
 
 def conv(height, width, channels, filters, *, padding=1, stride=1):
@@ -23,6 +25,28 @@ def conv(height, width, channels, filters, *, padding=1, stride=1):
     w = te.placeholder((filters, channels, 3, 3), name="w", constant=True)
     y = OPERATORS.get("conv2d").compute(x, w, padding=padding, stride=stride, layout="NHWC")
     return ComputeDAG.of([x, w, OPERATORS.get("relu").compute(y)])
+
+
+@pytest.mark.parametrize("tf", [F2, F4, transform(4, (0, 1, -1, 2, -2)), transform(3, (0, 1, 2, 3))])
+def test_the_matrices_give_the_filter_exactly(tf):
+    d, g = [Fraction(n * n - 7, 3) for n in range(tf.t)], [Fraction(n, 2) - 1 for n in range(3)]
+    product = [
+        sum(x * y for x, y in zip(b, d, strict=True)) * sum(x * y for x, y in zip(a, g, strict=True))
+        for b, a in zip(tf.bt, tf.g, strict=True)
+    ]
+    found = [sum(x * y for x, y in zip(row, product, strict=True)) for row in tf.at]
+    assert found == [sum(d[i + k] * g[k] for k in range(3)) for i in range(tf.m)]
+
+
+def test_many_channels_stay_well_within_the_gate():
+    """With the usual points 0, ±1, ±2 the error of 512 channels reaches the gate."""
+    dag = conv(8, 8, 512, 16)
+    rng = np.random.default_rng(0)
+    arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
+    expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
+    trace = Trace((UseAlgorithm("conv", "winograd_f4"),))
+    found = Module(compile_trace(dag, trace, parse("llvm"))).bind(w=arrays["w"])(arrays["x"])
+    assert np.abs(found - expected).max() <= 0.5 * TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("algorithm", ["winograd_f2", "winograd_f4"])

@@ -44,9 +44,20 @@ def test_strict_numerics_forbid_it():
     assert not transformed(conv(14, 14, 32, 32), "llvm -numerics=strict")
 
 
-def test_the_default_stays_direct():
-    first = generate(conv(14, 14, 32, 32), parse(FAST))[0]
-    assert not any(isinstance(x, UseAlgorithm) for x in first.steps)
+@pytest.mark.parametrize(
+    ("size", "threads", "first"),
+    [
+        ((56, 56, 64, 64), 2, "winograd_f4"),
+        ((14, 14, 256, 256), 2, "winograd_f4"),
+        ((7, 7, 512, 512), 1, "winograd_f4"),
+        ((7, 7, 512, 512), 8, None),  # 38 MB of transformed weights from memory, for 0.2 ms of work
+        ((5, 5, 16, 16), 2, None),  # one tile and a row of pixels: mostly padding
+    ],
+)
+def test_the_default_is_what_is_surely_faster(size, threads, first):
+    cpu = f"llvm -mcpu=x86-64-v4 -threads={threads}"
+    algorithms = [x.algorithm for x in generate(conv(*size), parse(cpu))[0].steps if hasattr(x, "algorithm")]
+    assert algorithms == ([first] if first else [])
 
 
 def test_log_rows_of_strict_numerics_bear_another_key():
@@ -77,7 +88,7 @@ def test_any_decision_gives_the_convolution(make, size):
     arrays = {b.name: rng.standard_normal(b.shape).astype("float32") for b in dag.inputs}
     expected = evaluate(dag, arrays, accumulate=np.float64)[dag.outputs[0].name]
     sketches = transformed(dag, FAST)
-    assert len(sketches) == 2
+    assert len(sketches) == 4  # F(4, 3) and F(2, 3), each by blocks of tiles and by columns
     for sketch in sketches:
         for decisions in (sketch.defaults(), sketch.random(draws)):
             trace = sketch.fill(decisions)

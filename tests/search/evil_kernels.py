@@ -5,11 +5,15 @@ They are real code, run for real.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autotensor import te
+from autotensor.base.dtype import float32
 from autotensor.base.target import host
 from autotensor.codegen.llvm_build import build
+from autotensor.codegen.llvm_text import literal
 from autotensor.compiler import compile_trace
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
@@ -29,7 +33,8 @@ def good() -> Artifact:
     return compile_trace(addition().dag, Trace(), TARGET)
 
 
-# The right answer, then EXTRA. %a, %b, %c are the arrays; BIAS is added to every element, loads have ALIGN.
+# The right answer, then EXTRA. %a, %b, %c are the arrays; BIAS, which LATE may compute from the sum %w, is
+# added to every element, loads have ALIGN.
 _ADD = """
 DECLARE
 define void @NAME(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
@@ -49,6 +54,7 @@ loop:
   %u = load <16 x float>, ptr %x, align ALIGN
   %v = load <16 x float>, ptr %y, align ALIGN
   %w = fadd <16 x float> %u, %v
+  LATE
   %r = fadd <16 x float> %w, BIAS
   store <16 x float> %r, ptr %z, align 4
   %next = add i64 %i, 1
@@ -110,11 +116,21 @@ _VARIANTS: dict[str, dict[str, str]] = {
 
 def evil(kind: str) -> Artifact:
     """The candidate of that kind."""
+    return _made(kind, _VARIANTS.get(kind, {}))
+
+
+def scaled(error: float) -> Artifact:
+    """The right answer times 1 + error: off by `error` of the largest element, in that element."""
+    by = literal(error, float32.with_lanes(16))
+    return _made(f"scaled {error:.0e}", {"LATE": f"%bias = fmul <16 x float> %w, {by}", "BIAS": "%bias"})
+
+
+def _made(kind: str, variant: Mapping[str, str]) -> Artifact:
     text = _FLOOD if kind == "flood" else _ADD
-    parts = {"DECLARE": "", "BEFORE": "", "EXTRA": "", "BIAS": _ZERO, "ALIGN": "4", **_VARIANTS.get(kind, {})}
+    parts = {"DECLARE": "", "BEFORE": "", "LATE": "", "EXTRA": "", "BIAS": _ZERO, "ALIGN": "4", **variant}
     if "more" in parts:
         text = text.replace("icmp slt i64 %next, 256", parts.pop("more"))
-    name = "evil_" + kind.replace(" ", "_")
+    name = "evil_" + re.sub(r"\W", "_", kind)
     for word, value in {**parts, "NAME": name}.items():
         text = text.replace(word, value)
     args = tuple(

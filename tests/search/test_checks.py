@@ -11,7 +11,14 @@ import pytest
 
 from autotensor import te
 from autotensor.search.buffers import Fenced, Need, Slab
-from autotensor.search.checks import compare, exact_on_integers, index_limits, make_inputs, output_bounds
+from autotensor.search.checks import (
+    compare,
+    compare_wide,
+    exact_on_integers,
+    index_limits,
+    make_inputs,
+    output_bounds,
+)
 from autotensor.search.request import rotation_copies
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
@@ -127,6 +134,34 @@ def test_indices_stay_in_bounds() -> None:
 def test_positive_inputs() -> None:
     dag = ComputeDAG.of([on_x(te.log)])
     assert (make_inputs(dag, "positive", 0)["x"] >= 0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("got", "exact", "error", "complaint"),
+    [
+        (values(1, 2), values(1, 2, dtype="float64"), 0.0, ""),
+        (values(1, 2.5, -4), values(1, 2.4, -4, dtype="float64"), 0.025, ""),  # of 4, not of 2.4
+        (
+            values(1, 2.8, -4),
+            values(1, 2.4, -4, dtype="float64"),
+            0.1,
+            "2.79999995 instead of 2.4 in float64",
+        ),
+        (values(1, 3, 5), values(1, 2, 4, dtype="float64"), 0.25, "allowed 0.05, 2 such elements"),
+        (values(0, 0), values(0, 0, dtype="float64"), 0.0, ""),
+        (values(0, 1e-9), values(0, 0, dtype="float64"), math.inf, "error inf of the largest element"),
+        (values(1, math.nan), values(1, 2, dtype="float64"), math.inf, "element 1 is nan instead of 2.0"),
+        (values(1, math.inf), values(1, 1e39, dtype="float64"), 0.0, ""),  # no float32 is larger
+        (values(1, 2), values(1, math.inf, dtype="float64"), math.inf, "element 1 is 2.0 instead of inf"),
+        (values(math.nan, 2), values(math.nan, 2, dtype="float64"), 0.0, ""),
+        (values(dtype="float32"), values(dtype="float64"), 0.0, ""),
+    ],
+)
+def test_compare_wide(got: Any, exact: Any, error: float, complaint: str) -> None:
+    verdict = compare_wide(got, exact, 0.05)
+    assert verdict.error == pytest.approx(error, rel=1e-6)
+    assert complaint in verdict.complaint
+    assert bool(complaint) == bool(verdict.complaint) == (verdict.error > verdict.allowed)
 
 
 def test_a_tolerance_given_is_for_floats_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +16,12 @@ from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import resolve
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
+from autotensor.search.final import CONTESTANTS, SAMPLES
 from autotensor.search.journal import decisions_of
-from autotensor.search.loop import TuneOptions, TuneReport, merge, tune
+from autotensor.search.loop import TuneOptions, TuneReport, lower_bound, merge, tune
 from autotensor.search.model import XGBModel
 from autotensor.search.prior import Rates
-from autotensor.search.request import MeasureResult
+from autotensor.search.request import MeasureResult, OutOfTime
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
@@ -100,6 +102,49 @@ def test_stopping() -> None:
     assert report.reason == "it was stopped"
     assert report.trials == 24
     assert measurer.races == []  # who stops it wants to go home
+
+
+def test_nothing_is_raced_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: now[0])
+
+    class Slow(FakeMeasurer):
+        def measure(
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        ) -> list[MeasureResult]:
+            now[0] += 6.0
+            return super().measure(workload, traces, repeat)
+
+    measurer = Slow()
+    report = run([PRODUCT, CONVOLUTION], 500, measurer=measurer, deadline_s=15.0, patience=False)
+    assert report.reason == "the deadline is reached"
+    assert measurer.races == []
+    assert now[0] <= 18.0
+    assert all(t.best_s is not None for t in report.tasks)
+
+
+def test_a_deadline_that_comes_before_the_reference_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends as at any deadline; what was not measured leaves no trace, and can be continued."""
+    now = [0.0]
+    monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: now[0])
+
+    class Slow(FakeMeasurer):
+        def measure(
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        ) -> list[MeasureResult]:
+            if workload.key == CONVOLUTION.key:
+                now[0] = 11.0
+                raise OutOfTime("the deadline came before the reference had answered")
+            return super().measure(workload, traces, repeat)
+
+    store = MemoryStore()
+    report = run([PRODUCT, CONVOLUTION], 500, store, Slow(), deadline_s=10.0, patience=False)
+    assert report.reason == "the deadline is reached"
+    assert {t.task.workload.key: t.trials > 0 for t in report.tasks} == {
+        PRODUCT.key: True,
+        CONVOLUTION.key: False,
+    }
+    assert store.open_intents() == ()
 
 
 def test_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,12 +379,12 @@ def test_a_lucky_median_does_not_win_against_a_faster_rival() -> None:
     assert resolve(PRODUCT, TARGET, store).trace.hash == star[0]
 
 
-def test_a_race_has_the_default_three_challengers_and_more_samples() -> None:
+def test_a_race_has_the_default_its_challengers_and_more_samples() -> None:
     measurer, store = FakeMeasurer(), MemoryStore()
     heard: list[Event] = []
     run([PRODUCT], 32, store, measurer, heard.append)
     ((contestants),) = measurer.races
-    assert len(contestants) == 4
+    assert len(contestants) == 1 + CONTESTANTS
     assert default_trace(PRODUCT.dag, TARGET).hash in contestants
     rows_ = store.last_race(PRODUCT.key, TARGET.key(), store.machines()[0].fingerprint)
     assert {r.trace_hash for r in rows_} == set(contestants)
@@ -352,7 +397,39 @@ def test_a_race_has_the_default_three_challengers_and_more_samples() -> None:
 def test_contestants_of_slow_tasks_get_fewer_samples() -> None:
     measurer = FakeMeasurer(lambda t: 0.05 * (1 + chance(t.hash)))
     run([PRODUCT], 16, measurer=measurer)
-    assert [repeat for _, _, repeat in measurer.calls if repeat] == [5]
+    assert [repeat for _, _, repeat in measurer.calls if repeat] == [SAMPLES[0]]
+
+
+def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
+    """The printed time is the race's; that some trial was near the limit is another statement."""
+    limit = lower_bound(task(PRODUCT), RATES, cold=True)
+
+    class Disturbed(FakeMeasurer):
+        def measure(
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        ) -> list[MeasureResult]:
+            self.cost = lambda trace: limit * (1.0 if repeat is None else 1.5)
+            return super().measure(workload, traces, repeat)
+
+    (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit)).tasks
+    assert t.reason == "within 3 % of the machine's limit"
+    (t,) = run([PRODUCT], 100, measurer=Disturbed()).tasks
+    assert t.best_s == pytest.approx(1.5 * limit)
+    assert t.reason == "one trial came within 3 % of the limit"
+
+
+def test_a_report_prints_as_a_few_lines() -> None:
+    broken = FakeMeasurer(failing=1.0)
+    first, second, about = str(run([PRODUCT, CONVOLUTION], 40, patience=False)).splitlines()
+    names = {PRODUCT.name, CONVOLUTION.name}
+    assert {line.partition(":")[0] for line in (first, second)} == names
+    for line in (first, second):
+        assert re.fullmatch(
+            r".+: [\d,.]+ us, [\d.]+ times as fast as the default, \d+ trials \(.+\)", line
+        ), line
+    assert re.fullmatch(r"40 trials \(0 from the log\) in \d+ s: all trials are spent", about)
+    (t,) = run([PRODUCT], 8, measurer=broken).tasks
+    assert repr(t) == f"{PRODUCT.name}: no time after 8 trials ({t.reason})"
 
 
 def test_a_task_with_one_candidate_is_not_raced() -> None:

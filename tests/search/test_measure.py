@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 import statistics
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evil_kernels import addition, evil
+from evil_kernels import addition, evil, scaled
 
 from autotensor import te
 from autotensor.base.errors import InputError
@@ -19,7 +21,10 @@ from autotensor.base.target import Target, host
 from autotensor.runtime.children import Child, Reply
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
+from autotensor.search import racing
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.racing import Race
+from autotensor.search.request import OutOfTime
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
@@ -84,6 +89,30 @@ def test_each_trace_has_its_result_in_order(measurer: LocalMeasurer) -> None:
     assert results[1].seconds == results[5].seconds
     assert results[5].note == "same object code as candidate 1 of this batch; not run again"
     assert [r.prepared_bytes for r in results if r.ok] == [96 * 64 * 4] * 5
+
+
+@pytest.mark.skipif(host().vector_bytes < 64, reason="tiles for 32 registers of 64 bytes")
+def test_spills_of_the_innermost_loop_are_counted(measurer: LocalMeasurer) -> None:
+    """That no winner spills can be read from the log: 16 x 4 accumulators do not fit in 32 registers."""
+    w = product(64, 128, 48)
+
+    def tile(height: int, vectors: int) -> Trace:
+        s = Schedule(w.dag)
+        stage = s["t0"]
+        (i, j), (r,) = stage.op.axis, stage.op.reduce_axis
+        io, ii = stage.split(i, factor=height)
+        jo, ji = stage.split(j, factor=16 * vectors)
+        jv, jl = stage.split(ji, factor=16)
+        stage.reorder(io, jo, r, ii, jv, jl)
+        stage.unroll(ii)
+        stage.unroll(jv)
+        stage.vectorize(jl)
+        return s.trace
+
+    fits, spills = measurer.measure(w, [tile(8, 2), tile(16, 4)])
+    assert (fits.asm["spills"], fits.asm["fma"]) == (0, 16)
+    assert spills.ok, spills.error
+    assert spills.asm["spills"] > 16
 
 
 def test_teams_of_threads() -> None:
@@ -204,6 +233,66 @@ def test_an_algorithm_may_have_its_own_tolerance(measurer: LocalMeasurer) -> Non
     assert 1e-5 < lax.max_error < 1e-2
 
 
+def test_such_a_tolerance_is_of_the_largest_element(measurer: LocalMeasurer) -> None:
+    """What Winograd's gate says: 2e-5 of the output's largest element, against float64."""
+    near, far = (measurer.measure_artifacts(addition(), [scaled(e)], 2e-5)[0] for e in (1e-5, 3e-5))
+    assert near.ok, near.error
+    assert near.max_error == pytest.approx(1e-5, rel=0.05)
+    assert far.status is Status.WRONG_RESULT
+    assert far.max_error == pytest.approx(3e-5, rel=0.05)
+    assert "in float64: error 3e-05 of the largest element, allowed 2e-05" in str(far.error)
+
+
+def test_the_judge_of_such_algorithms_is_float64() -> None:
+    """A sum of 2**25 ones: the naive float32 program stops at 2**24, and is refused by its own kind."""
+    x = te.placeholder((4096,), name="x")
+    k, m = te.reduce_axis(4096), te.reduce_axis(8192)
+    w = Workload.of(
+        ComputeDAG.of(te.compute((1,), lambda i: te.sum(1.0 + x[k] * 1e-30, axis=[m, k]), name="ones"))
+    )
+    s = Schedule(w.dag)
+    _, inner = s["t0"].split("r1", factor=16)
+    s.rfactor("t0", inner)
+    with LocalMeasurer(TARGET, OPTIONS, numerics=lambda trace: 2e-5) as measurer:
+        parts, naive = measurer.measure(w, [s.trace, Trace()])
+    assert parts.ok, parts.error
+    assert parts.max_error == 0.0
+    assert naive.status is Status.WRONG_RESULT
+    assert "16777216 instead of 33554432 in float64: error 0.5 of the largest element" in str(naive.error)
+
+
+def test_the_oracle_answers_once_per_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is above the peak is verified on one set of fresh inputs, not on one each."""
+    asked: list[tuple[str, int, bool]] = []
+    right = Child.request
+
+    def noted(child: Child, text: str, timeout_s: float) -> Reply:
+        request = json.loads(text)
+        if request.get("do") == "oracle":
+            asked.append((request["kind"], request["seed"], request["wide"]))
+        return right(child, text, timeout_s)
+
+    monkeypatch.setattr(Child, "request", noted)
+    with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
+        results = measurer.measure_artifacts(addition(), [evil("right"), scaled(1e-9)])
+    assert all("verified again on fresh inputs" in r.note for r in results)
+    assert not any(wide for _, _, wide in asked)  # nobody needs float64
+    assert {seed for _, seed, _ in asked} == {0, 1, 7919}
+
+
+def test_a_reference_that_outlasts_the_deadline_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(racing, "_GRACE_S", 1e-3)
+    w = product(250, 250, 250)
+    left = [-1.0]
+    with LocalMeasurer(TARGET, OPTIONS, left_s=lambda: left[0]) as measurer:
+        with pytest.raises(OutOfTime, match="the deadline came before the reference of workload 'product'"):
+            measurer.measure(w, [Trace()])
+        left[0] = 100.0
+        monkeypatch.undo()
+        (result,) = measurer.measure(w, [Trace()])  # a new child, which knows nothing of that
+    assert result.ok, result.error
+
+
 def test_a_result_whose_terms_cancel(measurer: LocalMeasurer) -> None:
     """The same sum forwards and in parts: their difference is all rounding, and still right."""
     n = 20_000
@@ -228,6 +317,33 @@ def test_what_is_too_good_to_be_true_is_verified_again() -> None:
     assert good.ok
     assert "verified again on fresh inputs" in good.note
     assert bad.status is Status.WRONG_RESULT
+
+
+@pytest.mark.parametrize(("share", "verified"), [(0.25, True), (1e-9, False)])
+def test_what_counts_is_what_an_algorithm_executes(
+    share: float, verified: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with numerics of its own multiplies less than the workload counts."""
+    monkeypatch.setattr(racing, "FEWEST_OPERATIONS", share)
+    with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
+        (result,) = measurer.measure_artifacts(addition(), [evil("right")], 1e-2)
+    assert result.ok, result.error
+    assert ("verified again on fresh inputs" in result.note) is verified
+
+
+def test_what_is_above_the_peak_at_the_deadline_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Race._ask_oracle
+
+    def late(race: Race, question: racing.Question) -> None:
+        if question[1] == 7919:
+            raise OutOfTime("the deadline came")
+        right(race, question)
+
+    monkeypatch.setattr(Race, "_ask_oracle", late)
+    with LocalMeasurer(TARGET, replace(OPTIONS, peak_flops=1e6)) as measurer:
+        (result,) = measurer.measure_artifacts(addition(), [evil("right")])
+    assert result.status is Status.RUN_TIMEOUT
+    assert re.fullmatch(r"\d+ GFLOP/s is above the peak; the deadline came\.", str(result.error))
 
 
 def test_the_peak_is_measured_again_once_when_something_is_above_it() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotensor import te
@@ -140,6 +142,36 @@ def test_a_spatial_axis_cannot_be_reduced_over() -> None:
         TensorError, match=r"sum: axis Var\(.*\) is not a reduce axis|sum: axis .* is not a reduce axis"
     ):
         te.compute((4, 8), lambda i, j: te.sum(A[i, j], axis=j))
+
+
+FOREIGN = (
+    "compute 'y': a function of NumPy or math, which computes with numbers, was given an expression. "
+    "Write te.exp for numpy.exp, te.sqrt for math.sqrt, and so on."
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda i: te.sum(A[i, K]),
+            "sum was not told which axis to reduce. "
+            'k = te.reduce_axis(n, name="k") makes one; then sum(A[i, k], axis=k).',
+        ),
+        (lambda i: np.exp(A[i, 0]), FOREIGN),
+        (lambda i: np.arctan2(i, A[i, 0] + 1), FOREIGN),
+        (lambda i: math.sqrt(A[i, 0]), FOREIGN),
+    ],
+)
+def test_how_numpy_users_begin(make: Any, message: str) -> None:
+    with pytest.raises(TensorError) as caught:
+        te.compute((4,), make, name="y")
+    assert str(caught.value) == message
+
+
+def test_a_mistake_in_the_function_stays_python_s() -> None:
+    with pytest.raises(TypeError, match="unsupported operand"):
+        te.compute((4,), lambda i: "a" - i.dtype, name="y")  # type: ignore[operator]
 
 
 class TestReducers:

@@ -1,0 +1,57 @@
+"""A network that is compiled in the contestant's process, nothing kept from earlier, so that what setting it
+up costs, in time and memory, is seen as its user sees it. Peers are set up as in every other table.
+
+    <cache>/networks/resnet18@b8/   model.onnx  weights.npz  inputs.npz  facts.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from networks import Array, Network
+from peers import Ready, Spec
+
+
+class Scaled(Network):
+    """`setup_s` of ours is all of it: weights from the file, graph, schedules, code, packing."""
+
+    def ours(self, spec: Spec) -> Ready:
+        from operator_job import target_of
+
+        from autotensor.api.log import open_existing
+        from autotensor.api.models import default_traces, link_model, plan_model, traces_from_log
+        from autotensor.runtime.arrays import aligned_empty
+        from autotensor.runtime.module import Module
+
+        with np.load(self.folder / "weights.npz") as found:
+            graph = self.graph({n: found[n] for n in found.files})
+        plan = plan_model(graph, target_of(spec))
+        if spec.log:
+            with open_existing(spec.log) as store:
+                traces = traces_from_log(plan, store)
+        else:
+            traces = default_traces(plan)
+        f = Module(link_model(plan, traces), threads=spec.threads)
+        given = list(self._inputs.values())
+        out = tuple(aligned_empty(a.shape, a.dtype) for a in f.args if a.role == "output")
+
+        def run() -> None:
+            f(*given, *out)
+
+        def output() -> Array:
+            out[0][...] = np.nan
+            run()
+            return np.array(out[0])
+
+        return run, output
+
+    def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
+        """Nothing is compiled ahead; the facts of the table only."""
+        from operator_job import target_of
+
+        from autotensor.api.models import plan_model
+
+        groups = plan_model(graph, target_of(Spec("ours", 1))).groups
+        return {"flops": float(sum(g.flops for g in groups))}
