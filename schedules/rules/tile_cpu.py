@@ -50,7 +50,7 @@ STREAM_COST = 0.5  # to bring it from the last cache
 MEMORY_COST = 4.0  # to bring it from memory
 COPY_COST = 2.0  # to copy it
 PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
-REGION = 100_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
+REGION = 120_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
 SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
 
 
