@@ -10,6 +10,7 @@ llvmlite only.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -66,6 +67,27 @@ __all__ = [
 ]
 
 
+_SEARCH = "one search serves all: at.tune([A, B, C], trials=64), then at.build([A, B, C])"
+_MODELS = (
+    "models are written with at.input, at.ops and at.call and compiled by at.compile_model "
+    "(docs/add-a-model.md); there is no reader of model files"
+)
+_ELSEWHERE = {  # what TVM's users look for
+    "auto_scheduler": _SEARCH,
+    "autotvm": _SEARCH,
+    "meta_schedule": _SEARCH,
+    "relay": _MODELS,
+    "relax": _MODELS,
+    "topi": "write the formula with te.compute; whole models have at.ops",
+    "nd": "NumPy arrays are passed as they are: f(a, b, c)",
+    "device": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
+    "cpu": "NumPy arrays are passed as they are, and a kernel runs on the target that it was built for",
+    "target": 'write at.Target, or its text: target="llvm -mcpu=znver4"',
+    "const": "it is te.const",
+    "models": "it is imported by name: from autotensor.models import MODELS",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name in ("te", "tir"):  # what TVM keeps in tvm.tir (Select, const, indexmod) is in te here
         return importlib.import_module("autotensor.te")
@@ -73,7 +95,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module 'autotensor' has no attribute {name!r}")
+    from autotensor.base.absent import absent
+
+    raise absent("at", name, sys.modules[__name__], _ELSEWHERE)
 
 
 def __dir__() -> list[str]:

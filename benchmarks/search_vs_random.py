@@ -62,9 +62,9 @@ class BusyMeasurer(LocalMeasurer):
     """For machines that are not idle: the fastest of many short samples counts."""
 
     def measure(
-        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
     ) -> list[MeasureResult]:
-        results = super().measure(workload, traces, repeat)
+        results = super().measure(workload, traces, repeat, **how)
         return [replace(r, seconds=(min(r.seconds),) * len(r.seconds)) if r.ok else r for r in results]
 
 

@@ -187,8 +187,12 @@ def layout(p: _Pick) -> Iterator[Step]:
 
 def pragma(p: _Pick) -> Iterator[Step]:
     s = p.stage()
-    if p.rng.random() < 0.5:
-        yield Pragma(s.name, p.axis(s, serial=False), "skip_zeros", "1")
+    kind = p.rng.random()
+    if kind < 0.5:
+        key, most = p.rng.choice((("skip_zeros", 2), ("skip_unread", 1)))
+        yield Pragma(s.name, p.axis(s, serial=False), key, str(p.rng.randint(1, most)))
+    elif kind < 0.75:
+        yield Pragma(s.name, p.axis(s, serial=False), "sum_apart", "1")
     else:
         yield Pragma(s.name, p.axis(s, serial=False), "auto_unroll_max_step", str(p.rng.choice((1, 4, 16))))
 

@@ -87,6 +87,11 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
         raise StoreError(
             f"no driver for '{place}' is installed ({error}).", "Install it, e.g. psycopg."
         ) from error
+    except ArgumentError as error:  # the URL is well formed, but nobody knows its kind of database
+        raise StoreError(
+            f"'{place}' names no kind of database that is known here.",
+            "Write sqlite:///path or postgresql://…",
+        ) from error
     except FOREIGN_ERRORS as error:
         raise explain(error, place) from error
     opened = Opened(engine.execution_options(tuning_db_write=True), engine, place, file)
@@ -216,13 +221,11 @@ def _check_wal(file: Path) -> None:
 
 def _check_writable(file: Path, folder: Path) -> None:
     if file.exists() and not os.access(file, os.W_OK):
-        raise StoreError(
-            f"tuning log '{file}' is read-only.", "Make it writable, or open it with readonly=True."
-        )
+        raise StoreError(f"tuning log '{file}' is read-only.", "Make it writable, or only read from it.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(
             f"tuning log '{file}' cannot be written: directory '{folder}' is read-only.",
-            "Choose a directory that you may write, or open it with readonly=True.",
+            "Choose a directory that you may write, or only read from it.",
         )
     if _file_system(folder).startswith(NETWORK_FILE_SYSTEMS):
         warnings.warn(

@@ -40,6 +40,7 @@ class Status(StrEnum):
     ABORTED = "ABORTED"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     OUTPUT_LIMIT = "OUTPUT_LIMIT"
+    REJECTED = "REJECTED"  # compiled, but its machine code rules it out; never run
 
 
 @dataclass(frozen=True, slots=True)

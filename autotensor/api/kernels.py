@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
-from autotensor.base.errors import InputError
+from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_state, nest_text
 from autotensor.ir.func import Program
@@ -112,8 +112,19 @@ def tune(
 
 
 def _checked(args: Sequence[Tensor]) -> ComputeDAG:
-    """The computation of the arguments. Raises TensorError when it reads outside its tensors."""
+    """The computation of the arguments.
+
+    Raises TensorError when it reads outside its tensors, or when some placeholders are listed and others are
+    not: where those come in a call would be a guess.
+    """
     dag = ComputeDAG.of(list(args))
+    listed = {dag.buffer_of(t).name for t in args}
+    inputs = {b.name for b in dag.inputs}
+    if inputs & listed and (missing := inputs - listed):
+        raise TensorError(
+            f"the arguments lack {', '.join(map(repr, sorted(missing)))}.",
+            fix="List every input in calling order, or results alone.",
+        )
     check_reads(dag)
     return dag
 

@@ -114,8 +114,8 @@ def compile_model(
     trials: how many schedules to measure first; 0 takes what the tuning log knows, and defaults for the rest.
     progress: as in `tune`, while measuring.
     """
-    if trials < 0:
-        raise InputError(f"trials is {trials}; it must not be negative.")
+    if not hasattr(trials, "__index__") or trials < 0:
+        raise InputError(f"trials is {trials!r}; it must be a whole number, not negative.")
     plan = plan_model(model, target, name)
     if trials:
         options = TuneOptions(trials=trials, seed=seed)
@@ -197,7 +197,7 @@ def tune_model(
             )
         best = resolved(plan, store)
         tuned = link_model(plan, {key: r.trace for key, r in best.items()}, work.compiled)
-        default = link_model(plan, default_traces(plan))
+        default = link_model(plan, default_traces(plan), dict(work.compiled))
         default_s, tuned_s = race(plan, default, tuned)
         notes: tuple[str, ...] = ()
         if tuned_s > default_s:

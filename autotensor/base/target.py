@@ -66,6 +66,8 @@ def parse(text: str | Target | None = None) -> Target:
     """
     if isinstance(text, Target):
         return text
+    if not isinstance(text, str | None):
+        raise TargetError(f"target {text!r} is no text.", fix='Write one such as "llvm -mcpu=znver4".')
     words = shlex.split(text or "llvm")
     kind, options = words[0], words[1:]
     if kind == "cpu":

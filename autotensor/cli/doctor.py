@@ -24,13 +24,8 @@ REQUIRED = (
     "numpy", "llvmlite", "xgboost-cpu", "xgboost", "sqlalchemy", "alembic", "msgspec", "tqdm", "typer",
     "rich", "platformdirs", "psutil", "filelock", "safetensors", "ml_dtypes",
 )  # fmt: skip
-OPTIONAL = {  # module → extra, and what it gives
-    "PIL": ("image", "photos as input"),
-    "onnx": ("onnx", "ONNX files"),
-    "torch": ("torch", "torch.compile"),
-    "cupy": ("cuda12x or cuda13x", "NVIDIA GPUs"),
-    "pyopencl": ("opencl", "OpenCL devices"),
-    "distributed": ("fleet", "measuring on a cluster"),
+OPTIONAL = {  # module → package, and what it gives; only what is used, or people install it for nothing
+    "PIL": ("pillow", "photos as input"),
 }
 PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
@@ -130,8 +125,8 @@ def _versions(problems: list[str]) -> dict[str, str]:
 
 def _optional() -> dict[str, dict[str, Any]]:
     return {
-        module: {"extra": extra, "for": use, "installed": find_spec(module) is not None}
-        for module, (extra, use) in OPTIONAL.items()
+        module: {"package": package, "for": use, "installed": find_spec(module) is not None}
+        for module, (package, use) in OPTIONAL.items()
     }
 
 
@@ -233,9 +228,7 @@ def _print(d: dict[str, Any], target: Target) -> None:
         say(f"Place      {name}: {place['path'] or 'none'}{trials}{free}")
     say(f"Installed  {', '.join(f'{n} {v}' for n, v in d['versions'].items())}")
     for name, o in d["optional"].items():
-        standing = (
-            "installed" if o["installed"] else f"missing: pip install 'autotensor[{o['extra'].split()[0]}]'"
-        )
+        standing = "installed" if o["installed"] else f"missing: pip install {o['package']}"
         say(f"Optional   {name} (for {o['for']}): {standing}")
     say("Not needed a C compiler: LLVM is inside llvmlite")
     for problem in d["problems"]:

@@ -28,6 +28,7 @@ def explain(
 ) -> None:
     """Print the fastest trials of a task on this machine, what made them, what they decided, and failures.
 
+    stack: vectors that go round an innermost loop by way of the stack; spills: vector moves to or from it.
     A trial's number is what `autotensor show` takes.
     """
     from autotensor.api.log import open_existing
@@ -53,6 +54,7 @@ def explain(
             "samples_s": [s.seconds for s in r.samples],
             "predicted_s": r.predicted,
             "verified": r.verified,
+            "assembly": dict(r.assembly),
             "max_error": r.verification.max_error if r.verification else None,
             "made_by": r.made_by,
             "decisions": {k: list(v) for k, v in r.decisions.items()},
@@ -88,11 +90,13 @@ def _print(d: dict[str, Any], top: int) -> None:
         best = d["trials"][0]["median_s"]
         say()
         table(
-            ("rank", "trial", "us", "of best", "GFLOP/s", "predicted us", "spread", "made by", "decisions"),
+            ("rank", "trial", "us", "of best", "GFLOP/s", "predicted us", "spread",
+             "stack", "spills", "made by", "decisions"),
             [
                 (t["rank"], t["trial"], micros(t["median_s"]), f"{t['median_s'] / best:.2f}",
                  gflops(d["flops"], t["median_s"]), micros(t["predicted_s"]),
                  percent(_spread(t["samples_s"])),
+                 t["assembly"].get("carried", "-"), t["assembly"].get("spills", "-"),
                  t["made_by"] + ("" if t["verified"] else " (unverified)"), _decisions(t["decisions"]))
                 for t in d["trials"]
             ],

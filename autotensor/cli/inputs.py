@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+FOREIGN = (".onnx", ".pt", ".pth", ".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
 
 
@@ -29,11 +30,28 @@ def is_file(name: str) -> bool:
 
 
 def build_graph(model: str, batch: int = 1, weights: Path | None = None) -> Graph:
-    """The graph of a built-in model. Raises InputError with the nearest name, or about the weights."""
+    """The graph of a built-in model. Raises InputError about the name, or about the weights."""
     from autotensor.models import MODELS, load_weights
 
+    if model not in MODELS:
+        _refuse_file(model)
     found = MODELS.get(model)
     return found.build(batch=batch, weights=None if weights is None else load_weights(weights))
+
+
+def _refuse_file(name: str) -> None:
+    """Raises InputError when a file is named where only a built-in model can be."""
+    ending = Path(name).suffix
+    if ending == ".atm":
+        raise InputError(
+            f"{name} is a compiled file; a model is needed here.",
+            fix="`autotensor models` lists them; at.compile_model(y, trials=200) tunes one of your own.",
+        )
+    if ending in FOREIGN or Path(name).is_file():
+        raise InputError(
+            f"{name} is a file; models are not read from files.",
+            fix="`autotensor models` lists the built-in ones; docs/add-a-model.md says how to write one.",
+        )
 
 
 def facts(model: str, weights: Path | None) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM while tuning: the first asks for a clean stop, the second ends at once.
 
+Until the search asks for the first time there is nothing to finish, so that the first one ends at once too.
+
 with Interrupts() as stop:
     tune_model(…, stopped=stop.asked)
 stop.signal      the first signal that came, or None
@@ -24,9 +26,11 @@ class Interrupts:
     def __init__(self, what: str = "after this batch") -> None:
         self.signal: int | None = None
         self._what = what
+        self._heard = False  # somebody asks, and will stop
         self._before: dict[int, Any] = {}
 
     def asked(self) -> bool:
+        self._heard = True
         return self.signal is not None
 
     @property
@@ -49,8 +53,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is None:
-            self.signal = number
+        first, self.signal = self.signal is None, number
+        if first and self._heard:
             tell(f"\nStopping {self._what}; once more stops at once.")
             return
         # Workers end with this process. What waits for them in C may not see an exception for seconds.

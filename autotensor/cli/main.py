@@ -11,7 +11,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 VERBS = {
     "tune": "Search for fast schedules of a model; leaves a runnable .atm file.",
@@ -46,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"verb {verb!r} is unknown. {suggest(verb, tuple(VERBS))}", USAGE)
     try:
         return _run(verb, rest)
+    except BrokenPipeError:  # `autotensor models | head -1`: the reader has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush says it again
+        return ERROR
     except Exception as error:  # the edge of the program
         return _explain(error, verb)
     except KeyboardInterrupt:
@@ -71,18 +73,21 @@ def overview() -> str:
 
 
 def _run(verb: str, words: Sequence[str]) -> int:
+    import typer
     import typer.main
 
     app = importlib.import_module(f"autotensor.cli.{verb}").app
     command = typer.main.get_command(app)
-    code: Any = command.main(args=list(words), prog_name=f"autotensor {verb}", standalone_mode=False)
-    return code if isinstance(code, int) else OK
+    try:  # not command.main: that would turn Ctrl-C into an exit code without a word
+        with command.make_context(f"autotensor {verb}", list(words)) as context:
+            command.invoke(context)
+    except typer.Exit as done:
+        return int(done.exit_code)
+    return OK
 
 
 def _explain(error: Exception, verb: str) -> int:
     """Print the error as one sentence; gives the exit code."""
-    import typer
-
     from autotensor.base.errors import AutotensorError
     from tuning_db.errors import StoreError
 
@@ -90,8 +95,6 @@ def _explain(error: Exception, verb: str) -> int:
         import traceback
 
         traceback.print_exc()
-    if isinstance(error, typer.Abort):
-        return _fail("interrupted.", INTERRUPTED)
     if callable(told := getattr(error, "format_message", None)):  # Typer's and Click's usage errors
         return _fail(f"{told().rstrip('.')}. See `autotensor {verb} --help`.", USAGE)
     if isinstance(error, AutotensorError | StoreError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,11 +97,20 @@ def tune(
     check_log(db)
     (tell if json else say)(f"Log: {log_name(db)}   model file: {path}")
     options = TuneOptions(trials=trials, seed=seed, model=cost_model, fresh=fresh, deadline_s=deadline_s)
-    with Interrupts() as stop, Progress(trials, deadline_s) as progress:
-        plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
-        report = tune_model(
-            plan, options, db=db, path=path, listener=progress.hear, stopped=stop.asked, progress=False
-        )
+    stop, began = Interrupts(), time.time()
+    try:
+        with stop:
+            plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
+            tell(f"Compiling {len(plan.tasks)} tasks as known so far; then {path} can be run.")
+            with Progress(trials, deadline_s) as progress:
+                heard = progress.hear
+                report = tune_model(
+                    plan, options, db=db, path=path, listener=heard, stopped=stop.asked, progress=False
+                )
+    except KeyboardInterrupt:
+        written = path.is_file() and path.stat().st_mtime >= began
+        tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
+        raise typer.Exit(stop.code or 128 + signal.SIGINT) from None
     document = describe(report, model, db, progress.statuses, options.seed)
     document["interrupted"] = stop.asked()
     if stop.asked():
@@ -143,6 +154,7 @@ def describe(
         "trials": tuning.trials,
         "reused": tuning.reused,
         "failures": sum(t.failures for t in tuning.tasks),
+        "rejected": sum(t.rejected for t in tuning.tasks),
         "statuses": dict(statuses),
         "elapsed_s": tuning.elapsed_s,
         "seconds": tuning.shares,
@@ -182,6 +194,7 @@ def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dic
         "share_of_peak": rate / peak if rate and peak else None,
         "trials": t.trials,
         "failures": t.failures,
+        "rejected": t.rejected,
         "reason": t.reason,
     }
 
@@ -212,10 +225,13 @@ HEADS = (
 def print_report(d: Mapping[str, Any]) -> None:
     table(HEADS, [_row(t) for t in d["tasks"]])
     say()
-    failed = ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status != "OK")
+    failed = ", ".join(
+        f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status not in ("OK", "REJECTED")
+    )
     say(
         f"{d['trials']} trials ({d['reused']} from the log) in {d['elapsed_s']:.0f} s{_shares(d)}; "
-        f"{d['failures']} failed{f' (now: {failed})' if failed else ''}; stopped because {d['reason']}."
+        f"{d['failures']} failed{f' (now: {failed})' if failed else ''}, {d['rejected']} rejected unrun; "
+        f"stopped because {d['reason']}."
     )
     for note in d["notes"]:
         say(f"Note: {note}.")

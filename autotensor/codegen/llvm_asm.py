@@ -1,7 +1,12 @@
 """Facts about machine code: spills, fused multiply-adds, loads and bytes of the innermost loops.
 
-A spill is a vector register moved to or from the stack inside an innermost loop; a good register tile has
-none. Nothing is refused for it, the clock judges; the tuning log keeps these facts with every trial.
+A spill is a vector register moved to or from the stack inside an innermost loop. Two kinds differ in price:
+
+    vmovups %zmm3, 64(%rsp) … vmovups 64(%rsp), %zmm9      a temporary, put aside within one iteration
+    vmovups 64(%rsp), %zmm3 … vmovups %zmm3, 64(%rsp)      *carried*: part of a tile that does not fit
+
+The first waits for nobody: transforms and windows that are fast have dozens. The second is in the way of
+every multiply-add. What follows is for the search to say; the tuning log keeps these facts with every trial.
 """
 
 from __future__ import annotations
@@ -9,10 +14,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_COMMENT = re.compile(r"(?:^|\s)#(?!-?\d).*|//.*")  # #16 is a number of ARM's
 _LABEL = re.compile(r"^([\w.$@\"]+):")
 _JUMP = re.compile(r"^\s+(?:j\w+|b\.\w+|b|cbn?z|tbn?z)\s+(?:.*,\s*)?([.\w$]+)\s*$")
 _X86_STACK = re.compile(r"^\s+v?mov(?:[au]p[sd]|dq[au]\d*|s[sd])\s.*-?\d*\(%r[sb]p\)(?:,|\s|$)")
 _ARM_STACK = re.compile(r"^\s+(?:ldp|stp|ldr|str|ldur|stur)\s+[qdsv]\d+.*\[(?:sp|x29)[,\]]")
+_STORE = re.compile(r"^\s+(?:v?mov\w+\s+%[xyz]mm\d+,|(?:stp|str|stur)\s+[qdsv]\d+)")
+_SLOT = re.compile(r"(?<![\w)])-?\d*\(%rsp\)|\[(?:sp|x29)(?:, #-?\d+)?\]")  # one place on the stack, as text
+_VECTOR = re.compile(r"%[xyz]mm\d|\s[qdsv]\d+,")
 _FMA = re.compile(r"^\s+(?:vfn?m(?:add|sub)\w*|fml[as]|fn?m(?:add|sub))\s")
 _MEMORY = re.compile(r"\([^)]*\)|\[[^\]]*\]")
 
@@ -22,6 +31,7 @@ class AsmFacts:
     """Counts over the innermost loops of a listing (`instructions` over all of it)."""
 
     spills: int  # vector moves to or from the stack
+    carried: int  # most vectors that go round one loop with multiply-adds by way of the stack
     fma: int  # fused multiply-add instructions
     loads: int  # instructions with a memory operand that is not the stack
     loops: int  # innermost loops
@@ -34,7 +44,7 @@ def asm_facts(asm: str) -> AsmFacts:
     lines: list[str] = []
     labels: dict[str, int] = {}
     for raw in asm.splitlines():
-        line = raw.split("#")[0].split("//")[0].rstrip()
+        line = _COMMENT.sub("", raw).rstrip()
         label = _LABEL.match(line)
         if label:
             labels[label.group(1)] = len(lines)
@@ -49,12 +59,33 @@ def asm_facts(asm: str) -> AsmFacts:
     inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     body = [line for start, stop in dict.fromkeys(inner) for line in lines[start:stop]]
     spills = sum(bool(_X86_STACK.match(line) or _ARM_STACK.match(line)) for line in body)
+    carried = max((_carried(lines[start:stop]) for start, stop in inner), default=0)
     memory = sum(bool(_MEMORY.search(line)) and "lea" not in line for line in body)
     return AsmFacts(
         spills=spills,
+        carried=carried,
         fma=sum(bool(_FMA.match(line)) for line in body),
         loads=memory - spills,
         loops=len(set(inner)),
         longest_loop=max((stop - start for start, stop in inner), default=0),
         instructions=len(lines),
     )
+
+
+def _carried(body: list[str]) -> int:
+    """Places on the stack that an iteration reads a vector from and later writes one to, for the next.
+
+    A loop without multiply-adds has none: what it moves is no register tile.
+    """
+    if not any(_FMA.match(line) for line in body):
+        return 0
+    first: dict[str, bool] = {}  # whether the first access of a slot writes it
+    written: set[str] = set()
+    for line in body:
+        slot = _SLOT.search(line) if _VECTOR.search(line) else None
+        if slot:
+            writes = bool(_STORE.match(line))
+            first.setdefault(slot.group(), writes)
+            if writes:
+                written.add(slot.group())
+    return sum(not first[slot] for slot in written)

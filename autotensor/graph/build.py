@@ -19,6 +19,7 @@ from autotensor.base.errors import GraphError, InputError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, GraphNode, Input, apply, as_node, constant
 from autotensor.operators import OPERATORS, TensorType
+from autotensor.te.tensor import check_shape
 
 __all__ = ["call", "constant", "input", "ops"]
 
@@ -27,7 +28,7 @@ _serial = itertools.count(1)
 
 def input(shape: Iterable[int], dtype: DType | str = "float32", name: str = "x") -> Input:
     """A new argument of a graph; two with one shape and name are two arguments."""
-    made: Input = Input(name, TensorType.of(tuple(shape), dtype), next(_serial))
+    made: Input = Input(name, TensorType.of(check_shape(shape, f"input {name!r}"), dtype), next(_serial))
     return made
 
 

@@ -73,6 +73,12 @@ class GraphNode(Node):
     def __rtruediv__(self, other: Any) -> GraphNode:
         return _binary("divide", other, self)
 
+    def __getitem__(self, index: Any) -> GraphNode:
+        raise GraphError(
+            "a graph node cannot be indexed or iterated over.",
+            fix="Use at.ops.slice, or at.call with a te function.",
+        )
+
     # NumPy on the left (`array + node`) must come here and not try to loop over the node.
     __array_ufunc__ = None
 

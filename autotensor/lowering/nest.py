@@ -41,8 +41,11 @@ from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
+from autotensor.lowering.apart import Part, is_apart
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
+from autotensor.lowering.limits import weakest
+from autotensor.lowering.needs import needed
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
 from autotensor.lowering.skip import skipping
 from autotensor.lowering.update import guard, store_all, update
@@ -108,6 +111,7 @@ class _Loops:
     targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators in place of the stage's buffers
     skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false nothing is added
     bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
+    needs: tuple[Expr, ...] = ()  # conditions outside of which nobody uses the stage's values
 
 
 class _Nest:
@@ -226,7 +230,9 @@ class _Nest:
                 values[axis.name] = simplify(_base(span) + local[axis.name], ranges)
             guards.extend(self._attached_guards(stage, values, ranges))
         skips, bodies = skipping(stage, values, ranges)
-        return _Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies)
+        points = {a.var: values[a.name] for a in stage.op.axes}
+        needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
+        return _Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
 
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
@@ -270,11 +276,14 @@ class _Nest:
         ready = self._ready(loops, depth, placed, stage.leaves[: depth + 1])
         if depth >= _first_reduction(stage):
             ready += self._ready(loops, depth, placed, stage.leaves[: depth + 1], loops.skips)
+        if leaf.mark is Mark.SERIAL:
+            ready += self._some_need(loops, placed, stage.leaves[: depth + 1], ranges)
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self._make_private(producer)
         producers = [self.nest(p, ranges) for p in hosted]
-        body = seq(*producers, self._level(loops, depth + 1, placed | frozenset(ready), ranges))
+        level = self._apart if is_apart(stage, leaf) else self._level
+        body = seq(*producers, level(loops, depth + 1, placed | frozenset(ready), ranges))
         if hosted:
             ready += self._some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
         for producer in reversed(hosted):
@@ -291,6 +300,20 @@ class _Nest:
             if free is not None:
                 return free
         return guard(conditions, body)
+
+    def _apart(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        """Loops from `depth` inwards with accumulators of their own, which are joined with the stage's."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        wholes = self._targets(loops)
+        part = Part(tuple(b for b, _ in wholes), own)
+        apart = replace(loops, targets=part.targets)
+        main = self._loop(apart, depth, placed, ranges)
+        joined = update(stage.name, stage.op.combiner, wholes, part.results)
+        last = self._over_spatial(loops, depth, placed, joined)
+        return part.around(seq(self._init(apart, depth, placed), main, last))
 
     def _in_lanes(
         self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
@@ -365,6 +388,14 @@ class _Nest:
             if free_vars(least) and prove(least, ranges) is not True:
                 out.append(least)
         return out
+
+    def _some_need(
+        self, loops: _Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
+    ) -> list[Expr]:
+        """Conditions for anybody to use a point of the loops inside; those beside it are computed too."""
+        inside = self._bound_vars(loops, loops.stage.leaves) - self._bound_vars(loops, bound)
+        found = (weakest(c, inside, ranges) for c in loops.needs)
+        return [c for c in found if c is not None and c not in placed and prove(c, ranges) is not True]
 
     def _bound_vars(self, loops: _Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
         name = loops.stage.name

@@ -6,7 +6,7 @@
 Zero padding that was inlined into a convolution has this form: guards on kernel axes then cost a test per row
 of the kernel, or nothing where loops are cut or written out, and the multiplications by zero are saved. What
 is left out is `0 * w`: where w is infinite or NaN the sum differs, as it does in every library that skips
-padding. Asked for by the pragma `skip_zeros`.
+padding. Asked for by the pragma `skip_zeros`: 1 takes conditions that are the same for all lanes, 2 all.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def skipping(stage: Stage, values: Mapping[str, Expr], ranges: Mapping[Var, Inte
     as adding nothing. Without the pragma there are no conditions, and the bodies are the op's own.
     """
     op = stage.op
-    asked = any(key == "skip_zeros" for _, key, _ in stage.pragmas)
+    asked = max((int(value) for _, key, value in stage.pragmas if key == "skip_zeros"), default=0)
     if not asked or op.combiner is None or len(op.bodies) != 1:
         return (), op.bodies
     mapping = {a.var: values[a.name] for a in op.all_axes}
     vectors = {leaf_var(stage.name, a.name) for a in stage.leaves if a.mark is Mark.VECTORIZED}
 
     def usable(cond: Expr) -> bool:
-        """A guard can test it: it is the same for all lanes."""
-        return not free_vars(substitute(cond, mapping)) & vectors
+        """A guard can test it: it is the same for all lanes, or lanes may be left out."""
+        return asked > 1 or not free_vars(substitute(cond, mapping)) & vectors
 
     found, body = neutral_terms(op.bodies[0], op.combiner, usable)
     inside = [compare(Cmp.LT, a.var, const(a.extent)) for a in op.axes]

@@ -4,6 +4,9 @@
     weights[j, i] = exp(scores[j, i] - max over j)
     out[i, c]     = sum_j weights[j, i] * v[j, c] / sum_j weights[j, i]
 
+Causal attention takes the maximum and both sums over the keys j <= i only: what it hides is a term that a
+select leaves out, so that a schedule may leave out computing it (lowering/skip.py, lowering/needs.py).
+
 Scores are written with keys first: then one vector holds as many queries, maxima and sums over keys need no
 sums across a vector, and `weights` is the operand that the second product reads number by number. Dividing
 last is one division for every element of the result, not of the scores.
@@ -67,7 +70,7 @@ def _reference(
     if mask is not None:
         scores = np.where(mask, scores, HIDDEN) if mask.dtype == bool else scores + mask
     if causal:
-        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, HIDDEN)
+        scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf)
     e = np.exp(scores - scores.max(-1, keepdims=True))
     y = np.einsum("bhij,bhjc->bhic", e / e.sum(-1, keepdims=True), v.astype(np.float64))
     return np.ascontiguousarray(y if layout == "BHND" else np.swapaxes(y, 1, 2)).astype(q.dtype)
@@ -111,8 +114,8 @@ def attention(
     ──▶ [batch, heads, queries, width]; with layout BNHD tokens come before heads, in the result too.
 
     mask: broadcasts to [batch, heads, queries, keys]; bool, True where a query may look, or float, added to
-    the scores. causal: query i sees the keys 0 … i. scale: None is 1 / sqrt(depth). A query that may look
-    nowhere gets the mean of all values.
+    the scores. causal: query i sees the keys 0 … i, whatever the mask says of others. scale: None is
+    1 / sqrt(depth). A query that the mask lets look nowhere gets the mean of the values (of 0 … i if causal).
     """
     op, axes = "attention", layout_of("attention", layout, LAYOUTS)
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -194,19 +197,29 @@ def _attend(
         lambda b, h, j, i: te.sum(k(b, h, j, c) * turned[b, h, c, i], axis=c),
         "scores",
     )
-    if mask is not None or causal:
+    if mask is not None:
         raw = scores
-        scores = stage(
-            raw.shape, lambda b, h, j, i: _masked(raw[b, h, j, i], mask, causal, (b, h, i, j)), "masked"
-        )
-    top = stage((batch, heads, queries), lambda b, h, i: te.max(scores[b, h, j1, i], axis=j1), "top")
+        scores = stage(raw.shape, lambda b, h, j, i: _masked(raw[b, h, j, i], mask, (b, h, i, j)), "masked")
+
+    def seen(j: Any, i: Expr, value: Expr, otherwise: float) -> Expr:
+        return te.select(j <= i, value, te.const(otherwise, like.dtype)) if causal else value
+
+    top = stage(
+        (batch, heads, queries),
+        lambda b, h, i: te.max(seen(j1, i, scores[b, h, j1, i], -math.inf), axis=j1),
+        "top",
+    )
     weights = stage(
         scores.shape, lambda b, h, j, i: te.call("exp", scores[b, h, j, i] - top[b, h, i]), "weights"
     )
-    total = stage((batch, heads, queries), lambda b, h, i: te.sum(weights[b, h, j2, i], axis=j2), "total")
+    total = stage(
+        (batch, heads, queries),
+        lambda b, h, i: te.sum(seen(j2, i, weights[b, h, j2, i], 0), axis=j2),
+        "total",
+    )
     mixed = stage(
         (batch, heads, queries, sizes.width),
-        lambda b, h, i, c: te.sum(weights[b, h, j3, i] * v(b, h, j3, c), axis=j3),
+        lambda b, h, i, c: te.sum(seen(j3, i, weights[b, h, j3, i], 0) * v(b, h, j3, c), axis=j3),
         "mixed",
     )
     if tokens_first:
@@ -230,10 +243,9 @@ def _check_mask(op: str, sizes: _Sizes, mask: Tensor | None) -> None:
     )
 
 
-def _masked(score: Expr, mask: Tensor | None, causal: bool, at: tuple[Expr, ...]) -> Expr:
+def _masked(score: Expr, mask: Tensor, at: tuple[Expr, ...]) -> Expr:
     """The score where the query may look; at: batch, head, query, key."""
-    hidden = te.const(HIDDEN, score.dtype)
-    if mask is not None:
-        allowed = broadcast_load(mask, at)
-        score = te.select(allowed, score, hidden) if mask.dtype.is_bool else score + allowed
-    return te.select(at[3] <= at[2], score, hidden) if causal else score
+    allowed = broadcast_load(mask, at)
+    if mask.dtype.is_bool:
+        return te.select(allowed, score, te.const(HIDDEN, score.dtype))
+    return score + allowed

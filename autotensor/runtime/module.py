@@ -17,11 +17,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autotensor.base import switches
+from autotensor.base.absent import absent
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.registry import suggest
 from autotensor.base.target import default_threads
@@ -63,6 +64,16 @@ class _Short:
     idle: deque[_Frame]
 
 
+_ELSEWHERE = {  # what TVM's modules have
+    "time_evaluator": "f.time([a, b]) gives all samples in seconds",
+    "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
+    "imported_modules": "a module is one piece; f.source(...) has its texts",
+    "entry_name": "a module is one function; call it",
+    "entry_func": "a module is one function; call it",
+    "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere',
+}
+
+
 class Module:
     """A loaded artifact; see the module's docstring. Calls are re-entrant."""
 
@@ -100,6 +111,11 @@ class Module:
         slots = [Slot.of(k, spec) for k, spec in enumerate(artifact.args)]
         self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in unbound)
         self._outputs = tuple(s for s in slots if s.spec.role == "output")
+
+    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("f", name, self, _ELSEWHERE)
 
     @property
     def args(self) -> tuple[ArgSpec, ...]:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autotensor.base.absent import absent
 from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
@@ -169,12 +170,28 @@ class Schedule:
         return f"Schedule({', '.join(self.state.names)}; {len(self.trace.steps)} steps)"
 
 
+_ELSEWHERE = {  # primitives of TVM's stages
+    "tensorize": "unroll and vectorize a register tile instead",
+    "double_buffer": "leave it out; a CPU fetches ahead by itself",
+    "prefetch": "leave it out; a CPU fetches ahead by itself",
+    "store_at": "a stage is stored where compute_at puts it",
+    "storage_align": "s[C].storage(*axes, pad=n) orders and pads a private buffer",
+    "set_scope": "cache_read and cache_write take the scope",
+    "env_threads": "CPU targets have no thread axes: use s[C].parallel(axis)",
+}
+
+
 class StageRef:
     """One stage of a schedule; its methods are the primitives."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
         self.name = name
+
+    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("s[C]", name, self, _ELSEWHERE)
 
     @property
     def op(self) -> OpRef:

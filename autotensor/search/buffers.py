@@ -8,7 +8,7 @@ is NaN, or -1: a stray read spoils the answer, where harmless bytes would let it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from autotensor.runtime.arrays import ALIGNMENT, Array, address, aligned_empty
 
 FENCE_BYTES = 256
+STRETCH = 1 << 16  # elements looked at at once: what is computed of them stays in a core's own cache
 _WRITTEN, _READ = 0xA5, 0xFF
 _TRAP_INT = 0xA5  # also for bools, which then are neither
 _BYTE = np.dtype(np.uint8)
@@ -100,6 +101,29 @@ class Slab:
     @property
     def raw(self) -> Array:
         return self._raw
+
+
+def stretches(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """The same part of every flat array, STRETCH elements at a time: large arrays need no large temporaries.
+
+    Raises ValueError when they are not of one length.
+    """
+    sizes = {a.size for a in arrays}
+    if len(sizes) > 1:
+        raise ValueError(f"arrays of {' and '.join(map(str, sorted(sizes)))} elements cannot be compared")
+    for at in range(0, max(sizes), STRETCH):
+        yield tuple(a[at : at + STRETCH] for a in arrays)
+
+
+def raw(array: Array) -> Array:
+    """The bytes of an array."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def same_bytes(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same bytes, NaNs and signs of zero included."""
+    x, y = raw(a), raw(b)
+    return x.size == y.size and all(np.array_equal(part, other) for part, other in stretches(x, y))
 
 
 def _padded(need: Need, shift: int) -> int:

@@ -86,8 +86,3 @@ def offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
         starts.append(at)
         at += -(-size // 64) * 64
     return starts, at
-
-
-def raw(array: Array) -> Array:
-    """The bytes of an array."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -11,7 +11,7 @@ The oracle is the unscheduled program (DESIGN D10); where its answers come from 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.visit import walk
+from autotensor.search.buffers import stretches
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.reference import random_inputs
 from autotensor.te.tolerance import error_bound, scale, term_sizes
@@ -120,94 +121,154 @@ def compare(got: Array, want: Array, bound: float, terms: float = 0.0) -> Verdic
     if bound == 0.0 or want.dtype.kind in "biu":
         return _compare_equal(got, want, MISMATCHES if math.isinf(bound) else 0.0)
     if math.isinf(bound):  # floats computed from such integers
-        return _share(~_close(got, want, 1e-3), want, got, MISMATCHES)
-    wide = np.float64 if want.dtype.itemsize > 4 else np.float32
-    g, w = got.astype(wide, copy=False), want.astype(wide, copy=False)
-    finite = np.isfinite(w)
-    whole = bool(finite.all())
-    bad = ~np.isfinite(g) if whole else finite != np.isfinite(g)
-    if bad.any():
-        at = int(np.flatnonzero(bad)[0])
-        count = int(bad.sum())
-        return Verdict(
-            math.inf, bound, f"element {at} is {got[at]} instead of {want[at]}, {count} such elements"
-        )
-    if not whole:
-        g, w = g[finite], w[finite]
-    if not w.size:
-        return Verdict(0.0, bound)
-    size = np.abs(w)
-    difference = np.abs(np.subtract(g, w))
-    size += scale(size, terms)
-    zero = size.max() == 0.0  # all answers of the oracle
-    error = np.where(difference == 0, 0.0, np.inf) if zero else np.divide(difference, size)
-    worst = float(error.max())
-    if worst <= bound:
-        return Verdict(worst, bound)
-    at = int(error.argmax())
-    count = int((error > bound).sum())
+        return _share(_tally(~_close(g, w, 1e-3) for g, w in stretches(got, want)), got, want, MISMATCHES)
+    wide = np.dtype(np.float64 if want.dtype.itemsize > 4 else np.float32)
+    odd, largest = _Tally(), terms
+    for finite, g, w in _widened(got, want, wide):
+        odd.add(finite != np.isfinite(g))
+        largest = scale(_where(finite, w), largest)
+    if odd.count:
+        return Verdict(math.inf, bound, _instead(odd, got, want))
+    worst = _Worst()
+    for finite, g, w in _widened(got, want, wide):
+        g, w = _where(finite, g), _where(finite, w)
+        error = np.subtract(g, w)
+        np.abs(error, out=error)
+        if largest == 0.0:  # all answers of the oracle
+            error = np.where(error == 0, 0.0, np.inf)
+        else:
+            size = np.abs(w)
+            size += largest
+            error /= size
+        worst.add(error, g, w, bound)
+    if worst.error <= bound:
+        return Verdict(worst.error, bound)
     return Verdict(
-        worst,
+        worst.error,
         bound,
-        f"{_number(g[at])} instead of {_number(w[at])}: "
-        f"error {worst:.2g}, allowed {bound:.2g}, {count} such elements",
+        f"{_number(worst.got)} instead of {_number(worst.want)}: "
+        f"error {worst.error:.2g}, allowed {bound:.2g}, {worst.count} such elements",
     )
 
 
 def compare_wide(got: Array, exact: Array, allowed: float) -> Verdict:
-    """Floats `got` against the float64 program's answers.
+    """Floats `got` against the float64 program's answers, or others that are exact.
 
     The error is the largest |got - exact|, relative to the largest |exact|: what an Algorithm's tolerance is
     measured in. A value that is not finite is wrong where `exact` is, unless got's type cannot hold it.
     """
     got, exact = got.reshape(-1), exact.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        finite = np.isfinite(exact.astype(got.dtype))
-        found = got.astype(np.float64)
-    if (bad := finite != np.isfinite(found)).any():
-        at = int(np.flatnonzero(bad)[0])
-        complaint = f"element {at} is {got[at]} instead of {exact[at]}, {int(bad.sum())} such elements"
-        return Verdict(math.inf, allowed, complaint)
-    if not finite.all():
-        found, exact = found[finite], exact[finite]
-    difference = np.abs(np.subtract(found, exact, out=found), out=found)
-    worst, largest = float(difference.max(initial=0.0)), scale(exact)
-    error = worst / largest if largest else 0.0 if worst == 0.0 else math.inf
+    odd, largest = _Tally(), 0.0
+    for finite, g, w in _widened(got, exact, np.dtype(np.float64)):
+        odd.add(finite != np.isfinite(g))
+        largest = scale(_where(finite, w), largest)
+    if odd.count:
+        return Verdict(math.inf, allowed, _instead(odd, got, exact))
+    worst = _Worst()
+    for finite, g, w in _widened(got, exact, np.dtype(np.float64)):
+        g, w = _where(finite, g), _where(finite, w)
+        difference = np.subtract(g, w)
+        worst.add(np.abs(difference, out=difference), g, w, allowed * largest)
+    error = worst.error / largest if largest else 0.0 if worst.error == 0.0 else math.inf
     if error <= allowed:
         return Verdict(error, allowed)
-    at = int(difference.argmax())
     return Verdict(
         error,
         allowed,
-        f"{_number(got[finite][at])} instead of {_number(exact[at])} in float64: "
-        f"error {error:.2g} of the largest element, allowed {allowed:.2g}, "
-        f"{int((difference > allowed * largest).sum())} such elements",
+        f"{_number(worst.got)} instead of {_number(worst.want)} in float64: "
+        f"error {error:.2g} of the largest element, allowed {allowed:.2g}, {worst.count} such elements",
     )
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Elements that differ, stretch by stretch."""
+
+    seen: int = 0
+    count: int = 0
+    first: int = 0  # index of the first that differs
+
+    def add(self, differ: Array) -> None:
+        found = int(np.count_nonzero(differ))
+        if found and not self.count:
+            self.first = self.seen + int(differ.argmax())
+        self.seen += differ.size
+        self.count += found
+
+
+def _tally(differ: Iterable[Array]) -> _Tally:
+    found = _Tally()
+    for part in differ:
+        found.add(part)
+    return found
+
+
+@dataclass(slots=True)
+class _Worst:
+    """The first of the largest errors, stretch by stretch; NaN counts as larger than all."""
+
+    error: float = 0.0
+    got: Any = None
+    want: Any = None
+    count: int = 0  # elements above the limit
+
+    def add(self, errors: Array, got: Array, want: Array, limit: float) -> None:
+        if not errors.size:
+            return
+        at = int(errors.argmax())
+        if not math.isnan(self.error) and not errors[at] <= self.error:
+            self.error, self.got, self.want = float(errors[at]), got[at], want[at]
+        if not errors[at] <= limit:
+            self.count += int((errors > limit).sum())
+
+
+def _widened(got: Array, want: Array, wide: np.dtype[Any]) -> Iterator[tuple[Array, Array, Array]]:
+    """Stretches: where `want` is finite in got's type, and both in type `wide`."""
+    for g, w in stretches(got, want):
+        with np.errstate(over="ignore", invalid="ignore"):
+            narrow = w.astype(g.dtype, copy=False)
+            parts = np.isfinite(narrow), g.astype(wide, copy=False), w.astype(wide, copy=False)
+        yield parts
+
+
+def _where(chosen: Array, values: Array) -> Array:
+    """The chosen values; themselves, not a copy, when it is all of them."""
+    return values if chosen.all() else values[chosen]
+
+
+def _instead(odd: _Tally, got: Array, want: Array) -> str:
+    return f"element {odd.first} is {got[odd.first]} instead of {want[odd.first]}, {odd.count} such elements"
 
 
 def _compare_equal(got: Array, want: Array, share: float) -> Verdict:
     if want.dtype.kind == "b":  # bytes: what was never written is neither 0 nor 1
         got, want = got.view(np.uint8), want.view(np.uint8)
-    equal = got == want
-    if want.dtype.kind not in "biu":
-        equal |= (got != got) & (want != want)
+    odd, worst = _Tally(), 0.0
+    for g, w in stretches(got, want):
+        differ = g != w
+        if want.dtype.kind not in "biu":
+            differ &= (g == g) | (w == w)
+        odd.add(differ)
+        if not share and differ.any():
+            with np.errstate(all="ignore"):
+                apart = np.abs(g[differ].astype(np.float64) - w[differ].astype(np.float64))
+            worst = float(apart.max(initial=worst))
     if share:
-        return _share(~equal, want, got, share)
-    if equal.all():
+        return _share(odd, got, want, share)
+    if not odd.count:
         return Verdict(0.0, 0.0)
-    at = int(np.flatnonzero(~equal)[0])
-    with np.errstate(all="ignore"):
-        worst = float(np.abs(got.astype(np.float64) - want.astype(np.float64))[~equal].max())
-    count = int((~equal).sum())
-    complaint = f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {count} such elements"
+    at = odd.first
+    complaint = (
+        f"element {at} is {_number(got[at])} instead of {_number(want[at])}, {odd.count} such elements"
+    )
     return Verdict(worst if math.isfinite(worst) and worst > 0 else math.inf, 0.0, complaint)
 
 
-def _share(differ: Array, want: Array, got: Array, allowed: float) -> Verdict:
-    error = float(differ.mean()) if differ.size else 0.0
+def _share(odd: _Tally, got: Array, want: Array, allowed: float) -> Verdict:
+    error = odd.count / odd.seen if odd.seen else 0.0
     if error <= allowed:
         return Verdict(error, allowed)
-    at = int(np.flatnonzero(differ)[0])
+    at = odd.first
     return Verdict(
         error,
         allowed,

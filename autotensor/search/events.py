@@ -10,7 +10,7 @@ from autotensor.search.task import Candidate, Task
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
-    """A batch of one task was measured. `seconds` has None for failures; `statuses` says which."""
+    """A batch of one task was measured. `seconds` has None where `statuses` says why there is none."""
 
     task: Task
     candidates: tuple[Candidate, ...]
@@ -18,7 +18,7 @@ class RoundDone:
     statuses: tuple[str, ...]
     best_s: float
     default_s: float | None
-    trials: int  # of the whole run, so far
+    trials: int  # of the whole run, so far; what was rejected is not counted
     budget: int
     failures: int
     elapsed_s: float

@@ -58,8 +58,8 @@ class TuneOptions:
     patience: bool = True  # False: never stop a task early
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise InputError(f"trials is {self.trials}; it must be at least 1.")
+        if not hasattr(self.trials, "__index__") or self.trials < 1:
+            raise InputError(f"trials is {self.trials!r}; it must be a whole number, at least 1.")
         if self.model not in MODELS:
             raise InputError(f"cost model {self.model!r} is unknown.", fix=f"Known: {', '.join(MODELS)}.")
         if self.batch < 1:
@@ -80,6 +80,7 @@ class TaskReport:
     failures: int
     reason: str  # why it got no more trials
     raced: bool = False
+    rejected: int = 0  # refused by their machine code, beside the trials
 
     def __repr__(self) -> str:
         """One line; the candidate's sketch alone would fill pages."""
@@ -120,6 +121,7 @@ class _Run:
     batches: int = 0
     trials: int = 0
     failures: int = 0
+    rejected: int = 0
     gains: list[float] = field(default_factory=list)
     ended: str = ""  # why it cannot go on, whatever its standing
     announced: bool = False
@@ -130,12 +132,14 @@ class _Run:
         best, gains = self.tuner.best_seconds, tuple(self.gains)
         return Standing(self.task, best, self.bound_s, self.batches, gains, self.tuner.exhausted)
 
-    def count(self, before: float, trials: int, failures: int) -> None:
-        """A batch was told; `before` is the best time before it."""
+    def count(self, before: float, statuses: Sequence[Status]) -> None:
+        """A batch was told; `before` is the best time before it. What was rejected took no measurement."""
         after = self.tuner.best_seconds
+        ran = [s for s in statuses if s is not Status.REJECTED]
         self.batches += 1
-        self.trials += trials
-        self.failures += failures
+        self.trials += len(ran)
+        self.failures += len(ran) - ran.count(Status.OK)
+        self.rejected += len(statuses) - len(ran)
         found_first = before == float("inf") and after < before
         self.gains.append(1.0 if found_first else (before - after) / before if after < before else 0.0)
 
@@ -275,7 +279,8 @@ class _Loop:
         t2 = time.perf_counter()
         self.clock["log"] += t2 - t1
         try:
-            results = self.measurer.measure(run.task.workload, [c.trace for c in batch])
+            gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
+            results = self.measurer.measure(run.task.workload, [c.trace for c in batch], gated=gated)
         except OutOfTime:
             self.journal.forget(batch)
             self.late = True
@@ -295,8 +300,8 @@ class _Loop:
         run.tuner.tell(batch, seconds)
         if run.default_s is None and batch[0].made_by == "default":
             run.default_s = seconds[0]
-        run.count(before, len(batch), seconds.count(None))
-        self.trials += len(batch)
+        run.count(before, [r.status for r in results])
+        self.trials = sum(r.trials for r in self.runs)
         self.clock["measure"] += t3 - t2
         self.clock["log"] += t4 - t3
         self.clock["search"] += time.perf_counter() - t4
@@ -347,7 +352,7 @@ class _Loop:
             before = run.tuner.best_seconds
             retell(run.tuner, rows)
             run.tuner.skip_round()
-            run.count(before, len(rows), sum(r.median_s is None for r in rows))
+            run.count(before, [r.status for r in rows])
             if rows[0].made_by == "default":
                 run.default_s = rows[0].median_s
                 if self.journal.finished and rows[0].trace_hash == run.tuner.default().trace.hash:
@@ -367,7 +372,7 @@ class _Loop:
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER
         return TaskReport(
-            run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced
+            run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced, run.rejected
         )
 
 

@@ -3,8 +3,8 @@
     with LocalMeasurer(target) as measurer:
         measurer.measure(workload, traces) ──▶ [MeasureResult, …]
 
-    traces ──building.py──▶ artifacts ══ timing lock ══ racing.py ──▶ results
-            N children, N at once        one child, one candidate at a time, nothing else running
+    traces ──building.py──▶ artifacts ──gate.py──▶ ══ timing lock ══ racing.py ──▶ results
+            N children, N at once      no tile on the stack     one child, one candidate at a time
 
 Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
 their times. Children end with their parent. Start reading in racing.py (what is decided) and running.py (what
@@ -14,7 +14,7 @@ the run child does).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +27,12 @@ from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.lock import timing_lock
 from autotensor.schedule.trace import Trace
 from autotensor.search.building import BuildPool, Built
+from autotensor.search.gate import refusal
 from autotensor.search.oracle import Oracle, oracle_trace, wide_workload
 from autotensor.search.racing import Entrant, Race
 from autotensor.search.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
 from autotensor.te.workload import Workload
+from tuning_db.records import Status
 
 _PATIENCE_S = 10.0  # to wait for the timing lock before saying so
 Numerics = Callable[[Trace], float | None]
@@ -81,10 +83,15 @@ class LocalMeasurer:
         self._best: dict[str, float] = {}  # seconds, by workload
 
     def measure(
-        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
     ) -> list[MeasureResult]:
         """One result per trace, in order. repeat: samples of each, if not as the options say.
 
+        gated: numbers of traces that their machine code may rule out before they run.
         Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
         program itself fails.
         """
@@ -93,7 +100,8 @@ class LocalMeasurer:
         began = time.perf_counter()
         built = self._pool.build(workload, traces)
         self.spent.build += time.perf_counter() - began
-        return self._run(workload, oracle, built, tolerances, repeat)
+        let_in = [_gate(b) if n in gated else b for n, b in enumerate(built)]
+        return self._run(workload, oracle, let_in, tolerances, repeat)
 
     def measure_artifacts(
         self, workload: Workload, artifacts: Sequence[Artifact], tolerance: float | None = None
@@ -178,6 +186,15 @@ class LocalMeasurer:
             results.append(result)
         log.at(3, lambda: f"measured {workload.name}: {_summary(results)}")
         return results
+
+
+def _gate(built: Built | MeasureResult) -> Built | MeasureResult:
+    """What compiled, or why it is not run."""
+    if isinstance(built, MeasureResult) or not (error := refusal(built.asm)):
+        return built
+    return MeasureResult(
+        Status.REJECTED, build_seconds=built.seconds, error=error, source_sha=built.sha, asm=built.asm
+    )
 
 
 def _summary(results: Sequence[MeasureResult]) -> str:

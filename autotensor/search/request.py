@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -92,10 +92,15 @@ class Measurer(Protocol):
     """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum."""
 
     def measure(
-        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
     ) -> list[MeasureResult]:
         """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
 
+        gated: numbers of traces that may be REJECTED for what they compile to (gate.py); others always run.
         Raises MeasureError only when nothing can be measured at all.
         """
         ...

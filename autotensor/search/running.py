@@ -30,8 +30,8 @@ from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, aligned_copy, aligned_empty
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache, object_key
-from autotensor.search.buffers import Fenced, Need, Slab
-from autotensor.search.candidate import Candidate, Room, frame, raw
+from autotensor.search.buffers import Fenced, Need, Slab, raw, same_bytes, stretches
+from autotensor.search.candidate import Candidate, Room, frame
 from autotensor.search.checks import (
     Verdict,
     compare,
@@ -71,14 +71,15 @@ class Question:
             if complaint := fenced.complaint():
                 found = found or complaint
                 fenced.mend()
-            if not np.array_equal(raw(fenced.array), raw(self.pristine[name])):
+            if not same_bytes(fenced.array, self.pristine[name]):
                 found = found or f"it changed its input {name!r}"
                 fenced.array[...] = self.pristine[name]
         return found
 
     @property
     def bytes(self) -> int:
-        answers = (*self.answers.values(), *(self.wide or {}).values())
+        wide = {} if self.exact else self.wide or {}  # exact ones are the answers themselves
+        answers = (*self.answers.values(), *wide.values())
         return sum(2 * a.nbytes for a in self.pristine.values()) + sum(a.nbytes for a in answers)
 
 
@@ -141,7 +142,7 @@ class Bench:
             question = task.questions[kind, seed] = self._question(kind, seed, exact)
         if wide and question.wide is None:
             if exact:
-                question.wide = {n: a.astype(np.float64) for n, a in question.answers.items()}
+                question.wide = question.answers
             else:
                 assert task.wide is not None
                 question.wide = self._oracle_answers(task.wide, question.pristine, question.kind, seed)
@@ -191,12 +192,13 @@ class Bench:
                 at += answers[name].nbytes
             return answers
         candidate = Candidate.of(oracle, {})
-        placed = {name: f.array for name, f in self._room.place(oracle, self._threads).items()}
+        room = Room(Slab(), Slab())  # naive loops store every stage: far more than any candidate needs later
+        placed = {name: f.array for name, f in room.place(oracle, self._threads).items()}
         arrays = {**{name: aligned_copy(a) for name, a in inputs.items()}, **placed}
         slots = frame(oracle, arrays)
         for function in filter(None, (candidate.loaded.prepare, candidate.loaded.entry)):
             threads.launch(function, ctypes.addressof(slots), self._threads)
-        answers = {name: aligned_copy(arrays[name]) for name in outputs}
+        answers = {name: arrays[name] for name in outputs}
         if size <= _CACHED_BYTES:
             cache.put(key, b"".join(raw(a).tobytes() for a in answers.values()))
         return answers
@@ -238,7 +240,7 @@ class Bench:
             seconds = time.perf_counter() - began
         complaint = next((c for f in placed.values() if (c := f.complaint())), "") or question.spoiled()
         for name, before in prepared.items():
-            if not np.array_equal(raw(arrays[name]), raw(before)):
+            if not same_bytes(arrays[name], before):
                 complaint = complaint or f"running changed the prepared constant {name!r}"
         exact = question.exact and not inexact
         if inexact:
@@ -319,6 +321,6 @@ def _worst(verdicts: Mapping[str, Verdict]) -> Verdict:
 
 def _finite_share(answers: Mapping[str, Array]) -> float:
     """Least share of finite elements among the outputs."""
-    floats = [a for a in answers.values() if a.dtype.kind not in "biu" and a.size]
-    narrow = [a.astype(np.float32) if a.dtype.itemsize < 4 else a for a in floats]
-    return min((float(np.isfinite(a).mean()) for a in narrow), default=1.0)
+    floats = [a.reshape(-1) for a in answers.values() if a.dtype.kind not in "biu" and a.size]
+    counts = [sum(int(np.count_nonzero(np.isfinite(part))) for (part,) in stretches(a)) for a in floats]
+    return min((n / a.size for n, a in zip(counts, floats, strict=True)), default=1.0)

@@ -17,8 +17,8 @@ import numpy as np
 from autotensor.base.dtype import dtype_of
 from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, address, aligned_empty
-from autotensor.search.buffers import Slab
-from autotensor.search.candidate import Candidate, Room, frame, offsets, raw, workspace
+from autotensor.search.buffers import Slab, raw
+from autotensor.search.candidate import Candidate, Room, frame, offsets, workspace
 from autotensor.search.mark import Mark
 from autotensor.search.native_loop import native_loop
 from autotensor.search.request import Residency, rotation_copies

@@ -10,8 +10,10 @@ Start reading at `te/compute.py`, then `te/dag.py` (what the rest of the system 
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
+from autotensor.base.absent import absent
 from autotensor.ir.expr import Expr, call, maximum, minimum, select
 from autotensor.te.compute import Compute, all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
 from autotensor.te.math import (
@@ -79,6 +81,12 @@ _ELSEWHERE = {
     "thread_axis": "CPU targets have no thread axes: use s[C].parallel(axis) instead of bind",
     "scan": "there are no loops that carry state; write one step and call it in a loop",
     "extern": "a stage is always an expression; call other code between two kernels",
+    "gradient": "derivatives are not taken here; write their formulas",
+    "hybrid": "a stage is always an expression; write it with te.compute",
+    "create_prim_func": "there is no TVMScript; a te program goes to create_schedule, build or tune as it is",
+    "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
+    "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
+    "clip": "write te.maximum(te.minimum(x, high), low)",
     "decl_tensor_intrin": "there is no tensorize yet; unroll and vectorize a register tile instead",
 }
 
@@ -86,9 +94,7 @@ if not TYPE_CHECKING:  # a type checker should go on reporting names that do not
 
     def __getattr__(name: str) -> Any:
         """Says what to write instead of names that TVM's te has and this one has not."""
-        if name in _ELSEWHERE:
-            raise AttributeError(f"te.{name} does not exist in autotensor; {_ELSEWHERE[name]}.")
-        raise AttributeError(f"module 'autotensor.te' has no attribute {name!r}")
+        raise absent("te", name, sys.modules[__name__], _ELSEWHERE)
 
 
 __all__ = [

@@ -121,6 +121,13 @@ def compute(
     )
     try:
         result = fcompute(*(a.var for a in axes))
+    except IndexError as error:
+        if "valid indices" not in str(error):
+            raise
+        raise TensorError(
+            f"compute {name!r}: an axis indexes a NumPy array, which wants numbers.",
+            fix="Make it an argument: te.placeholder(shape).",
+        ) from error
     except TypeError as error:
         if not _is_foreign(error):
             raise
@@ -255,10 +262,16 @@ def _combiner(
 ) -> Combiner:
     lhs = tuple(Var(f"lhs{n}", t) for n, t in enumerate(types))
     rhs = tuple(Var(f"rhs{n}", t) for n, t in enumerate(types))
-    if several:
-        result, identity = fcombine(lhs, rhs), fidentity(*types)
-    else:
-        result, identity = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
+    try:
+        if several:
+            result, identity = fcombine(lhs, rhs), fidentity(*types)
+        else:
+            result, identity = (fcombine(lhs[0], rhs[0]),), (fidentity(types[0]),)
+    except TypeError as error:
+        raise TensorError(
+            f"reducer {name!r} cannot be made: {error}.",
+            fix="It takes two functions: te.comm_reducer(lambda x, y: x * y, lambda t: te.const(1, t)).",
+        ) from error
     if len(result) != len(types) or len(identity) != len(types):
         raise TensorError(
             f"reducer {name!r} joins {len(result)} values and starts from {len(identity)}; "

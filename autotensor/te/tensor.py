@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -129,17 +129,17 @@ class Tensor(Operable):
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     """The shape as a tuple of non-negative ints; an int means rank one."""
-    items: Sequence[Any] = shape if isinstance(shape, (tuple, list)) else (shape,)
+    items = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, (str, Tensor)) else (shape,)
     out = []
     for n in items:
         if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
-            raise TensorError(f"{where}: shape {tuple(items)!r} must consist of non-negative integers.")
+            raise TensorError(f"{where}: shape {items!r} must consist of non-negative integers.")
         out.append(int(n))
     return tuple(out)
 
 
 def check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise TensorError(
             f"name {name!r} must be letters, digits and _ "
             "(schedules use . * : and brackets for derived names)."

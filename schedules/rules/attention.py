@@ -8,7 +8,8 @@
                             out = mixed / total
 
 All scores of a block are kept (32 queries × 1000 keys are 128 KiB): the running maximum that others use to
-avoid that costs more than it saves until a block's scores leave the second-level cache.
+avoid that costs more than it saves until a block's scores leave the second-level cache. Of causal attention,
+loops over keys end with the last key that a block of queries sees (pragmas `skip_zeros` and `skip_unread`).
 Source: Dao et al., "FlashAttention" (2022), for the blocks; the orientation is ours.
 """
 
@@ -24,6 +25,7 @@ from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
@@ -264,7 +266,10 @@ class _Builder:
         op = self.chain.mixed.op
         *outer, q, c = [a.name for a in op.axes]
         self._register_tile(op, (*outer, q), c)
-        self.steps.append(ComputeAt(op.name, self.chain.out.name, tile))
+        self.steps += [
+            Pragma(op.name, f"{op.reduce_axes[0].name}.0", "skip_zeros", "2"),
+            ComputeAt(op.name, self.chain.out.name, tile),
+        ]
 
     def _scores(self, block: str) -> str:
         """Tiles of keys × all queries of the block; gives the name of the stage that accumulates."""
@@ -283,6 +288,7 @@ class _Builder:
             Unroll(host, f"{key}.1"),
             Unroll(host, f"{q}.0"),
             Vectorize(host, f"{q}.1"),
+            Pragma(host, f"{key}.0", "skip_unread", "1"),
             ComputeAt(host, chain.out.name, block),
         ]
         *spatial, last = [a.name for a in inner.axes]
@@ -320,6 +326,7 @@ class _Builder:
             Reorder(near, (k.name, *outer, f"{q}.0", f"{q}.1")),
             *(Unroll(near, a) for a in (*outer, f"{q}.0")),
             Vectorize(near, f"{q}.1"),
+            Pragma(near, k.name, "skip_zeros", "2"),
             ComputeAt(near, name, outer[-1]) if outer else ComputeAt(near, self.chain.out.name, block),
         ]
 
@@ -334,6 +341,7 @@ class _Builder:
             Unroll(name, f"{key}.1"),
             Unroll(name, f"{q}.0"),
             Vectorize(name, f"{q}.1"),
+            Pragma(name, f"{key}.0", "skip_unread", "1"),
             ComputeAt(name, self.chain.out.name, block),
         ]
 

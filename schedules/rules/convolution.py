@@ -41,6 +41,7 @@ from schedules.analysis import lanes_of, untouched
 from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names, uses
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
+from schedules.sums import in_parts
 from schedules.tiles import powers, singles
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
@@ -287,30 +288,28 @@ class _Builder:
         )  # lowering cuts loops
         padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
         cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])
-        order, written = [], []
-        for a in op.reduce_axes:
-            last = a is op.reduce_axes[-1]
-            if a.name in padded and a.extent <= MAX_WINDOW:
-                order.append(a.name)
-                written.append(a.name)
-            elif last:
-                options = tuple(
-                    d for d in ((1, 2) if written else (1, 2, 3, 4, 5, 7, 8)) if a.extent % d == 0
-                )
-                # beside a window that is written out, equal loads would be kept in registers and spill tiles
-                default = options[-1] if a.extent <= SHORT and not written and not cut else 1
-                self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
-                self.steps.append(SplitStep(inner, a.name, (Ref(f"{self.stage.name}/unroll"),)))
-                order += [f"{a.name}.0", f"{a.name}.1"]
-                written.append(f"{a.name}.1")
-            else:
-                order.append(a.name)
+        parts = in_parts(inner, op)
+        self.steps.extend(parts.cut)
+        order = list(parts.loops[:-1])
+        written = [a.name for a in op.reduce_axes if a.name in padded and a.extent <= MAX_WINDOW]
+        last, extent = parts.loops[-1], parts.inner
+        if last in written:
+            order.append(last)
+        else:
+            options = tuple(d for d in ((1, 2) if written else (1, 2, 3, 4, 5, 7, 8)) if extent % d == 0)
+            # beside a window that is written out, equal loads would be kept in registers and spill tiles
+            default = options[-1] if extent <= SHORT and not written and not cut else 1
+            self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
+            self.steps.append(SplitStep(inner, last, (Ref(f"{self.stage.name}/unroll"),)))
+            order += [f"{last}.0", f"{last}.1"]
+            written.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
         self.steps.append(Reorder(inner, (*order, *spatial, f"{v}.0", f"{v}.1")))
         self.steps.extend(Unroll(inner, a) for a in (*written, *spatial, f"{v}.0"))
         self.steps.append(Vectorize(inner, f"{v}.1"))
         if order:
             self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))
+        self.steps.extend(parts.mark)
 
 
 def _shares(n: int) -> tuple[int, ...]:

@@ -10,9 +10,10 @@ reused):
         epilogue: bias, residual, activation; store
 
 Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
-loops. Of others a panel may be copied per column of tiles (`copies.py`), and the reduction may be cut so that
-what is read stays in the cache (`blocked.py`). Tiles need not divide: tails run as smaller kernels or under
-masks. Padding in front is copied per block, or beforehand.
+loops; large ones into panels of one vector's width, which are read side by side. Of others a panel may be
+copied per column of tiles (`copies.py`), and the reduction may be cut so that what is read stays in the cache
+(`blocked.py`). Tiles need not divide: tails run as smaller kernels or under masks. Padding in front is copied
+per block, or beforehand.
 Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (TOMS 2008), without
 packing of A; Georganas et al., "Anatomy of high-performance deep learning convolutions on SIMD architectures"
 (SC 2018).
@@ -36,13 +37,13 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from autotensor.te.dag import StageOp
 from schedules.analysis import epilogue, untouched
 from schedules.blocked import blocked_forms
 from schedules.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
 from schedules.grain import APART, block_of, cuts
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
+from schedules.sums import ROW_PART, at_once, in_parts
 from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
@@ -52,6 +53,7 @@ COPY_COST = 2.0  # to copy it
 PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
 REGION = 120_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
 SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
+LARGE = 0.25  # of a core's L2: more than that of a result has left it when it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     far = any(is_far(op, roles, r, target) for r in across)
     out = [
         _Builder(state, stage, roles, target, pads).build(form)
-        for form in _forms(roles, way, bool(pads), bool(across), far, _mostly_stores(op, roles))
+        for form in _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
     ]
     cut = blocked_forms(state, stage, roles, target) if not pads else ()
     out = [*cut, *out] if way is Supply.BLOCKED else [*out, *cut]
@@ -89,8 +91,8 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
 def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, along: bool) -> list[_Form]:
     """All forms, the likely best first.
 
-    across: some standing operand runs along the rows; far: it is large, too. along: storing the result is
-    what takes time, so its rows are written from end to end.
+    across: some standing operand runs along the rows; far: it is large, too. along: rows of the result are
+    better written from end to end.
     """
     plain = [
         _Form(columns_first, rows_inside, pad_at_block)
@@ -110,10 +112,35 @@ def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, alo
     return list(dict.fromkeys((*first, *plain, *copied, *turned)))
 
 
-def _mostly_stores(op: StageOp, roles: Roles) -> bool:
-    """Whether a product of few steps has rows of a page and more."""
+def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
+    """Whether rows of the result had better be written from end to end, not a panel's width at a time.
+
+    So it is in a product of few steps with rows of a page and more. And where results, with what an epilogue
+    reads beside them, are more than L2 keeps and more than the rows that they are made of: whole rows go to
+    and fro at the pace of memory. For that the panels are read once for every tile of rows, and must stay in
+    L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as fast, 3136x64x256
+    with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 alike.)
+    """
+    op, l2 = stage.op, _l2(target)
     depth = prod(a.extent for a in op.reduce_axes)
-    return depth <= SHALLOW and roles.columns * op.buffers[0].dtype.bytes >= PAGE
+    if depth <= SHALLOW and roles.columns * op.buffers[0].dtype.bytes >= PAGE:
+        return True
+    host = epilogue(state, stage) or stage
+    beside = [b for b in host.op.reads() if prod(b.shape) == op.points() and b not in op.buffers]
+    results = sum(int(b.bytes) for b in (*host.op.buffers, *(beside if host is not stage else ())))
+    rows = sum(int(r.load.buffer.bytes) for r in roles.standing)
+    large = results > max(rows, LARGE * l2 * target.num_cores)
+    return large and 0 < _panel_bytes(roles) <= l2 // 2
+
+
+def _panel_bytes(roles: Roles) -> int:
+    """Of the moving operands, all columns of them."""
+    return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
+
+
+def _l2(target: Target) -> int:
+    """Bytes of a core's second cache."""
+    return target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
 
 
 class _Builder:
@@ -171,7 +198,13 @@ class _Builder:
         return self.stage.name, f"{self.stage.name}.local"
 
     def _pack(self, tile: str) -> None:
-        """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
+        """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops.
+
+        Of an operand that comes from beyond L2 and is read once, panels of one vector's width: a tile then
+        reads as many streams as it has vectors, and the processor fetches ahead in each of them (Sapphire
+        Rapids, 2026-11: one row times 11008 x 4096 1.5 x as fast, 16 rows 1.4 x; prefetch instructions add
+        nothing).
+        """
         for r in self.roles.packed:
             axis_of = {
                 n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms
@@ -182,7 +215,9 @@ class _Builder:
                 (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
             )
             order = " ".join([f"{along}.0", *map(str, rest), f"{along}.1"])
-            self.steps.append(Layout(r.load.buffer.name, ((along, Ref(tile, 3)),), order))
+            once = self._one_row_of_tiles() and is_far(self.stage.op, self.roles, r, self.target)
+            width = self.roles.lanes if once else Ref(tile, 3)
+            self.steps.append(Layout(r.load.buffer.name, ((along, width),), order))
 
     def _tile_host(self, host: str, tile: str, best: Option, form: _Form) -> tuple[str, str, str]:
         """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
@@ -245,14 +280,21 @@ class _Builder:
         return row, col
 
     def _panels_stay(self) -> bool:
-        """Whether a core can keep all columns of the moving operands in half of its L2.
+        """Whether a core can keep all columns of the moving operands in half of its L2, and they are less
+        than the rows and results.
 
         Then cores had better divide rows, as the kernels before and after do: what a core has written is
-        in its own cache, and lines that others write meanwhile need not be asked for.
+        in its own cache, and lines that others write meanwhile need not be asked for. Larger panels are more
+        to bring to each core than what others wrote (49 rows, 160 steps, 960 columns: 1.2 x, Xeon, 2026-11).
         """
-        l2 = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)]
-        moving = (*self.roles.packed, *self.roles.direct)
-        return bool(moving) and sum(int(r.load.buffer.bytes) for r in moving) <= l2 // 2
+        rows = sum(int(r.load.buffer.bytes) for r in self.roles.standing)
+        results = sum(int(b.bytes) for b in self.stage.op.buffers)
+        return 0 < _panel_bytes(self.roles) <= min(_l2(self.target) // 2, rows + results)
+
+    def _one_row_of_tiles(self) -> bool:
+        """Whether all rows of the result fit into one tile, so that each panel is read once."""
+        roles, tile = self.roles, best_tile(self.roles, self.target)
+        return roles.outer <= tile[0] and roles.inner <= tile[1]
 
     def _rows_in_l2(self) -> int:
         """Rows (of the outer tiled axis) of the standing operand that half of L2 holds."""
@@ -260,30 +302,31 @@ class _Builder:
         if not roles.rows:
             return 1
         row = max((distance(r, roles.rows[0].name) for r in roles.standing), default=0)
-        l2 = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)]
-        return l2 // 2 // row if row else 1 << 30
+        return _l2(self.target) // 2 // row if row else 1 << 30
 
     def _tile_anchor(self, inner: str) -> None:
         """Reduction loops outside, an unrolled register tile inside."""
         op, roles = self.stage.op, self.roles
         v = roles.vector.name
         self.steps.append(SplitStep(inner, v, (roles.lanes,)))
-        reduction = [a.name for a in op.reduce_axes]
+        parts = at_once(op) if roles.rows else in_parts(inner, op, ROW_PART)
+        self.steps.extend(parts.cut)
+        reduction = list(parts.loops)
         unrolled: list[str] = []
-        if op.reduce_axes:
-            last = op.reduce_axes[-1]
-            options = tuple(d for d in (1, 2, 3, 4, 5, 7, 8) if last.extent % d == 0 and d <= last.extent)
-            if len(options) > 1:
-                hole = f"{self.stage.name}/unroll"
-                small = last.extent <= 8
-                self.holes.append(Hole(hole, singles(options), (options[-1] if small else 1,)))
-                self.steps.append(SplitStep(inner, last.name, (Ref(hole),)))
-                reduction[-1:] = [f"{last.name}.0", f"{last.name}.1"]
-                unrolled.append(f"{last.name}.1")
+        last, extent = parts.loops[-1], parts.inner
+        options = tuple(d for d in (1, 2, 3, 4, 5, 7, 8) if extent % d == 0 and d <= extent)
+        if len(options) > 1:
+            hole = f"{self.stage.name}/unroll"
+            small = extent <= 8
+            self.holes.append(Hole(hole, singles(options), (options[-1] if small else 1,)))
+            self.steps.append(SplitStep(inner, last, (Ref(hole),)))
+            reduction[-1:] = [f"{last}.0", f"{last}.1"]
+            unrolled.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
         self.steps.append(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1")))
         self.steps.extend(Unroll(inner, a) for a in (*unrolled, *spatial, f"{v}.0"))
         self.steps.append(Vectorize(inner, f"{v}.1"))
+        self.steps.extend(parts.mark)
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
         """Padding copied per block or beforehand, row by row in vectors."""

@@ -91,9 +91,12 @@ def _options(th: int, tw: int, channels: int, lanes: int, target: Target) -> tup
     out = []
     widest = min(4, ceil(channels / lanes))
     for wt in dict.fromkeys((tw, ceil(tw / 2))):
+        part = ceil(wt / 2)
+        while part + 2 > target.vector_registers:  # wide images, few registers
+            part = ceil(part / 2)
         for ht in dict.fromkeys(min(x, th) for x in (1, 2, 4)):
             for nv in range(1, widest + 1):
-                for rw in dict.fromkeys((wt, ceil(wt / 2))):
+                for rw in dict.fromkeys((wt, part)):
                     for rh in dict.fromkeys(min(x, ht) for x in (1, 2, 4)):
                         rows = rh * rw
                         fits = rows * nv + nv + 1 <= target.vector_registers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from cli_tools import add_trials, cli
@@ -89,7 +90,9 @@ def test_explain(log):
     said = cli("explain", "mlp/0", "--top", "2")
     assert said.code == 0, said.err
     assert said.out.splitlines()[0].endswith("3 OK")
+    assert re.search(r"\bstack +spills\b", said.out)
     found = json.loads(cli("explain", "mlp/0", "--json").out)
+    assert all("assembly" in t for t in found["trials"])
     assert [t["trial"] for t in found["trials"]] == [2, 3, 1]
     assert found["statuses"] == {"OK": 3}
 

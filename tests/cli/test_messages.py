@@ -21,6 +21,12 @@ CASES = [
     (["tune", "resnt"], 1, r"model 'resnt' is unknown. Did you mean 'resnet'\? Known: .*mlp, .*"),
     (["compile", "resnet51"], 1, r"model 'resnet51' is unknown. Did you mean 'resnet5?0?1?8?'\? .*"),
     (
+        ["tune", "net.onnx"],
+        1,
+        r"net.onnx is a file; models are not read from files. .*docs/add-a-model.md .*",
+    ),
+    (["tasks", "mine.atm"], 1, r"mine.atm is a compiled file; a model is needed here. .*"),
+    (
         ["tune", "mlp", "--trials", "-3"],
         2,
         r"Invalid value for '--trials': .* 1. See `autotensor tune --help`.",

@@ -245,7 +245,7 @@ class TestRegisterTiles:
         run(p, a, pack(b, columns * LANES), c, threads=2)
         np.testing.assert_allclose(c, a @ b, rtol=1e-5)
         found = facts(p)
-        assert found.spills == 0
+        assert (found.spills, found.carried) == (0, 0)
         assert found.fma == rows * columns
         assert found.loads == rows + columns or found.loads <= rows * columns + rows
 
@@ -265,7 +265,8 @@ class TestRegisterTiles:
 
     @wide
     def test_too_large_a_tile_is_seen_to_spill(self) -> None:
-        assert facts(gemm(32, 64, 64, 16, 4)).spills > 0
+        found = facts(gemm(32, 64, 64, 16, 4))
+        assert found.spills > found.carried > 2
 
     def test_tiles_for_narrow_vectors(self) -> None:
         target = parse("llvm -mattr=+avx2,+fma,+avx,+sse4.2") if "+avx2" in host().features else host()

@@ -202,7 +202,9 @@ def bind() -> None:
     schedule()["C"].bind("i", "blockIdx.x")
 
 
-@CASES.says("pragma: key 'unroll' is unknown. Known: auto_unroll_max_step, skip_zeros.")
+@CASES.says(
+    "pragma: key 'unroll' is unknown. Known: auto_unroll_max_step, skip_zeros, skip_unread, sum_apart."
+)
 def unknown_pragma() -> None:
     schedule()["C"].pragma("i", "unroll", 4)
 

@@ -130,6 +130,48 @@ def test_a_guard_in_front_of_much_work_cuts_no_loop() -> None:
     assert text(partition(loop(J, 2, body))).count("for i") == 1
 
 
+def test_a_long_loop_ends_where_a_loop_outside_says() -> None:
+    assert (
+        text(partition(loop(I, 90, loop(J, 100, If(J <= I, store(B, J, 1.0))), PARALLEL)))
+        == """\
+for i in parallel(90):
+  for j in range(i + 1):
+    B[j] = 1.0"""
+    )
+
+
+def test_a_long_loop_is_cut_where_not_all_of_a_tile_is_done() -> None:
+    tile = loop(K, 4, If(J <= I * 4 + K, store(B, K, 1.0)), UNROLLED)
+    assert (
+        text(partition(loop(I, 25, loop(J, 100, tile))))
+        == """\
+for i in range(25):
+  for j in range(i * 4 + 1):
+    for k in unrolled(4):
+      B[k] = 1.0
+  for j in range(i * 4 + 1, i * 4 + 1 + 3):
+    for k in unrolled(4):
+      if j <= i * 4 + k:
+        B[k] = 1.0"""
+    )
+
+
+def test_an_open_end_may_lie_outside_of_the_loop() -> None:
+    cond = J + 50 <= I + K * 50  # neither loop outside says alone where it lies
+    found = text(partition(loop(I, 90, loop(K, 9, loop(J, 100, If(cond, store(B, J, 1.0)))), PARALLEL)))
+    assert "for j in range(max(min(i + k * 50 - 49, 100), 0)):\n      B[j] = 1.0\n" in found
+
+
+def test_no_loop_ends_where_a_lane_says() -> None:
+    found = text(partition(loop(I, 90, loop(J, 100, If(J <= I, store(B, J * 90 + I, 1.0))), VECTORIZED)))
+    assert "if j <= i:" in found
+
+
+def test_short_loops_keep_ends_that_loops_outside_decide() -> None:
+    found = text(partition(loop(I, 16, loop(J, 16, If(J <= I, store(B, J, 1.0))))))
+    assert "range(i" not in found
+
+
 def test_the_number_of_copies_is_bounded() -> None:
     """Sixteen guarded loops, one after another."""
     loops = [

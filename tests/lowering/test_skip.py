@@ -85,6 +85,29 @@ def test_conditions_on_lanes_stay_in_the_select():
     check(s.dag, s.trace)
 
 
+def test_lanes_are_left_out_on_request():
+    s, text = loops(
+        padded_sum(),
+        lambda y: y.reorder("k", "i"),
+        lambda y: y.vectorize("i"),
+        lambda y: y.pragma("k", "skip_zeros", 2),
+    )
+    assert not selects(text)
+    assert guards(text) == 2
+    check(s.dag, s.trace)
+
+
+@pytest.mark.parametrize("reducer", [te.sum, te.max])
+def test_lanes_of_a_reduction_are_left_out_on_request(reducer):
+    fill = 0.0 if reducer is te.sum else float("-inf")
+    s, _ = loops(
+        padded_sum(reducer, fill, weights=False),
+        lambda y: y.vectorize("k"),
+        lambda y: y.pragma("k", "skip_zeros", 2),
+    )
+    check(s.dag, s.trace)
+
+
 def test_the_result_is_initialised_where_everything_is_padding():
     """The guard has no reduction variable: it must not keep the zero from being written."""
     x = te.placeholder((4,), name="X")

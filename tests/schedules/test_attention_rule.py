@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from comparison import check as check_all
 from autotensor import te
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
+from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS
 from autotensor.runtime.module import Module
 from autotensor.schedule.state import State
@@ -120,3 +122,15 @@ def test_scores_that_are_wanted_too_are_something_else():
     mixed = next(t for t in y.op.input_tensors if t.op.name == "mixed")
     state = State.initial(ComputeDAG.of([x, mixed, y]))
     assert find_chain(state, state.stages[-1]) is None
+
+
+def test_hidden_keys_are_not_computed():
+    """Loops over keys end where the block's queries, or the tile's, see no further."""
+    dag, target = own(256, 1, 16, causal=True), parse("llvm -mcpu=x86-64-v4 -threads=1")
+    (sketch,) = ours(dag, target)
+    trace = sketch.fill({**dict(sketch.defaults()), f"{dag.outputs[0].name}/block": (2, 16, 1, 14)})
+    text = str(lower(trace.replay(dag)).run[0])
+    ends = re.findall(r"for (top|weights|total|mixed)_\w+ in range\((.*)\):", text)
+    bounded = {name for name, extent in ends if "b_h_i_0" in extent}
+    assert bounded == {"top", "weights", "total", "mixed"}
+    assert "if scores_j_0 * 7 < self_attention_b_h_i_0 * 16 + 16:" in text

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from autotensor import te
-from autotensor.base.target import parse
+from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
 from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.te.dag import ComputeDAG
@@ -55,9 +57,9 @@ def product(
     return ComputeDAG.of([a, b, c])
 
 
-def check(dag: ComputeDAG, text: str, seed: str, most: int = 12) -> None:
+def check(dag: ComputeDAG, machine: str | Target, seed: str, most: int = 12) -> None:
     """Defaults and one random decision of every sketch give the reference's answer."""
-    target, draws = parse(text), random.Random(seed)
+    target, draws = parse(machine), random.Random(seed)
     exactly = random_inputs(dag, 3)
     want = evaluate(dag, exactly, accumulate=np.float64)
     out = dag.outputs[0]
@@ -177,6 +179,28 @@ def test_weights_that_no_cache_holds_are_read_once() -> None:
     assert row_blocks(256, 64, 2048) > 1  # half a MB of weights, 2 MB of rows
 
 
+def test_weights_from_beyond_l2_are_read_in_as_many_streams_as_a_tile_has_vectors() -> None:
+    caches = (32 << 10, 1 << 20, 32 << 20)
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=1"), cache_bytes=caches)
+
+    def widths(dag: ComputeDAG) -> tuple[object, int]:
+        """Columns of a panel, and of a tile."""
+        sketch = generate(dag, target)[0]
+        trace = sketch.fill(sketch.defaults())
+        (layout,) = [s for s in trace.steps if isinstance(s, Layout)]
+        return layout.tiles[0][1], dict(sketch.defaults())["c/tile"][3]
+
+    assert widths(product(1, 3072, 768, constant=True)) == (16, 96)  # 9 MB
+    assert widths(product(1, 512, 768, constant=True)) == (64, 64)  # 1.5 MB
+
+
+@pytest.mark.parametrize("size", [(1, 77, 40), (5, 130, 33), (20, 96, 64)], ids=str)
+@pytest.mark.parametrize("across", ["", "b"])
+def test_streams_give_the_same(size: tuple[int, int, int], across: str) -> None:
+    near = replace(parse(HOST), cache_bytes=(1 << 10, 4 << 10, 1 << 20))  # everything is from beyond L2
+    check(product(*size, across=across, constant=True, relu=True), near, f"{size} {across}", most=4)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 4])
 def test_cores_divide_the_columns_of_a_layer_s_weights(cores: int) -> None:
     """9 MB would stay in the last cache but for a model's other layers: no two cores read the same panel."""
@@ -188,6 +212,43 @@ def test_cores_divide_the_columns_of_a_layer_s_weights(cores: int) -> None:
     assert rows * tile[1] >= 128
     assert 4 * 3072 * tile[3] <= caches[1]  # all rows read a panel from L2
     assert -(-768 // (columns * tile[3])) == cores
+
+
+def test_cores_divide_the_rows_unless_panels_are_more_than_rows_and_results() -> None:
+    caches = (48 << 10, 2 << 20, 32 << 20)
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=caches)
+
+    def divided(rows: int, columns: int, depth: int) -> tuple[bool, bool]:
+        """Whether parallel blocks have a part of the rows, and of the columns."""
+        chosen = generate(product(rows, columns, depth, constant=True), target)[0].defaults()
+        (r,), (c,), tile = chosen["c/rows"], chosen["c/columns"], chosen["c/tile"]
+        return r * tile[1] < rows, c * tile[3] < columns
+
+    assert divided(196, 384, 64) == (True, False)  # 96 KB of panels, 345 KB of rows and results
+    assert divided(49, 960, 160) == (False, True)  # 600 KB of panels, 214 KB
+    assert divided(49, 160, 960) == (False, True)
+
+
+@pytest.mark.parametrize("relu", [False, True], ids=["bare", "relu"])
+def test_large_results_are_written_in_whole_rows(relu: bool) -> None:
+    caches = (48 << 10, 2 << 20, 32 << 20)
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=caches)
+
+    def whole_rows(rows: int, columns: int, depth: int) -> bool:
+        """Whether tiles of columns run inside tiles of rows."""
+        dag = product(rows, columns, depth, constant=True, relu=relu)
+        host = "d" if relu else "c"
+        (order,) = [
+            s.axes for s in default_trace(dag, target).steps if isinstance(s, Reorder) and s.stage == host
+        ]
+        i, j = (a.name for a in dag.stages[-1].axes)
+        return order.index(f"{i}.1") < order.index(f"{j}.1")
+
+    assert whole_rows(12544, 96, 16)  # 4.8 MB of results, 0.8 MB of rows
+    assert whole_rows(3136, 256, 64)
+    assert not whole_rows(3136, 64, 256)  # more rows than results
+    assert not whole_rows(196, 384, 64)  # results stay in L2
+    assert not whole_rows(3136, 4096, 256)  # panels do not
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])

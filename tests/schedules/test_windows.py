@@ -110,6 +110,13 @@ def test_a_block_holds_all_channels_unless_cores_would_wait() -> None:
     assert blocks[3][0] < 4
 
 
+def test_inputs_that_wait_for_other_rows_count_as_registers() -> None:
+    """Of 3 x 4 sums of a 3x3/2 window 27 inputs wait beside 12 sums; of a 3x3 window 18."""
+    chosen = default_choices(pool("max_pool2d", (1, 112, 112, 64), kernel=3, stride=2, padding=1, **LAST))
+    assert next(v for k, v in chosen.items() if k.endswith("/tile")) == (3, 3)
+    assert default_choices(depthwise((1, 56, 56, 144), padding=1))["conv/tile"] == (3, 4)
+
+
 @pytest.mark.parametrize(
     ("shape", "threads", "first"),
     [((1, 14, 14, 384), 2, "i1.0"), ((1, 7, 7, 960), 2, "i3.0"), ((1, 14, 14, 384), 16, "i3.0")],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import log2
 
 from autotensor.base.errors import MeasureError
-from autotensor.base.target import Target, host
+from autotensor.base.target import Target, parse
 from autotensor.schedule.trace import Trace
 from autotensor.search.request import MeasureResult
 from autotensor.search.task import Candidate, Task
@@ -15,7 +15,8 @@ from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
-TARGET: Target = host().with_threads(2)
+# one machine on all machines: the prior, and with it what is asked, depends on caches
+TARGET: Target = parse("llvm -mcpu=x86-64-v4 -threads=2")
 Cost = Callable[[Trace], float]
 
 
@@ -38,21 +39,35 @@ def bowl(candidate: Candidate) -> float:
 
 
 class FakeMeasurer:
-    """Answers from a function of the trace, at once. `noise`: relative, other in every call."""
+    """Answers from a function of the trace, at once.
 
-    def __init__(self, cost: Cost | None = None, *, noise: float = 0.0, failing: float = 0.0) -> None:
+    noise: relative, other in every call. failing, spilling: shares that fail, and that are rejected unrun.
+    """
+
+    def __init__(
+        self, cost: Cost | None = None, *, noise: float = 0.0, failing: float = 0.0, spilling: float = 0.0
+    ) -> None:
         self.cost = cost or (lambda trace: 1e-4 * (1.0 + chance(trace.hash)))
-        self.noise, self.failing = noise, failing
+        self.noise, self.failing, self.spilling = noise, failing, spilling
         self.calls: list[tuple[str, tuple[str, ...], int | None]] = []
         self.impossible: set[str] = set()  # keys of workloads whose reference cannot be built
 
     def measure(
-        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
     ) -> list[MeasureResult]:
         self.calls.append((workload.key, tuple(t.hash for t in traces), repeat))
         if workload.key in self.impossible:
             raise MeasureError(f"the reference of workload {workload.name!r} cannot be built: too odd")
-        return [self._one(t, repeat or 3) for t in traces]
+        return [
+            MeasureResult(Status.REJECTED, error="too large a tile", asm={"carried": 9})
+            if n in gated and chance(t.hash + "spills") < self.spilling
+            else self._one(t, repeat or 3)
+            for n, t in enumerate(traces)
+        ]
 
     def _one(self, trace: Trace, repeat: int) -> MeasureResult:
         if chance(trace.hash + "fails") < self.failing:

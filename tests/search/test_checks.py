@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from autotensor import te
-from autotensor.search.buffers import Fenced, Need, Slab
+from autotensor.search.buffers import Fenced, Need, Slab, same_bytes
 from autotensor.search.checks import (
     compare,
     compare_wide,
@@ -162,6 +163,54 @@ def test_compare_wide(got: Any, exact: Any, error: float, complaint: str) -> Non
     assert verdict.error == pytest.approx(error, rel=1e-6)
     assert complaint in verdict.complaint
     assert bool(complaint) == bool(verdict.complaint) == (verdict.error > verdict.allowed)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+@pytest.mark.parametrize("bound", [0.0, 1e-4, math.inf])
+def test_stretches_find_what_the_whole_shows(
+    dtype: str, bound: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of mistake at every place: the verdict does not depend on how much is looked at at once."""
+    want = (np.arange(1, 12) % 5 * (1 if dtype == "bool" else 7)).astype(dtype)
+    places = [*range(len(want)), (2, 9), (0, 3, 10)]
+    wrong: list[Any] = [want]
+    for place in places:
+        for value in [1, 0] if dtype in ("int8", "bool") else [1.5, 7.001, math.nan, math.inf]:
+            wrong.append(want.copy())
+            wrong[-1][np.array(place)] = value
+    pairs = [(a, b) for w in wrong for a, b in ((w, want), (want, w))]
+    wide = dtype.startswith("float")
+
+    def verdicts() -> list[Any]:
+        return [(compare(a, b, bound), compare_wide(a, b, 1e-3) if wide else None) for a, b in pairs]
+
+    whole = verdicts()
+    assert any(v.complaint for v, _ in whole)
+    for stretch in (1, 2, 4):
+        monkeypatch.setattr("autotensor.search.buffers.STRETCH", stretch)
+        assert verdicts() == whole
+
+
+def test_comparing_needs_no_memory_to_speak_of() -> None:
+    """Eight megabytes a side; three arrays of that size were made once."""
+    want = np.random.default_rng(0).standard_normal(1 << 21, dtype=np.float32)
+    got, exact = want * np.float32(1 + 1e-7), want.astype(np.float64)
+    for judge in (
+        lambda: compare(got, want, 1e-4).complaint,
+        lambda: compare(want, want, 0.0).complaint,
+        lambda: compare_wide(got, exact, 1e-4).complaint,
+        lambda: "" if same_bytes(want, want) else "other bytes",
+    ):
+        tracemalloc.start()
+        assert judge() == ""
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < want.nbytes / 2
+
+
+def test_arrays_of_other_sizes_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="arrays of 2 and 3 elements cannot be compared"):
+        compare(values(1, 2), values(1, 2, 3), 1e-4)
 
 
 def test_a_tolerance_given_is_for_floats_only() -> None:

@@ -110,10 +110,10 @@ def test_nothing_is_raced_after_the_deadline(monkeypatch: pytest.MonkeyPatch) ->
 
     class Slow(FakeMeasurer):
         def measure(
-            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
         ) -> list[MeasureResult]:
             now[0] += 6.0
-            return super().measure(workload, traces, repeat)
+            return super().measure(workload, traces, repeat, **how)
 
     measurer = Slow()
     report = run([PRODUCT, CONVOLUTION], 500, measurer=measurer, deadline_s=15.0, patience=False)
@@ -130,12 +130,12 @@ def test_a_deadline_that_comes_before_the_reference_has_answered(monkeypatch: py
 
     class Slow(FakeMeasurer):
         def measure(
-            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
         ) -> list[MeasureResult]:
             if workload.key == CONVOLUTION.key:
                 now[0] = 11.0
                 raise OutOfTime("the deadline came before the reference had answered")
-            return super().measure(workload, traces, repeat)
+            return super().measure(workload, traces, repeat, **how)
 
     store = MemoryStore()
     report = run([PRODUCT, CONVOLUTION], 500, store, Slow(), deadline_s=10.0, patience=False)
@@ -213,12 +213,12 @@ class Mortal(FakeMeasurer):
         self.left = calls
 
     def measure(
-        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+        self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
     ) -> list[MeasureResult]:
         self.left -= 1
         if self.left < 0:
             raise Killed
-        return super().measure(workload, traces, repeat)
+        return super().measure(workload, traces, repeat, **how)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,8 @@ def test_a_record_is_the_candidate_and_its_result() -> None:
 
 def test_bad_options() -> None:
     for options, text in (
-        ({"trials": 0}, "trials is 0; it must be at least 1"),
+        ({"trials": 0}, "trials is 0; it must be a whole number, at least 1"),
+        ({"trials": "64"}, "trials is '64'; it must be a whole number"),
         ({"model": "magic"}, "cost model 'magic' is unknown"),
         ({"batch": 0}, "batch is 0"),
         ({"deadline_s": -1.0}, "deadline is -1.0 s"),
@@ -406,10 +407,10 @@ def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
 
     class Disturbed(FakeMeasurer):
         def measure(
-            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None
+            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
         ) -> list[MeasureResult]:
             self.cost = lambda trace: limit * (1.0 if repeat is None else 1.5)
-            return super().measure(workload, traces, repeat)
+            return super().measure(workload, traces, repeat, **how)
 
     (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit)).tasks
     assert t.reason == "within 3 % of the machine's limit"
@@ -468,6 +469,50 @@ def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
     run([PRODUCT], 32, store, more)
     assert len(more.races) == 1
     assert len([s for s in store.sessions() if s.run_key.startswith("race:")]) == 2
+
+
+def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:
+    store, measurer = MemoryStore(), FakeMeasurer(spilling=0.5)
+    heard: list[Event] = []
+    report = run([PRODUCT], 40, store, measurer, listener=heard.append, patience=False)
+    (t,) = report.tasks
+    rows = store.trials(session=store.sessions()[0].id)
+    rejected = [r for r in rows if r.status is Status.REJECTED]
+    assert (report.trials, t.trials, t.failures) == (40, 40, 0)
+    assert t.rejected == len(rejected) == len(rows) - 40 > 10
+    assert all(r.median_s is None and r.assembly["carried"] == 9 for r in rejected)
+    assert Counter(s for e in heard if isinstance(e, RoundDone) for s in e.statuses)["REJECTED"] == t.rejected
+    hashes = {r.trace_hash for r in rejected}
+    assert hashes.isdisjoint(h for race in measurer.races for h in race)
+
+    again = FakeMeasurer(spilling=0.5)
+    continued = run([PRODUCT], 56, store, again, patience=False)
+    assert (continued.reused, continued.trials) == (40, 56)
+    assert hashes.isdisjoint(again.measured)  # told as what they were
+    assert continued.tasks[0].rejected > t.rejected
+
+
+def test_a_killed_run_with_rejections_continues_as_if_it_had_not_been_killed() -> None:
+    whole, first, second = (
+        FakeMeasurer(spilling=0.5),
+        Mortal(4),
+        FakeMeasurer(spilling=0.5),
+    )
+    first.spilling = 0.5
+    run([PRODUCT], 48, measurer=whole)
+    store = MemoryStore()
+    with pytest.raises(Killed):
+        run([PRODUCT], 48, store, first)
+    run([PRODUCT], 48, store, second)
+    assert [*first.measured, *second.measured] == whole.measured
+
+
+def test_the_default_is_never_rejected() -> None:
+    store = MemoryStore()
+    (t,) = run([PRODUCT], 40, store, FakeMeasurer(spilling=1.0)).tasks
+    assert (t.trials, t.best_s) == (1, t.default_s)
+    assert t.rejected > 0
+    assert resolve(PRODUCT, TARGET, store).trace == default_trace(PRODUCT.dag, TARGET)
 
 
 def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> None:

@@ -109,10 +109,19 @@ def test_spills_of_the_innermost_loop_are_counted(measurer: LocalMeasurer) -> No
         stage.vectorize(jl)
         return s.trace
 
-    fits, spills = measurer.measure(w, [tile(8, 2), tile(16, 4)])
-    assert (fits.asm["spills"], fits.asm["fma"]) == (0, 16)
-    assert spills.ok, spills.error
+    tiles = [tile(8, 2), tile(16, 4)]
+    fits, spills = measurer.measure(w, tiles)
+    assert (fits.asm["spills"], fits.asm["carried"], fits.asm["fma"]) == (0, 0, 16)
+    assert spills.ok, spills.error  # who must run, runs
     assert spills.asm["spills"] > 16
+
+    ran = measurer.spent.trials
+    fits, spills = measurer.measure(w, tiles, gated=[0, 1])
+    assert fits.ok, fits.error
+    assert measurer.spent.trials == ran + 1
+    assert (spills.status, spills.seconds, spills.max_error) == (Status.REJECTED, (), None)
+    assert spills.asm["carried"] > 2
+    assert "the register tile does not fit" in str(spills.error)
 
 
 def test_teams_of_threads() -> None:

@@ -129,6 +129,19 @@ class TestCompute:
             ),
             "reducer 'odd' joins 1 values and starts from 2; its sources are 2.",
         ),
+        (
+            lambda: te.comm_reducer(lambda x, y: x + y, 0, name="odd")(A[0, K], axis=K),  # type: ignore[arg-type]
+            "reducer 'odd' cannot be made: 'int' object is not callable. It takes two functions: ",
+        ),
+        (
+            lambda: te.comm_reducer(lambda x: x, lambda t: te.const(0, t), name="odd")(A[0, K], axis=K),
+            "2 were given. It takes two functions: te.comm_reducer(lambda x, y: x * y, ",
+        ),
+        (
+            lambda: te.compute((4,), lambda i: np.ones(4)[i], name="C"),
+            "compute 'C': an axis indexes a NumPy array, which wants numbers. "
+            "Make it an argument: te.placeholder(shape).",
+        ),
     ],
 )
 def test_refusals(make: Any, message: str) -> None:

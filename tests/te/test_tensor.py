@@ -31,6 +31,7 @@ class TestTensor:
     def test_names_and_shapes(self) -> None:
         assert (A.name, A.shape, A.ndim, str(A.dtype)) == ("A", (4, 8), 2, "float32")
         assert te.placeholder(3, name="v").shape == (3,)
+        assert te.placeholder(np.array([3, 4]), name="m").shape == (3, 4)
         assert te.placeholder((), name="s").shape == ()
         assert repr(A) == "Tensor(A, shape=(4, 8), float32)"
 
@@ -66,6 +67,7 @@ class TestTensor:
             (lambda: te.placeholder((2,), dtype="float8"), "dtype 'float8' is not supported. Known: float16"),
             (lambda: te.placeholder((2,), name="a.b"), "name 'a.b' must be letters, digits and _"),
             (lambda: te.placeholder((2,), name=""), "name '' must be letters"),
+            (lambda: te.placeholder((2,), name=5), "name 5 must be letters"),  # type: ignore[arg-type]
         ],
     )
     def test_refusals(self, make: Any, message: str) -> None:

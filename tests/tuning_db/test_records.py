@@ -30,6 +30,7 @@ def test_status_names_are_the_agreed_ones() -> None:
         "ABORTED",
         "OUT_OF_MEMORY",
         "OUTPUT_LIMIT",
+        "REJECTED",
     ]
 
 

@@ -128,7 +128,7 @@ def test_directory_below_a_file_cannot_be_made(log: Path) -> None:
 def test_not_a_url_and_no_driver() -> None:
     with pytest.raises(StoreError, match="is not a database URL"):
         connect("http//:x://y")
-    with pytest.raises(StoreError, match=r"no driver for 'nosuchdb://.*' is installed|cannot|failed|damaged"):
+    with pytest.raises(StoreError, match=r"'nosuchdb://user:.*@host/db' names no kind of database that is"):
         connect("nosuchdb://user:secret@host/db")
 
 
@@ -205,7 +205,7 @@ class TestPermissions:
     def test_readonly_file(self, public: Path, python: Start) -> None:
         public.parent.chmod(0o777)
         public.chmod(0o444)
-        assert "is read-only. Make it writable, or open it with readonly=True" in ask(python, public, "rw")
+        assert "is read-only. Make it writable, or only read from it." in ask(python, public, "rw")
         assert ask(python, public, "ro") == "count 40"
 
     def test_unreadable_file(self, public: Path, python: Start) -> None:

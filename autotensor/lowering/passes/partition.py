@@ -4,21 +4,26 @@
       for i.1 in range(8):                    ──▶      for i.1 in range(8): S(i.0*8 + i.1)
         if i.0*8 + i.1 < 50: S(i.0*8 + i.1)           for i.1 in range(8): if 48 + i.1 < 50: S(48 + i.1)
 
+Where a guard stops holding at a point that loops outside decide (`j <= i`), a long loop is cut there:
+
+    for j in range(4096):                            for j in range(i + 1):
+      if j <= i: S(j)                       ──▶        S(j)
+
 A parallel loop is not cut (its parts would be divided among the threads one after the other): the test moves
 to the top of its body, as it does for the parts of a fused loop. The number of copies is bounded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
 
-from autotensor.ir.affine import Affine, affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compare, const
-from autotensor.ir.simplify import simplify
+from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
+from autotensor.lowering.limits import end, excess
 from autotensor.lowering.scopes import in_let, in_loop
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
@@ -29,6 +34,7 @@ LONG = 64  # statements behind a guard from which on a copy of them costs more t
 @dataclass
 class _Budget:
     left: int = COPIES
+    lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
 
 
 def partition(body: Stmt) -> Stmt:
@@ -72,13 +78,21 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
     """A loop of constant extent: shortened, then cut."""
     inside = in_loop(known, loop.var, loop.begin, loop.extent)
-    if loop.kind is not ForKind.VECTORIZED:
+    if loop.kind is ForKind.VECTORIZED:
+        budget.lanes.add(loop.var)
+    else:
         some = _active(loop.body, loop.var, whole, inside)
         if some is None:
             return NOTHING
         if some != whole:
             return _visit(_loop(loop, some), known, budget)
     cuttable = loop.kind in (ForKind.SERIAL, ForKind.PARALLEL) and budget.left > 0
+    parts = (
+        _open_parts(loop, whole, inside, budget.lanes) if cuttable and loop.kind is ForKind.SERIAL else None
+    )
+    if parts is not None:
+        budget.left -= len(parts) - 1
+        return seq(*(_visit(part, where, budget) for part, where in parts))
     main = _main_range(loop.var, whole, loop.body, inside) if cuttable else None
     if main is None and cuttable and _worth_single_turns(loop, whole, inside):
         budget.left -= 1
@@ -96,6 +110,84 @@ def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> S
     return For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread)
 
 
+def _open_parts(
+    loop: For, whole: Interval, known: Bounds, lanes: set[Var]
+) -> list[tuple[For, Bounds]] | None:
+    """A long loop up to where all its guards hold, and on to where some do, as variables outside say; and
+    what is known around each part. None where they say nothing.
+    """
+    assert whole.lo is not None
+    assert whole.hi is not None
+    if whole.hi - whole.lo + 1 < LONG:
+        return None
+    loops, lets = collect(loop.body, For), collect(loop.body, Let)
+    inside = frozenset(s.var for s in loops) | frozenset(s.var for s in lets)
+    found = {
+        cond: stop
+        for cond, inner in _conditions(loop.body, known)
+        if loop.var in free_vars(cond) and inner.decide(cond) is None
+        and (stop := end(cond, loop.var, inside, inner, always=True)) is not None
+    }  # fmt: skip
+    last = _last(loop.body, loop.var, inside, known)
+    begin, after = const(whole.lo), const(whole.hi + 1)
+    until = after if last is None else _within(last, begin, after, known)
+    ends = [e for e in dict.fromkeys(found.values()) if e != last]
+    free = reduce(lambda a, b: Binary(Op.MIN, a, b), ends) if ends else until
+    middle = _within(free, begin, until, known)
+    outside = free_vars(middle) | free_vars(until)
+    if not outside or outside & lanes:
+        return None
+    parts = []
+    if middle is not begin:
+        settled = reduce(Bounds.assuming, found, known)
+        parts.append((_from(loop, begin, middle, known), settled))
+    if middle is not until:
+        parts.append((_from(loop, middle, until, known), known))
+    return parts
+
+
+def _within(e: Expr, begin: Expr, after: Expr, known: Bounds) -> Expr:
+    """The end of a range, kept between two others."""
+    if e is after:
+        return e
+    if known.decide(e <= after) is not True:
+        e = Binary(Op.MIN, e, after)
+    if known.decide(e >= begin) is not True:
+        e = Binary(Op.MAX, e, begin)
+    return Simplifier(known).expr(e)  # type: ignore[no-any-return]
+
+
+def _from(loop: For, begin: Expr, after: Expr, known: Bounds) -> For:
+    extent = Simplifier(known).expr(after - begin)
+    return For(loop.var, begin, extent, loop.kind, loop.body, loop.thread)
+
+
+def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | None:
+    """Where the statement ends to do anything, as `var` grows; None when nothing outside the loop tells."""
+    match s:
+        case For(other, begin, extent, _, body):
+            return _last(body, var, inside, in_loop(known, other, begin, extent))
+        case Let(other, value, body):
+            return _last(body, var, inside, in_let(known, other, value))
+        case Alloc(_, body):
+            return _last(body, var, inside, known)
+        case If(cond, then, None):
+            ends = [end(c, var, inside, known, always=False) for c in _conjuncts(cond)]
+            here = next((e for e in ends if e is not None), None)
+            return _last(then, var, inside, known) if here is None else here
+        case Seq(stmts):
+            out = _last(stmts[0], var, inside, known)
+            for x in stmts[1:]:
+                one = _last(x, var, inside, known)
+                if out is None or one is None:
+                    return None
+                if known.decide(one <= out) is not True:
+                    out = one if known.decide(out <= one) is True else Binary(Op.MAX, out, one)
+            return out
+        case _:
+            return None
+
+
 def _worth_single_turns(loop: For, whole: Interval, known: Bounds) -> bool:
     """Whether each turn of a short loop settles guards on unrolled loops inside, and no range of turns does.
 
@@ -104,9 +196,14 @@ def _worth_single_turns(loop: For, whole: Interval, known: Bounds) -> bool:
     turns = (whole.hi or 0) - (whole.lo or 0) + 1
     if loop.kind is not ForKind.SERIAL or not 1 < turns <= FEW:
         return False
-    tile = {x.var for x in collect(loop.body, For) if x.kind is ForKind.UNROLLED}
+    loops = collect(loop.body, For)
+    tile = {x.var for x in loops if x.kind is ForKind.UNROLLED}
+    running = {x.var for x in loops if x.kind is ForKind.SERIAL}
     return any(
-        loop.var in free_vars(cond) and free_vars(cond) & tile and inner.decide(cond) is None
+        loop.var in free_vars(cond)
+        and free_vars(cond) & tile
+        and not free_vars(cond) & running
+        and inner.decide(cond) is None
         for cond, inner in _conditions(loop.body, known)
     )
 
@@ -246,31 +343,13 @@ def _may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
     return _solve(cond, var, known, always=False) or Interval(None, None)
 
 
-@lru_cache(maxsize=1024)
-def _excess(cond: Compare) -> Affine | None:
-    """A sum that is at most 0 exactly when the comparison holds."""
-    if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
-        return None
-    match cond.op:
-        case Cmp.LT:
-            return affine(cond.a - cond.b + 1)
-        case Cmp.LE:
-            return affine(cond.a - cond.b)
-        case Cmp.GT:
-            return affine(cond.b - cond.a + 1)
-        case Cmp.GE:
-            return affine(cond.b - cond.a)
-        case _:
-            return None
-
-
 def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
-    excess = _excess(cond)
-    if excess is None or any(var in free_vars(t) for t in excess.opaque_terms()):
+    total = excess(cond)
+    if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
         return None
-    k = excess.coefficient(var)
-    rest = excess.constant  # its greatest value, or its least one
-    for term, c in excess.terms.items():
+    k = total.coefficient(var)
+    rest = total.constant  # its greatest value, or its least one
+    for term, c in total.terms.items():
         if term is var:
             continue
         reach = known.of(term).times(c)

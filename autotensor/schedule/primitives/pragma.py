@@ -10,7 +10,10 @@ from autotensor.schedule.step import step
 
 PRAGMAS = {
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
-    "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added",
+    "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added; "
+    "2: in single lanes too",
+    "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
+    "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }
 
 

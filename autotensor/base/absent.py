@@ -1,0 +1,27 @@
+"""Names that are looked for and not here: the AttributeError that says what to write instead.
+
+at.nd         ──▶  at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).
+at.buld       ──▶  module 'autotensor' has no attribute 'buld'. Did you mean: 'build'?   (Python asks)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+
+def absent(where: str, name: str, owner: object, instead: Mapping[str, str]) -> AttributeError:
+    """The error of `owner.name`, to be raised by a `__getattr__`.
+
+    where: how a person writes the owner. instead: names that other systems have → what to write here.
+
+    >>> str(absent("te", "var", None, {"var": "write n = 1024"}))
+    'te.var does not exist in autotensor; write n = 1024.'
+    """
+    if name in instead:
+        return AttributeError(f"{where}.{name} does not exist in autotensor; {instead[name]}.")
+    if isinstance(owner, ModuleType):
+        kind = f"module {owner.__name__!r}"
+    else:
+        kind = f"{type(owner).__name__!r} object"
+    return AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=owner)

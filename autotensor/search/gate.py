@@ -1,0 +1,33 @@
+"""What is refused before it runs: machine code that cannot be among the fast.
+
+    compiled ──facts of the innermost loops──▶ refusal(facts) ──▶ "" or why it is not worth a measurement
+
+A register tile is fast because it stays in registers. When it does not fit, every iteration reads parts of it
+from the stack and writes them back, and a multiply-add waits for memory each time. Only this is refused.
+Temporaries that are put aside within one iteration are no reason: the fastest transforms of Winograd's
+convolution and the fastest windows have dozens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Vectors carried round a loop through the stack. Products with tiles of 30 to 64 accumulators carried 1 to 34
+# and took 1.3 times as long as the best or more; winners of tuned models carried 0, one of them 1 (AVX-512,
+# 2026-11).
+LEAST_CARRIED = 3
+
+
+def refusal(facts: Mapping[str, int]) -> str:
+    """Why code with these facts (`codegen.llvm_asm.AsmFacts`) is not worth running; "" when it is.
+
+    >>> refusal({"carried": 1, "spills": 36, "fma": 168})
+    ''
+    """
+    carried = facts.get("carried", 0)
+    if carried < LEAST_CARRIED:
+        return ""
+    return (
+        f"the register tile does not fit: {carried} vectors go through the stack in every iteration of an "
+        "innermost loop."
+    )

@@ -1,0 +1,53 @@
+"""What build and tune are given: all inputs or none, models of real shapes, targets that are text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.base.errors import GraphError, InputError, TargetError, TensorError
+
+A, B = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
+C = te.compute((4,), lambda i: A[i] - B[i], name="C")
+
+
+@pytest.mark.parametrize("use", [at.build, at.tune])
+def test_some_inputs_are_not_listed(use: Any) -> None:
+    with pytest.raises(
+        TensorError, match=r"lack 'B'\. List every input in calling order, or results alone\."
+    ):
+        use([A, C])
+
+
+def test_results_alone() -> None:
+    a, b = np.float32([1, 2, 3, 4]), np.float32([4, 3, 2, 1])
+    np.testing.assert_array_equal(at.build([C])(a, b), a - b)
+
+
+@pytest.mark.parametrize("shape", ["x", (1, -1), (None, 3), (2.5,)])
+def test_shapes_of_a_model_s_input(shape: Any) -> None:
+    with pytest.raises(TensorError, match=r"input 'x': shape \(.*\) must consist of non-negative integers\."):
+        at.input(shape)
+
+
+def test_a_target_that_is_no_text() -> None:
+    with pytest.raises(TargetError, match=r"target 5 is no text\. Write one such as \"llvm -mcpu=znver4\"\."):
+        at.build([A, B, C], target=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trials", [-1, "3", 2.5])
+def test_trials_of_a_model(trials: Any) -> None:
+    y = at.ops.relu(at.input((1, 3)))
+    with pytest.raises(InputError, match=r"trials is .*; it must be a whole number, not negative\."):
+        at.compile_model(y, trials=trials)
+
+
+def test_nodes_are_no_arrays() -> None:
+    x = at.input((1, 3))
+    for use in (lambda: x[0], lambda: list(x)):
+        with pytest.raises(GraphError, match=r"cannot be indexed or iterated over\. Use at\.ops\.slice"):
+            use()

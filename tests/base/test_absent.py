@@ -1,0 +1,72 @@
+"""Names that TVM's users look for, and misspelt ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.cli.doctor import OPTIONAL
+
+ROOT = Path(at.__file__).parent
+
+
+def stage() -> Any:
+    a = te.placeholder((4,), name="A")
+    c = te.compute((4,), lambda i: a[i] + 1, name="C")
+    return at.create_schedule(c)[c]
+
+
+def kernel() -> Any:
+    a = te.placeholder((4,), name="A")
+    c = te.compute((4,), lambda i: a[i] + 1, name="C")
+    return at.build(at.create_schedule(c), [a, c])
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
+        (
+            lambda: at.nd,
+            "at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).",
+        ),
+        (lambda: at.auto_scheduler, "one search serves all: at.tune([A, B, C], trials=64)"),
+        (lambda: at.relay, "there is no reader of model files"),
+        (
+            lambda: te.var,
+            "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
+        ),
+        (lambda: stage().tensorize, "s[C].tensorize does not exist in autotensor; unroll and vectorize"),
+        (lambda: kernel().time_evaluator, "f.time_evaluator does not exist in autotensor; f.time([a, b])"),
+    ],
+)
+def test_what_to_write_instead(look: Any, message: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        look()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("look", "name", "message"),
+    [
+        (lambda: at.buld, "buld", "module 'autotensor' has no attribute 'buld'"),
+        (lambda: te.computee, "computee", "module 'autotensor.te' has no attribute 'computee'"),
+        (lambda: stage().vectorise, "vectorise", "'StageRef' object has no attribute 'vectorise'"),
+        (lambda: kernel().sauce, "sauce", "'Module' object has no attribute 'sauce'"),
+    ],
+)
+def test_python_can_ask_for_the_nearest_name(look: Any, name: str, message: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        look()
+    assert str(caught.value) == message
+    assert caught.value.name == name
+    assert caught.value.obj is not None
+
+
+def test_doctor_offers_only_packages_that_are_used() -> None:
+    texts = [p.read_text("utf-8") for p in ROOT.rglob("*.py")]
+    for module in OPTIONAL:
+        assert any(f"import {module}" in t or f"from {module}" in t for t in texts), module

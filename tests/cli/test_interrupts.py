@@ -1,0 +1,48 @@
+"""Ctrl-C: told in one sentence wherever it comes; at once until there is something to finish."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from cli_tools import cli
+
+from autotensor.cli.interrupts import Interrupts
+
+
+def ctrl_c(*args: object, **kwargs: object) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_it_ends_at_once_until_somebody_asks(monkeypatch) -> None:
+    monkeypatch.setattr("threading.Timer.start", lambda self: None)  # would end this process
+    with pytest.raises(KeyboardInterrupt), Interrupts() as stop:
+        ctrl_c()
+    assert stop.code == 130
+
+
+def test_who_asked_may_finish(capsys) -> None:
+    with Interrupts() as stop:
+        assert not stop.asked()
+        ctrl_c()
+        assert stop.asked()
+    assert "Stopping after this batch; once more stops at once." in capsys.readouterr().err
+
+
+def test_a_verb_is_interrupted(monkeypatch) -> None:
+    monkeypatch.setattr("autotensor.cli.inputs.build_graph", ctrl_c)
+    said = cli("tasks", "mlp")
+    assert (said.code, said.err) == (130, "autotensor: interrupted.\n")
+
+
+def test_tune_is_interrupted_before_its_search(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("threading.Timer.start", lambda self: None)
+    monkeypatch.setattr("autotensor.api.models.tune_model", ctrl_c)
+    said = cli("tune", "mlp", "--db", "log.db")
+    assert (said.code, said.err) == (
+        130,
+        "Compiling 3 tasks as known so far; then mlp.atm can be run.\n"
+        "\nStopped at once; mlp.atm was not written.\n",
+    )
