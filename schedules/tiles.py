@@ -29,6 +29,12 @@ STEP_OVERHEAD = (
 )
 # processors that run an operation on a whole register in two halves, one on half of it in half the time
 HALVING = frozenset({"znver4"})
+# steps of a reduction that are written out where two whole registers are multiplied a cycle: the loop's own
+# instructions and its end then cost 3 to 15 % (Sapphire Rapids, 2026-11); a Zen 4 hides them
+WRITTEN = 4
+# FMAs that a vector from L2 costs there beside those that it is for: 14 x 2 tiles in place of 5 x 5 make 49
+# rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128 rows of 3072 steps 1.12 x (the same)
+FROM_L2 = 0.25
 SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
 
 
@@ -40,7 +46,7 @@ def column_lanes(op: StageOp, target: Target) -> int:
     """
     lanes, columns = lanes_of(op, target), op.axes[-1].extent if op.axes else 0
     half = lanes // 2
-    if target.arch not in HALVING or target.vector_bytes < 64:
+    if two_at_a_time(target):
         return lanes
     return half if ceil(columns / lanes) * lanes >= SAVED * ceil(columns / half) * half else lanes
 
@@ -57,14 +63,34 @@ def best_tile(roles: Roles, target: Target) -> Option:
         sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
     )  # bytes of a packed panel for each
 
+    # panels that are more than rows and results (about) are divided among the cores, not the rows
+    results = 4 * roles.outer * roles.inner * roles.columns * others
+    heavy = sum(r.load.buffer.bytes for r in roles.packed) > results + sum(
+        r.load.buffer.bytes for r in roles.standing
+    )
+
     def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
         share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
-        even = _balance(rows, ceil(roles.columns / o[3]), others, target.num_cores)
-        return share * even, column * o[3] <= PANEL * l2, o[2]
+        even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
+        fed = 1.0 if near(column * o[3]) else o[0] * o[1] / (o[0] * o[1] + FROM_L2)
+        return share * even * fed, column * o[3] <= PANEL * l2, o[2]
+
+    def near(panel: float) -> bool:
+        return not two_at_a_time(target) or panel <= target.cache_bytes[0]
 
     return max(tiles_of(roles, target), key=quality)
+
+
+def two_at_a_time(target: Target) -> bool:
+    """Whether the processor multiplies two whole registers a cycle, as all do that do not halve them."""
+    return target.arch not in HALVING or target.vector_bytes < 64
+
+
+def written_out(options: tuple[int, ...], target: Target) -> int:
+    """Of the divisors of a long reduction, how many steps a rule writes out without measuring."""
+    return max(o for o in options if o <= WRITTEN) if two_at_a_time(target) else 1
 
 
 def _balance(rows: int, columns: int, others: int, cores: int) -> float:

@@ -44,7 +44,7 @@ from schedules.grain import APART, block_of, cuts
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.sums import ROW_PART, at_once, in_parts
-from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of
+from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of, written_out
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
 STREAM_COST = 0.5  # to bring it from the last cache
@@ -318,7 +318,8 @@ class _Builder:
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
             small = extent <= 8
-            self.holes.append(Hole(hole, singles(options), (options[-1] if small else 1,)))
+            default = options[-1] if small else written_out(options, self.target)
+            self.holes.append(Hole(hole, singles(options), (default,)))
             self.steps.append(SplitStep(inner, last, (Ref(hole),)))
             reduction[-1:] = [f"{last}.0", f"{last}.1"]
             unrolled.append(f"{last}.1")

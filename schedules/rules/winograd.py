@@ -41,7 +41,7 @@ from schedules.registry import Extension, sketch_rule
 from schedules.roles import padding_in_front
 from schedules.rules.convolution import convolution
 from schedules.rules.tile_cpu import tile_cpu
-from schedules.tiles import nearest, powers, singles
+from schedules.tiles import nearest, powers, singles, written_out
 
 L2_SHARE = 0.15  # of L2 for a block's transformed inputs; products and weights need the rest (Zen 4, 2026-11)
 FAR = 0.85  # speed with more (28x28x128 on one core: 0.63 ms instead of 0.55)
@@ -258,10 +258,16 @@ class _Builder:
             Vectorize(mm, f"{c}.2"),
             ComputeAt(near, mm, "tw.0"),
             SplitStep(near, c, (self.lanes,)),
-            Reorder(near, (*self.taps, "k", *self.outer, "a", "b", "th", "tw", f"{c}.0", f"{c}.1")),
-            *(Unroll(near, a) for a in (*self.outer, "a", "b", "th", "tw", f"{c}.0")),
+            SplitStep(near, "k", (self._steps_written(),)),
+            Reorder(near, (*self.taps, "k.0", "k.1", *self.outer, "a", "b", "th", "tw", f"{c}.0", f"{c}.1")),
+            *(Unroll(near, a) for a in ("k.1", *self.outer, "a", "b", "th", "tw", f"{c}.0")),
             Vectorize(near, f"{c}.1"),
         ]
+
+    def _steps_written(self) -> int:
+        """Steps of a product's reduction that are written out."""
+        depth = self.stage.op.reduce_axes[-1].extent
+        return written_out(tuple(d for d in (1, 2, 3, 4) if depth % d == 0), self.target)
 
     def _inputs(self, host: str, block: str) -> tuple[str, str]:
         """V, the row transform D of one vector of channels inside it; gives the loop around its input."""
