@@ -46,6 +46,11 @@ def packable(r: Read, axis: str) -> bool:
     return plain and [n for t in terms for n, _ in t.terms].count(axis) == 1
 
 
+def second_cache(target: Target) -> int:
+    """Bytes of a core's second cache; of the first where there is no other."""
+    return target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+
+
 def lanes_of(op: StageOp, target: Target) -> int:
     """Lanes of one vector register for the widest type that the stage writes."""
     return target.lanes(max(b.dtype.element.bits for b in op.buffers))

@@ -30,7 +30,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.analysis import divisors, epilogue
+from schedules.analysis import divisors, epilogue, second_cache
 from schedules.grain import cuts
 from schedules.registry import Extension
 from schedules.roles import Roles
@@ -115,7 +115,7 @@ class _Builder:
         """
         roles = self.roles
         sums = roles.outer * roles.inner * best[3] * self.stage.op.buffers[0].dtype.bytes
-        l2 = self.target.cache_bytes[min(1, len(self.target.cache_bytes) - 1)]
+        l2 = second_cache(self.target)
         parts = max(1, self.target.num_cores // prod(a.extent for a in roles.others))
         tiles = ceil(roles.columns / best[3])
         pieces = max(1, round(ceil(tiles / parts) * sums / (SUMS * l2)))

@@ -22,7 +22,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import Read
+from schedules.analysis import Read, second_cache
 from schedules.roles import Roles, dimension
 
 COPY_ROWS = 96  # rows that must use a panel to repay its copy (Zen 4: 24 us for 1 MB from L3)
@@ -46,7 +46,7 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
         return Supply.DIRECT
     if roles.outer * roles.inner >= COPY_ROWS:
         return Supply.COPIED
-    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    l2 = second_cache(target)
     return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > 2 * FAR * l2 else Supply.DIRECT
 
 
@@ -68,7 +68,7 @@ def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
 
 def is_far(op: StageOp, roles: Roles, r: Read, target: Target) -> bool:
     """Whether a pass over the operand leaves nothing of it in L2."""
-    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    l2 = second_cache(target)
     return _bytes_of_one(op, roles, r) > FAR * l2
 
 

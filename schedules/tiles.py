@@ -13,7 +13,7 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of
+from schedules.analysis import lanes_of, second_cache
 from schedules.roles import Roles
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
@@ -58,7 +58,7 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 def best_tile(roles: Roles, target: Target) -> Option:
     """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
     others = prod(a.extent for a in roles.others)
-    l2 = target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
+    l2 = second_cache(target)
     column = (
         sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
     )  # bytes of a packed panel for each

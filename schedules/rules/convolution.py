@@ -37,7 +37,7 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of, untouched
+from schedules.analysis import lanes_of, second_cache, untouched
 from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names, uses
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
@@ -151,10 +151,6 @@ def panel_bytes(conv: Conv) -> int:
     """Bytes of weights that one output channel of one group and phase has."""
     parts = prod(a.extent for a in conv.others if uses(conv.weight, a)) * conv.vector.extent
     return int(conv.weight.load.buffer.bytes) // parts
-
-
-def second_cache(target: Target) -> int:
-    return target.cache_bytes[1] if len(target.cache_bytes) > 1 else 1 << 20
 
 
 def crowded(rows: int, row_bytes: int) -> bool:

@@ -37,7 +37,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.analysis import epilogue, untouched
+from schedules.analysis import epilogue, second_cache, untouched
 from schedules.blocked import blocked_forms
 from schedules.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
 from schedules.grain import APART, block_of, cuts
@@ -121,7 +121,7 @@ def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
     L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as fast, 3136x64x256
     with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 alike.)
     """
-    op, l2 = stage.op, _l2(target)
+    op, l2 = stage.op, second_cache(target)
     depth = prod(a.extent for a in op.reduce_axes)
     if depth <= SHALLOW and roles.columns * op.buffers[0].dtype.bytes >= PAGE:
         return True
@@ -136,11 +136,6 @@ def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
 def _panel_bytes(roles: Roles) -> int:
     """Of the moving operands, all columns of them."""
     return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
-
-
-def _l2(target: Target) -> int:
-    """Bytes of a core's second cache."""
-    return target.cache_bytes[min(1, len(target.cache_bytes) - 1)]
 
 
 class _Builder:
@@ -289,7 +284,7 @@ class _Builder:
         """
         rows = sum(int(r.load.buffer.bytes) for r in self.roles.standing)
         results = sum(int(b.bytes) for b in self.stage.op.buffers)
-        return 0 < _panel_bytes(self.roles) <= min(_l2(self.target) // 2, rows + results)
+        return 0 < _panel_bytes(self.roles) <= min(second_cache(self.target) // 2, rows + results)
 
     def _one_row_of_tiles(self) -> bool:
         """Whether all rows of the result fit into one tile, so that each panel is read once."""
@@ -302,7 +297,7 @@ class _Builder:
         if not roles.rows:
             return 1
         row = max((distance(r, roles.rows[0].name) for r in roles.standing), default=0)
-        return _l2(self.target) // 2 // row if row else 1 << 30
+        return second_cache(self.target) // 2 // row if row else 1 << 30
 
     def _tile_anchor(self, inner: str) -> None:
         """Reduction loops outside, an unrolled register tile inside."""

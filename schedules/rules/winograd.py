@@ -36,7 +36,7 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, Transform, match
-from schedules.analysis import epilogue, lanes_of
+from schedules.analysis import epilogue, lanes_of, second_cache
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import padding_in_front
 from schedules.rules.convolution import convolution
@@ -197,7 +197,7 @@ class _Builder:
         *outer, h, w, c = (a.extent for a in self.stage.op.axes)
         reduced = prod(x.extent for x in (self.stage.op.reduce_axes[-1], *self.stage.op.reduce_axes[:-3]))
         transformed = 4 * self.tf.t**2 * ht * wt * reduced
-        cache = self.target.cache_bytes[1] if len(self.target.cache_bytes) > 1 else 1 << 20
+        cache = second_cache(self.target)
         near = 1.0 if transformed <= L2_SHARE * cache else FAR
         down, across = ceil(h / self.tf.m), ceil(w / self.tf.m)
         rows, tiles, cores = rh * rw, ht * wt, self.target.num_cores
