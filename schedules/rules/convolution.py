@@ -42,7 +42,7 @@ from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.sums import in_parts
-from schedules.tiles import powers, singles, written_out
+from schedules.tiles import powers, singles, two_at_a_time, written_out
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30
@@ -295,7 +295,9 @@ class _Builder:
             options = tuple(d for d in ((1, 2) if written else (1, 2, 3, 4, 5, 7, 8)) if extent % d == 0)
             # beside a window that is written out, equal loads would be kept in registers and spill tiles
             short = options[-1] if extent <= SHORT else written_out(options, self.target)
-            default = short if not written and not cut else 1
+            # a short loop inside one that is cut is left in irregular steps, which are mispredicted (Zen 3)
+            apart = cut and not (two_at_a_time(self.target) and extent <= SHORT)
+            default = 1 if written or apart else short
             self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
             self.steps.append(SplitStep(inner, last, (Ref(f"{self.stage.name}/unroll"),)))
             order += [f"{last}.0", f"{last}.1"]

@@ -27,7 +27,10 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import generate, structure
 
-TARGETS = ("llvm -threads=2", "llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=3")
+TARGETS = tuple(
+    f"llvm {options} -numerics=strict"  # Winograd has tests of its own
+    for options in ("-threads=2", "-mcpu=haswell -threads=2", "-mcpu=x86-64 -threads=3")
+)
 LAYOUTS = {"conv1d": "NWC", "conv2d": "NHWC", "conv3d": "NDHWC", "conv2d_transpose": "NHWC"}
 
 
