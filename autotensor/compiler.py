@@ -25,6 +25,7 @@ from autotensor.schedule.display import display_names
 from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.indices import index_ranges
 from schedules import algorithms as _algorithms  # noqa: F401  # traces name them; importing registers them
 
 
@@ -66,7 +67,9 @@ def compile_state(
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
     kept_program = replace(program, texts={**program.texts, **kept})
-    return backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
+    artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
+    ranges = index_ranges(state.dag)
+    return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact
 
 
 def te_text(dag: ComputeDAG) -> str:

@@ -104,6 +104,23 @@ def relative_time(challenger: TrialRecord, default: TrialRecord) -> tuple[float,
     return middle, max(LEAST_GAIN, ERRORS * 1.2533 * spread / len(ratios) ** 0.5)
 
 
+def gain(default_s: float, tuned_s: float, default: str = "") -> str:
+    """How two times that were taken side by side compare, in words; `default` names what the first is of.
+
+    >>> gain(2.0, 1.0), gain(1.0, 0.998), gain(1.0, 1.1), gain(3.0, 2.0, "the default")
+    ('2.00 times as fast', 'as fast, within the noise', '10.0 % slower', '1.50 times as fast as the default')
+    """
+    what, than = (f" as {default}", f" than {default}") if default else ("", "")
+    slower = tuned_s / default_s - 1.0
+    if abs(slower) <= LEAST_GAIN:
+        return f"as fast{what}, within the noise"
+    return (
+        f"{slower * 100:.1f} % slower{than}"
+        if slower > 0
+        else f"{default_s / tuned_s:.2f} times as fast{what}"
+    )
+
+
 def _time(row: TrialRecord) -> float:
     return float("inf") if row.median_s is None else row.median_s
 

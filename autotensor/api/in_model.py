@@ -15,26 +15,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
-
-import numpy as np
 
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import ranked, safe_default
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.kernel_times import KernelClock
+from autotensor.runtime.kernel_times import KernelClock, by_workload
 from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Sample, TrialRecord, distinct_traces, now
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
 
 IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
-CONTESTANTS = 4  # of a task, its default among them
+SCHEDULES = 4  # of a task that meet, its default among them
 ROUNDS = (5, 15)  # inferences of each model, at least and at most
 BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
 
@@ -44,12 +41,11 @@ def race_in_model(
     target: Target,
     store: TrialStore,
     build: Build,
-    arrays: Sequence[Array],
     budget_s: float = BUDGET_S,
 ) -> int:
     """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
 
-    arrays: inputs of the model. Nothing is measured when the log's last race of every task was such a one.
+    Nothing is measured when the log's last race of every task was such a one.
     """
     entered = {w.key: contestants(w, target, store) for w in workloads}
     most = max((len(rows) for rows in entered.values()), default=0)
@@ -58,7 +54,7 @@ def race_in_model(
     began = time.monotonic()
     first = {key: rows[0] for key, rows in entered.items() if rows}
     known = {w.key: safe_default(w, target) for w in workloads if not entered[w.key]}
-    champion = KernelClock(build(known | _traces(first)), arrays, target.num_cores)
+    champion = _clock(build(known | _traces(first)), target)
     linking_s = time.monotonic() - began
     times: dict[str, list[list[float]]] = {key: [] for key in first}
     for n in range(1, most):
@@ -66,7 +62,7 @@ def race_in_model(
         if left_s <= 0 and n > 1:
             break
         chosen = {key: entered[key][min(n, len(entered[key]) - 1)] for key in first}
-        challenger = KernelClock(build(known | _traces(chosen)), arrays, target.num_cores)
+        challenger = _clock(build(known | _traces(chosen)), target)
         for key, samples in _compared(champion, challenger, left_s / (most - n) - linking_s).items():
             if key in first and n < len(entered[key]):
                 times[key].append(samples)
@@ -84,7 +80,7 @@ def contestants(workload: Workload, target: Target, store: TrialStore) -> tuple[
     found = ranked(store, workload, target, host_machine().fingerprint, default)
     rows = distinct_traces(found, len(found))
     rules = [r for r in rows[1:] if r.trace_hash == default]
-    return (*rows[:1], *rules, *(r for r in rows[1:] if r.trace_hash != default))[:CONTESTANTS]
+    return (*rows[:1], *rules, *(r for r in rows[1:] if r.trace_hash != default))[:SCHEDULES]
 
 
 def _settled(rows: Sequence[TrialRecord]) -> bool:
@@ -94,6 +90,10 @@ def _settled(rows: Sequence[TrialRecord]) -> bool:
 
 def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
     return {key: Trace.from_json(r.trace) for key, r in rows.items()}
+
+
+def _clock(artifact: Artifact, target: Target) -> KernelClock:
+    return KernelClock(artifact, sample_inputs(artifact.args, artifact.index_range), target.num_cores)
 
 
 def _compared(champion: KernelClock, challenger: KernelClock, budget_s: float) -> dict[str, list[float]]:
@@ -106,18 +106,15 @@ def _compared(champion: KernelClock, challenger: KernelClock, budget_s: float) -
         for turn in range(ROUNDS[1]):
             if turn >= ROUNDS[0] and time.monotonic() - began > budget_s:
                 break
-            pair = (_by_workload(champion), _by_workload(challenger))
-            for key, seconds in pair[0].items():
-                ratios.setdefault(key, []).append(pair[1][key] / max(seconds, 1e-12))
+            before, after = _round(champion), _round(challenger)
+            for key, seconds in before.items():
+                ratios.setdefault(key, []).append(after[key] / max(seconds, 1e-12))
     return ratios
 
 
-def _by_workload(clock: KernelClock) -> dict[str, float]:
-    """Seconds of one inference by workload: all places together."""
-    found: dict[str, float] = {}
-    for kernel, seconds in zip(clock.kernels, clock.round(), strict=True):
-        found[kernel["workload"]] = found.get(kernel["workload"], 0.0) + seconds
-    return found
+def _round(clock: KernelClock) -> dict[str, float]:
+    """Seconds of one inference by workload."""
+    return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
 
 
 def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> list[TrialRecord]:

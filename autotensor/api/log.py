@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from autotensor.base import switches
-from autotensor.base.errors import InputError
-from tuning_db import TrialStore, connect
+from autotensor.base.errors import AutotensorError, InputError
+from tuning_db import StoreError, TrialStore, connect
 
+S = TypeVar("S")
 Log = str | Path | TrialStore | None
+
+
+class LogError(AutotensorError, StoreError):
+    """The tuning log could not be opened, read or written: autotensor's name for a StoreError."""
 
 
 def default_log() -> str:
@@ -25,10 +32,10 @@ def default_log() -> str:
 def open_log(db: Log) -> AbstractContextManager[TrialStore]:
     """The tuning log, created if need be: a path, a URL, an open store, None for the user's own.
 
-    Raises InputError as `check_log` does.
+    Raises InputError as `check_log` does, and LogError, as using it may; so for `open_existing`.
     """
     if isinstance(db, TrialStore):
-        return nullcontext(db)
+        return _given(db)
     check_log(db)
     place = default_log() if db is None else str(db)
     if _is_file(place):
@@ -37,7 +44,7 @@ def open_log(db: Log) -> AbstractContextManager[TrialStore]:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise InputError(f"the folder {folder} for the tuning log cannot be made: {e.strerror}.") from e
-    return connect(place)
+    return _opened(place)
 
 
 def check_log(db: Log) -> None:
@@ -80,10 +87,39 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     Raises InputError when a log that was asked for by name does not exist.
     """
     if isinstance(db, TrialStore):
-        return nullcontext(db)
+        return _given(db)
     place = default_log() if db is None else str(db)
     if not _is_file(place) or Path(place).exists():
-        return connect(place, readonly=_is_file(place))
+        return _opened(place, readonly=_is_file(place))
     if db is not None:
         raise InputError(f"there is no tuning log at {place}.", fix="Check the path, or tune first.")
-    return nullcontext(None)
+    return _given(None)
+
+
+def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialStore]:
+    """A log that is open now, and closed at the end of the context."""
+    with _translated():
+        store = connect(place, readonly=readonly)
+    return _closing(store)
+
+
+@contextmanager
+def _closing(store: TrialStore) -> Iterator[TrialStore]:
+    with _translated(), store:
+        yield store
+
+
+@contextmanager
+def _given(store: S) -> Iterator[S]:
+    with _translated():
+        yield store
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except LogError:
+        raise
+    except StoreError as error:
+        raise LogError(error.what, fix=error.fix) from error

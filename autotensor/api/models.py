@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from autotensor.api.in_model import BUDGET_S, race_in_model
 from autotensor.api.log import Log, open_existing, open_log
 from autotensor.base.errors import InputError
@@ -26,12 +24,13 @@ from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import optimize
-from autotensor.resolve import Resolved, resolve, safe_default
+from autotensor.resolve import Resolved, gain, resolve, safe_default
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache
 from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.module import Module
+from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener
 from autotensor.search.loop import TuneOptions, TuneReport
@@ -39,8 +38,6 @@ from autotensor.search.task import Task
 from tuning_db import TrialStore
 
 SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -69,6 +66,14 @@ class ModelReport:
     tuned_s: float
     path: Path | None = None
     notes: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        """The tasks, a line each, the run, and what it gave."""
+        lines = [str(self.tuning), *(f"note: {n}" for n in self.notes)]
+        if self.tuned_s != self.default_s:  # else the default schedules were kept, and a note says so
+            how = gain(self.default_s, self.tuned_s, "with the default schedules")
+            lines.append(f"{self.module.name}: {self.tuned_s * 1e3:.3g} ms, {how}")
+        return "\n".join(lines)
 
 
 def plan_model(
@@ -192,7 +197,6 @@ def tune_model(
                 plan.target,
                 store,
                 lambda traces: link_model(plan, traces),
-                sample_inputs(plan.graph),
                 BUDGET_S if options.deadline_s is None else min(BUDGET_S, 0.1 * options.deadline_s),
             )
         best = resolved(plan, store)
@@ -201,14 +205,24 @@ def tune_model(
         default_s, tuned_s = race(plan, default, tuned)
         notes: tuple[str, ...] = ()
         if tuned_s > default_s:
+            notes = (kept_defaults(default_s, tuned_s),)
             tuned, tuned_s, best = default, default_s, {}
-            notes = ("the default schedules were as fast in the whole model; they were kept",)
         if work.path is not None:
             artifacts.save(work.path, tuned)
             note_use(store, best.values(), work.path)
     return ModelReport(
         report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes
     )
+
+
+def kept_defaults(default_s: float, tuned_s: float) -> str:
+    """Why a model got the default schedules after all.
+
+    >>> kept_defaults(1.0, 1.002)
+    'in the whole model the tuned schedules were as fast, within the noise; the default ones were kept'
+    """
+    how = gain(default_s, tuned_s)
+    return f"in the whole model the tuned schedules were {how}; the default ones were kept"
 
 
 class _Saver:
@@ -242,21 +256,10 @@ class _Saver:
             self.listener(event)
 
 
-def sample_inputs(graph: Graph, seed: int = 0) -> tuple[Array, ...]:
-    """Random arrays of the graph's input types: normal floats, small integers."""
-    rng = np.random.default_rng(seed)
-    out = []
-    for node in graph.inputs:
-        t = node.type
-        values = rng.standard_normal(t.shape) if t.dtype.is_float else rng.integers(0, 2, t.shape)
-        out.append(values.astype(t.dtype.numpy))
-    return tuple(out)
-
-
 def race(plan: ModelPlan, *contestants: Artifact, rounds: int = 15) -> list[float]:
     """Median seconds of one inference of each, timed in turns with nothing else of ours running."""
     modules = [Module(a, threads=plan.target.num_cores) for a in contestants]
-    arrays = sample_inputs(plan.graph)
+    arrays = sample_inputs(contestants[0].args, contestants[0].index_range)
     with timing_lock():
         for m in modules:
             m(*arrays)

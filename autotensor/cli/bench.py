@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -102,11 +103,12 @@ def quantile(ordered: list[float], share: float) -> float:
 
 def _merged(kernels: list[KernelTime]) -> list[dict[str, Any]]:
     """One entry per workload, the most expensive first."""
-    found: dict[str, dict[str, Any]] = {}
-    for k in kernels:
-        entry = found.setdefault(
-            k.workload, {"name": k.name, "workload": k.workload, "flops": k.flops, "count": 0, "total_s": 0.0}
-        )
-        entry["count"] += 1
-        entry["total_s"] += k.seconds
-    return sorted(found.values(), key=lambda e: -float(e["total_s"]))
+    from autotensor.runtime.kernel_times import by_workload
+
+    first = {k.workload: k for k in reversed(kernels)}
+    count = Counter(k.workload for k in kernels)
+    totals = by_workload((k.workload, k.seconds) for k in kernels)
+    return [
+        {"name": first[w].name, "workload": w, "flops": first[w].flops, "count": count[w], "total_s": total}
+        for w, total in sorted(totals.items(), key=lambda item: -item[1])
+    ]

@@ -147,17 +147,7 @@ def open_module(
 
 
 def sample_arrays(module: Module, seed: int = 0) -> list[Array]:
-    """Random arrays for what a call takes: normal floats, small integers."""
-    import numpy as np
+    """Random arrays for what a call takes."""
+    from autotensor.runtime.samples import sample_inputs
 
-    from autotensor.base.dtype import dtype_of
-
-    rng = np.random.default_rng(seed)
-    out = []
-    for spec in module.args:
-        if spec.role == "output":
-            continue
-        kind = dtype_of(spec.dtype)
-        values = rng.standard_normal(spec.shape) if kind.is_float else rng.integers(0, 2, spec.shape)
-        out.append(values.astype(kind.numpy))
-    return out
+    return list(sample_inputs(module.args, module.artifact.index_range, seed))

@@ -169,14 +169,12 @@ def describe(
 def seconds_in_model(module: Module) -> dict[str, float]:
     """Seconds that all runs of each workload take within one inference."""
     from autotensor.cli.inputs import sample_arrays
-    from autotensor.runtime.kernel_times import kernel_times
+    from autotensor.runtime.kernel_times import by_workload, kernel_times
     from autotensor.runtime.lock import timing_lock
 
-    found: dict[str, float] = {}
     with timing_lock():
-        for k in kernel_times(module.artifact, sample_arrays(module), module.threads, rounds=7):
-            found[k.workload] = found.get(k.workload, 0.0) + k.seconds
-    return found
+        kernels = kernel_times(module.artifact, sample_arrays(module), module.threads, rounds=7)
+    return by_workload((k.workload, k.seconds) for k in kernels)
 
 
 def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dict[str, Any]:
@@ -235,10 +233,18 @@ def print_report(d: Mapping[str, Any]) -> None:
     )
     for note in d["notes"]:
         say(f"Note: {note}.")
-    gain = f"{d['default_s'] / d['tuned_s']:.2f} times as fast"
-    say(f"{d['model']}: {millis(d['default_s'])} untuned, {millis(d['tuned_s'])} tuned ({gain}).")
+    say(f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}.")
     names, kinds = ", ".join(i.split(":")[0] for i in d["inputs"]), "; ".join(d["inputs"])
     say(f'Use it: import autotensor as at; y = at.load("{d["file"]}")({names})  # {kinds}')
+
+
+def latency(default_s: float, tuned_s: float) -> str:
+    """What tuning gave; equal times are one time: that of the default schedules, which were kept."""
+    from autotensor.resolve import gain
+
+    if default_s == tuned_s:
+        return f"{millis(default_s)} with the default schedules"
+    return f"{millis(default_s)} untuned, {millis(tuned_s)} tuned ({gain(default_s, tuned_s)})"
 
 
 def _row(t: Mapping[str, Any]) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """The CPU backend: Program → LLVM → native objects. Start reading here.
 
-    Program ─▶ kernel texts (llvm_kernel, llvm_expr, llvm_memory, llvm_index, intrinsics)
+    Program ─▶ kernel texts (llvm_kernel, llvm_parts, llvm_expr, llvm_memory, llvm_index, intrinsics)
             ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build)
             ─▶ CompiledProgram, Artifact
 
@@ -19,7 +19,7 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
 from autotensor.codegen.llvm_build import build
-from autotensor.codegen.llvm_entry import BARRIER, Call, entry_text, plan_text
+from autotensor.codegen.llvm_entry import BARRIER, Call, entry_text, plan_text, shared_text
 from autotensor.codegen.llvm_kernel import ALIGNMENT, KernelText, kernel_text
 from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
@@ -155,6 +155,7 @@ def module_text(program: Program, target: Target) -> tuple[str, int]:
         [
             *sorted(declared.values()),
             *(k.text for k in kernels),
+            *(shared_text(k, k.heavy) for k in kernels if k.heavy is not None),
             *(entry_text(name, part, slots, workspace) for name, part in parts.items() if part),
             BARRIER,
             f"attributes #0 = {{ {_attributes(target)} }}",

@@ -6,7 +6,8 @@ A part's entry fetches its pointers from `args` and runs the kernels in order; t
 touches what one since the last meeting has written. A plan is an entry over other entries: per call an array
 of pointers into the arguments.
 
-    ctx ──▶ [0] void barrier(ctx, tid, nthreads)      called by every thread; not called when nthreads is 1
+    ctx ──▶ [0]  void barrier(ctx, tid, nthreads)       called by every thread; not called when nthreads is 1
+            [48] i32 take(ctx, tid, nthreads, parts)    next part of a heavy kernel, if [56] is not null
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from dataclasses import dataclass
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm_kernel import KernelText
+from autotensor.codegen.llvm_parts import Heavy
 from autotensor.ir.func import Buffer
+from autotensor.runtime import native, sharing
+
+# Parts of a shared region for each thread. ResNet-18 and 50 take as long with 8 and 32 (2 cores, 2026-11).
+PARTS_EACH = 16
 
 BARRIER = """
 define internal void @meet(ptr %ctx, i32 %tid, i32 %nthreads) #1 {
@@ -76,8 +82,56 @@ def entry_text(
         pointers = [f"ptr %a{slots[b]}" for b in kernel.params]
         space = thread_space if kernel.per_thread_bytes else "null"
         arguments = ", ".join([*pointers, "i32 %tid", "i32 %nthreads", f"ptr {space}"])
-        lines.append(f"  call void @{kernel.name}({arguments})")
+        if kernel.heavy is None:
+            lines.append(f"  call void @{kernel.name}({arguments})")
+        else:
+            lines.append(f"  call void @{kernel.name}.shared({arguments}, ptr %ctx)")
     return "\n".join([*lines, "  ret void", "}", ""])
+
+
+def shared_text(kernel: KernelText, heavy: Heavy) -> str:
+    """A heavy kernel whose threads take parts of it as they come to them.
+
+    Part k of m is what thread k of m would do; `take` of the context (runtime/sharing.py) says which is next.
+    """
+    pointers = [f"ptr %p{k}" for k in range(len(kernel.params))]
+    own = ("i32 %tid", "i32 %nthreads", "ptr %ws", "ptr %ctx")
+
+    def call(part: str, parts: str) -> str:
+        arguments = ", ".join([*pointers, f"i32 {part}", f"i32 {parts}", "ptr %ws"])
+        return f"  call void @{kernel.name}({arguments})"
+
+    threads = min(heavy.most_threads, sharing.MOST_PARTS // PARTS_EACH)
+    return f"""
+define internal void @{kernel.name}.shared({", ".join([*pointers, *own])}) #1 {{
+entry:
+  %lines.at = getelementptr inbounds i8, ptr %ctx, i64 {native.LINES_OFFSET}
+  %lines = load ptr, ptr %lines.at, align 8
+  %able = icmp ne ptr %lines, null
+  %few = icmp sle i32 %nthreads, {threads}
+  %share = and i1 %able, %few
+  br i1 %share, label %divide, label %static
+static:
+{call("%tid", "%nthreads")}
+  ret void
+divide:
+  %take.at = getelementptr inbounds i8, ptr %ctx, i64 {native.TAKE_OFFSET}
+  %take = load ptr, ptr %take.at, align 8
+  %wanted = mul nuw nsw i32 %nthreads, {PARTS_EACH}
+  %fits = icmp slt i32 %wanted, {heavy.most_parts}
+  %parts = select i1 %fits, i32 %wanted, i32 {heavy.most_parts}
+  br label %next
+next:
+  %part = call i32 %take(ptr %ctx, i32 %tid, i32 %nthreads, i32 %parts)
+  %some = icmp sge i32 %part, 0
+  br i1 %some, label %run, label %done
+run:
+{call("%part", "%parts")}
+  br label %next
+done:
+  ret void
+}}
+"""
 
 
 def meetings(kernels: Sequence[KernelText]) -> list[bool]:

@@ -3,26 +3,27 @@
     define internal void @k(ptr noalias %p0, …, i32 %tid, i32 %nthreads, ptr noalias %ws)
 
 Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which
-is the form that LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`; a kernel without
-one runs in thread 0 only. LOCAL buffers live on the stack up to `STACK_BYTES`, above that in the thread's
-workspace `ws`. REGISTER buffers are stack slots with constant addresses, which LLVM's SROA turns into
-values.
+is the form that LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`, or part `tid` of
+`nthreads` parts (llvm_parts); a kernel without one runs in thread 0 only. LOCAL buffers live on the stack up
+to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER buffers are stack slots with constant
+addresses, which LLVM's SROA turns into values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from autotensor.codegen.llvm_index import not_negative
 from autotensor.codegen.llvm_memory import Place
+from autotensor.codegen.llvm_parts import Heavy, Inner, heavy, parallel_loop
 from autotensor.codegen.llvm_streams import Streamer
 from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.stmt import NOTHING, Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
 
 STACK_BYTES = 32 << 10  # a quarter of the smallest default thread stack, musl's 128 KiB
 ALIGNMENT = 64
@@ -39,6 +40,7 @@ class KernelText:
     per_thread_bytes: int
     reads: frozenset[Any]
     writes: frozenset[Any]
+    heavy: Heavy | None = None
 
 
 def kernel_text(
@@ -63,7 +65,20 @@ def kernel_text(
         kernel.workspace_top,
         kernel.loaded,
         kernel.stores_in(func.body),
+        kernel.heavy,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one call runs of a parallel loop whose inner loop is cut: cuts first … end - 1, counted over all
+    iterations."""
+
+    first: str  # an operand, as is `end`
+    end: str
+    around: Var  # of the parallel loop
+    cuts: int  # of each of its iterations
+    inner: Mapping[Stmt, Inner]
 
 
 class Kernel(Streamer):
@@ -77,6 +92,8 @@ class Kernel(Streamer):
         self.workspace = 0  # bytes of `ws` in use at this point
         self.workspace_top = 0
         self._stores: dict[Stmt, frozenset[Any]] = {}
+        self.heavy = heavy(func.body)
+        self.part: Part | None = None  # of the parallel loop around, if its inner loop is cut, too
         for k, buffer in enumerate(func.params):
             align = ALIGNMENT if buffer in aligned else buffer.dtype.bytes
             self.places[buffer] = Place(f"%p{k}", 0, align)
@@ -111,7 +128,7 @@ class Kernel(Streamer):
         self.start("entry")
         self.cur.append(self.stack)
         self.open()
-        if _is_parallel(self.func.body):
+        if parallel_loop(self.func.body) is not None:
             self.stmt(self.func.body, top=True)
         else:
             self.do(f"br i1 {self.op('icmp eq i32 %tid, 0')}, label %only, label %done")
@@ -124,6 +141,9 @@ class Kernel(Streamer):
 
     def stmt(self, s: Stmt, top: bool = False) -> None:
         """`top`: no loop or condition is around `s`, so that a parallel loop may come."""
+        if self.part is not None and s in self.part.inner:
+            self._cut(self.part.inner[s], self.part)
+            return
         match s:
             case Store(buffer, indices, value, mask):
                 self.store(buffer, indices, value, mask)
@@ -196,15 +216,48 @@ class Kernel(Streamer):
         self._loop(s, begin, self.op(f"add nsw i64 {begin}, {extent}"), sure=False)
 
     def _parallel(self, s: For) -> None:
-        """Thread t of n runs [extent*t/n, extent*(t+1)/n): contiguous, and equal to within one."""
+        """Thread t of n runs [extent*t/n, extent*(t+1)/n): contiguous, and equal to within one.
+
+        Of a heavy kernel these count cuts of inner loops rather than iterations.
+        """
+        cuts = 1 if self.heavy is None else self.heavy.cuts
         begin, extent = self.index(s.begin), self.index(s.extent)
         tid, threads = self.op("zext i32 %tid to i64"), self.op("zext i32 %nthreads to i64")
         after = self.op(f"add nuw nsw i64 {tid}, 1")
+        units = extent if cuts == 1 else self.op(f"mul nsw i64 {extent}, {cuts}")
         ends = []
         for share in (tid, after):
-            scaled = self.op(f"mul nsw i64 {extent}, {share}")
-            ends.append(self.op(f"add nsw i64 {begin}, {self.op(f'sdiv i64 {scaled}, {threads}')}"))
-        self._loop(s, ends[0], ends[1], sure=False)
+            scaled = self.op(f"mul nsw i64 {units}, {share}")
+            ends.append(self.op(f"sdiv i64 {scaled}, {threads}"))
+        first, end = ends
+        if self.heavy is not None and cuts > 1:
+            before = self.op(f"mul nsw i64 {begin}, {cuts}")
+            bounds = [self.op(f"add nsw i64 {before}, {e}") for e in ends]
+            self.part = Part(bounds[0], bounds[1], s.var, cuts, self.heavy.inner)
+            first = self.op(f"sdiv i64 {first}, {cuts}")
+            end = self.op(f"sdiv i64 {self.op(f'add nsw i64 {end}, {cuts - 1}')}, {cuts}")
+        first, end = (self.op(f"add nsw i64 {begin}, {e}") for e in (first, end))
+        self._loop(s, first, end, sure=False)
+        self.part = None
+
+    def _cut(self, inner: Inner, part: Part) -> None:
+        """What belongs to the part of an inner loop and its tail, which goes with the last cut.
+
+        This iteration of the parallel loop has the cuts around*cuts … around*cuts + cuts - 1.
+        """
+        own = self.op(f"mul nsw i64 {self.index(part.around)}, {part.cuts}")
+        bounds = []
+        for end in (part.first, part.end):
+            past = self.op(f"sub nsw i64 {end}, {own}")
+            some = self.op(f"select i1 {self.op(f'icmp slt i64 {past}, 0')}, i64 0, i64 {past}")
+            over = self.op(f"icmp sgt i64 {some}, {part.cuts}")
+            cut = self.op(f"select i1 {over}, i64 {part.cuts}, i64 {some}")
+            scaled = self.op(f"mul nsw i64 {cut}, {inner.extent}")
+            bounds.append(self.op(f"add nsw i64 {inner.begin}, {self.op(f'sdiv i64 {scaled}, {part.cuts}')}"))
+        self._loop(inner.loop, bounds[0], bounds[1], sure=False)
+        if inner.tail is not NOTHING:
+            last = self.op(f"add nsw i64 {own}, {part.cuts}")
+            self._branches(self.op(f"icmp sge i64 {part.end}, {last}"), inner.tail, None)
 
     def _loop(self, s: For, begin: str, end: str, sure: bool) -> None:
         """The loop over [begin, end). `sure`: it runs at least once."""
@@ -238,9 +291,12 @@ class Kernel(Streamer):
     def _if(self, cond: Expr, then: Stmt, otherwise: Stmt | None) -> None:
         if cond.dtype.lanes != 1:
             raise self.error(f"a condition has {cond.dtype.lanes} lanes; it must be a mask.")
+        self._branches(self.value(cond), then, otherwise)
+
+    def _branches(self, cond: str, then: Stmt, otherwise: Stmt | None) -> None:
         yes, after = self.label("then"), self.label("endif")
         no = after if otherwise is None else self.label("else")
-        self.do(f"br i1 {self.value(cond)}, label %{yes}, label %{no}")
+        self.do(f"br i1 {cond}, label %{yes}, label %{no}")
         for label, body in ((yes, then), (no, otherwise)):
             if body is not None:
                 self.start(label)
@@ -284,11 +340,3 @@ class Kernel(Streamer):
         self.forget(buffer)
         del self.places[buffer]
         self.workspace = saved
-
-
-def _is_parallel(s: Stmt) -> bool:
-    """Whether the statement is a parallel loop, or allocations and lets around one (or one in a wrong place,
-    for the message)."""
-    if isinstance(s, For):
-        return s.kind is ForKind.PARALLEL or _is_parallel(s.body)
-    return any(_is_parallel(c) for c in children(s) if isinstance(c, Stmt))

@@ -22,7 +22,7 @@ import numpy as np
 from autotensor.base.errors import GraphError
 from autotensor.base.target import Target
 from autotensor.codegen.llvm import Call, emit_plan
-from autotensor.graph.ir import Array, Constant, Graph, GraphNode
+from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, check_groups, storage
 from autotensor.runtime.artifact import ArgSpec, Artifact
@@ -86,7 +86,7 @@ def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact]
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
         values=values,
-        meta=_meta(graph, steps, memory, index),
+        meta=_meta(graph, steps, memory, index) | _index_ranges(graph, groups, artifacts),
     )
 
 
@@ -165,6 +165,34 @@ def _value_name(group: Group, arg: str, taken: Set[str]) -> str:
 
 def _bytes(array: Array) -> Any:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b""
+
+
+def _index_ranges(
+    graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """The inputs of the model that are indices, with the values that are inside for every kernel.
+
+    Raises GraphError if a constant holds indices that are not; values computed inside are held inside there.
+    """
+    names = dict(zip(graph.inputs, graph.input_names, strict=True))
+    found: dict[str, tuple[int, int]] = {}
+    for group, artifact in zip(groups, artifacts, strict=True):
+        for arg, node in _bound(group).items():
+            allowed = artifact.index_range(arg)
+            if allowed is None:
+                continue
+            low, high = allowed
+            if isinstance(node, Input):
+                before = found.get(names[node], allowed)
+                found[names[node]] = max(low, before[0]), min(high, before[1])
+            elif isinstance(node, Constant) and node.array.size:
+                least, most = int(node.array.min()), int(node.array.max())
+                if least < low or most > high:
+                    raise GraphError(
+                        f"group {group.name!r}: constant {node.name or arg!r} holds indices from {low} to "
+                        f"{high}; it has {least if least < low else most}."
+                    )
+    return {"index_ranges": found} if found else {}
 
 
 # -- memory ----------------------------------------------------------------------------------------------

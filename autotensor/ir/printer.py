@@ -9,6 +9,12 @@
 Arithmetic is tight inside indices (`A[yo*8+yi]`) and spaced outside; parentheses appear where precedence
 needs them. Names that are no identifiers get one, different names different ones within one text. `to_text(x,
 types=True)` spells out names and types everywhere: then different nodes have different texts.
+
+An expression that uses a part twice at each level would fill megabytes. In such a text the parts get numbers,
+and follow it, innermost first:
+
+    C[i] = ($7 * 0.5 if i > 3 else $7 + 1)
+    where $0 = …
 """
 
 from __future__ import annotations
@@ -41,7 +47,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, PrimFunc, Program, Scope
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
-from autotensor.ir.visit import walk
+from autotensor.ir.visit import shared, sizes, walk
 
 # Python's precedences: a child of lower rank gets parentheses; of equal rank on the right side too
 _OR, _AND, _NOT, _CMP, _BOR, _XOR, _BAND, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(12)
@@ -66,6 +72,9 @@ _LOOP = {
     ForKind.THREAD: "bind",
 }
 MARK = "\0"
+MOST_PRINTED = 20_000  # nodes of an expression: 100 kB or more of text
+LEAST_SHARED = 8  # nodes of a part that is worth a number
+_NO_PARTS: Mapping[Expr, str] = {}
 _TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", *_LOOP.values()}
 
 
@@ -81,16 +90,17 @@ def to_text(
     >>> to_text((i + j) * 4 - i // 2)
     '(i + j) * 4 - i // 2'
     """
-    printer = Printer(_display_names(_names_in(x), names or {}, types), types)
+    parts = _parts(x)
+    printer = Printer(_display_names(_names_in(x), names or {}, types), types, parts=parts)
     match x:
         case PrimFunc():
-            return "\n".join(printer.function(x))
+            return "\n".join([*printer.function(x), *printer.where()])
         case Program():
-            return "\n".join(printer.program(x))
+            return "\n".join([*printer.program(x), *printer.where()])
         case Stmt():
-            return "\n".join(printer.stmt(x))
+            return "\n".join([*printer.stmt(x), *printer.where()])
         case Expr():
-            return printer.expr(x)
+            return "\n".join([printer.expr(x), *printer.where()])
         case Buffer():
             return f"{printer.name(x.name)}: {printer.buffer_type(x)}"
         case Combiner():
@@ -100,27 +110,42 @@ def to_text(
 
 def neighbourhood(func: PrimFunc, stmt: Stmt, lines: int = 5) -> str:
     """`stmt` inside the text of `func`, marked by `>`, with this many lines either side."""
-    text = Printer(_display_names(_names_in(func), {}, False), marked=stmt).function(func)
+    text = Printer(_display_names(_names_in(func), {}, False), marked=stmt, parts=_parts(func)).function(func)
     at = next((n for n, line in enumerate(text) if MARK in line), 0)
     shown = text[max(0, at - lines) : at + lines + 1]
     return "\n".join(("> " if MARK in line else "  ") + line.replace(MARK, "") for line in shown)
 
 
 # -- names ---------------------------------------------------------------------------------------------------
+def _roots(x: Any) -> list[Node]:
+    match x:
+        case PrimFunc():
+            return [x.body]
+        case Program():
+            return [f.body for f in (*x.prepare, *x.run)]
+    return [x]
+
+
+def _parts(x: Any) -> Mapping[Expr, str]:
+    """The parts of too large expressions that stand in several places, with their numbers, children first."""
+    found: dict[Node, int] = {}
+    for root in _roots(x):
+        found |= sizes(root)
+    if all(size <= MOST_PRINTED for node, size in found.items() if isinstance(node, Expr)):
+        return _NO_PARTS
+    parts = (n for n in shared(found, LEAST_SHARED) if isinstance(n, Expr))
+    return {part: f"${n}" for n, part in enumerate(parts)}
+
+
 def _names_in(x: Any) -> list[str]:
     """All names, in order of first appearance."""
     names: dict[str, None] = {}
-    roots: list[Node] = []
     match x:
         case PrimFunc():
             names.update(dict.fromkeys(b.name for b in x.params))
-            roots.append(x.body)
         case Program():
             names.update(dict.fromkeys(b.name for b, _ in x.args))
-            roots.extend(f.body for f in (*x.prepare, *x.run))
-        case _:
-            roots.append(x)
-    for root in roots:
+    for root in _roots(x):
         for n in walk(root):
             if isinstance(n, (Var, Buffer)):
                 names[n.name] = None
@@ -172,9 +197,16 @@ def _axis_name(axis: Any) -> str:
 class Printer:
     """Prints nodes with a fixed table of names."""
 
-    def __init__(self, names: Mapping[str, str], types: bool = False, marked: Node | None = None) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        types: bool = False,
+        marked: Node | None = None,
+        parts: Mapping[Expr, str] = _NO_PARTS,
+    ) -> None:
         self.names = names
         self.types = types
+        self.parts = parts  # expressions that are printed as a number
         self.marked = marked  # the statement whose first line is to begin with MARK
 
     def name(self, name: str) -> str:
@@ -183,8 +215,14 @@ class Printer:
     # -- expressions -----------------------------------------------------------------------------------------
     def expr(self, e: Expr, tight: bool = False, least: int = _OR) -> str:
         """tight: inside an index. least: the rank below which the text needs parentheses."""
+        if self.parts and e in self.parts:
+            return self.parts[e]
         text, rank = self._ranked(e, tight)
         return f"({text})" if rank < least else text
+
+    def where(self) -> list[str]:
+        """What the numbers stand for, a line each."""
+        return [f"where {number} = {self._ranked(e, False)[0]}" for e, number in self.parts.items()]
 
     def _ranked(self, e: Expr, tight: bool) -> tuple[str, int]:
         match e:

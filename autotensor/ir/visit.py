@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from autotensor.ir.expr import Load, Var
@@ -49,6 +50,31 @@ def height(root: Node) -> int:
         else:
             found[stack.pop()] = 1 + max((found[c] for c in below), default=0)
     return found[root]
+
+
+def sizes(root: Node) -> dict[Node, int]:
+    """Nodes of the tree that is written out below each node, itself included; children before parents.
+
+    An expression that uses a part twice at each of n levels has 2^n of them, of few distinct nodes.
+    """
+    found: dict[Node, int] = {}
+    stack = [root]
+    while stack:
+        below = children(stack[-1])
+        waiting = [c for c in below if c not in found]
+        if waiting:
+            stack += waiting
+        else:
+            node = stack.pop()
+            if node not in found:
+                found[node] = 1 + sum(found[c] for c in below)
+    return found
+
+
+def shared(found: Mapping[Node, int], least: int) -> list[Node]:
+    """Of `sizes`, those of at least so many nodes that stand in two places or more, children first."""
+    uses = Counter(child for node in found for child in children(node))
+    return [node for node, size in found.items() if size >= least and uses[node] > 1]
 
 
 _NONE: frozenset[Var] = frozenset()

@@ -19,6 +19,7 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, children
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.te.dag import StageOp
+from autotensor.te.indices import reads_memory
 
 Ranges = dict[Var, Interval]
 
@@ -78,11 +79,7 @@ def domain_guards(
 
 def _is_gather(load: Load) -> bool:
     """Whether an index comes from memory."""
-    return any(_reads_memory(i) for i in load.indices)
-
-
-def _reads_memory(index: Expr) -> bool:
-    return any_node(index, lambda n: isinstance(n, Load))
+    return any(reads_memory(i) for i in load.indices)
 
 
 def _uses(load: Load, axis: Var) -> bool:
@@ -108,7 +105,7 @@ def box_conditions(indices: tuple[Expr, ...], shape: tuple[int, ...], ranges: Ra
     """
     out: list[Expr] = []
     for index, dim in zip(indices, shape, strict=True):
-        if _reads_memory(index):
+        if reads_memory(index):
             continue
         sides = compare(Cmp.GE, index, const(0)), compare(Cmp.LT, index, const(dim))
         out.extend(c for c in sides if prove(c, ranges) is not True)

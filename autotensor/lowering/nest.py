@@ -9,26 +9,22 @@ One kernel per root stage. Inside a nest:
 
 A vectorized reduction loop gets an accumulator per lane (`lanes.py`).
 
-A guard stands as far out as its variables allow. An attached stage writes a private buffer that holds just
-its box; which points of the box are guarded is decided in `guards.py`.
+A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a private buffer that
+holds just its box; which points of the box are guarded is decided in `guards.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from autotensor.base.errors import ScheduleError
-from autotensor.ir.bounds import Interval, prove
+from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import (
-    Binary,
     Cmp,
-    Compare,
-    Const,
     Expr,
     Load,
-    Op,
     Select,
     Var,
     all_of,
@@ -40,11 +36,10 @@ from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
-from autotensor.ir.visit import free_vars
 from autotensor.lowering.apart import Part, is_apart
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
-from autotensor.lowering.limits import weakest
+from autotensor.lowering.loops import Loops, settled, some_need, some_point
 from autotensor.lowering.needs import needed
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
 from autotensor.lowering.skip import skipping
@@ -54,6 +49,7 @@ from autotensor.schedule.extents import Extents, derive, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order, stored
 from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
+from autotensor.te.indices import clamped
 from autotensor.te.tensor import AxisKind
 
 KINDS = {
@@ -97,21 +93,6 @@ def build_kernel(state: State, stage: Stage, extents: Extents, order: Mapping[st
     body = builder.nest(stage, {})
     params = tuple(sorted(dict.fromkeys(builder.touched), key=lambda b: order[b.name]))
     return PrimFunc(stage.name, params, body)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loops:
-    """A stage's loops with everything that nesting needs to know about them."""
-
-    stage: Stage
-    values: dict[str, Expr]  # op axis → expression over loop variables, base included
-    local: dict[str, Expr]  # op axis → the same without the base: index into the private buffer
-    lets: dict[str, tuple[tuple[Var, Expr], ...]]  # leaf → variables defined right inside it
-    guards: tuple[Expr, ...]
-    targets: tuple[tuple[Buffer, tuple[Expr, ...]], ...] = ()  # accumulators in place of the stage's buffers
-    skips: tuple[Expr, ...] = ()  # conditions of a reduction's terms; where one is false nothing is added
-    bodies: tuple[Expr, ...] = ()  # the op's bodies without what became a skip
-    needs: tuple[Expr, ...] = ()  # conditions outside of which nobody uses the stage's values
 
 
 class _Nest:
@@ -193,7 +174,7 @@ class _Nest:
     def _extent(self, stage: Stage, axis: str) -> int:
         return int(self.extents[stage.name, axis])
 
-    def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> _Loops:
+    def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
         name = stage.name
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
         owner = {
@@ -232,7 +213,7 @@ class _Nest:
         skips, bodies = skipping(stage, values, ranges)
         points = {a.var: values[a.name] for a in stage.op.axes}
         needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
-        return _Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
+        return Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
 
     def _attached_guards(
         self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
@@ -257,7 +238,7 @@ class _Nest:
 
     # -- nesting -------------------------------------------------------------------------------------------
 
-    def _level(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+    def _level(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         """Loops from `depth` inwards. `placed` are the guards that already stand outside."""
         stage = loops.stage
         first = _first_reduction(stage)
@@ -266,18 +247,18 @@ class _Nest:
             return seq(init, self._loop(loops, depth, placed, ranges))
         return self._loop(loops, depth, placed, ranges)
 
-    def _loop(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+    def _loop(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         if depth == len(stage.leaves):
             return self._innermost(loops, placed, ranges)
         leaf = stage.leaves[depth]
         if leaf.mark is Mark.VECTORIZED and leaf.kind is AxisKind.REDUCE and not loops.targets:
             return self._in_lanes(loops, depth, placed, ranges)
-        ready = self._ready(loops, depth, placed, stage.leaves[: depth + 1])
+        ready = settled(loops, placed, stage.leaves[: depth + 1])
         if depth >= _first_reduction(stage):
-            ready += self._ready(loops, depth, placed, stage.leaves[: depth + 1], loops.skips)
+            ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
         if leaf.mark is Mark.SERIAL:
-            ready += self._some_need(loops, placed, stage.leaves[: depth + 1], ranges)
+            ready += some_need(loops, placed, stage.leaves[: depth + 1], ranges)
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self._make_private(producer)
@@ -285,13 +266,13 @@ class _Nest:
         level = self._apart if is_apart(stage, leaf) else self._level
         body = seq(*producers, level(loops, depth + 1, placed | frozenset(ready), ranges))
         if hosted:
-            ready += self._some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
+            ready += some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
         for producer in reversed(hosted):
             for b in reversed(producer.op.buffers):
                 body = Alloc(self.private[b], body)
         return self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
 
-    def _guarded(self, loops: _Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
+    def _guarded(self, loops: Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
         """The body under its conditions; those of lanes that nobody reads stay on what they load."""
         stage = loops.stage
         if conditions and leaf.mark is Mark.VECTORIZED and rows_of_vectors(stage, leaf.name):
@@ -301,7 +282,7 @@ class _Nest:
                 return free
         return guard(conditions, body)
 
-    def _apart(self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+    def _apart(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         """Loops from `depth` inwards with accumulators of their own, which are joined with the stage's."""
         stage = loops.stage
         assert stage.op.combiner is not None
@@ -316,7 +297,7 @@ class _Nest:
         return part.around(seq(self._init(apart, depth, placed), main, last))
 
     def _in_lanes(
-        self, loops: _Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
+        self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
     ) -> Stmt:
         """A vectorized reduction loop: lanes accumulate by themselves and are joined at the end."""
         stage = loops.stage
@@ -332,7 +313,7 @@ class _Nest:
         last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))
         return lanes.around(seq(lanes.cleared(), main, last))
 
-    def _wrap(self, loops: _Loops, leaf: Axis, body: Stmt) -> Stmt:
+    def _wrap(self, loops: Loops, leaf: Axis, body: Stmt) -> Stmt:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
             body = Let(var, value, body)
@@ -354,64 +335,14 @@ class _Nest:
             for axis, key, value in stage.pragmas
         )
 
-    def _ready(
-        self,
-        loops: _Loops,
-        depth: int,
-        placed: frozenset[Expr],
-        bound: tuple[Axis, ...],
-        among: tuple[Expr, ...] | None = None,
-    ) -> list[Expr]:
-        """Guards (or conditions `among` others) not yet placed whose variables are all bound."""
-        known = self._bound_vars(loops, bound)
-        own = self._bound_vars(loops, loops.stage.leaves)
-        wanted = loops.guards if among is None else among
-        return [g for g in wanted if g not in placed and (free_vars(g) & own) <= known]
-
-    def _some_point(
-        self, loops: _Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
-    ) -> list[Expr]:
-        """Conditions for the loops inside to have any point at all: where an outer loop overhangs, attached
-        stages need not be computed.
-
-        An overhang is a sum of loops below an extent: it is least where the loops inside are 0.
-        """
-        known = self._bound_vars(loops, bound)
-        inside = self._bound_vars(loops, loops.stage.leaves) - known
-        out: list[Expr] = []
-        for g in loops.guards:
-            if g in placed or not isinstance(g, Compare) or g.op is not Cmp.LT or not isinstance(g.b, Const):
-                continue
-            if not free_vars(g) & inside or not _is_sum(g.a):
-                continue
-            least = simplify(substitute(g, {v: const(0) for v in free_vars(g) & inside}), ranges)
-            if free_vars(least) and prove(least, ranges) is not True:
-                out.append(least)
-        return out
-
-    def _some_need(
-        self, loops: _Loops, placed: frozenset[Expr], bound: tuple[Axis, ...], ranges: dict[Var, Interval]
-    ) -> list[Expr]:
-        """Conditions for anybody to use a point of the loops inside; those beside it are computed too."""
-        inside = self._bound_vars(loops, loops.stage.leaves) - self._bound_vars(loops, bound)
-        found = (weakest(c, inside, ranges) for c in loops.needs)
-        return [c for c in found if c is not None and c not in placed and prove(c, ranges) is not True]
-
-    def _bound_vars(self, loops: _Loops, bound: tuple[Axis, ...]) -> frozenset[Var]:
-        name = loops.stage.name
-        known = {leaf_var(name, a.name) for a in bound}
-        for a in bound:
-            known.update(v for v, _ in loops.lets.get(a.name, ()))
-        return frozenset(known)
-
-    def _init(self, loops: _Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
+    def _init(self, loops: Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
         """`C[…] = identity` over the spatial loops that lie inside the first reduction loop."""
         combiner = loops.stage.op.combiner
         assert combiner is not None
         stores = (Store(b, i, e) for (b, i), e in zip(self._targets(loops), combiner.identity, strict=True))
         return self._over_spatial(loops, depth, placed, seq(*stores))
 
-    def _over_spatial(self, loops: _Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
+    def _over_spatial(self, loops: Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
         """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
         stage = loops.stage
         inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
@@ -420,14 +351,14 @@ class _Nest:
         seen = set(placed)
         for a in inner:
             bound.append(a)
-            ready = [g for g in self._ready(loops, depth, frozenset(seen), tuple(bound)) if g not in seen]
+            ready = [g for g in settled(loops, frozenset(seen), tuple(bound)) if g not in seen]
             seen.update(ready)
             guards_at.append(ready)
         for a, ready in zip(reversed(inner), reversed(guards_at), strict=True):
             body = self._wrap(loops, a, self._guarded(loops, a, ready, body))
         return body
 
-    def _targets(self, loops: _Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    def _targets(self, loops: Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         """Where the stage writes: (buffer, indices) per output."""
         stage = loops.stage
         if loops.targets:
@@ -442,7 +373,7 @@ class _Nest:
                 out.append((near, in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))))
         return out
 
-    def _innermost(self, loops: _Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+    def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
         sources = tuple(_Body(self, stage, mapping, ranges).redirected(b) for b in loops.bodies)
@@ -455,7 +386,8 @@ class _Nest:
 
 
 class _Body:
-    """A stage's body as an expression over loop variables; reads of attached stages go to private buffers."""
+    """A stage's body as an expression over loop variables; reads of attached stages go to private buffers.
+    Indices that come from memory stay inside their tensor, whatever memory holds."""
 
     def __init__(
         self, nest: _Nest, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
@@ -481,7 +413,8 @@ class _Body:
                 sides = self.redirected(then, True), self.redirected(otherwise, True)
                 return Select(self.redirected(cond, guarded), *sides)
             case Load(buffer, indices, mask):
-                index = tuple(self.redirected(i, guarded) for i in indices)
+                pairs = zip(indices, buffer.shape, strict=True)
+                index = tuple(clamped(self.redirected(i, guarded), n) for i, n in pairs)
                 near = self.nest.private.get(buffer)
                 if near is None:
                     self.nest.touched.append(buffer)
@@ -505,19 +438,6 @@ def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
 def _base(span: Span) -> Expr:
     assert span.base is not None, "extents were derived without bases"
     return span.base
-
-
-def _is_sum(e: Expr) -> bool:
-    """Whether an index is made of variables and positive numbers by addition and multiplication."""
-    match e:
-        case Var():
-            return True
-        case Const(value):
-            return value >= 0
-        case Binary(Op.ADD | Op.MUL, a, b):
-            return _is_sum(a) and _is_sum(b)
-        case _:
-            return False
 
 
 def _first_reduction(stage: Stage) -> int:

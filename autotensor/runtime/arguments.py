@@ -28,11 +28,12 @@ class Slot:
     dtype: np.dtype[Any]
     flags: int  # bits that must be set
     bytes: int
+    values: tuple[int, int] | None = None  # least and largest element, of arguments that hold indices
 
     @staticmethod
-    def of(index: int, spec: ArgSpec) -> Slot:
+    def of(index: int, spec: ArgSpec, values: tuple[int, int] | None = None) -> Slot:
         flags = _ROW_MAJOR | _ALIGNED | (_WRITEABLE if spec.role == "output" else 0)
-        return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags, spec.bytes)
+        return Slot(index, spec, spec.shape, dtype_of(spec.dtype).numpy, flags, spec.bytes, values)
 
     def address(self, function: str, array: Array) -> int:
         """Address of `array`. Raises ArgumentError unless it is exactly what the kernel was compiled for."""
@@ -42,9 +43,17 @@ class Slot:
             and array.shape == self.shape
             and array.flags.num & self.flags == self.flags
         ):
+            if self.values is not None:
+                _check_indices(function, self, array, *self.values)
             return address(array)
         what, fix = _complaint(function, self, array)
         raise ArgumentError(what, fix=fix)
+
+    def is_inside(self, array: Any) -> bool:
+        """Whether an array of indices has none that is outside. False for anything that `address` refuses."""
+        return self.values is None or (
+            isinstance(array, np.ndarray) and array.dtype == self.dtype and _within(array, *self.values)
+        )
 
 
 def place_all(
@@ -131,6 +140,23 @@ def _takes(inputs: Sequence[Slot], outputs: Sequence[Slot]) -> str:
 
 def _list(slots: Sequence[Slot]) -> str:
     return ", ".join(s.spec.name for s in slots)
+
+
+def _within(array: Array, low: int, high: int) -> bool:
+    return not array.size or bool(low <= array.min() and array.max() <= high)
+
+
+def _check_indices(function: str, slot: Slot, array: Array, low: int, high: int) -> None:
+    """Raises ArgumentError naming the first element that is not in low … high."""
+    if _within(array, low, high):
+        return
+    outside = ((array < low) | (array > high)).reshape(-1)
+    at = np.unravel_index(int(outside.argmax()), array.shape)
+    place = f"[{', '.join(str(int(n)) for n in at)}]" if at else ""
+    raise ArgumentError(
+        f"{function}: argument {slot.spec.name!r} holds indices from {low} to {high}; "
+        f"{slot.spec.name}{place} is {int(array[at])}."
+    )
 
 
 def _complaint(function: str, slot: Slot, array: Any) -> tuple[str, str]:

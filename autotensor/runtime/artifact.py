@@ -32,7 +32,7 @@ from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.base.target import Target
 from autotensor.runtime.container import Buffer, read_container, write_container
 
-FORMAT = 1
+FORMAT = 2  # 2: code asks its context for parts of heavy regions (sharing.py); of 1, it does not
 ROLES = ("input", "constant", "prepared", "output", "workspace")
 _CACHE_LINE = 64
 
@@ -78,9 +78,13 @@ class ArgSpec:
 class Artifact:
     """Compiled code with everything needed to load, explain and rebuild it.
 
-    meta is free JSON, with one key that the runtime reads: `entry_constants`, the names of the constants that
-    `entry` itself still reads. The others are dropped once they are prepared, which halves the weights in
-    memory and on disk; without the key all are kept.
+    meta is free JSON, with two keys that the runtime reads besides `alone`:
+
+    entry_constants  the names of the constants that `entry` itself still reads. The others are dropped once
+                     they are prepared, which halves the weights in memory and on disk; without the key all
+                     are kept.
+    index_ranges     by name of an argument, the least and the largest value that its elements may have, for
+                     arguments that hold indices
     """
 
     name: str
@@ -111,6 +115,11 @@ class Artifact:
         constants = tuple(a.name for a in self.role("constant"))
         kept = self.meta.get("entry_constants")
         return constants if kept is None else tuple(n for n in constants if n in kept)
+
+    def index_range(self, name: str) -> tuple[int, int] | None:
+        """The values that an argument's elements may have if they are indices; None: any."""
+        found = self.meta.get("index_ranges", {}).get(name)
+        return None if found is None else (int(found[0]), int(found[1]))
 
 
 def save(path: str | Path, artifact: Artifact) -> None:

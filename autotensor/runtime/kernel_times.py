@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -74,6 +74,18 @@ def kernel_times(
         KernelTime(k["name"], k["workload"], float(k["flops"]), median(s[n] for s in samples))
         for n, k in enumerate(clock.kernels)
     ]
+
+
+def by_workload(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Seconds of all kernels of each workload together.
+
+    >>> by_workload([("a", 1.0), ("b", 2.0), ("a", 0.5)])
+    {'a': 1.5, 'b': 2.0}
+    """
+    found: dict[str, float] = {}
+    for workload, each in seconds:
+        found[workload] = found.get(workload, 0.0) + each
+    return found
 
 
 def _memory(artifact: Artifact, spec: ArgSpec, given: Iterator[Array], nthreads: int) -> Array:

@@ -108,9 +108,10 @@ class Module:
         # Constants that were needed for preparing only are not kept, and are not asked for again.
         open_ = [n for n in _names(artifact.role("constant")) if n not in self._values]
         unbound = open_ if self._prepare_each_call else []
-        slots = [Slot.of(k, spec) for k, spec in enumerate(artifact.args)]
+        slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
         self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in unbound)
         self._outputs = tuple(s for s in slots if s.spec.role == "output")
+        self._indices = tuple((n, s) for n, s in enumerate(self._inputs) if s.values is not None)
 
     if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
 
@@ -169,6 +170,8 @@ class Module:
         short = self._short
         if short is None or short.threads != self._threads or threads.is_forked():
             return False
+        if self._indices and not all(slot.is_inside(arrays[n]) for n, slot in self._indices):
+            return False  # the long way has the words
         idle = short.idle
         try:
             frame = idle.pop()

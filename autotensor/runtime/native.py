@@ -1,18 +1,21 @@
 """The launcher in native code: fork-join, barrier, own thread pool; written once as LLVM IR, compiled in
 milliseconds.
 
-Read `_LAUNCHER` from the top: the structures first, then `launch`, which Python calls, then one region
-function per provider, then the barrier, then the pool. It is plain text and not built with IRBuilder because
-nothing in it varies but the spin-loop hint of the processor.
+Read `_LAUNCHER` from the top: the structures first, then heavy regions (sharing.py), then `launch`, which
+Python calls, then one region function per provider, then the barrier, then the pool. It is plain text and not
+built with IRBuilder because nothing in it varies but the spin-loop hint of the processor.
 
 Context, which every kernel gets (offsets in bytes; also the constants below):
 
       0  ptr  barrier      void (ptr ctx, i32 tid, i32 nthreads)
       8  ptr  fork_join    void (ptr ctx, ptr fn, ptr args, i32 nthreads): runs fn in a region of its own
-     16  ptr  provider     launcher's own, as are the following
+     16  ptr  provider     launcher's own, as are all others but `take`
      24  ptr  fn
      32  ptr  args
      40  i32  spin         turns to spin before yielding the core
+     48  ptr  take         i32 (ptr ctx, i32 tid, i32 nthreads, i32 parts): the next part to do, -1: all are
+                           taken
+     56  ptr  lines        of `take`, one for each thread asked for; null: regions are not shared
      64  i64  counter      threads that have arrived; alone on its cache line
     128  i64  generation   barriers completed; alone on its cache line, all waiting threads read it
     192  i32  unfinished   threads of the pool that still run this region; alone on its cache line
@@ -24,17 +27,21 @@ import platform
 from functools import cache
 from typing import Any
 
+from autotensor.runtime import sharing
+
 CONTEXT_BYTES = 256
 CONTEXT_ALIGNMENT = 64
 BARRIER_OFFSET = 0
 FORK_JOIN_OFFSET = 8
+TAKE_OFFSET = 48
+LINES_OFFSET = 56
 COUNTER_OFFSET = 64
 GENERATION_OFFSET = 128
 
 _LAUNCHER = r"""
-%ctx = type { ptr, ptr, ptr, ptr, ptr, i32, [20 x i8], i64, [56 x i8], i64, [56 x i8], i32, [60 x i8] }
-;             0    1    2    3    4    5    6           7    8          9    10         11   12
-;             barrier   provider  args spin             counter         generation       unfinished
+%ctx = type { ptr, ptr, ptr, ptr, ptr, i32, { ptr, ptr }, i64, [56 x i8], i64, [56 x i8], i32, [60 x i8] }
+;             0    1    2    3    4    5    6             7    8          9    10         11   12
+;             barrier   provider  args spin take, lines   counter         generation       unfinished
 ;                  fork_join fn
 
 %provider = type { ptr, ptr, ptr, ptr, ptr, i32, i32 }
@@ -42,6 +49,7 @@ _LAUNCHER = r"""
 ;                  region    thread_num    pool cores
 ;                       parallel  num_threads    busy: threads now in regions, of all callers
 
+SHARING
 %pool = type { i32, [60 x i8], [0 x %worker] }
 %worker = type { i32, i32, i32, i32, ptr, [40 x i8], [64 x i8], [128 x i8] }
 ;                0    1    2    3    4               6          7
@@ -85,6 +93,17 @@ entry:
   store i64 0, ptr %p9
   %p11 = getelementptr %ctx, ptr %c, i32 0, i32 11
   store i32 0, ptr %p11
+  ; A team of one has nobody to share with; of more than MOST_THREADS, it keeps its even shares.
+  %several = icmp sgt i32 %n, 1
+  %few = icmp sle i32 %n, MOST_THREADS
+  %sharing = and i1 %several, %few
+  %n_lines = select i1 %sharing, i32 %n, i32 0
+  %space = alloca %line, i32 %n_lines, align 64
+  %lines = select i1 %sharing, ptr %space, ptr null
+  %p60 = getelementptr %ctx, ptr %c, i32 0, i32 6, i32 0
+  store ptr @take, ptr %p60
+  %p61 = getelementptr %ctx, ptr %c, i32 0, i32 6, i32 1
+  store ptr %lines, ptr %p61
   %some = icmp sgt i64 %count, 0
   br i1 %some, label %begin, label %done
 begin:
@@ -104,6 +123,7 @@ begin:
   br label %loop
 loop:
   %i = phi i64 [0, %begin], [%i1, %loop]
+  call void @reset(ptr %space, i32 %n_lines)
   call void %region(ptr %c, i32 %n)
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %count
@@ -391,7 +411,8 @@ MOST_WORKERS = 256  # size of the team list in `pool_region`
 def launcher_ir(machine: str) -> str:
     """The launcher's LLVM IR for a processor family, as `platform.machine()` names it."""
     hint = _HINTS.get(machine.lower(), "")
-    text = _LAUNCHER.replace("RELAX", hint)
+    text = _LAUNCHER.replace("RELAX", hint).replace("SHARING\n", sharing.TEXT)
+    text = text.replace("MOST_THREADS", str(sharing.MOST_THREADS))
     return text if "sse2" in hint else text.replace("declare void @llvm.x86.sse2.pause()\n", "")
 
 

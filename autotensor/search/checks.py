@@ -11,7 +11,7 @@ The oracle is the unscheduled program (DESIGN D10); where its answers come from 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.visit import walk
 from autotensor.search.buffers import stretches
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.indices import index_ranges
 from autotensor.te.reference import random_inputs
 from autotensor.te.tolerance import error_bound, scale, term_sizes
 
@@ -49,11 +50,13 @@ MISMATCHES = 1e-3  # share of the results of an argmax, a rounding … of floats
 def make_inputs(dag: ComputeDAG, kind: str, seed: int) -> dict[str, Array]:
     """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms."""
     arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal")
-    limits = index_limits(dag)
+    limits, ranges = index_limits(dag), index_ranges(dag)
     for n, b in enumerate(dag.inputs):
         if b.name in limits:
             rng = np.random.default_rng([seed, n, 1])
-            arrays[b.name] = rng.integers(0, max(1, limits[b.name]), b.shape).astype(b.dtype.numpy)
+            low, high = ranges.get(b.name, (0, max(0, limits[b.name] - 1)))
+            low = max(0, low) if high >= 0 else low  # negative ones, which count from the end, only if needed
+            arrays[b.name] = rng.integers(low, high + 1, b.shape).astype(b.dtype.numpy)
         elif kind == "positive" and b.dtype.is_float:
             arrays[b.name] = (np.abs(arrays[b.name]) + LEAST_POSITIVE).astype(b.dtype.numpy)
     return arrays
@@ -359,9 +362,20 @@ def _joined(combiner: Combiner, n: int, sources: list[_Grid], length: int) -> _G
 
 
 def _grid(e: Expr, env: Mapping[Var, _Grid], buffers: Mapping[str, _Grid]) -> _Grid:
-    def of(x: Expr) -> _Grid:
-        return _grid(x, env, buffers)
+    known: dict[Expr, _Grid] = {}
 
+    def of(x: Expr) -> _Grid:
+        if x not in known:
+            known[x] = _grid_of(x, env, buffers, of)
+        return known[x]
+
+    return of(e)
+
+
+def _grid_of(
+    e: Expr, env: Mapping[Var, _Grid], buffers: Mapping[str, _Grid], of: Callable[[Expr], _Grid]
+) -> _Grid:
+    """`of` gives the grids of the parts."""
     match e:
         case Var():
             return env[e]

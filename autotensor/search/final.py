@@ -20,7 +20,7 @@ from autotensor.search.request import Measurer
 from autotensor.search.task import Task
 from tuning_db.records import TrialRecord, distinct_traces
 
-CONTESTANTS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
+CHALLENGERS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
 TIMING_S = 1.0  # of one race; building and checking take about as long
 SAMPLES = (5, 15)  # of each contestant, at least and at most
 LEAST_SAMPLE_S = 0.002
@@ -65,6 +65,6 @@ def contestants(task: Task, default_hash: str, journal: Journal) -> list[TrialRe
     mine = [t for t in journal.store.trials(workload, target, session=journal.session.id) if t.verified]
     mine.sort(key=lambda t: (t.median_s or 0.0, t.id or 0))
     default = [t for t in mine if t.trace_hash == default_hash]
-    challengers = distinct_traces((t for t in mine if t.trace_hash != default_hash), CONTESTANTS)
+    challengers = distinct_traces((t for t in mine if t.trace_hash != default_hash), CHALLENGERS)
     known = journal.store.best(workload, target, journal.session.machine)
-    return list(distinct_traces((*default, *challengers, *known), CONTESTANTS + 2))
+    return list(distinct_traces((*default, *challengers, *known), CHALLENGERS + 2))

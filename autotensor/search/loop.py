@@ -16,6 +16,7 @@ from statistics import median
 
 from autotensor.base import log
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.resolve import gain
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
@@ -86,8 +87,8 @@ class TaskReport:
         """One line; the candidate's sketch alone would fill pages."""
         if self.best_s is None:
             return f"{self.task.label}: no time after {self.trials} trials ({self.reason})"
-        gain = f", {self.default_s / self.best_s:.2f} times as fast as the default" if self.default_s else ""
-        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{gain}, {self.trials} trials ({self.reason})"
+        than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
+        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {self.trials} trials ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

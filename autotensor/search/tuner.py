@@ -116,8 +116,6 @@ class Tuner:
         self.states: tuple[State, ...] = tuple(structure(s, dag) for s in self.sketches)
         self.best: Candidate | None = None
         self.best_seconds = float("inf")
-        self.history: list[float] = []  # best seconds after every told candidate
-        self.failures = 0
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._moves = [moves_of(s.holes) for s in self.sketches]
         self._siblings = _siblings(self.sketches)
@@ -366,11 +364,8 @@ class Tuner:
                 told.append((number, row))
                 if t is not None:
                     learned.append((number, row, t))
-            if t is None:
-                self.failures += 1
-            elif t < self.best_seconds:
+            if t is not None and t < self.best_seconds:
                 self.best, self.best_seconds = c, t
-            self.history.append(self.best_seconds)
         self._describe_missing(told)
         if not learned:
             return

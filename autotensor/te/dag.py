@@ -89,19 +89,24 @@ def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
 @lru_cache(maxsize=4096)
 def operations(body: Expr) -> int:
     """Float operations of a body, each occurrence counted."""
-    total = 0
-    stack: list[object] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (Binary, Compare)) and node.a.dtype.is_float:
-            total += 1
-        if isinstance(node, Call) and node.dtype.is_float:
-            total += 1
+    found: dict[Expr, int] = {}
+
+    def count(node: Expr) -> int:
         if isinstance(node, Load):
-            continue  # index arithmetic is not counted
-        for value in node.fields():  # type: ignore[attr-defined]
-            stack.extend(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, Expr))
-    return total
+            return 0  # index arithmetic is not counted
+        if node not in found:
+            values = (v for f in node.fields() for v in (f if isinstance(f, tuple) else (f,)))
+            found[node] = _own(node) + sum(count(v) for v in values if isinstance(v, Expr))
+        return found[node]
+
+    return count(body)
+
+
+def _own(node: Expr) -> int:
+    """Float operations of a node by itself."""
+    if isinstance(node, (Binary, Compare)):
+        return int(node.a.dtype.is_float)
+    return int(isinstance(node, Call) and node.dtype.is_float)
 
 
 @dataclass(frozen=True, slots=True)

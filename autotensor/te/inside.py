@@ -4,7 +4,8 @@
 
 Bodies are evaluated at the ends and in the middle of every axis, on tensors that are only shapes. Indices
 grow and fall with their axes nearly always, so that is where they leave first; what is found is a real point,
-never a guess. Indices and guards that depend on data are taken on trust: what they are is known when it runs.
+never a guess. Indices and guards that depend on data are taken on trust: what they are is known when it runs
+(`indices.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import Expr, Load, Select
+from autotensor.ir.expr import Expr, Select
 from autotensor.ir.func import Buffer
-from autotensor.ir.visit import any_node
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.indices import reads_memory
 from autotensor.te.reference import Types, Values
 
 Array = np.ndarray[Any, Any]
@@ -62,20 +63,16 @@ class _Places(Values):
     """Values of which only the indices count."""
 
     def _value(self, e: Expr, mask: Any) -> Any:
-        if isinstance(e, Select) and _reads(e.cond):
+        if isinstance(e, Select) and reads_memory(e.cond):
             self.value(e.cond, mask)
             nowhere = np.zeros((), np.bool_)
             return np.where(nowhere, self.value(e.then, nowhere), self.value(e.otherwise, nowhere))
         return super()._value(e, mask)
 
     def load(self, buffer: Buffer, indices: tuple[Expr, ...], own: Expr | None, mask: Any) -> Any:
-        if any(_reads(i) for i in indices):
+        if any(reads_memory(i) for i in indices):
             return np.zeros((), self.types.of(buffer.dtype))
         return super().load(buffer, indices, own, mask)
-
-
-def _reads(e: Expr) -> bool:
-    return any_node(e, lambda n: isinstance(n, Load))
 
 
 __all__ = ["check_reads"]

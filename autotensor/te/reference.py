@@ -209,9 +209,15 @@ class Values:
         self.arrays = arrays
         self.types = types
         self.memo: dict[Expr, Any] = {}  # of unmasked values
+        self.leaving: set[Expr] = set()  # read outside where no mask forbids it
 
     def value(self, e: Expr, mask: Any) -> Any:
         found = self.memo.get(e)
+        if found is None and mask is not None and e not in self.leaving:
+            try:  # without the mask, remembered: else what is used twice at each level is computed 2^n times
+                found = self.value(e, None)
+            except TensorError:
+                self.leaving.add(e)
         if found is None:
             found = self._value(e, mask)
             if mask is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,10 +18,13 @@ from autotensor.base.errors import InputError
 from autotensor.ir import expr as ir
 from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Neg, Op, Var
 from autotensor.ir.func import Buffer
+from autotensor.ir.visit import shared, sizes
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp
 from autotensor.te.tensor import AxisKind
 
 FORMAT = 1
+MOST_WRITTEN = 20_000  # nodes of an expression: more, and it is of few parts, which are used again and again
+LEAST_SHARED = 8  # nodes of a part that is worth a number
 
 
 @dataclass(frozen=True)
@@ -142,31 +146,67 @@ def _combiner_from_json(data: list[Any]) -> Combiner:
 
 
 def expr_to_json(e: Expr) -> Any:
-    """A nested list; floats as hexadecimal text, so that nothing is lost."""
+    """A nested list; floats as hexadecimal text, so that nothing is lost.
+
+    An expression that would have more than MOST_WRITTEN nodes is ["d", [part, …], top]: parts that are used
+    twice are written once, and meant by ["r", number] from then on.
+    """
+    found = sizes(e)
+    if found[e] <= MOST_WRITTEN:
+        return _to_json(e, {})
+    parts = [n for n in shared(found, LEAST_SHARED) if isinstance(n, Expr)]
+    known: dict[Expr, int] = {}
+    written = []
+    for n, part in enumerate(parts):
+        written.append(_to_json(part, known))
+        known[part] = n
+    return ["d", written, _to_json(e, known)]
+
+
+def _to_json(e: Expr, known: Mapping[Expr, int]) -> Any:
+    """known: parts that are written already, by number."""
+    if known and e in known:
+        return ["r", known[e]]
+
+    def inner(x: Expr) -> Any:
+        return _to_json(x, known)
+
     match e:
         case ir.Var(name, t):
             return ["v", name, str(t)]
         case ir.Const(value, t):
             return ["c", value.hex() if isinstance(value, float) else value, str(t)]
         case ir.Binary(op, a, b):
-            return ["b", op.name, expr_to_json(a), expr_to_json(b)]
+            return ["b", op.name, inner(a), inner(b)]
         case ir.Unary(op, a):
-            return ["u", op.name, expr_to_json(a)]
+            return ["u", op.name, inner(a)]
         case ir.Compare(op, a, b):
-            return ["p", op.name, expr_to_json(a), expr_to_json(b)]
+            return ["p", op.name, inner(a), inner(b)]
         case ir.Select(c, a, b):
-            return ["s", expr_to_json(c), expr_to_json(a), expr_to_json(b)]
+            return ["s", inner(c), inner(a), inner(b)]
         case ir.Cast(t, a):
-            return ["t", str(t.element), expr_to_json(a)]
+            return ["t", str(t.element), inner(a)]
         case ir.Call(name, args, t):
-            return ["f", name, [expr_to_json(a) for a in args], str(t)]
+            return ["f", name, [inner(a) for a in args], str(t)]
         case ir.Load(buffer, indices, None):
-            return ["l", buffer.name, [expr_to_json(i) for i in indices]]
+            return ["l", buffer.name, [inner(i) for i in indices]]
         case _:
             raise InputError(f"{type(e).__name__} cannot be part of a workload.")
 
 
 def expr_from_json(data: Any, buffers: dict[str, Buffer]) -> Expr:
+    if data[0] != "d":
+        return _from_json(data, buffers, [])
+    known: list[Expr] = []
+    for part in data[1]:
+        known.append(_from_json(part, buffers, known))
+    return _from_json(data[2], buffers, known)
+
+
+def _from_json(data: Any, buffers: Mapping[str, Buffer], known: Sequence[Expr]) -> Expr:
+    def inner(x: Any) -> Expr:
+        return _from_json(x, buffers, known)
+
     match data:
         case ["v", name, t]:
             return Var(name, dtype_of(t))
@@ -174,23 +214,23 @@ def expr_from_json(data: Any, buffers: dict[str, Buffer]) -> Expr:
             dtype = dtype_of(t)
             return ir.Const(float.fromhex(value) if isinstance(value, str) else value, dtype)
         case ["b", op, a, b]:
-            return ir.Binary(Op[op], expr_from_json(a, buffers), expr_from_json(b, buffers))
+            return ir.Binary(Op[op], inner(a), inner(b))
         case ["u", op, a]:
-            return ir.Unary(Neg[op], expr_from_json(a, buffers))
+            return ir.Unary(Neg[op], inner(a))
         case ["p", op, a, b]:
-            return ir.Compare(Cmp[op], expr_from_json(a, buffers), expr_from_json(b, buffers))
+            return ir.Compare(Cmp[op], inner(a), inner(b))
         case ["s", c, a, b]:
-            return ir.Select(
-                expr_from_json(c, buffers), expr_from_json(a, buffers), expr_from_json(b, buffers)
-            )
+            return ir.Select(inner(c), inner(a), inner(b))
         case ["t", t, a]:
-            return ir.Cast(_type(t), expr_from_json(a, buffers))
+            return ir.Cast(_type(t), inner(a))
         case ["f", name, args, t]:
-            return ir.Call(name, tuple(expr_from_json(a, buffers) for a in args), _type(t))
+            return ir.Call(name, tuple(inner(a) for a in args), _type(t))
         case ["l", name, indices]:
             if name not in buffers:
                 raise InputError(f"workload reads {name!r} before it is defined.")
-            return Load(buffers[name], tuple(expr_from_json(i, buffers) for i in indices))
+            return Load(buffers[name], tuple(inner(i) for i in indices))
+        case ["r", number]:
+            return known[int(number)]
         case _:
             raise InputError(f"workload text holds an unknown expression: {str(data)[:80]}.")
 

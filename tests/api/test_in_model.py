@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autotensor.api.in_model import IN_MODEL, contestants, race_in_model
-from autotensor.api.models import link_model, plan_model, sample_inputs, traces_from_log
+from autotensor.api.models import link_model, plan_model, traces_from_log
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.graph.build import input, ops
 from autotensor.resolve import resolve, safe_default
@@ -61,10 +61,8 @@ def tell(plan, store: TrialStore, *, slow_s: float, default_s: float) -> None:
 
 
 def race(plan, store: TrialStore, budget_s: float = 10.0) -> int:
-    workloads, arrays = [t.workload for t in plan.tasks], sample_inputs(plan.graph)
-    return race_in_model(
-        workloads, plan.target, store, lambda traces: link_model(plan, traces), arrays, budget_s
-    )
+    workloads = [t.workload for t in plan.tasks]
+    return race_in_model(workloads, plan.target, store, lambda traces: link_model(plan, traces), budget_s)
 
 
 def test_what_was_faster_alone_loses_when_it_is_slower_in_the_model(plan, store: TrialStore) -> None:

@@ -36,9 +36,9 @@ def rate(stick: Yardstick, count: int = 1) -> float:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rates_are_physical(threads: int) -> None:
-    """Code without its work would be a thousand times faster than any machine."""
-    assert 1e9 < rate(fma_yardstick(threads)) < threads * 1e12
-    assert 1e8 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
+    """Code without its work would be a thousand times faster than any machine; slow it may be, beside others."""
+    assert 1e7 < rate(fma_yardstick(threads)) < threads * 1e12
+    assert 1e7 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
     assert 1e7 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
     assert 1e2 < rate(region_yardstick(threads), 100) < 1e9
 
@@ -48,8 +48,8 @@ def test_the_clock() -> None:
 
 
 def test_amounts() -> None:
-    lanes = host().lanes(32)
-    assert reading_yardstick(2, 64 * 1024 * lanes).amount == pytest.approx(2 * 64 * 1024 * lanes, rel=0.5)
+    each = 1 << 20  # less would be read more than once
+    assert reading_yardstick(2, each).amount == pytest.approx(2 * each, rel=0.5)
     assert fma_yardstick(2, steps=40).amount == 2 * fma_yardstick(1, steps=40).amount
     assert region_yardstick(2).threads == 2
 

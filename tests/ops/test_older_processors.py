@@ -64,11 +64,17 @@ def test_default_schedules_give_the_right_numbers(processor: str, what: str) -> 
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_register_tiles_fit_sixteen_registers(processor: str) -> None:
-    """Half as many vector registers, and narrower ones: the tile's rule must know."""
-    target = parse(f"llvm -mcpu={processor}")
+@pytest.mark.parametrize("numerics", ["strict", "fast"])
+def test_register_tiles_fit_sixteen_registers(processor: str, numerics: str) -> None:
+    """Half as many vector registers, and narrower ones: the tile's rule must know.
+
+    Winograd's transforms, which fast numerics take here, put temporaries aside, but carry none round a loop.
+    """
+    target = parse(f"llvm -mcpu={processor} -numerics={numerics}")
     x = placeholder((1, 14, 14, 32), "float32", name="x")
     w = placeholder((64, 32, 3, 3), "float32", name="w", constant=True)
     dag = ComputeDAG.of([x, w, OPERATORS.get("conv2d").compute(x, w, padding=1, **NHWC)])
     artifact = compile_trace(dag, default_trace(dag, target), target, asm=True)
-    assert asm_facts(artifact.texts["asm"]).spills == 0
+    facts = asm_facts(artifact.texts["asm"])
+    assert facts.carried == 0
+    assert numerics == "fast" or facts.spills == 0

@@ -16,7 +16,7 @@ import pytest
 from runtime_kernels import BARRIER_STRESS, COUNT, TEAM_SUM, compiled
 
 from autotensor.base.errors import InputError
-from autotensor.runtime import native, threads
+from autotensor.runtime import native, sharing, threads
 from autotensor.runtime.threads import Provider
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +34,69 @@ define void @outer(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
   ret void
 }
 """
+
+# args: counts [REGIONS, 64] and how many parts were taken by others than their owners. Part k of region r, of
+# 64 - r parts, adds 1 to counts[r, k]. Threads meet after every third region only, and thread 0 dawdles, so
+# that the others have something to take. Nothing happens in a team that does not share.
+SHARE_STRESS = """
+define void @share_stress(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
+entry:
+  %counts = load ptr, ptr %args
+  %q1 = getelementptr ptr, ptr %args, i64 1
+  %stolen = load ptr, ptr %q1
+  %plines = getelementptr i8, ptr %ctx, i64 56
+  %lines = load ptr, ptr %plines
+  %static = icmp eq ptr %lines, null
+  br i1 %static, label %exit, label %begin
+begin:
+  %ptake = getelementptr i8, ptr %ctx, i64 48
+  %take = load ptr, ptr %ptake
+  %barrier = load ptr, ptr %ctx
+  br label %region
+region:
+  %r = phi i32 [0, %begin], [%r1, %met]
+  %wanted = sub i32 64, %r
+  %parts = call i32 @llvm.smax.i32(i32 %wanted, i32 %n)
+  br label %next
+next:
+  %k = call i32 %take(ptr %ctx, i32 %tid, i32 %n, i32 %parts)
+  %some = icmp sge i32 %k, 0
+  br i1 %some, label %run, label %after
+run:
+  %row = mul i32 %r, 64
+  %at = add i32 %row, %k
+  %p = getelementptr i32, ptr %counts, i32 %at
+  %old = atomicrmw add ptr %p, i32 1 monotonic
+  %own0 = mul i32 %k, %n
+  %owner = udiv i32 %own0, %parts
+  %theirs = icmp ne i32 %owner, %tid
+  %one = zext i1 %theirs to i32
+  %old1 = atomicrmw add ptr %stolen, i32 %one monotonic
+  %first = icmp eq i32 %tid, 0
+  %turns = select i1 %first, i32 300, i32 1
+  br label %dawdle
+dawdle:
+  %d = phi i32 [0, %run], [%d1, %dawdle]
+  %d1 = add i32 %d, 1
+  store volatile i32 %d1, ptr %mine
+  %again = icmp slt i32 %d1, %turns
+  br i1 %again, label %dawdle, label %next
+after:
+  %third = urem i32 %r, 3
+  %meets = icmp eq i32 %third, 2
+  br i1 %meets, label %meet, label %met
+meet:
+  call void %barrier(ptr %ctx, i32 %tid, i32 %n)
+  br label %met
+met:
+  %r1 = add i32 %r, 1
+  %more = icmp slt i32 %r1, REGIONS
+  br i1 %more, label %region, label %exit
+exit:
+  ret void
+}
+declare i32 @llvm.smax.i32(i32, i32)
+""".replace("entry:\n", "entry:\n  %mine = alloca i32\n")
 
 
 with contextlib.suppress(OSError):
@@ -112,6 +175,39 @@ class TestProviders:
         assert not any(c.is_alive() for c in callers)
         assert all(k.arrays[0][0] == 0 and k.arrays[1][0, 0] == 5 for k in kernels)
 
+    @pytest.mark.parametrize("nthreads", [2, 3, 16])
+    def test_every_part_of_a_shared_region_is_taken_once(self, provider: Provider, nthreads: int) -> None:
+        """Also by several callers at once, and when threads are at different regions."""
+        regions, launches = 20, 20
+        want = np.array([[launches * (k < max(64 - r, nthreads)) for k in range(64)] for r in range(regions)])
+        kernels = [
+            Kernel(SHARE_STRESS.replace("REGIONS", str(regions)), "share_stress", counts, stolen)
+            for counts, stolen in (
+                (np.zeros((regions, 64), np.int32), np.zeros(1, np.int32)) for _ in range(3)
+            )
+        ]
+
+        def call(kernel: Kernel) -> None:
+            for count in (1, launches - 1):
+                threads.launch(kernel.fn, kernel.args, nthreads, count, provider)
+
+        callers = [threading.Thread(target=call, args=(k,)) for k in kernels]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join(60)
+        assert not any(c.is_alive() for c in callers)
+        assert all((k.arrays[0] == want).all() for k in kernels)
+        if provider.name.startswith("openmp"):
+            assert all(k.arrays[1][0] > 0 for k in kernels)  # thread 0 is slow: some of its parts were taken
+
+    def test_a_team_of_one_or_of_very_many_shares_nothing(self, provider: Provider) -> None:
+        counts, stolen = np.zeros((1, 64), np.int32), np.zeros(1, np.int32)
+        kernel = Kernel(SHARE_STRESS.replace("REGIONS", "1"), "share_stress", counts, stolen)
+        for nthreads in (1, sharing.MOST_THREADS + 1):
+            threads.launch(kernel.fn, kernel.args, nthreads, 1, provider)
+        assert (counts == 0).all()
+
     def test_fork_join_runs_another_region(self, provider: Provider) -> None:
         calls = np.zeros(1, np.int64)
         kernel = Kernel(FORK_JOIN, "outer", calls)
@@ -185,9 +281,10 @@ def test_offsets_told_to_code_generators_are_those_of_the_launcher() -> None:
     # LLVM gives the type another name when this process has parsed the launcher before.
     context = next(t for t in module.struct_types if t.name.startswith("ctx"))
     layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
-    found = [layout.get_element_offset(context, field) for field in (0, 1, 7, 9, 11)]
-    told = [native.BARRIER_OFFSET, native.FORK_JOIN_OFFSET, native.COUNTER_OFFSET, native.GENERATION_OFFSET]
-    assert found == [*told, 192]
+    found = [layout.get_element_offset(context, field) for field in (0, 1, 6, 7, 9, 11)]
+    told = [native.BARRIER_OFFSET, native.FORK_JOIN_OFFSET, native.TAKE_OFFSET]
+    assert found == [*told, native.COUNTER_OFFSET, native.GENERATION_OFFSET, 192]
+    assert native.LINES_OFFSET == native.TAKE_OFFSET + 8
     assert layout.get_abi_size(context) == native.CONTEXT_BYTES
 
 

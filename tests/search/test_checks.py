@@ -132,6 +132,13 @@ def test_indices_stay_in_bounds() -> None:
     assert (drawn.min(), drawn.max()) == (0, 6)
 
 
+def test_indices_that_are_moved_stay_in_bounds_too() -> None:
+    table, which = te.placeholder((7, 3), name="table"), te.placeholder((500,), "int32", "which")
+    dag = ComputeDAG.of([te.compute((500, 3), lambda i, j: table[which[i] - 2, j], name="out")])
+    drawn = make_inputs(dag, "normal", 3)["which"]
+    assert (drawn.min(), drawn.max()) == (2, 8)
+
+
 def test_positive_inputs() -> None:
     dag = ComputeDAG.of([on_x(te.log)])
     assert (make_inputs(dag, "positive", 0)["x"] >= 0.1).all()

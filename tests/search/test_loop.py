@@ -5,52 +5,27 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fakes import TARGET, FakeMeasurer, chance, task
-from zoo import conv, gemm, rows
+from fakes import TARGET, FakeMeasurer, task
+from runs import CONVOLUTION, PRODUCT, RATES, SMALL_PRODUCT, run
+from zoo import gemm, rows
 
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import resolve
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
-from autotensor.search.final import CONTESTANTS, SAMPLES
 from autotensor.search.journal import decisions_of
-from autotensor.search.loop import TuneOptions, TuneReport, lower_bound, merge, tune
+from autotensor.search.loop import TuneOptions, merge, tune
 from autotensor.search.model import XGBModel
 from autotensor.search.prior import Rates
 from autotensor.search.request import MeasureResult, OutOfTime
-from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
-from tuning_db import MemoryStore, TrialStore
+from tuning_db import MemoryStore
 from tuning_db.records import Status
-
-RATES = Rates.guess(TARGET)
-PRODUCT, SMALL_PRODUCT, CONVOLUTION = gemm(96, 192, 64), gemm(24, 64, 40), conv(9, 5, 40, 3)
-
-
-def run(
-    workloads: Sequence[Workload | Task] = (PRODUCT,),
-    trials: int = 40,
-    store: TrialStore | None = None,
-    measurer: FakeMeasurer | None = None,
-    listener: Callable[[Event], None] | None = None,
-    stopped: Callable[[], bool] = lambda: False,
-    **options: Any,
-) -> TuneReport:
-    tasks = [w if isinstance(w, Task) else task(w) for w in workloads]
-    return tune(
-        tasks,
-        TuneOptions(trials=trials, **options),
-        MemoryStore() if store is None else store,
-        measurer or FakeMeasurer(),
-        RATES,
-        listener=listener,
-        stopped=stopped,
-    )
 
 
 def test_the_budget_is_met_exactly() -> None:
@@ -343,82 +318,6 @@ def test_bad_options() -> None:
             TuneOptions(**options)  # type: ignore[arg-type]
 
 
-# -- the final race -----------------------------------------------------------------------------------------
-
-
-def flat(trace: Trace) -> float:
-    """All candidates are equally fast."""
-    return 1e-3
-
-
-def test_among_equals_the_default_stays() -> None:
-    store = MemoryStore()
-    report = run([PRODUCT], 48, store, FakeMeasurer(flat, noise=0.1), patience=False)
-    default = default_trace(PRODUCT.dag, TARGET)
-    luckiest = min(store.trials(), key=lambda t: t.median_s or 1.0)
-    assert luckiest.trace_hash != default.hash  # the smallest median is not the default's
-    assert resolve(PRODUCT, TARGET, store).trace == default
-    (t,) = report.tasks
-    assert t.raced
-    assert t.best is not None
-    assert t.best.trace == default
-    assert t.best_s == t.default_s
-
-
-def test_a_lucky_median_does_not_win_against_a_faster_rival() -> None:
-    """Noise of 40 % in the search, a winner that is 20 % faster than the rest."""
-    default = default_trace(PRODUCT.dag, TARGET).hash
-    star: list[str] = []
-
-    def cost(trace: Trace) -> float:
-        if not star and trace.hash != default:
-            star.append(trace.hash)
-        return 0.5e-3 if trace.hash in star else 1e-3
-
-    store = MemoryStore()
-    run([PRODUCT], 40, store, FakeMeasurer(cost, noise=0.4), patience=False)
-    assert resolve(PRODUCT, TARGET, store).trace.hash == star[0]
-
-
-def test_a_race_has_the_default_its_challengers_and_more_samples() -> None:
-    measurer, store = FakeMeasurer(), MemoryStore()
-    heard: list[Event] = []
-    run([PRODUCT], 32, store, measurer, heard.append)
-    ((contestants),) = measurer.races
-    assert len(contestants) == 1 + CONTESTANTS
-    assert default_trace(PRODUCT.dag, TARGET).hash in contestants
-    rows_ = store.last_race(PRODUCT.key, TARGET.key(), store.machines()[0].fingerprint)
-    assert {r.trace_hash for r in rows_} == set(contestants)
-    assert all(len(r.samples) == 15 and r.verified for r in rows_)
-    (raced,) = [e for e in heard if isinstance(e, Raced)]
-    assert not raced.default_won
-    assert raced.seconds == min(r.median_s for r in rows_ if r.median_s)
-
-
-def test_contestants_of_slow_tasks_get_fewer_samples() -> None:
-    measurer = FakeMeasurer(lambda t: 0.05 * (1 + chance(t.hash)))
-    run([PRODUCT], 16, measurer=measurer)
-    assert [repeat for _, _, repeat in measurer.calls if repeat] == [SAMPLES[0]]
-
-
-def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:
-    """The printed time is the race's; that some trial was near the limit is another statement."""
-    limit = lower_bound(task(PRODUCT), RATES, cold=True)
-
-    class Disturbed(FakeMeasurer):
-        def measure(
-            self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
-        ) -> list[MeasureResult]:
-            self.cost = lambda trace: limit * (1.0 if repeat is None else 1.5)
-            return super().measure(workload, traces, repeat, **how)
-
-    (t,) = run([PRODUCT], 100, measurer=FakeMeasurer(lambda trace: limit)).tasks
-    assert t.reason == "within 3 % of the machine's limit"
-    (t,) = run([PRODUCT], 100, measurer=Disturbed()).tasks
-    assert t.best_s == pytest.approx(1.5 * limit)
-    assert t.reason == "one trial came within 3 % of the limit"
-
-
 def test_a_report_prints_as_a_few_lines() -> None:
     broken = FakeMeasurer(failing=1.0)
     first, second, about = str(run([PRODUCT, CONVOLUTION], 40, patience=False)).splitlines()
@@ -431,44 +330,6 @@ def test_a_report_prints_as_a_few_lines() -> None:
     assert re.fullmatch(r"40 trials \(0 from the log\) in \d+ s: all trials are spent", about)
     (t,) = run([PRODUCT], 8, measurer=broken).tasks
     assert repr(t) == f"{PRODUCT.name}: no time after 8 trials ({t.reason})"
-
-
-def test_a_task_with_one_candidate_is_not_raced() -> None:
-    measurer = FakeMeasurer()
-    report = run([gemm(1, 1, 1, epilogue=False)], 1, measurer=measurer)
-    assert measurer.races == []
-    assert not report.tasks[0].raced
-
-
-def test_a_default_that_does_not_work_does_not_win() -> None:
-    default = default_trace(PRODUCT.dag, TARGET).hash
-    measurer = FakeMeasurer()
-    original = measurer._one
-
-    def one(trace: Trace, repeat: int) -> MeasureResult:
-        return (
-            MeasureResult(Status.WRONG_RESULT, error="off")
-            if trace.hash == default
-            else original(trace, repeat)
-        )
-
-    measurer._one = one  # type: ignore[method-assign]
-    store = MemoryStore()
-    report = run([PRODUCT], 24, store, measurer)
-    found = resolve(PRODUCT, TARGET, store)
-    assert found.source == "log"
-    assert found.trace.hash != default
-    assert report.tasks[0].default_s is None
-    assert report.tasks[0].best_s == found.seconds
-
-
-def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
-    store = MemoryStore()
-    run([PRODUCT], 16, store, FakeMeasurer(flat, noise=0.01))
-    more = FakeMeasurer(lambda t: 0.5e-3)
-    run([PRODUCT], 32, store, more)
-    assert len(more.races) == 1
-    assert len([s for s in store.sessions() if s.run_key.startswith("race:")]) == 2
 
 
 def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:

@@ -55,7 +55,6 @@ def test_a_tuner_told_from_the_log_continues_as_the_first_would_have(cost: Cost,
         second.skip_round()
     assert [c.key for c in first.ask(8)] == [c.key for c in second.ask(8)]
     assert first.best_seconds == second.best_seconds
-    assert first.failures == second.failures
 
 
 def test_the_default_comes_first() -> None:
@@ -111,10 +110,9 @@ def test_candidates_that_look_the_same_compile_to_the_same_code() -> None:
     assert len(by_look) < 60
 
 
-def test_failures_are_counted_and_do_not_stop_it() -> None:
+def test_failures_do_not_stop_it() -> None:
     t = tuner()
     drive(t, lambda c: None, 24)
-    assert t.failures == 24
     assert t.best is None
     assert t.best_seconds == float("inf")
     assert len(t.ask(8)) == 8

@@ -12,7 +12,7 @@ from functools import reduce
 
 from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
 from autotensor.ir.expr import Binary, Cmp, Compare, Expr, Load, Neg, Op, Select, Unary, const
-from autotensor.ir.node import map_children
+from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import any_node
 from autotensor.lowering.scopes import in_let, in_loop
@@ -52,23 +52,54 @@ def _stmt(s: Stmt, known: Bounds) -> Stmt:
 
 def _expr(e: Expr, under: Conditions, known: Bounds) -> Expr:
     """The expression with masks on loads that are unsafe unless the conditions hold."""
-    match e:
-        case Select(cond, then, otherwise):
-            c = _expr(cond, under, known)
-            return Select(
-                c, _expr(then, (*under, c), known), _expr(otherwise, (*under, Unary(Neg.NOT, c)), known)
-            )
-        case Load(buffer, indices, own):
-            inner = tuple(_expr(i, under, known) for i in indices)
-            mask = own if own is None else _expr(own, under, known)
-            if not under or _inside(inner, buffer.shape, known):
-                return Load(buffer, inner, mask)
-            needed = tuple(c for c in under if not any_node(c, lambda n: isinstance(n, Load)))
-            if not _inside(inner, buffer.shape, reduce(Bounds.assuming, needed, known)):
-                needed = under
-            return Load(buffer, inner, _all((*needed, *(() if mask is None else (mask,)))))
-        case _:
-            return map_children(e, lambda c: _expr(c, under, known) if isinstance(c, Expr) else c)
+    return _Masked(known).expr(e, under)
+
+
+class _Masked:
+    """One expression's masks. Remembers parts: what is used twice at each level is looked at once, unless
+    its loads need masks, which are others in each place."""
+
+    def __init__(self, known: Bounds) -> None:
+        self.known = known
+        self._done: dict[tuple[Expr, Conditions], Expr] = {}
+        self._safe: dict[Expr, bool] = {}
+
+    def expr(self, e: Expr, under: Conditions) -> Expr:
+        if under and self._is_safe(e):
+            return e
+        found = self._done.get((e, under))
+        if found is None:
+            found = self._done[e, under] = self._expr(e, under)
+        return found
+
+    def _is_safe(self, e: Expr) -> bool:
+        """Whether all loads are in bounds whatever conditions hold."""
+        found = self._safe.get(e)
+        if found is None:
+            found = all(self._is_safe(c) for c in children(e) if isinstance(c, Expr))
+            if found and isinstance(e, Load):
+                found = _inside(e.indices, e.buffer.shape, self.known)
+            self._safe[e] = found
+        return found
+
+    def _expr(self, e: Expr, under: Conditions) -> Expr:
+        match e:
+            case Select(cond, then, otherwise):
+                c = self.expr(cond, under)
+                return Select(
+                    c, self.expr(then, (*under, c)), self.expr(otherwise, (*under, Unary(Neg.NOT, c)))
+                )
+            case Load(buffer, indices, own):
+                inner = tuple(self.expr(i, under) for i in indices)
+                mask = own if own is None else self.expr(own, under)
+                if not under or _inside(inner, buffer.shape, self.known):
+                    return Load(buffer, inner, mask)
+                needed = tuple(c for c in under if not any_node(c, lambda n: isinstance(n, Load)))
+                if not _inside(inner, buffer.shape, reduce(Bounds.assuming, needed, self.known)):
+                    needed = under
+                return Load(buffer, inner, _all((*needed, *(() if mask is None else (mask,)))))
+            case _:
+                return map_children(e, lambda c: self.expr(c, under) if isinstance(c, Expr) else c)
 
 
 def _inside(indices: tuple[Expr, ...], shape: tuple[int, ...], known: Bounds) -> bool:

@@ -1,0 +1,52 @@
+"""How much a statement computes, counted in its loops: a measure to tell heavy kernels from light ones."""
+
+from __future__ import annotations
+
+from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Unary
+from autotensor.ir.func import Scope
+from autotensor.ir.node import children
+from autotensor.ir.stmt import Evaluate, For, If, Let, Seq, Stmt, Store
+
+
+def operations(s: Stmt) -> int:
+    """Arithmetic operations on values, and elements stored but in registers; index arithmetic is free.
+
+    An estimate: a condition counts its heavier side (mostly it guards an edge), a loop whose extent is no
+    constant one iteration.
+
+        for i in 0..10: C[i] = A[i] + 1      20: a sum and a store each
+    """
+    match s:
+        case For(_, _, extent, _, body):
+            return (int(extent.value) if isinstance(extent, Const) else 1) * operations(body)
+        case Store(buffer, _, value, _):
+            moved = 0 if buffer.scope is Scope.REGISTER else value.dtype.lanes
+            return _value_operations(value) + moved
+        case If(_, then, otherwise):
+            return max(operations(then), 0 if otherwise is None else operations(otherwise))
+        case Let(_, value, body):
+            return _value_operations(value) + operations(body)
+        case Evaluate():
+            return 0
+        case Seq(stmts):
+            return sum(operations(part) for part in stmts)
+        case _:
+            return sum(operations(c) for c in children(s) if isinstance(c, Stmt))
+
+
+def _value_operations(e: Expr) -> int:
+    """Of one evaluation. A node that occurs twice is computed once."""
+    seen: set[Expr] = {e}
+    stack = [e]
+    count = 0
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Binary, Unary, Call)):
+            count += node.dtype.lanes
+        if isinstance(node, Load):
+            continue  # its indices
+        for child in children(node):
+            if isinstance(child, Expr) and child not in seen:
+                seen.add(child)
+                stack.append(child)
+    return count

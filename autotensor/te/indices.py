@@ -1,0 +1,118 @@
+"""Inputs that hold indices: which of their values stay inside what they index.
+
+    y[i, j] = x[select(k[i] < 0, k[i] + 7, k[i]), j]      x: [7, 3]      ──▶ {"k": (-7, 6)}
+
+Found where a value serves as it is, moved by a constant, or counted from the end when negative, and where
+every element of the input is read whatever other data say: then a value outside is a mistake of the caller,
+who can be told before anything runs. All other indices that come from memory are held inside their tensor by
+`clamped`, which lowering puts into the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotensor.ir.bounds import Interval, interval
+from autotensor.ir.expr import (
+    Binary,
+    Cast,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Op,
+    Select,
+    Var,
+    const,
+    maximum,
+    minimum,
+)
+from autotensor.ir.intervals import dtype_interval
+from autotensor.ir.node import Node, children
+from autotensor.ir.visit import any_node
+from autotensor.te.dag import ComputeDAG, StageOp
+
+Range = tuple[int, int]  # least and largest
+
+
+def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
+    """Inputs of which every element is an index, with the least and the largest value that is inside."""
+    inputs = {b.name for b in dag.inputs}
+    found: dict[str, Range] = {}
+    for stage in dag.stages:
+        for load in (n for body in stage.bodies for n in _always_read(body)):
+            for index, extent in zip(load.indices, load.buffer.shape, strict=True):
+                allowed = _allowed(index, 0, extent - 1)
+                if allowed is None or not _reads_all(allowed[0], stage):
+                    continue
+                source, low, high = allowed
+                name = source.buffer.name
+                if name in inputs and low <= high:
+                    before = found.get(name, (low, high))
+                    found[name] = max(low, before[0]), min(high, before[1])
+    return found
+
+
+def clamped(index: Expr, extent: int) -> Expr:
+    """The index, held inside 0 … extent - 1 if it comes from memory and may be anything."""
+    if not reads_memory(index) or interval(index).within(Interval(0, extent - 1)):
+        return index
+    return minimum(maximum(index, const(0)), const(extent - 1))
+
+
+def reads_memory(e: Expr) -> bool:
+    """Whether an index comes from memory."""
+    return any_node(e, lambda n: isinstance(n, Load))
+
+
+def _always_read(e: Node) -> Iterator[Load]:
+    """Loads that are performed whatever the data say."""
+    if isinstance(e, Select):
+        yield from _always_read(e.cond)
+        return
+    if isinstance(e, Load):
+        if e.mask is not None:
+            return
+        yield e
+    for child in children(e):
+        yield from _always_read(child)
+
+
+def _allowed(index: Expr, low: int, high: int) -> tuple[Load, int, int] | None:
+    """The load that an index is made of, and the values for which the index is in low … high."""
+    match index:
+        case Load():
+            return index, low, high
+        case Cast(t, a) if t.is_int and a.dtype.is_int and interval(a).within(dtype_interval(t)):
+            return _allowed(a, low, high)
+        case Binary(Op.ADD, a, Const(c)):
+            return _allowed(a, low - int(c), high - int(c))
+        case Binary(Op.SUB, a, Const(c)):
+            return _allowed(a, low + int(c), high + int(c))
+        case Select(Compare(Cmp.LT, k, Const(0)), then, otherwise):
+            tested = _allowed(k, 0, 0)
+            below, above = _allowed(then, low, high), _allowed(otherwise, low, high)
+            if tested is None or below is None or above is None:
+                return None
+            same = tested == (below[0], 0, 0) and below[0] is above[0]
+            joined = below[1] <= 0 and below[2] >= -1 and above[1] <= 0  # no hole on either side of 0
+            return (below[0], below[1], above[2]) if same and joined else None
+    return None
+
+
+def _reads_all(load: Load, stage: StageOp) -> bool:
+    """Whether the stage's loops read every element of the buffer: an axis of its own for each dimension."""
+    extents = {a.var: a.extent for a in stage.all_axes}
+    variables = [i for i in load.indices if isinstance(i, Var)]
+    return (
+        load.mask is None
+        and len(set(variables)) == len(variables)
+        and all(
+            n == 1 or (isinstance(i, Var) and extents.get(i) == n)
+            for i, n in zip(load.indices, load.buffer.shape, strict=True)
+        )
+    )
+
+
+__all__ = ["clamped", "index_ranges", "reads_memory"]

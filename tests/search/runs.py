@@ -1,0 +1,40 @@
+"""Whole runs with a measurer that knows the answer: what the tests of loop and race share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fakes import TARGET, FakeMeasurer, task
+from zoo import conv, gemm
+
+from autotensor.search.events import Event
+from autotensor.search.loop import TuneOptions, TuneReport, tune
+from autotensor.search.prior import Rates
+from autotensor.search.task import Task
+from autotensor.te.workload import Workload
+from tuning_db import MemoryStore, TrialStore
+
+RATES = Rates.guess(TARGET)
+PRODUCT, SMALL_PRODUCT, CONVOLUTION = gemm(96, 192, 64), gemm(24, 64, 40), conv(9, 5, 40, 3)
+
+
+def run(
+    workloads: Sequence[Workload | Task] = (PRODUCT,),
+    trials: int = 40,
+    store: TrialStore | None = None,
+    measurer: FakeMeasurer | None = None,
+    listener: Callable[[Event], None] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    **options: Any,
+) -> TuneReport:
+    tasks = [w if isinstance(w, Task) else task(w) for w in workloads]
+    return tune(
+        tasks,
+        TuneOptions(trials=trials, **options),
+        MemoryStore() if store is None else store,
+        measurer or FakeMeasurer(),
+        RATES,
+        listener=listener,
+        stopped=stopped,
+    )
