@@ -39,16 +39,10 @@ MOST_NESTED = 128
 
 
 def height(root: Node) -> int:
-    """Nodes on the longest way down from `root`, itself included. Iterative: there may be too many."""
+    """Nodes on the longest way down from `root`, itself included."""
     found: dict[Node, int] = {}
-    stack = [root]
-    while stack:
-        below = children(stack[-1])
-        waiting = [c for c in below if c not in found]
-        if waiting:
-            stack += waiting
-        else:
-            found[stack.pop()] = 1 + max((found[c] for c in below), default=0)
+    for node in _upwards(root):
+        found[node] = 1 + max((found[c] for c in children(node)), default=0)
     return found[root]
 
 
@@ -58,17 +52,22 @@ def sizes(root: Node) -> dict[Node, int]:
     An expression that uses a part twice at each of n levels has 2^n of them, of few distinct nodes.
     """
     found: dict[Node, int] = {}
+    for node in _upwards(root):
+        found[node] = 1 + sum(found[c] for c in children(node))
+    return found
+
+
+def _upwards(root: Node) -> Iterator[Node]:
+    """Every node once, children before parents. Iterative: there may be too many for recursion."""
+    done: set[Node] = set()
     stack = [root]
     while stack:
-        below = children(stack[-1])
-        waiting = [c for c in below if c not in found]
+        waiting = [c for c in children(stack[-1]) if c not in done]
         if waiting:
             stack += waiting
-        else:
-            node = stack.pop()
-            if node not in found:
-                found[node] = 1 + sum(found[c] for c in below)
-    return found
+        elif (node := stack.pop()) not in done:
+            done.add(node)
+            yield node
 
 
 def shared(found: Mapping[Node, int], least: int) -> list[Node]:
