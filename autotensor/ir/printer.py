@@ -47,7 +47,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, PrimFunc, Program, Scope
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
-from autotensor.ir.visit import shared, sizes, walk
+from autotensor.ir.visit import shared, walk
 
 # Python's precedences: a child of lower rank gets parentheses; of equal rank on the right side too
 _OR, _AND, _NOT, _CMP, _BOR, _XOR, _BAND, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(12)
@@ -72,8 +72,6 @@ _LOOP = {
     ForKind.THREAD: "bind",
 }
 MARK = "\0"
-MOST_PRINTED = 20_000  # nodes of an expression: 100 kB or more of text
-LEAST_SHARED = 8  # nodes of a part that is worth a number
 _NO_PARTS: Mapping[Expr, str] = {}
 _TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", *_LOOP.values()}
 
@@ -128,13 +126,7 @@ def _roots(x: Any) -> list[Node]:
 
 def _parts(x: Any) -> Mapping[Expr, str]:
     """The parts of too large expressions that stand in several places, with their numbers, children first."""
-    found: dict[Node, int] = {}
-    for root in _roots(x):
-        found |= sizes(root)
-    if all(size <= MOST_PRINTED for node, size in found.items() if isinstance(node, Expr)):
-        return _NO_PARTS
-    parts = (n for n in shared(found, LEAST_SHARED) if isinstance(n, Expr))
-    return {part: f"${n}" for n, part in enumerate(parts)}
+    return {part: f"${n}" for n, part in enumerate(shared(*_roots(x)))}
 
 
 def _names_in(x: Any) -> list[str]:

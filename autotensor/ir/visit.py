@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from autotensor.ir.expr import Load, Var
+from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.node import Node, children
 
 N = TypeVar("N", bound=Node)
@@ -36,6 +36,9 @@ def any_node(root: Node, test: Callable[[Node], bool]) -> bool:
 
 # Levels of a stage's expression: passes recurse, at up to five frames a level, and Python allows 1000 frames.
 MOST_NESTED = 128
+# Nodes of an expression that is written out: 100 kB of text or so. More, and it is of few parts, used again.
+MOST_WRITTEN = 20_000
+LEAST_SHARED = 8  # nodes of a part that is worth a number
 
 
 def height(root: Node) -> int:
@@ -70,10 +73,15 @@ def _upwards(root: Node) -> Iterator[Node]:
             yield node
 
 
-def shared(found: Mapping[Node, int], least: int) -> list[Node]:
-    """Of `sizes`, those of at least so many nodes that stand in two places or more, children first."""
+def shared(*roots: Node) -> list[Expr]:
+    """The parts to write once in a text of these, children first: none unless an expression is too large."""
+    found: dict[Node, int] = {}
+    for root in roots:
+        found |= sizes(root)
+    if all(size <= MOST_WRITTEN for node, size in found.items() if isinstance(node, Expr)):
+        return []
     uses = Counter(child for node in found for child in children(node))
-    return [node for node, size in found.items() if size >= least and uses[node] > 1]
+    return [n for n, size in found.items() if isinstance(n, Expr) and size >= LEAST_SHARED and uses[n] > 1]
 
 
 _NONE: frozenset[Var] = frozenset()

@@ -10,7 +10,7 @@ who can be told before anything runs. All other indices that come from memory ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from autotensor.ir.bounds import Interval, interval
 from autotensor.ir.expr import (
@@ -38,10 +38,10 @@ Range = tuple[int, int]  # least and largest
 
 def index_ranges(dag: ComputeDAG) -> dict[str, Range]:
     """Inputs of which every element is an index, with the least and the largest value that is inside."""
-    inputs = {b.name for b in dag.inputs}
+    inputs = {b.name for b in dag.inputs if b.dtype.is_int}
     found: dict[str, Range] = {}
-    for stage in dag.stages:
-        for load in (n for body in stage.bodies for n in _always_read(body)):
+    for stage in dag.stages if inputs else ():
+        for load in _always_read(stage.bodies):
             for index, extent in zip(load.indices, load.buffer.shape, strict=True):
                 allowed = _allowed(index, 0, extent - 1)
                 if allowed is None or not _reads_all(allowed[0], stage):
@@ -66,17 +66,18 @@ def reads_memory(e: Expr) -> bool:
     return any_node(e, lambda n: isinstance(n, Load))
 
 
-def _always_read(e: Node) -> Iterator[Load]:
-    """Loads that are performed whatever the data say."""
-    if isinstance(e, Select):
-        yield from _always_read(e.cond)
-        return
-    if isinstance(e, Load):
-        if e.mask is not None:
-            return
-        yield e
-    for child in children(e):
-        yield from _always_read(child)
+def _always_read(bodies: Sequence[Expr]) -> Iterator[Load]:
+    """Loads that are performed whatever the data say, each part looked at once."""
+    seen: set[Node] = set()
+    stack: list[Node] = list(bodies)
+    while stack:
+        node = stack.pop()
+        if node in seen or (isinstance(node, Load) and node.mask is not None):
+            continue
+        seen.add(node)
+        if isinstance(node, Load):
+            yield node
+        stack += [node.cond] if isinstance(node, Select) else children(node)
 
 
 def _allowed(index: Expr, low: int, high: int) -> tuple[Load, int, int] | None:

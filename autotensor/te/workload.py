@@ -18,13 +18,11 @@ from autotensor.base.errors import InputError
 from autotensor.ir import expr as ir
 from autotensor.ir.expr import Cmp, Combiner, Expr, Load, Neg, Op, Var
 from autotensor.ir.func import Buffer
-from autotensor.ir.visit import shared, sizes
+from autotensor.ir.visit import shared
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp
 from autotensor.te.tensor import AxisKind
 
 FORMAT = 1
-MOST_WRITTEN = 20_000  # nodes of an expression: more, and it is of few parts, which are used again and again
-LEAST_SHARED = 8  # nodes of a part that is worth a number
 
 
 @dataclass(frozen=True)
@@ -148,13 +146,12 @@ def _combiner_from_json(data: list[Any]) -> Combiner:
 def expr_to_json(e: Expr) -> Any:
     """A nested list; floats as hexadecimal text, so that nothing is lost.
 
-    An expression that would have more than MOST_WRITTEN nodes is ["d", [part, …], top]: parts that are used
-    twice are written once, and meant by ["r", number] from then on.
+    An expression that is too large so (`shared`) is ["d", [part, …], top]: parts that are used twice are
+    written once, and meant by ["r", number] from then on.
     """
-    found = sizes(e)
-    if found[e] <= MOST_WRITTEN:
+    parts = shared(e)
+    if not parts:
         return _to_json(e, {})
-    parts = [n for n in shared(found, LEAST_SHARED) if isinstance(n, Expr)]
     known: dict[Expr, int] = {}
     written = []
     for n, part in enumerate(parts):
