@@ -10,6 +10,14 @@ from cli_tools import cli
 from autotensor.cli.interrupts import Interrupts
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """A shell starts what it runs in the background deaf to SIGINT; these tests hear it there, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def ctrl_c(*args: object, **kwargs: object) -> None:
     signal.raise_signal(signal.SIGINT)  # in this thread; a signal to the process may come a moment later
 
