@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import load
     from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.training import training_step
+    from autotensor.autodiff.reverse import gradients
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
-    from autotensor.graph.build import call, input, ops
+    from autotensor.graph.build import call, input, ops, parameter
     from autotensor.graph.ir import Graph
+    from autotensor.imperative.traced import compile
     from autotensor.schedule.schedule import create_schedule
     from autotensor.search.loop import TuneOptions
 
@@ -35,13 +38,17 @@ _HOMES = {
     "TuneOptions": "autotensor.search.loop",
     "build": "autotensor.api.kernels",
     "call": "autotensor.graph.build",
+    "compile": "autotensor.imperative.traced",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
+    "gradients": "autotensor.autodiff.reverse",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
     "lower": "autotensor.api.kernels",
     "ops": "autotensor.graph.build",
+    "parameter": "autotensor.graph.build",
     "plan_model": "autotensor.api.models",
+    "training_step": "autotensor.api.training",
     "tune": "autotensor.api.kernels",
     "tune_model": "autotensor.api.models",
 }
@@ -54,14 +61,18 @@ __all__ = [
     "__version__",
     "build",
     "call",
+    "compile",
     "compile_model",
     "create_schedule",
+    "gradients",
     "input",
     "load",
     "lower",
     "ops",
+    "parameter",
     "plan_model",
     "te",
+    "training_step",
     "tune",
     "tune_model",
 ]

@@ -19,6 +19,7 @@ from autotensor.api.log import Log, open_existing, open_log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
+from autotensor.graph.in_place import updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
@@ -51,6 +52,7 @@ class ModelPlan:
     facts: Mapping[str, Any] = field(
         default_factory=dict
     )  # kept in the artifact's meta, e.g. whose weights these are
+    updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
 
     def search_tasks(self) -> list[Task]:
         return [Task(t.workload, self.target, float(t.weight), t.name) for t in self.tasks]
@@ -77,13 +79,22 @@ class ModelReport:
 
 
 def plan_model(
-    model: Graph | GraphNode | Sequence[GraphNode], target: str | Target | None = None, name: str = "model"
+    model: Graph | GraphNode | Sequence[GraphNode],
+    target: str | Target | None = None,
+    name: str = "model",
+    updates: Mapping[str, str] | None = None,
 ) -> ModelPlan:
-    """Optimises a graph and cuts it into groups."""
+    """Optimises a graph and cuts it into groups.
+
+    updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
+    """
     graph = as_graph(model, name)
     ready = own_outputs(optimize(graph))
-    groups = partition(ready)
-    return ModelPlan(ready, groups, tasks_of(groups), parse(target))
+    if updates:
+        ready, groups = updating_groups(ready, updates)
+    else:
+        groups = partition(ready)
+    return ModelPlan(ready, groups, tasks_of(groups), parse(target), updates=dict(updates or {}))
 
 
 def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
@@ -162,7 +173,8 @@ def link_model(
                 trace.hash,
                 compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache()),
             )
-    linked = link(plan.graph, plan.groups, {k: a for k, (_, a) in known.items()}, plan.target)
+    artifacts_by_key = {k: a for k, (_, a) in known.items()}
+    linked = link(plan.graph, plan.groups, artifacts_by_key, plan.target, plan.updates)
     return replace(linked, meta={**linked.meta, **plan.facts})
 
 

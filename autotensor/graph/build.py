@@ -14,14 +14,16 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from autotensor.base.dtype import DType
+import numpy as np
+
+from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import GraphError, InputError
 from autotensor.graph.function import TeFunction
-from autotensor.graph.ir import Apply, GraphNode, Input, apply, as_node, constant
+from autotensor.graph.ir import Apply, Data, GraphNode, Input, Parameter, apply, as_node, constant
 from autotensor.operators import OPERATORS, TensorType
 from autotensor.te.tensor import check_shape
 
-__all__ = ["call", "constant", "input", "ops"]
+__all__ = ["call", "constant", "input", "ops", "parameter"]
 
 _serial = itertools.count(1)
 
@@ -29,6 +31,14 @@ _serial = itertools.count(1)
 def input(shape: Iterable[int], dtype: DType | str = "float32", name: str = "x") -> Input:
     """A new argument of a graph; two with one shape and name are two arguments."""
     made: Input = Input(name, TensorType.of(check_shape(shape, f"input {name!r}"), dtype), next(_serial))
+    return made
+
+
+def parameter(array: Any, name: str = "w") -> Parameter:
+    """A new argument of a graph that `training_step` changes, starting from `array`."""
+    data = Data.of(np.asarray(array))
+    type_ = TensorType.of(data.array.shape, dtype_of(data.array.dtype))
+    made: Parameter = Parameter(name, type_, next(_serial), data)
     return made
 
 

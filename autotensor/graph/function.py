@@ -11,7 +11,7 @@ computation are the same function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +119,7 @@ class TeFunction:
         """The traced computation on other tensors of the same types."""
         made: dict[str, Tensor] = {b.name: t for b, t in zip(self.dag.inputs, inputs, strict=True)}
         for stage in self.dag.stages:
-            op = _instantiate(stage, made)
+            op = instantiate(stage, made)
             made |= {b.name: op.output(n) for n, b in enumerate(stage.buffers)}
         return tuple(made[n] for n in self.outputs)
 
@@ -128,7 +128,7 @@ def _listed(types: Sequence[TensorType]) -> str:
     return ", ".join(f"{t.dtype}{list(t.shape)}" for t in types) or "nothing"
 
 
-def _instantiate(stage: StageOp, tensors: dict[str, Tensor]) -> Compute:
+def instantiate(stage: StageOp, tensors: Mapping[str, Tensor]) -> Compute:
     """The stage as a new te compute over the given tensors."""
     axes = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.axes)
     reduces = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.reduce_axes)

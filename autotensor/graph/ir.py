@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
 from autotensor.operators import OPERATORS, Kind, TensorType
+
+if TYPE_CHECKING:
+    from autotensor.graph.explain import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -126,6 +129,19 @@ class Data:
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+class Parameter(Input):
+    """An argument that training changes, with the values that it starts from."""
+
+    start: Data = Data.of(np.zeros((), np.float32))
+
+    @staticmethod
+    def _key(args: tuple[Any, ...]) -> Any:
+        return args[:3]  # the serial number tells parameters apart; the table would keep their values
+
+    def __repr__(self) -> str:
+        return f"Parameter({self.name}: {type_text(self.of)})"
 
 
 class Constant(GraphNode):
@@ -339,6 +355,12 @@ class Graph:
 
     def flops(self) -> int:
         return sum(n.flops() for n in self.applies)
+
+    def explain(self) -> Explanation:
+        """What the compiler makes of it: after each pass, fused groups, memory; `print` it."""
+        from autotensor.graph.explain import explain  # which knows the passes, and they know graphs
+
+        return explain(self)
 
     def with_outputs(self, outputs: Iterable[GraphNode]) -> Graph:
         return replace(self, outputs=tuple(outputs))

@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,19 @@ class Step:
     barrier: bool  # whether threads meet before it
 
 
-def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact], target: Target) -> Artifact:
+def link(
+    graph: Graph,
+    groups: Sequence[Group],
+    compiled: Mapping[str, Artifact],
+    target: Target,
+    updates: Mapping[str, str] = MappingProxyType({}),
+) -> Artifact:
     """The model as one artifact, ready to load.
 
     groups: `partition(graph)`, where every output of the graph has bytes of its own (`own_outputs`).
     compiled: by workload key; arguments bear the workload's names (Group.arg_names).
+    updates: outputs that are written over inputs, by name (`updating_groups` orders groups for it); they are
+    no arguments of their own.
     Prepares constants by running the artifacts' prepare functions on this machine.
     Raises GraphError when a group has no artifact or one that does not fit.
     """
@@ -68,8 +77,8 @@ def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact]
     artifacts = [_artifact(g, compiled) for g in groups]
     values, names = _prepare_all(groups, artifacts, {*graph.input_names, *graph.output_names})
     memory = plan_memory(graph, groups, artifacts)
-    steps = _steps(graph, groups, artifacts, names, memory)
-    args = _arguments(graph, values, memory, artifacts)
+    steps = _steps(graph, groups, artifacts, names, memory, updates)
+    args = _arguments(graph, values, memory, artifacts, updates)
     index = {a.name: n for n, a in enumerate(args)}
     calls = [
         Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
@@ -86,7 +95,7 @@ def link(graph: Graph, groups: Sequence[Group], compiled: Mapping[str, Artifact]
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
         values=values,
-        meta=_meta(graph, steps, memory, index) | _index_ranges(graph, groups, artifacts),
+        meta=_meta(graph, steps, memory, index, updates) | _index_ranges(graph, groups, artifacts),
     )
 
 
@@ -230,6 +239,7 @@ def _steps(
     artifacts: Sequence[Artifact],
     names: Sequence[Mapping[str, str]],
     memory: MemoryPlan,
+    updates: Mapping[str, str],
 ) -> list[Step]:
     """Where every argument lies, and where threads must meet."""
     arena = {v.name: Place(ARENA, o, v.bytes) for v, o in zip(memory.values, memory.offsets, strict=True)}
@@ -237,7 +247,7 @@ def _steps(
     for x, name in zip(graph.inputs, graph.input_names, strict=True):
         places[x] = Place(name, 0, prod(x.shape) * x.dtype.bytes)
     for out, name in zip(graph.outputs, graph.output_names, strict=True):
-        places[storage(out)] = Place(name, 0, prod(out.shape) * out.dtype.bytes)
+        places[storage(out)] = Place(updates.get(name, name), 0, prod(out.shape) * out.dtype.bytes)
     read: list[Place] = []
     written: list[Place] = []
     steps = []
@@ -274,7 +284,11 @@ def _steps(
 
 
 def _arguments(
-    graph: Graph, values: Mapping[str, Array], memory: MemoryPlan, artifacts: Sequence[Artifact]
+    graph: Graph,
+    values: Mapping[str, Array],
+    memory: MemoryPlan,
+    artifacts: Sequence[Artifact],
+    updates: Mapping[str, str],
 ) -> tuple[ArgSpec, ...]:
     args = [
         ArgSpec(n, "input", x.shape, str(x.dtype))
@@ -283,6 +297,7 @@ def _arguments(
     args += [
         ArgSpec(n, "output", o.shape, str(o.dtype))
         for n, o in zip(graph.output_names, graph.outputs, strict=True)
+        if n not in updates
     ]
     args += [ArgSpec(n, "prepared", v.shape, v.dtype.name) for n, v in values.items()]
     args.append(ArgSpec(ARENA, "workspace", (max(1, memory.arena_bytes),), "uint8"))
@@ -314,9 +329,13 @@ def _texts(graph: Graph, steps: Sequence[Step], memory: MemoryPlan) -> dict[str,
 
 
 def _meta(
-    graph: Graph, steps: Sequence[Step], memory: MemoryPlan, index: Mapping[str, int]
+    graph: Graph,
+    steps: Sequence[Step],
+    memory: MemoryPlan,
+    index: Mapping[str, int],
+    updates: Mapping[str, str],
 ) -> dict[str, Any]:
-    meta = {
+    meta: dict[str, Any] = {
         "kind": "model",
         "graph": graph.key,
         "entry_constants": [],
@@ -340,5 +359,7 @@ def _meta(
             for s in steps
         ],
     }
+    if updates:
+        meta["updates"] = dict(updates)
     json.dumps(meta)  # raises here rather than when the model is saved
     return meta

@@ -91,6 +91,9 @@ class Operator:
     constants: tuple[int, ...] = ()  # inputs that are usually weights
     # (*types, **attrs); None: read it off `compute`
     infer: Callable[..., tuple[TensorType, ...]] | None = None
+    # (application, adjoint of its result, number of an input) → adjoint of that input, as nodes of a graph;
+    # None: autodiff's own rule, else `compute` is differentiated
+    gradient: Callable[..., Any] | None = None
 
     def types(self, inputs: tuple[TensorType, ...], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
         """Result types. Raises TensorError with the operator's own sentence for inputs that do not fit."""
@@ -110,11 +113,15 @@ def operator(
     cases: tuple[Case, ...],
     constants: tuple[int, ...] = (),
     infer: Callable[..., tuple[TensorType, ...]] | None = None,
+    gradient: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers the decorated te compute function as an operator."""
+    """Registers the decorated te compute function as an operator.
+
+    gradient: overrides what automatic differentiation makes of it (docs/gradients.md).
+    """
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
-        OPERATORS.add(name, Operator(name, kind, compute, reference, cases, constants, infer))
+        OPERATORS.add(name, Operator(name, kind, compute, reference, cases, constants, infer, gradient))
         return compute
 
     return register

@@ -201,7 +201,9 @@ def test_batch_norm_prepares_its_constants() -> None:
 
 def test_kinds() -> None:
     kinds = {k: {n for n, op in OPERATORS.items() if op.kind is k} for k in Kind}
-    assert kinds[Kind.VIEW] == {"reshape", "flatten", "squeeze", "unsqueeze"}
+    assert kinds[Kind.VIEW] == {
+        "reshape", "flatten", "squeeze", "unsqueeze", "stop_gradient", "recomputed"
+    }  # fmt: skip
     anchors = {"conv1d", "conv2d", "conv3d", "conv2d_transpose", "dense", "matmul", "batch_matmul"}
     assert anchors <= kinds[Kind.ANCHOR]
     assert {"softmax", "layer_norm", "max_pool2d", "sum"} <= kinds[Kind.REDUCTION]

@@ -23,6 +23,7 @@ from autotensor.operators import Kind
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 IDEMPOTENT = frozenset({"relu", "relu6", "abs", "floor", "ceil", "round"})
 NOTHING = frozenset({"identity", "dropout"})  # at inference
+RECOMPUTED = "recomputed"  # a view that keeps two computations apart; without it they would be one
 
 
 def reshape(x: GraphNode, shape: Iterable[int]) -> GraphNode:
@@ -66,10 +67,10 @@ def nothing(node: Apply, uses: Uses) -> GraphNode | None:
 @rule(Apply)
 def one_view(node: Apply, uses: Uses) -> GraphNode | None:
     """Views become reshapes; reshape(reshape(x)) ──▶ reshape(x);  to its own shape ──▶ x"""
-    if node.kind is not Kind.VIEW:
+    if node.kind is not Kind.VIEW or node.op == RECOMPUTED:
         return None
     x = node.inputs[0]
-    while isinstance(x, Apply) and x.kind is Kind.VIEW:
+    while isinstance(x, Apply) and x.kind is Kind.VIEW and x.op != RECOMPUTED:
         x = x.inputs[0]
     return reshape(x, node.shape)
 

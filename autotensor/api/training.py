@@ -1,0 +1,310 @@
+"""Training compiled whole: forward, backward and update as one native program.
+
+    w = at.parameter(array, name="w")
+    step = at.training_step(loss, optimizer=Adam(1e-3))
+    for x, y in batches:
+        print(step(x, y))                   # the loss; the parameters have changed, in place
+    step.save("run.safetensors")            # parameters and what the optimiser remembers
+
+The program takes the batch and, by address, the arrays of `step.values`; new values are written over the old
+ones by the kernels that compute them (`graph/in_place.py`), so a step allocates the loss and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autotensor.api.log import Log, open_existing
+from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log, tune_model
+from autotensor.autodiff.optimizers import SGD, Optimizer
+from autotensor.autodiff.rematerialise import TradeOff, within_budget
+from autotensor.autodiff.reverse import gradients
+from autotensor.base.dtype import dtype_of
+from autotensor.base.errors import GraphError, InputError
+from autotensor.base.registry import suggest
+from autotensor.base.target import Target
+from autotensor.graph.infer import type_text
+from autotensor.graph.ir import Array, Graph, GraphNode, Input, Parameter, constant, topological
+from autotensor.graph.replacing import replaced
+from autotensor.graph.rules import canonicalize, channels_last
+from autotensor.operators import TensorType
+from autotensor.runtime import checkpoint
+from autotensor.runtime.arrays import aligned_copy
+from autotensor.runtime.module import Module
+from autotensor.search.events import Listener
+from autotensor.search.loop import TuneOptions
+
+
+def training_step(
+    loss: GraphNode,
+    parameters: Iterable[Parameter] | None = None,
+    optimizer: Optimizer = SGD(),  # noqa: B008  # frozen
+    outputs: Sequence[GraphNode] = (),
+    *,
+    rate: GraphNode | None = None,
+    memory_budget: int | None = None,
+    trials: int = 0,
+    target: str | Target | None = None,
+    db: Log = None,
+    seed: int = 0,
+    name: str = "training_step",
+    listener: Listener | None = None,
+    progress: bool = True,
+) -> TrainingStep:
+    """One step of training as one native program with its own state.
+
+    loss: a scalar. parameters: None takes all that the loss depends on. outputs: further values that a step
+    gives, those before the update. rate: a node (of type float, such as an `at.input(())`) that is the
+    learning rate of the step. memory_budget: most bytes for intermediate values; where they take more, some
+    are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
+    `compile_model`.
+    Raises GraphError when the loss is no scalar, or does not depend on a parameter.
+    """
+    program = training_graph(loss, parameters, optimizer, outputs, rate, memory_budget, name)
+    plan = plan_model(program.graph, target, updates=program.updates)
+    if trials:
+        options = TuneOptions(trials=trials, seed=seed)
+        module = tune_model(plan, options, db=db, listener=listener, progress=progress).module
+    else:
+        with open_existing(db) as store:
+            module = Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+    return TrainingStep(program, plan, module)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGraph:
+    """A step as a graph: outputs are the loss, what was asked for, and new values of what `start` holds."""
+
+    graph: Graph
+    updates: Mapping[str, str]  # output → input, by name
+    start: Mapping[str, Array]  # first values of parameters and of the optimiser's state, by input
+    parameters: Mapping[str, Parameter]  # by input
+    results: int  # outputs that are not updates
+    trade_off: TradeOff | None = None
+
+
+def training_graph(
+    loss: GraphNode,
+    parameters: Iterable[Parameter] | None = None,
+    optimizer: Optimizer = SGD(),  # noqa: B008  # frozen
+    outputs: Sequence[GraphNode] = (),
+    rate: GraphNode | None = None,
+    memory_budget: int | None = None,
+    name: str = "training_step",
+) -> TrainingGraph:
+    """Forward, backward and update as one graph; see `training_step`."""
+    chosen = _chosen(loss, parameters)
+    forward = _forward((loss, *outputs, *(() if rate is None else (rate,))), name)
+    results = forward[: 1 + len(outputs)]
+    ordered = _last_first(chosen, results)
+    slopes: Sequence[GraphNode] = gradients(results[0], ordered)
+    trade_off = None
+    if memory_budget is not None:
+        slopes, trade_off = within_budget(results, slopes, memory_budget)
+    changes: dict[Input, tuple[Array, GraphNode]] = {}  # what changes → its first and its new value
+    for p, g in zip(ordered, slopes, strict=True):
+        first = optimizer.state(p.type)
+        own = len(first) - optimizer.shared
+        state = tuple(
+            _state_input(f"{p.name}.{k}", p.serial, a)
+            if k < own
+            else _state_input(f"optimizer.{k - own}", -1, a)
+            for k, a in enumerate(first)
+        )
+        new, changed = optimizer.update(p, g, state, None if rate is None else forward[-1])
+        values = zip((p.start.array, *first), (new, *changed), strict=True)
+        changes |= dict(zip((p, *state), values, strict=True))
+    return _assembled(name, results, changes, trade_off)
+
+
+def _state_input(name: str, serial: int, array: Array) -> Input:
+    return Input(name, TensorType.of(array.shape, dtype_of(array.dtype)), serial)
+
+
+def _assembled(
+    name: str,
+    results: tuple[GraphNode, ...],
+    changes: Mapping[Input, tuple[Array, GraphNode]],
+    trade_off: TradeOff | None,
+) -> TrainingGraph:
+    everything = (*results, *(new for _, new in changes.values()))
+    state = tuple(changes)
+    data = {x for x in topological(everything) if isinstance(x, Input)} - set(state)
+    graph = Graph(
+        (*sorted(data, key=lambda x: x.serial), *state),
+        everything,
+        name,
+        (
+            "loss",
+            *(f"output_{n}" for n in range(len(results) - 1)),
+            *(f"new_{n}" for n in range(len(changes))),
+        ),
+    )
+    names = graph.input_names[len(data) :]
+    return TrainingGraph(
+        graph,
+        {f"new_{n}": old for n, old in enumerate(names)},
+        {old: first for old, (first, _) in zip(names, changes.values(), strict=True)},
+        {old: x for old, x in zip(names, state, strict=True) if isinstance(x, Parameter)},
+        len(results),
+        trade_off,
+    )
+
+
+def _last_first(parameters: Sequence[Parameter], results: Iterable[GraphNode]) -> list[Parameter]:
+    """Parameters of the last layers first: that is the order in which gradients come to be."""
+    place = {x: n for n, x in enumerate(topological(results))}
+    return sorted(parameters, key=lambda p: -place[p])
+
+
+def _chosen(loss: GraphNode, parameters: Iterable[Parameter] | None) -> tuple[Parameter, ...]:
+    """What is to be trained, checked."""
+    if not isinstance(loss, GraphNode) or loss.shape != () or not loss.dtype.is_float:
+        what = type_text(loss.type) if isinstance(loss, GraphNode) else type(loss).__name__
+        raise GraphError(
+            f"training_step: the loss is {what}; it must be one float.",
+            fix="Take its mean: at.ops.mean(loss).",
+        )
+    below = [x for x in topological([loss]) if isinstance(x, Parameter)]
+    chosen = sorted(below, key=lambda p: p.serial) if parameters is None else list(parameters)
+    if not chosen:
+        raise GraphError(
+            "training_step: the loss depends on no parameter.", fix="Make weights with at.parameter(array)."
+        )
+    for p in chosen:
+        if not isinstance(p, Parameter):
+            raise GraphError(
+                f"training_step: {p!r} is no parameter.", fix="Make weights with at.parameter(array)."
+            )
+        if p not in below:
+            raise GraphError(f"training_step: the loss does not depend on parameter {p.name!r}.")
+        if not p.dtype.is_float:
+            raise GraphError(f"training_step: parameter {p.name!r} is {p.dtype}; only floats can be trained.")
+    return tuple(chosen)
+
+
+def _forward(nodes: Sequence[GraphNode], name: str) -> tuple[GraphNode, ...]:
+    """The forward pass with channels last, so that its backward pass has them there as well."""
+    inputs = tuple(x for x in topological(nodes) if isinstance(x, Input))
+    names = tuple(f"result_{n}" for n in range(len(nodes)))
+    return canonicalize(channels_last(canonicalize(Graph(inputs, tuple(nodes), name, names)))).outputs
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+class TrainingStep:
+    """A compiled step and what it changes. Calls come one after the other, from whatever thread."""
+
+    def __init__(self, program: TrainingGraph, plan: ModelPlan, module: Module) -> None:
+        self.program = program
+        self.plan = plan
+        self.module = module
+        self._lock = threading.Lock()
+        names = program.graph.input_names
+        self._values = {n: aligned_copy(program.start[n]) for n in names if n in program.start}
+        self._data = tuple(n for n in names if n not in program.start)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what a step takes, in order."""
+        return self._data
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """Parameters and the optimiser's state by name, as they are now; read-only."""
+        return MappingProxyType({n: _frozen(a) for n, a in self._values.items()})
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The parameters by name, as they are now; read-only."""
+        return MappingProxyType({n: _frozen(self._values[n]) for n in self.program.parameters})
+
+    @property
+    def trade_off(self) -> TradeOff | None:
+        """What computing twice saves and costs; None when no budget was given."""
+        return self.program.trade_off
+
+    def __call__(self, *arrays: Array, **named: Array) -> Any:
+        """One step on a batch: the loss before it, a float, or a tuple of it and of the further outputs.
+
+        Raises ArgumentError for an array that does not fit; nothing has changed then.
+        """
+        with self._lock:
+            data = self._batch(arrays, named)
+            outs = [np.empty(s.shape, s.dtype) for s in self.module.args if s.role == "output"]
+            self.module(*data, *self._values.values(), *outs)
+        loss = float(outs[0])
+        return loss if len(outs) == 1 else (loss, *outs[1:])
+
+    def _batch(self, arrays: Sequence[Array], named: Mapping[str, Array]) -> list[Array]:
+        given = {**dict(zip(self._data, arrays, strict=False)), **named}
+        if len(arrays) > len(self._data) or set(given) != set(self._data):
+            raise InputError(
+                f"a step of {self.module.name} takes {', '.join(self._data) or 'nothing'}; "
+                f"it was given {len(arrays)} arrays{''.join(f', {n}' for n in named)}."
+            )
+        return [np.asarray(given[n]) for n in self._data]
+
+    def set(self, **values: Array) -> None:
+        """Puts new values in the place of parameters or state. Raises InputError for what does not fit."""
+        self.assign(values)
+
+    def assign(self, values: Mapping[str, Array]) -> None:
+        """As `set`, for names that are not Python's. All values are checked before one is taken."""
+        for name, array in values.items():
+            if name not in self._values:
+                raise InputError(
+                    f"{self.module.name} has no value {name!r}.", fix=suggest(name, tuple(self._values))
+                )
+            own = self._values[name]
+            if array.shape != own.shape or array.dtype != own.dtype:
+                raise InputError(
+                    f"{self.module.name}: {name!r} is {own.dtype}{list(own.shape)}, "
+                    f"given was {array.dtype}{list(array.shape)}."
+                )
+        with self._lock:
+            for name, array in values.items():
+                self._values[name][...] = array
+
+    def save(self, path: str | Path) -> None:
+        """Writes parameters and state as a safetensors file; a reader sees the old file or the new one."""
+        with self._lock:
+            checkpoint.save(path, self._values)
+
+    def restore(self, path: str | Path) -> None:
+        """Takes parameters and state from a file of `save`. Raises InputError or ArtifactError for others."""
+        values, _ = checkpoint.load(path)
+        if missing := [n for n in self._values if n not in values]:
+            raise InputError(f"{path} lacks {missing[0]!r}; it holds {', '.join(values) or 'nothing'}.")
+        self.assign({n: values[n] for n in self._values})
+
+    def trained(self, outputs: GraphNode | Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+        """Values of the model (predictions, say) with the parameters as they are now, as constants."""
+        given = (outputs,) if isinstance(outputs, GraphNode) else tuple(outputs)
+        swap: dict[GraphNode, GraphNode] = {
+            p: constant(self._values[n], n) for n, p in self.program.parameters.items()
+        }
+        return replaced(given, swap)
+
+    def __repr__(self) -> str:
+        return (
+            f"<TrainingStep {self.module.name}({', '.join(self._data)}), "
+            f"{len(self.program.parameters)} parameters>"
+        )
+
+
+def _frozen(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+__all__ = ["TrainingGraph", "TrainingStep", "training_graph", "training_step"]

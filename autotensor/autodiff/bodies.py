@@ -1,0 +1,200 @@
+"""Operators without a rule: their te bodies are differentiated, stage by stage, into nodes of the graph.
+
+    softmax = (max, exp, sum, share, product)     ──▶     the adjoints of these five, last first
+
+What a stage's derivative needs of the forward pass is computed by nodes of its own (equal nodes are one node,
+so several derivatives share them); the operator's own result is the forward node.
+
+sum        every term gets the adjoint of the sum
+max, min   terms that equal the result share its adjoint equally
+prod       every term gets the adjoint times the product of the others (right also where terms are 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from autotensor.autodiff.expressions import partials
+from autotensor.autodiff.functions import Reading, adjoint_function, function_over, stage_function
+from autotensor.base.errors import GraphError
+from autotensor.graph.function import TeFunction
+from autotensor.graph.infer import compute_te
+from autotensor.graph.ir import Apply, GraphNode, apply
+from autotensor.ir.expr import Expr, Load, all_of, cast, const, select
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
+from autotensor.te import AxisKind, Compute, placeholder, prod, reduce_axis
+from autotensor.te import sum as te_sum
+from autotensor.te.dag import ComputeDAG, IterDef, StageOp
+
+GRAD, SHARED = "grad", "grad_shared"  # buffers of a derivative that are no value of the forward pass
+NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
+
+
+def differentiate(node: Apply, g: GraphNode, wanted: Collection[int]) -> dict[int, GraphNode]:
+    """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result; those that are 0 lack.
+
+    Raises GraphError for a reducer of an author's own, whose derivative cannot be read off.
+    """
+    body = _body(node)
+    if body.passes is not None:
+        return {body.passes: g} if body.passes in wanted else {}
+    return _Backward(node, body, wanted).run(g)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """An application as stages over buffers."""
+
+    stages: tuple[StageOp, ...]
+    inputs: Mapping[Buffer, int]  # which input each is
+    outputs: Mapping[Buffer, int]  # which result each is
+    result: Buffer | None
+    passes: int | None = None  # the input that is given back as it is
+
+
+def _body(node: Apply) -> _Body:
+    if isinstance(node.op, TeFunction):
+        dag = node.op.dag
+        inputs = {b: n for n, b in enumerate(dag.inputs)}
+        found = {b.name: b for s in dag.stages for b in s.buffers}
+        results = [found[name] for name in node.op.outputs]
+    else:
+        tensors = [placeholder(x.shape, x.dtype, name=f"x{n}") for n, x in enumerate(node.inputs)]
+        made = compute_te(node.op, tensors, node.attrs)
+        for n, t in enumerate(tensors):
+            if made[node.output] is t:
+                return _Body((), {}, {}, None, n)
+        dag = ComputeDAG.of([t for t in made if isinstance(t.op, Compute)])
+        inputs = {b: int(b.name[1:]) for b in dag.inputs}
+        results = [dag.buffer_of(t) for t in made if isinstance(t.op, Compute)]
+    stages = tuple(part for s in dag.stages for part in _terms_apart(s))
+    outputs = {b: n for n, b in enumerate(results)}
+    return _Body(stages, inputs, outputs, results[node.output])
+
+
+def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
+    """A max, min or product of computed terms as two stages: the terms, and a reduction of what was stored.
+
+    Comparing a term with the maximum is right only for the very bits that were compared.
+    """
+    c = stage.combiner
+    if c is None or c.name == "sum" or len(stage.bodies) > 1 or isinstance(stage.bodies[0], Load):
+        return (stage,)
+    axes = tuple(IterDef(a.name, a.extent, AxisKind.SPATIAL) for a in stage.all_axes)
+    body = stage.bodies[0]
+    buffer = Buffer(f"{stage.name}_terms", tuple(a.extent for a in axes), body.dtype)
+    terms = StageOp(buffer.name, axes, (), (body,), None, (buffer,))
+    return terms, replace(stage, bodies=(Load(buffer, tuple(a.var for a in axes)),))
+
+
+class _Backward:
+    """One walk over the stages of an application, last first."""
+
+    def __init__(self, node: Apply, body: _Body, wanted: Collection[int]) -> None:
+        self.node = node
+        self.body = body
+        self.producer = {b: s for s in body.stages for b in s.buffers}
+        self.values: dict[Buffer, GraphNode] = {b: node.inputs[n] for b, n in body.inputs.items()}
+        for b, n in body.outputs.items():
+            same = n == node.output
+            self.values[b] = node if same else apply(node.op, node.inputs, dict(node.attrs), n)
+        self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
+        self.live = set(self.targets)  # what depends on a target
+        for s in body.stages:
+            if any(b in self.live for b in s.reads()):
+                self.live |= {b for b in s.buffers if b.dtype.is_float}
+        self.adjoint: dict[Buffer, GraphNode] = {}
+
+    def run(self, g: GraphNode) -> dict[int, GraphNode]:
+        assert self.body.result is not None
+        self.adjoint[self.body.result] = g
+        for stage in reversed(self.body.stages):
+            for n, b in enumerate(stage.buffers):
+                if b in self.adjoint and b in self.live:
+                    self.backward(stage, n, self.adjoint[b])
+        return {self.body.inputs[b]: self.adjoint[b] for b in self.targets if b in self.adjoint}
+
+    def value(self, buffer: Buffer) -> GraphNode:
+        """A value of the forward pass."""
+        if buffer not in self.values:
+            stage = self.producer[buffer]
+            for n, b in enumerate(stage.buffers):
+                self.values[b] = self.node_of(stage_function(stage), n)
+        return self.values[buffer]
+
+    def node_of(
+        self, reading: Reading, output: int = 0, given: Mapping[str, GraphNode] = NOTHING
+    ) -> GraphNode:
+        """The function on its values; `given` are those that are no value of the forward pass, by name."""
+        inputs = [given[b.name] if b.name in given else self.value(b) for b in reading.inputs]
+        return apply(reading.function, inputs, output=output)
+
+    # -- one stage -------------------------------------------------------------------------------------------
+    def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
+        at = tuple(a.var for a in stage.axes)
+        adjoint = Buffer(GRAD, stage.buffers[n].shape, g.dtype)
+        seed: Expr = Load(adjoint, at)
+        given = {GRAD: g}
+        if stage.combiner is not None:
+            seed, more = self.share(stage, seed, g)
+            given |= more
+        for load, guarded in partials(stage.bodies[n], seed).items():
+            if load.buffer not in self.live:
+                continue
+            name = f"d_{self.node.op_name}_{load.buffer.name}"
+            made = self.node_of(adjoint_function(name, stage, load, guarded), given=given)
+            before = self.adjoint.get(load.buffer)
+            self.adjoint[load.buffer] = made if before is None else before + made
+
+    def share(self, stage: StageOp, seed: Expr, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
+        """The adjoint of one term of a reduction, and nodes that it reads beside `seed`."""
+        assert stage.combiner is not None
+        if len(stage.bodies) == 1:
+            match stage.combiner.name:
+                case "sum":
+                    return seed, {}
+                case "max" | "min":
+                    return self.share_of_best(stage, g)
+                case "prod":
+                    return self.share_of_product(stage, seed)
+        raise GraphError(
+            f"{self.node.op_name}: the reducer {stage.combiner.name!r} of stage {stage.name!r} has no "
+            "derivative that could be read off; sum, prod, max and min have.",
+            fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
+        )
+
+    def share_of_best(self, stage: StageOp, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
+        """The adjoint divided among all terms that equal the result."""
+        term, out = stage.bodies[0], stage.buffers[0]
+
+        def count(*i: Expr) -> Expr:
+            ks = [reduce_axis(a.extent, f"r{n}") for n, a in enumerate(stage.reduce_axes)]
+            swap = dict(zip((a.var for a in stage.all_axes), (*i, *(k.var for k in ks)), strict=True))
+            same = cast(out.dtype, substitute(term, swap).equal(Load(out, i)))
+            return te_sum(same, axis=ks) if ks else same
+
+        ties = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
+        shared = Buffer(SHARED, out.shape, g.dtype)
+        at = tuple(a.var for a in stage.axes)
+        own = select(term.equal(Load(out, at)), Load(shared, at), const(0, g.dtype))
+        return own, {SHARED: g / ties}
+
+    def share_of_product(self, stage: StageOp, seed: Expr) -> tuple[Expr, dict[str, GraphNode]]:
+        """The adjoint times the product of the other terms."""
+        term, axes = stage.bodies[0], stage.all_axes
+        rank = len(stage.axes)
+
+        def others(*i: Expr) -> Expr:
+            ks = [reduce_axis(a.extent, f"r{n}") for n, a in enumerate(stage.reduce_axes)]
+            swap = dict(zip((a.var for a in axes), (*i[:rank], *(k.var for k in ks)), strict=True))
+            own = all_of(*(k.var.equal(v) for k, v in zip(ks, i[rank:], strict=True)))
+            factor = select(own, const(1, term.dtype), substitute(term, swap))
+            return prod(factor, axis=ks)  # type: ignore[no-any-return]
+
+        shape = tuple(a.extent for a in axes)
+        made = self.node_of(function_over(f"others_{stage.name}", shape, others))
+        place = tuple(a.var for a in axes)
+        return seed * Load(Buffer(SHARED, shape, term.dtype), place), {SHARED: made}

@@ -1,0 +1,164 @@
+"""Affine accesses turned round: from the element that is read to the iterations that read it.
+
+    a loop nest reads  x[2*h + kh, c]  at  (h, kh, c)        element b0, b1 of x
+        c  = b1
+        h  = (b0 - kh) // 2        where (b0 - kh) % 2 == 0 and 0 <= h < H
+        kh remains: the adjoint of x[b0, b1] is a sum over kh
+
+Every dimension of the tensor gives one equation and is solved for at most one axis: the longest that stands
+in it alone or with a coefficient, since the axes that remain are summed over. What cannot be solved (indices
+that come from memory, two equations for one axis) becomes a condition `index == b`. So any access can be
+turned round; an affine one whose axes are all solved is a gather again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from autotensor.ir.affine import Affine, affine, to_expr
+from autotensor.ir.bounds import Interval, prove
+from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.simplify import simplify
+from autotensor.ir.visit import free_vars, walk
+from autotensor.te.indices import reads_memory
+
+
+@dataclass(frozen=True, slots=True)
+class Inverse:
+    """Which iterations read an element."""
+
+    values: Mapping[Var, Expr]  # of every axis, in terms of the element's place and of `remaining`
+    remaining: Mapping[Var, int]  # axes to sum over, with their extents
+    guards: tuple[Expr, ...]  # conditions that must hold, those that protect others first
+
+
+def invert(
+    indices: Sequence[Expr], shape: Sequence[int], place: Sequence[Var], axes: Mapping[Var, int]
+) -> Inverse:
+    """Turns the access `indices` of a tensor round.
+
+    place: the element's indices, one variable for each dimension of `shape`. axes: loops with their extents.
+    """
+    solver = _Solver(place, shape, axes)
+    equations = solver.digits(indices)
+    pending = list(zip(equations, place, shape, strict=True))
+    while pending:
+        n, axis = solver.choose([index for index, _, _ in pending])
+        index, at, extent = pending.pop(n)
+        if axis is None:
+            solver.require(index, at, extent)
+        else:
+            solver.solve(index, at, axis)
+    return solver.result()
+
+
+class _Solver:
+    def __init__(self, place: Sequence[Var], shape: Sequence[int], axes: Mapping[Var, int]) -> None:
+        self.axes = dict(axes)
+        self.open = dict(axes)  # not yet solved
+        self.values: dict[Var, Expr] = {}
+        self.guards: list[Expr] = []
+        self.ranges = {p: Interval(0, n - 1) for p, n in zip(place, shape, strict=True)}
+
+    # -- quotients and remainders of one axis ----------------------------------------------------------------
+    def digits(self, indices: Sequence[Expr]) -> list[Expr]:
+        """The indices with an axis that is divided split into digits: v//4, v%4  ──▶  v.1, v.0"""
+        out = list(indices)
+        for v, extent in self.axes.items():
+            cuts = _cuts(out, v)
+            if not cuts:
+                continue
+            weights = (1, *cuts)
+            sizes = [b // a for a, b in pairwise(weights)] + [-(-extent // weights[-1])]
+            digits = [Var(f"{v.name}.{n}") for n in range(len(sizes))]
+            whole = _total(digits, weights)
+            ranges = {d: Interval(0, n - 1) for d, n in zip(digits, sizes, strict=True)}
+            out = [simplify(substitute(e, {v: whole}), ranges) for e in out]
+            del self.open[v]
+            self.open |= dict(zip(digits, sizes, strict=True))
+            self.values[v] = whole
+            if weights[-1] * sizes[-1] > extent:
+                self.guards.append(whole < extent)
+        return out
+
+    # -- equations -------------------------------------------------------------------------------------------
+    def choose(self, indices: Sequence[Expr]) -> tuple[int, Var | None]:
+        """The next equation and the axis to solve it for: few unknowns first, then the longest axis."""
+        best: tuple[tuple[int, int], int, Var | None] | None = None
+        for n, index in enumerate(indices):
+            a = self._affine(index)
+            found = {v: c for v, c in a.terms.items() if isinstance(v, Var) and v in self.open}
+            inside = {v for t in a.opaque_terms() for v in free_vars(t)}
+            linear = [v for v in found if v not in inside]
+            unknown = len(set(found) | (inside & set(self.open)))
+            if not linear:
+                continue
+            longest = max(linear, key=lambda v: (self.open[v], abs(found[v]) == 1))
+            rank = (unknown, -self.open[longest])
+            if best is None or rank < best[0]:
+                best = rank, n, longest
+        return (0, None) if best is None else (best[1], best[2])
+
+    def _affine(self, index: Expr) -> Affine:
+        found = affine(substitute(index, self.values))
+        assert found is not None  # indices are integers
+        return found
+
+    def solve(self, index: Expr, at: Var, axis: Var) -> None:
+        """c*axis + rest == at"""
+        a = self._affine(index)
+        c = a.coefficient(axis)
+        rest = Affine({t: k for t, k in a.terms.items() if t is not axis}, a.constant, a.dtype)
+        sign = 1 if c > 0 else -1
+        difference = to_expr(Affine({at: sign}, 0, a.dtype).plus(rest, -sign))  # == |c| * axis
+        extent = self.open.pop(axis)
+        value = difference if abs(c) == 1 else difference // abs(c)
+        if abs(c) != 1:
+            self.guards.append((difference % abs(c)).equal(0))
+        swap = {axis: value}
+        self.values = {v: substitute(e, swap) for v, e in self.values.items()} | {axis: value}
+        self.guards = [substitute(g, swap) for g in self.guards] + [value >= 0, value < extent]
+
+    def require(self, index: Expr, at: Var, extent: int) -> None:
+        """An equation without an unknown that could be solved for."""
+        found = substitute(index, self.values)
+        if not (extent == 1 and isinstance(found, Const)):
+            self.guards.append(found.equal(at))
+
+    def result(self) -> Inverse:
+        ranges = self.ranges | {v: Interval(0, n - 1) for v, n in self.open.items()}
+        guards: list[Expr] = []
+        # Those that read memory last: the others see to it that they read inside.
+        for g in sorted(self.guards, key=reads_memory):
+            if prove(g, ranges) is not True and g not in guards:
+                guards.append(g)
+        values = {v: self.values.get(v, v) for v in self.axes}
+        return Inverse(values, dict(self.open), tuple(guards))
+
+
+def _cuts(indices: Iterable[Expr], v: Var) -> tuple[int, ...]:
+    """Weights at which quotients and remainders cut an axis into digits; () if they do not, or not regularly.
+
+    v // 12, v // 4 % 3, v % 4  ──▶  (4, 12)
+    """
+    found: set[int] = set()
+    for node in {n for e in indices for n in walk(e)}:
+        match node:
+            case Binary(Op.FLOORDIV, x, Const(c)) if x is v and c > 1:
+                found.add(int(c))
+            case Binary(Op.MOD, x, Const(c)) if x is v and c > 1:
+                found.add(int(c))
+            case Binary(Op.MOD, Binary(Op.FLOORDIV, x, Const(c)), Const(d)) if x is v and c > 1 and d > 1:
+                found |= {int(c), int(c) * int(d)}
+    cuts = tuple(sorted(found))
+    return cuts if all(b % a == 0 for a, b in pairwise(cuts)) else ()
+
+
+def _total(digits: Sequence[Var], weights: Sequence[int]) -> Expr:
+    out: Expr = const(0)
+    for d, w in zip(digits, weights, strict=True):
+        out = d * w if isinstance(out, Const) else out + d * w
+    return simplify(out)

@@ -1,0 +1,57 @@
+"""Every operator of the library × every sample case, against finite differences in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from finite_differences import check_gradients, wide
+
+from autotensor.autodiff.bodies import differentiate
+from autotensor.autodiff.table import RULES
+from autotensor.graph.build import input
+from autotensor.graph.evaluate import evaluate
+from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply
+from autotensor.operators import OPERATORS, Case
+
+NAMES = [n for n in OPERATORS.names() if n != "stop_gradient"]  # by design not its derivative
+
+
+def written(name: str, case: Case, seed: int) -> tuple[list[Input], list[GraphNode], list[np.ndarray]]:
+    arrays = [wide(a) for a in case.arrays(np.random.default_rng(seed))]
+    inputs = [input(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
+    first = apply(name, inputs, dict(case.attrs))
+    results = [apply(name, inputs, dict(case.attrs), n) for n in range(first.results)]
+    return inputs, [y for y in results if str(y.dtype) == "float64"], arrays
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_equals_finite_differences(name: str) -> None:
+    compared = 0
+    for case in OPERATORS.get(name).cases:
+        inputs, outputs, arrays = written(name, case, seed=1)
+        if outputs:
+            compared += check_gradients(inputs, outputs, arrays, np.random.default_rng(2), 1e-4)
+    floats = any("float32" in (c.dtypes or ("float32",)) for c in OPERATORS.get(name).cases)
+    gives_floats = any(written(name, c, 1)[1] for c in OPERATORS.get(name).cases)
+    assert compared > 0 or not (floats and gives_floats)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_rules_by_hand_equal_what_the_body_gives(name: str) -> None:
+    """A rule exists to be faster or easier to read, never to be something else."""
+    case = next(c for c in OPERATORS.get(name).cases if written(name, c, 0)[1])
+    inputs, outputs, arrays = written(name, case, seed=3)
+    node = outputs[0]
+    assert isinstance(node, Apply)
+    g = input(node.shape, "float64", "g")
+    wanted = [k for k, x in enumerate(inputs) if x.dtype.is_float]
+    derived = differentiate(node, g, wanted)
+    by_hand = {k: RULES[name](node, g, k) for k in wanted}
+    assert set(derived) == {k for k, part in by_hand.items() if part is not None}
+    seed = np.random.default_rng(4).standard_normal(node.shape)
+    for k in derived:
+        part = by_hand[k]
+        assert part is not None
+        graph = Graph((*inputs, g), (derived[k], part), "both", ("derived", "by_hand"))
+        want, got = evaluate(graph, *arrays, seed)
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-11)
