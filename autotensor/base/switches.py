@@ -97,9 +97,12 @@ provider: Switch[str] = Switch(
     "provider", "", str, "Thread provider: openmp-loaded, openmp-system, openmp-xgboost, pool, serial."
 )
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")
+mnist: Switch[Path | None] = Switch(
+    "mnist", None, _path, "Directory of MNIST's four files, for autotensor.flow.datasets."
+)
 
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify)}
+    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify, mnist)}
 )
 
 

@@ -8,6 +8,7 @@ samples (float64 erf against Python's math.erf):
     float32   exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan pow    <= 2.5, polynomials
     float64   exp exp2 expm1 log log2 log10 log1p sigmoid tanh                        <= 2.5, polynomials
     both      sqrt floor ceil trunc round abs isnan isinf      exact; round is half to even
+    both      rounded                                          its argument
     both      asin acos atan atan2 sinh cosh asinh acosh atanh fmod                   C library
     float64   erf sin cos tan pow                                                     C library
 
@@ -35,6 +36,8 @@ def emit(w: Writer, name: str, dtype: DType, args: list[str]) -> str:
         return _abs_int(w, dtype, args[0])
     if dtype.kind != "float" or dtype.bits not in (32, 64):
         raise CodegenError(f"function {name!r} is not defined for {dtype}.")
+    if name == "rounded":  # codegen joins x*y + z only where it sees the product itself (llvm_expr.py)
+        return args[0]
     m = M(w, dtype)
     xs = [X(m, a) for a in args]
     if name in _NATIVE:

@@ -22,8 +22,9 @@ from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.naming import group_name
+from autotensor.ir.expr import Binary, Expr, Op, Unary, call
 from autotensor.operators import OPERATORS, Kind
-from autotensor.te import Placeholder, Tensor, placeholder
+from autotensor.te import Compute, Placeholder, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
@@ -74,10 +75,12 @@ class KernelTask:
         return f"{self.name} ×{self.weight}"
 
 
-def partition(graph: Graph) -> tuple[Group, ...]:
+def partition(graph: Graph, *, rounded: bool = False) -> tuple[Group, ...]:
     """The groups of a graph, in an order in which they can run.
 
     Every output of the graph is the output of one group (after `own_outputs`), possibly behind views.
+    rounded: every operator's result is rounded before the next one reads it, so that a value has the same
+    bits however the graph was cut; else a product and the sum after it may become one multiply-add.
     """
     taken: set[GraphNode] = set()
     chains: list[tuple[Apply, ...]] = []
@@ -90,7 +93,7 @@ def partition(graph: Graph) -> tuple[Group, ...]:
         chains.append(chain)
     # A group can run when all that its last operator reads is there; several results come from one operator.
     chains.sort(key=lambda chain: rank[chain[0] if chain[0].results > 1 else chain[-1]])
-    return tuple(_group(graph, chain) for chain in chains)
+    return tuple(_group(graph, chain, rounded) for chain in chains)
 
 
 def tasks(groups: Sequence[Group]) -> tuple[KernelTask, ...]:
@@ -169,7 +172,8 @@ def _closed(graph: Graph, members: list[Apply]) -> bool:
 class _Writer:
     """Collects placeholders, one for each value and shape."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounded: bool) -> None:
+        self.rounded = rounded
         self.placeholders: dict[tuple[GraphNode, Shape], Tensor] = {}
         self.values: dict[GraphNode, Tensor] = {}  # members
 
@@ -193,7 +197,8 @@ class _Writer:
             results = node.op.over(inputs, over)
         else:
             results = compute_te(op or node.op, inputs, () if op else node.attrs)
-        self.values[node] = _computed(results[node.output])
+        result = _computed(results[node.output])
+        self.values[node] = _rounded(result) if self.rounded else result
 
 
 def _computed(t: Tensor) -> Tensor:
@@ -201,8 +206,21 @@ def _computed(t: Tensor) -> Tensor:
     return _copy(t) if isinstance(t.op, Placeholder) else t
 
 
-def _group(graph: Graph, chain: tuple[Apply, ...]) -> Group:
-    writer = _pointwise(chain) or _flat(chain) or _general(chain)
+def _rounded(t: Tensor) -> Tensor:
+    """The tensor, computed so that nobody can join a product at its top with what comes after it."""
+    if not (isinstance(t.op, Compute) and t.dtype.is_float and any(map(_is_product, t.op.bodies))):
+        return t
+    bodies = tuple(call("rounded", b) if _is_product(b) else b for b in t.op.bodies)
+    return Compute(t.op.name, t.op.axes, t.op.reduce_axes, bodies, t.op.tag).output(t.index)
+
+
+def _is_product(body: Expr) -> bool:
+    """Also quotients, which may become products, and negations, which a sum takes in."""
+    return isinstance(body, Unary) or (isinstance(body, Binary) and body.op in (Op.MUL, Op.DIV))
+
+
+def _group(graph: Graph, chain: tuple[Apply, ...], rounded: bool) -> Group:
+    writer = _pointwise(chain, rounded) or _flat(chain, rounded) or _general(chain, rounded)
     outputs = chain if chain[0].results > 1 else chain[-1:]
     results = tuple(writer.values[n] for n in outputs)
     args = (*writer.placeholders.values(), *results)
@@ -213,9 +231,9 @@ def _group(graph: Graph, chain: tuple[Apply, ...]) -> Group:
     )
 
 
-def _general(chain: tuple[Apply, ...]) -> _Writer:
+def _general(chain: tuple[Apply, ...], rounded: bool) -> _Writer:
     """Every operator in its own shape."""
-    writer = _Writer()
+    writer = _Writer(rounded)
     if chain[0].results > 1:
         first = chain[0]
         inputs = [
@@ -229,7 +247,7 @@ def _general(chain: tuple[Apply, ...]) -> _Writer:
     return writer
 
 
-def _pointwise(chain: tuple[Apply, ...]) -> _Writer | None:
+def _pointwise(chain: tuple[Apply, ...], rounded: bool) -> _Writer | None:
     """A 1x1 convolution (NHWC, stride 1, unpadded) or dense layer as [rows, k] x [channels, k]; else None."""
     head = chain[0]
     if len(head.inputs) != 2 or not is_pointwise(head):
@@ -237,7 +255,7 @@ def _pointwise(chain: tuple[Apply, ...]) -> _Writer | None:
     x = head.inputs[0]
     channels, depth = head.shape[-1], x.shape[-1]
     rows = prod(x.shape[:-1])
-    writer = _Writer()
+    writer = _Writer(rounded)
     writer.write(head, [(rows, depth), (channels, depth)], op="dense")
     return writer if _epilogue(writer, chain[1:], (rows, channels)) else None
 
@@ -256,7 +274,7 @@ def _all_are(value: object, wanted: int) -> bool:
     return all(v == wanted for v in value) if isinstance(value, tuple) else value == wanted
 
 
-def _flat(chain: tuple[Apply, ...]) -> _Writer | None:
+def _flat(chain: tuple[Apply, ...], rounded: bool) -> _Writer | None:
     """An elementwise group over [elements], or [rows, channels] if something is broadcast; else None."""
     shape = chain[0].shape
     if chain[0].kind is not Kind.ELEMENTWISE or len(shape) < 1:
@@ -264,7 +282,7 @@ def _flat(chain: tuple[Apply, ...]) -> _Writer | None:
     outside = [x.shape for n in chain for x in n.inputs if x not in chain]
     vectors = any(prod(s) not in (1, prod(shape)) for s in outside)
     target = (prod(shape[:-1]), shape[-1]) if vectors else (prod(shape),)
-    writer = _Writer()
+    writer = _Writer(rounded)
     return writer if _epilogue(writer, chain, target) else None
 
 

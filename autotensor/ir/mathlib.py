@@ -74,4 +74,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isnan": np.isnan,
     "isinf": np.isinf,
     "fmod": np.fmod,
+    "rounded": np.positive,
 }

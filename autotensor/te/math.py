@@ -56,6 +56,7 @@ trunc = _unary("trunc", "x without its fraction.")
 abs = _unary("abs", "Magnitude; integers stay integers.")
 isnan = _unary("isnan", "Whether x is not a number; bool.")
 isinf = _unary("isinf", "Whether x is infinite; bool.")
+rounded = _unary("rounded", "x itself, rounded to its type: a product in it joins no multiply-add.")
 
 
 def pow(x: Any, y: Any) -> Expr:

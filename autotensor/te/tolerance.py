@@ -45,7 +45,7 @@ _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _BFLOAT_EPS = 2.0**-7
 OPERATIONS = 8  # roundings that a body is allowed: those of its operations, fused and reordered ones
 GROWTH = 4.0  # standard deviations of a random walk of roundings
-_EXACT = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod")
+_EXACT = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod", "rounded")
 
 
 def _eps(t: DType) -> float:
@@ -195,7 +195,7 @@ class _Squares:
                 return Select(first, self.of(a), self.of(b))
             case Select(cond, a, b):
                 return Select(cond, self.of(a), self.of(b))
-            case Unary(Neg.NEG, a) | Cast(_, a) | Call("abs", (a,)):
+            case Unary(Neg.NEG, a) | Cast(_, a) | Call("abs" | "rounded", (a,)):
                 return self.of(a)
             case Const(value) if value in (inf, -inf):  # the identity of a minimum, never a term
                 return const(0, float64)

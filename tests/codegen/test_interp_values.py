@@ -111,6 +111,7 @@ class TestValues:
             "pow": lambda x, y: x**y,
             "round": round,
             "abs": abs,
+            "rounded": float,
             "rsqrt": lambda x: x**-0.5,
             "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
         }

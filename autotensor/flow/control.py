@@ -1,0 +1,226 @@
+"""Control flow in a static graph: switch and merge, `cond`, `while_loop`.
+
+    x ──▶ Switch ──▶ Taken(true)  ──▶ x + z ─┐
+    p ──▶   │                                Merge ──▶
+            └──────▶ Taken(false) ──▶ y ** 2 ┘
+
+A switch forwards its input to one side; on the other it is *dead*, and so is all that reads it. A merge
+forwards the one input that lives. `cond` writes them: every outer node that a branch reads goes through a
+switch, and what has no input in a branch waits for the branch's pivot. A loop runs its condition and body as
+programs of their own until the condition is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from autotensor.base.dtype import bool_
+from autotensor.base.errors import GraphError
+from autotensor.flow import scope
+from autotensor.flow.nodes import Effect, Literal, Node, Operation, Spec, spec_of
+from autotensor.flow.ops import as_node, identity
+from autotensor.flow.origin import here
+from autotensor.flow.state import Variable
+
+
+class Switch(Effect):
+    """(data, predicate); read through `Taken`."""
+
+    def __init__(self, data: Node, predicate: Node) -> None:
+        super().__init__("switch", data.spec, (data, predicate))
+
+
+class Taken(Node):
+    """One side of a switch: its data where the predicate equals `side`, else dead."""
+
+    def __init__(self, switch: Switch, side: bool) -> None:
+        self.switch = switch
+        self.side = side
+        super().__init__(f"{switch.name}_{str(side).lower()}", switch.spec, ())
+        self.after = (*self.after, switch)
+
+
+class Merge(Node):
+    """The one live input."""
+
+    def __init__(self, inputs: Sequence[Node]) -> None:
+        super().__init__("merge", _common(inputs), inputs)
+
+
+def _common(inputs: Sequence[Node]) -> Spec:
+    """What all specs agree on. Raises GraphError when types differ."""
+    first = inputs[0].spec
+    for x in inputs[1:]:
+        if x.dtype != first.dtype:
+            raise GraphError(f"{here()}: branches give {first} and {x.spec}; they must agree.")
+        if first.shape is None or x.shape is None or len(first.shape) != len(x.shape):
+            first = Spec(first.dtype, None)
+        else:
+            pairs = zip(first.shape, x.shape, strict=True)
+            first = Spec(first.dtype, tuple(a if a == b else None for a, b in pairs))
+    return first
+
+
+def switch(data: Any, predicate: Any) -> tuple[Node, Node]:
+    """(data where the predicate is false, data where it is true); the other one is dead."""
+    made = Switch(as_node(data), _predicate(predicate))
+    return Taken(made, False), Taken(made, True)
+
+
+def merge(inputs: Sequence[Any]) -> Node:
+    """The one of the inputs that is not dead."""
+    return Merge([as_node(x) for x in inputs])
+
+
+def _predicate(value: Any) -> Node:
+    node = as_node(value)
+    if node.shape is not None and any(n not in (1, None) for n in node.shape):
+        raise GraphError(f"{here()}: a predicate is one value, {node.name} is {node.spec}.")
+    return node
+
+
+def cond(predicate: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    """What `true_fn()` gives where the predicate holds, else what `false_fn()` gives; only one is computed.
+
+    Both are called now, to write their branches, and give a node or equally many nodes.
+    """
+    test = _predicate(predicate)
+    branches = [_branch(test, True, true_fn), _branch(test, False, false_fn)]
+    if len(branches[0]) != len(branches[1]):
+        raise GraphError(
+            f"{here()}: the branches of cond give {len(branches[0])} and {len(branches[1])} nodes; "
+            "they must give equally many."
+        )
+    merged = [merge(pair) for pair in zip(*branches, strict=True)]
+    return merged[0] if len(merged) == 1 else tuple(merged)
+
+
+def _branch(test: Node, side: bool, fn: Callable[[], Any]) -> list[Node]:
+    """The nodes that a branch gives, each behind a switch."""
+    switches: dict[Node, Node] = {}
+
+    def guarded(x: Node) -> Node:
+        if x not in switches:
+            switches[x] = Taken(Switch(x, test), side)
+        return switches[x]
+
+    pivot = guarded(test)
+    with scope.watching() as made:
+        given = fn()
+        results = [as_node(r) for r in (given if isinstance(given, (list, tuple)) else (given,))]
+    inside = set(made)
+    in_loops = {n for loop in made if isinstance(loop, Loop) for n in loop.inside}
+    for node in made:
+        if isinstance(node, (Switch, Taken, Literal)) or node in in_loops:
+            continue  # switches are of a cond inside this one, see below; loops are guarded as a whole
+        node.inputs = tuple(x if x in inside or not _is_data(node, x) else guarded(x) for x in node.inputs)
+        node.after = (*node.after, pivot)
+    for node in made:
+        if isinstance(node, Switch) and node not in in_loops:
+            node.inputs = tuple(x if x in inside else guarded(x) for x in node.inputs)
+    return [r if r in inside else guarded(r) for r in results]
+
+
+def _is_data(node: Node, x: Node) -> bool:
+    """Variables are read as such, so that assignments in the branch are seen; the pivot guards the node."""
+    return not isinstance(x, (Variable, Literal))
+
+
+# -- loops -----------------------------------------------------------------------------------------------
+
+
+class LoopVariable(Node):
+    """The value that a loop carries, inside its condition and body."""
+
+
+class LoopResult(Node):
+    """What a loop variable is in the end."""
+
+    def __init__(self, loop: Loop, number: int) -> None:
+        variable = loop.variables[number]
+        super().__init__(f"{loop.name}_{number}", variable.spec, ())
+        self.after = (loop,)
+
+
+class Loop(Effect):
+    """While the condition holds, variables become what the body makes of them.
+
+    inputs: initial values, then outer nodes that condition or body read.
+    """
+
+    def __init__(
+        self,
+        variables: Sequence[LoopVariable],
+        initial: Sequence[Node],
+        condition: Node,
+        results: Sequence[Node],
+        made: Sequence[Node],
+    ) -> None:
+        self.variables = tuple(variables)
+        self.condition = condition
+        self.results = tuple(results)
+        self.inside = frozenset((*variables, *made))
+        outside = [x for node in made for x in (*node.inputs, *node.after) if x not in self.inside]
+        orders = [producers_first(w, ends=outside) for w in ([condition], self.results)]
+        self.captured = tuple(
+            dict.fromkeys(
+                x for x in (*orders[0], *orders[1]) if x not in self.inside and not isinstance(x, Literal)
+            )
+        )
+        self.condition_order, self.body_order = ([n for n in o if n not in self.captured] for o in orders)
+        super().__init__("while", Spec(bool_, ()), (*initial, *self.captured))
+        self.outputs = tuple(LoopResult(self, n) for n in range(len(variables)))
+
+
+def while_loop(
+    cond: Callable[..., Any],
+    body: Callable[..., Any],
+    loop_vars: Sequence[Any],
+    shape_invariants: Sequence[Any] | None = None,
+) -> Any:
+    """`while cond(*v): v = body(*v)`, in the graph; gives the final values.
+
+    shape_invariants: shapes of the variables, with None where an extent changes from turn to turn.
+    """
+    initial = [as_node(v) for v in loop_vars]
+    shapes = shape_invariants or [v.shape for v in initial]
+    with scope.watching() as made, scope.control_dependencies(None):
+        variables = [
+            LoopVariable(f"loop_{n}", spec_of(v.dtype, s))
+            for n, (v, s) in enumerate(zip(initial, shapes, strict=True))
+        ]
+        test = _predicate(cond(*variables))
+        given = body(*variables)
+        results = [
+            as_node(r, v.dtype)
+            for r, v in zip(given if isinstance(given, (list, tuple)) else (given,), variables, strict=True)
+        ]
+        results = [identity(r) if not isinstance(r, Operation) else r for r in results]
+    for r, v in zip(results, variables, strict=True):
+        if r.dtype != v.dtype:
+            raise GraphError(f"{here()}: loop variable {v.name} is {v.spec}, the body gives {r.spec}.")
+    loop = Loop(variables, initial, test, results, made)
+    return loop.outputs[0] if len(loop.outputs) == 1 else list(loop.outputs)
+
+
+def producers_first(wanted: Sequence[Node], ends: Iterable[Node] = ()) -> list[Node]:
+    """The nodes below `wanted`, inputs and control dependencies before what needs them.
+
+    ends: nodes that are listed, but not followed.
+    """
+    order: list[Node] = []
+    done: set[Node] = set()
+    last = frozenset(ends)
+    stack = [(w, False) for w in reversed(list(wanted))]
+    while stack:
+        node, ready = stack.pop()
+        if node in done:
+            continue
+        if ready or node in last:
+            done.add(node)
+            order.append(node)
+            continue
+        stack.append((node, True))
+        stack.extend((x, False) for x in reversed((*node.inputs, *node.after)))
+    return order

@@ -1,0 +1,61 @@
+"""`gradients`: the backward pass as more nodes of the static graph.
+
+    [dW, db] = flow.gradients(loss, [W, b])
+
+What is added is one node for each gradient; it becomes the backward operators when shapes are known, and only
+those that are fetched do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotensor.autodiff import gradients as graph_gradients
+from autotensor.base.errors import GraphError
+from autotensor.flow.nodes import Node, Operation
+from autotensor.flow.ops import as_node
+from autotensor.flow.origin import here
+from autotensor.graph.ir import GraphNode
+
+
+class Gradient(Operation):
+    """The gradient of the sum of `ys` by `x`; of type and shape of x.
+
+    inputs: ys, then x, then one adjoint for each of ys or none.
+    """
+
+    def __init__(self, ys: Sequence[Node], x: Node, seeds: Sequence[Node]) -> None:
+        self.count = len(ys)
+        super().__init__(f"gradient_{x.name}", self._lower, (*ys, x, *seeds), x.spec)
+
+    def _lower(self, *nodes: GraphNode) -> GraphNode:
+        ys, x, seeds = nodes[: self.count], nodes[self.count], nodes[self.count + 1 :]
+        return graph_gradients(ys, (x,), seeds or None)[0]
+
+
+class Stopped(Operation):
+    """Its input, of which differentiation sees nothing; the session makes a value of its own of it."""
+
+    def __init__(self, x: Node) -> None:
+        super().__init__("stop_gradient", lambda node: node, (x,), x.spec)
+
+
+def gradients(ys: Any, xs: Any, grad_ys: Any = None) -> list[Node]:
+    """One node for each of `xs`: how the sum of all elements of `ys` changes with it.
+
+    grad_ys: adjoints of `ys`, of their shapes; ones when not given.
+    Raises GraphError, with the line, for what is no node or no floating-point number.
+    """
+    of = list(ys) if isinstance(ys, (list, tuple)) else [ys]
+    by = list(xs) if isinstance(xs, (list, tuple)) else [xs]
+    for node in (*of, *by):
+        if not isinstance(node, Node):
+            raise GraphError(f"{here()}: gradients are of nodes by nodes, got {type(node).__name__}.")
+        if not node.dtype.is_float:
+            raise GraphError(f"{here()}: {node!r} is not floating-point, so it has no gradient.")
+    seeds: list[Node] = []
+    if grad_ys is not None:
+        given = grad_ys if isinstance(grad_ys, (list, tuple)) else [grad_ys]
+        seeds = [as_node(g, y.dtype) for g, y in zip(given, of, strict=True)]
+    return [Gradient(of, x, seeds) for x in by]

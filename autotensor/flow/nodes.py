@@ -1,0 +1,268 @@
+"""Nodes of a static graph: defined now, given shapes and values when a session runs them.
+
+    Placeholder [?, 784] ──▶ Operation matmul ──▶ Operation softmax …      Variable: state of a session
+                                                                            Source: an array made by the host
+
+A node's type may be known only in part. It is worked out at construction for two different sizes of whatever
+is unknown (`PROBES`): where both results agree the extent is known, where they differ it depends on a feed.
+So every operator's own type rule serves, and there is no second one for unknown shapes. A mistake is an error
+at the line that makes it; what depends on a feed's size is checked again when that is known.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.flow import scope
+from autotensor.flow.origin import here
+from autotensor.graph.ir import GraphNode, Input
+from autotensor.operators import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Shape = tuple[int | None, ...]
+Lower = Callable[..., GraphNode]  # graph nodes of the inputs ──▶ graph node
+
+PROBES = (1009, 5003)  # primes, far apart: no stride or pool makes them equal, no product meets them
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is known of a type before a run; shape None: not even the number of axes."""
+
+    dtype: DType
+    shape: Shape | None
+
+    @property
+    def known(self) -> bool:
+        return self.shape is not None and None not in self.shape
+
+    def type(self, size: int = 0) -> TensorType:
+        """The type with `size` for every unknown extent."""
+        assert self.shape is not None
+        return TensorType(tuple(size if n is None else n for n in self.shape), self.dtype)
+
+    def admits(self, shape: Sequence[int]) -> bool:
+        """Whether an array of this shape may stand here."""
+        if self.shape is None:
+            return True
+        return len(self.shape) == len(shape) and all(
+            a is None or a == b for a, b in zip(self.shape, shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}[any shape]"
+        return f"{self.dtype}[{', '.join('?' if n is None else str(n) for n in self.shape)}]"
+
+
+class Node:
+    """A tensor of the static graph. Compares by identity; arithmetic makes operations."""
+
+    __array_ufunc__ = None  # `array * node` comes here
+
+    def __init__(self, name: str, spec: Spec, inputs: Sequence[Node] = ()) -> None:
+        self.name = scope.unique(name)
+        self.spec = spec
+        self.inputs = tuple(inputs)
+        self.after: tuple[Node, ...] = scope.control()  # nodes that must run before this one
+        self.at = here()
+        self.serial = next(_serial)
+        scope.enter(self)
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.dtype
+
+    @property
+    def shape(self) -> Shape | None:
+        return self.spec.shape
+
+    def get_shape(self) -> Shape | None:
+        """TensorFlow's spelling of `shape`."""
+        return self.spec.shape
+
+    def eval(self, feed_dict: Any = None, session: Any = None) -> Array:
+        """Its value in `session`, or in the session whose `with` block this is."""
+        from autotensor.flow.session import active
+
+        return cast(Array, (session or active()).run(self, feed_dict))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self.spec}>"
+
+    def __bool__(self) -> bool:
+        raise GraphError(
+            f"{self.name} ({here()}) has no value while the graph is being written, so Python cannot branch "
+            "on it.",
+            fix="Use flow.cond or flow.where, or the imperative style.",
+        )
+
+    def __iter__(self) -> Any:
+        raise GraphError(f"{self.name} ({here()}) cannot be iterated over.", fix="Use flow.slice.")
+
+    # filled by ops.py, which knows the operators
+    def __add__(self, other: Any) -> Node:
+        return _operator("add", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return _operator("add", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return _operator("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return _operator("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return _operator("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return _operator("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return _operator("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return _operator("divide", other, self)
+
+    def __pow__(self, other: Any) -> Node:
+        return _operator("power", self, other)
+
+    def __matmul__(self, other: Any) -> Node:
+        from autotensor.flow import ops
+
+        return ops.matmul(self, other)
+
+    def __neg__(self) -> Node:
+        from autotensor.flow import ops
+
+        return ops.negative(self)
+
+    def __lt__(self, other: Any) -> Node:
+        return _operator("less", self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return _operator("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return _operator("greater", self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return _operator("greater_equal", self, other)
+
+
+def _operator(name: str, a: Any, b: Any) -> Node:
+    from autotensor.flow import ops
+
+    return ops.binary(name, a, b)
+
+
+class Placeholder(Node):
+    """Fed in every run that needs it."""
+
+
+class Source(Node):
+    """An array that the host makes: a constant, or random numbers drawn anew in every run."""
+
+    def __init__(self, name: str, spec: Spec, make: Callable[[np.random.Generator], Array]) -> None:
+        super().__init__(name, spec)
+        self.make = make
+
+
+class Literal(Node):
+    """A number written in the program; part of the code, not of the data."""
+
+    def __init__(self, value: bool | int | float, dtype: DType) -> None:
+        super().__init__("number", Spec(dtype, ()))
+        self.after = ()  # it waits for nothing
+        self.value = value
+
+
+class Operation(Node):
+    """A pure function of its inputs. `lower` writes it on graph nodes of known types."""
+
+    def __init__(
+        self, name: str, lower: Lower, inputs: Sequence[Node], spec: Spec | None = None, what: str = ""
+    ) -> None:
+        self.lower = lower
+        self.what = what or name
+        super().__init__(name, spec or inferred(self.what, lower, inputs), inputs)
+
+
+class Effect(Node):
+    """Something that a run does beside computing: its value is None unless a subclass says otherwise."""
+
+
+def inferred(what: str, lower: Lower, inputs: Sequence[Node]) -> Spec:
+    """What is known of the result. Raises GraphError, with the user's line, when the inputs do not fit."""
+    specs = [x.spec for x in inputs]
+    if any(s.shape is None for s in specs):
+        return Spec(_dtype_without_shapes(lower, inputs), None)
+    try:
+        if all(s.known for s in specs):
+            return _known(_types(lower, specs, 0))
+        first, second = (_types(lower, specs, size) for size in PROBES)
+    except AutotensorError as error:
+        found = _with_a_known_size(lower, specs)
+        if found is None:
+            raise GraphError(f"{here()}: {_shown(what, specs, error)}", fix=error.fix) from error
+        return _known(found)
+    if len(first.shape) != len(second.shape):
+        return Spec(first.dtype, None)
+    shape = tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True))
+    return Spec(first.dtype, shape)
+
+
+def _known(t: TensorType) -> Spec:
+    return Spec(t.dtype, t.shape)
+
+
+def _types(lower: Lower, specs: Sequence[Spec], size: int) -> TensorType:
+    return lower(*(Input(f"x{n}", s.type(size), n) for n, s in enumerate(specs))).type
+
+
+def _with_a_known_size(lower: Lower, specs: Sequence[Spec]) -> TensorType | None:
+    """The type when unknown extents equal a known one of another input ([?, 10] with [100, 10]), or None."""
+    if all(s.known for s in specs):
+        return None
+    for size in dict.fromkeys(n for s in specs for n in s.shape or () if n is not None):
+        try:
+            return _types(lower, specs, size)
+        except AutotensorError:
+            continue  # the next one may fit; the first error is the one reported
+    return None
+
+
+def _shown(what: str, specs: Sequence[Spec], error: AutotensorError) -> str:
+    """The operator's sentence, with a question mark for a probed size."""
+    text = error.what.rstrip(".")
+    for size in PROBES:
+        text = text.replace(str(size), "?")
+    return f"{what}({', '.join(map(str, specs))}) cannot be: {text}."
+
+
+def _dtype_without_shapes(lower: Lower, inputs: Sequence[Node]) -> DType:
+    """The element type where shapes are unknown: as by scalars where that works, else the first input's."""
+    scalars = [Spec(x.dtype, () if x.shape is None else x.shape) for x in inputs]
+    try:
+        return _types(lower, scalars, PROBES[0]).dtype
+    except (AutotensorError, IndexError, ValueError, TypeError):
+        return inputs[0].dtype
+
+
+def spec_of(dtype: Any, shape: Any = None) -> Spec:
+    """A spec from what users write: dtype names or NumPy types; shapes with None."""
+    if shape is None:
+        return Spec(dtype_of(dtype), None)
+    extents = shape if isinstance(shape, (list, tuple)) else (shape,)
+    if not all(n is None or (isinstance(n, (int, np.integer)) and n >= 0) for n in extents):
+        raise GraphError(f"{here()}: shape {shape!r} must hold extents of at least 0, or None.")
+    return Spec(dtype_of(dtype), tuple(None if n is None else int(n) for n in extents))

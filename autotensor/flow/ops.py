@@ -1,0 +1,391 @@
+"""Operations of static graphs, in TensorFlow 1's spelling.
+
+    y = flow.nn.softmax(flow.matmul(x, W))
+    loss = flow.reduce_mean(-flow.reduce_sum(y_ * flow.log(y), reduction_indices=[1]))
+
+Each is an operator of the library (`at.ops`) applied when shapes are known; numbers become part of the code,
+arrays become constants.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32, int64
+from autotensor.base.errors import GraphError
+from autotensor.flow.nodes import (
+    Array,
+    Literal,
+    Lower,
+    Node,
+    Operation,
+    Placeholder,
+    Source,
+    Spec,
+    spec_of,
+)
+from autotensor.flow.origin import here
+from autotensor.graph.build import ops as library
+from autotensor.graph.ir import GraphNode
+
+Axes = int | Sequence[int] | None
+Unary = Callable[[Any], Node]
+
+# -- leaves ----------------------------------------------------------------------------------------------
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str = "placeholder") -> Placeholder:
+    """A value that is fed. Extents may be None; without a shape, any array of the type may be fed."""
+    return Placeholder(name, spec_of(dtype, shape))
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "constant") -> Node:
+    """An array known now. Python's whole numbers become int32, its other numbers float32."""
+    array = _array(value, dtype)
+    if shape is not None:
+        array = np.array(np.broadcast_to(array, tuple(shape)))
+    array.flags.writeable = False
+    return Source(name, Spec(dtype_of(array.dtype), array.shape), lambda rng: array)
+
+
+def _array(value: Any, dtype: Any) -> Array:
+    if isinstance(value, Node):
+        raise GraphError(f"{here()}: {value!r} is a node already, not an array.")
+    if dtype is not None:
+        return np.array(value, dtype_of(dtype).numpy)
+    array = np.array(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return array
+    return array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
+
+
+def as_node(value: Any, like: DType | None = None) -> Node:
+    """A node from a node, a number or an array; a number takes the type `like`."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return Literal(value, _literal_type(value, like))
+    return constant(value)
+
+
+def _literal_type(value: bool | int | float, like: DType | None) -> DType:
+    if isinstance(value, bool) and (like is None or like.is_bool):
+        return bool_
+    if like is None or like.is_bool:
+        return float32 if isinstance(value, float) else int32
+    return float32 if isinstance(value, float) and not like.is_float else like
+
+
+def zeros(shape: Sequence[int], dtype: Any = "float32", name: str = "zeros") -> Node:
+    return constant(np.zeros(tuple(shape), dtype_of(dtype).numpy), name=name)
+
+
+def ones(shape: Sequence[int], dtype: Any = "float32", name: str = "ones") -> Node:
+    return constant(np.ones(tuple(shape), dtype_of(dtype).numpy), name=name)
+
+
+def fill(shape: Sequence[int], value: float, dtype: Any = "float32") -> Node:
+    return constant(np.full(tuple(shape), value, dtype_of(dtype).numpy), name="fill")
+
+
+def _drawn(
+    name: str, shape: Sequence[int], seed: int | None, draw: Callable[[np.random.Generator], Array]
+) -> Node:
+    """float32 numbers, new in every run: from the session's generator, or from one with its own seed."""
+    own = None if seed is None else np.random.default_rng(seed)
+    return Source(
+        name,
+        Spec(float32, tuple(int(n) for n in shape)),
+        lambda rng: np.asarray(draw(rng if own is None else own), np.float32),
+    )
+
+
+def random_normal(
+    shape: Sequence[int], mean: float = 0.0, stddev: float = 1.0, seed: int | None = None
+) -> Node:
+    """Normally distributed float32 numbers, drawn anew in every run that needs them."""
+    return _drawn("random_normal", shape, seed, lambda rng: rng.normal(mean, stddev, tuple(shape)))
+
+
+def normal(shape: Sequence[int], stdev: float = 1.0) -> Node:
+    """tinyflow's spelling of `random_normal`."""
+    return random_normal(shape, 0.0, stdev)
+
+
+def truncated_normal(
+    shape: Sequence[int], mean: float = 0.0, stddev: float = 1.0, seed: int | None = None
+) -> Node:
+    """As `random_normal`, what is more than two deviations off drawn again."""
+
+    def draw(rng: np.random.Generator) -> Array:
+        x = rng.standard_normal(tuple(shape))
+        while (wild := np.abs(x) > 2).any():
+            x[wild] = rng.standard_normal(int(wild.sum()))
+        return np.asarray(mean + stddev * x)
+
+    return _drawn("truncated_normal", shape, seed, draw)
+
+
+def random_uniform(
+    shape: Sequence[int], minval: float = 0.0, maxval: float = 1.0, seed: int | None = None
+) -> Node:
+    """float32 numbers from [minval, maxval), drawn anew in every run that needs them."""
+    return _drawn("random_uniform", shape, seed, lambda rng: rng.uniform(minval, maxval, tuple(shape)))
+
+
+# -- elementwise -----------------------------------------------------------------------------------------
+
+
+def operation(name: str, *inputs: Any, what: str = "", **attrs: Any) -> Operation:
+    """An operator of the library, by its name there."""
+    lower: Lower = functools.partial(getattr(library, name), **attrs)
+    return Operation(what or name, lower, [as_node(x) for x in inputs])
+
+
+def binary(name: str, a: Any, b: Any) -> Operation:
+    """An operator of two arguments; a number takes the other one's type."""
+    like = next((x.dtype for x in (a, b) if isinstance(x, Node)), None)
+    return operation(name, as_node(a, like), as_node(b, like))
+
+
+def _unary(name: str, about: str) -> Unary:
+    def function(x: Any) -> Node:
+        return operation(name, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = about
+    return function
+
+
+exp = _unary("exp", "e to the power of x.")
+log = _unary("log", "Natural logarithm.")
+sqrt = _unary("sqrt", "Square root.")
+rsqrt = _unary("rsqrt", "1 / sqrt(x).")
+sin = _unary("sin", "Sine of radians.")
+cos = _unary("cos", "Cosine of radians.")
+tanh = _unary("tanh", "Hyperbolic tangent.")
+sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
+erf = _unary("erf", "Error function.")
+abs = _unary("abs", "Magnitude.")
+negative = _unary("neg", "-x.")
+floor = _unary("floor", "Greatest whole number not above x.")
+round = _unary("round", "Nearest whole number; halves to the even one.")
+identity = _unary("identity", "x itself, as a node of its own.")
+logical_not = _unary("logical_not", "Where x is false.")
+
+
+def square(x: Any) -> Node:
+    """x * x."""
+    node = as_node(x)
+    return binary("multiply", node, node)
+
+
+def add(a: Any, b: Any) -> Node:
+    return binary("add", a, b)
+
+
+def subtract(a: Any, b: Any) -> Node:
+    return binary("subtract", a, b)
+
+
+def multiply(a: Any, b: Any) -> Node:
+    return binary("multiply", a, b)
+
+
+def divide(a: Any, b: Any) -> Node:
+    return binary("divide", a, b)
+
+
+def pow(a: Any, b: Any) -> Node:
+    return binary("power", a, b)
+
+
+def maximum(a: Any, b: Any) -> Node:
+    return binary("maximum", a, b)
+
+
+def minimum(a: Any, b: Any) -> Node:
+    return binary("minimum", a, b)
+
+
+def equal(a: Any, b: Any) -> Node:
+    return binary("equal", a, b)
+
+
+def not_equal(a: Any, b: Any) -> Node:
+    return binary("not_equal", a, b)
+
+
+def less(a: Any, b: Any) -> Node:
+    return binary("less", a, b)
+
+
+def greater(a: Any, b: Any) -> Node:
+    return binary("greater", a, b)
+
+
+def logical_and(a: Any, b: Any) -> Node:
+    return binary("logical_and", a, b)
+
+
+def logical_or(a: Any, b: Any) -> Node:
+    return binary("logical_or", a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Node:
+    """a where the condition holds, else b: the static way to choose; both sides are written."""
+    like = next((x.dtype for x in (a, b) if isinstance(x, Node)), None)
+    return operation("where", condition, as_node(a, like), as_node(b, like))
+
+
+def cast(x: Any, dtype: Any) -> Node:
+    return operation("cast", x, dtype=str(dtype_of(dtype)))
+
+
+def clip_by_value(x: Any, low: float, high: float) -> Node:
+    return operation("clip", x, min=low, max=high)
+
+
+def add_n(nodes: Sequence[Any]) -> Node:
+    """The sum of several nodes."""
+    total = as_node(nodes[0])
+    for n in nodes[1:]:
+        total = binary("add", total, n)
+    return total
+
+
+# -- products, shapes ------------------------------------------------------------------------------------
+
+
+def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Node:
+    """a [m, k], b [k, n] ──▶ [m, n]; with more axes, the leading ones broadcast."""
+    left, right = as_node(a), as_node(b)
+    turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+
+    def lower(x: GraphNode, y: GraphNode) -> GraphNode:
+        flat = len(x.shape) == len(y.shape) == 2
+        node: GraphNode = (library.matmul if flat else library.batch_matmul)(x, y, **turned)
+        return node
+
+    return Operation("matmul", lower, (left, right))
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Node:
+    """x with other extents; one of them may be -1."""
+    return operation("reshape", x, shape=tuple(int(n) for n in shape))
+
+
+def transpose(x: Any, perm: Sequence[int] = ()) -> Node:
+    return operation("transpose", x, axes=tuple(perm))
+
+
+def expand_dims(x: Any, axis: int) -> Node:
+    return operation("unsqueeze", x, axes=(axis,))
+
+
+def squeeze(x: Any, axis: Sequence[int] = ()) -> Node:
+    return operation("squeeze", x, axes=tuple(axis))
+
+
+def concat(values: Sequence[Any], axis: int) -> Node:
+    return operation("concat", *values, axis=axis)
+
+
+def slice(x: Any, begin: Sequence[int], size: Sequence[int]) -> Node:
+    """`size` elements from `begin` along every axis; a size of -1 is the rest."""
+    end = [b + n if n >= 0 else np.iinfo(np.int64).max for b, n in zip(begin, size, strict=True)]
+    return operation("slice", x, begin=tuple(begin), end=tuple(int(e) for e in end))
+
+
+def gather(x: Any, indices: Any, axis: int = 0) -> Node:
+    return operation("take", x, indices, axis=axis)
+
+
+def zeros_like(x: Any) -> Node:
+    """Zeros of x's shape, which may be known only when fed."""
+    return _filled(x, 0)
+
+
+def ones_like(x: Any) -> Node:
+    """Ones of x's shape, which may be known only when fed."""
+    return _filled(x, 1)
+
+
+def _filled(x: Any, value: int) -> Node:
+    from autotensor.graph.build import constant as graph_constant
+
+    def lower(node: GraphNode) -> GraphNode:
+        one = graph_constant(np.full((1,) * len(node.shape), value, node.dtype.numpy))
+        made: GraphNode = library.broadcast_to(one, node.shape)
+        return made
+
+    return Operation("fill", lower, (as_node(x),))
+
+
+def stop_gradient(x: Any) -> Node:
+    """x, which passes no gradient on: a copy that differentiation sees as data."""
+    from autotensor.flow.differentiate import Stopped
+
+    return Stopped(as_node(x))
+
+
+def one_hot(indices: Any, depth: int, dtype: Any = "float32") -> Node:
+    """[…] whole numbers ──▶ […, depth], 1 where the position equals the number."""
+    target = str(dtype_of(dtype))
+
+    def lower(node: GraphNode) -> GraphNode:
+        from autotensor.graph.build import constant as graph_constant
+
+        positions = graph_constant(np.arange(depth, dtype=np.int64))
+        whole = library.cast(library.unsqueeze(node, axes=(len(node.shape),)), dtype="int64")
+        made: GraphNode = library.cast(library.equal(whole, positions), dtype=target)
+        return made
+
+    return Operation("one_hot", lower, (as_node(indices),))
+
+
+# -- reductions ------------------------------------------------------------------------------------------
+
+
+def _reduction(name: str, x: Any, axis: Axes, keepdims: bool, reduction_indices: Axes) -> Node:
+    over = axis if reduction_indices is None else reduction_indices
+    chosen = tuple(int(a) for a in over) if isinstance(over, (list, tuple)) else over
+    return operation(name, x, what=f"reduce_{name}", axis=chosen, keepdims=keepdims)
+
+
+def reduce_sum(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
+    """Sum over axes; over all when none are given."""
+    return _reduction("sum", x, axis, keepdims, reduction_indices)
+
+
+def reduce_mean(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
+    """Mean over axes; of truth values, the share that is true."""
+    return _reduction("mean", x, axis, keepdims, reduction_indices)
+
+
+def reduce_max(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
+    return _reduction("max", x, axis, keepdims, reduction_indices)
+
+
+def reduce_min(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
+    return _reduction("min", x, axis, keepdims, reduction_indices)
+
+
+def reduce_prod(x: Any, axis: Axes = None, keepdims: bool = False, reduction_indices: Axes = None) -> Node:
+    return _reduction("prod", x, axis, keepdims, reduction_indices)
+
+
+def argmax(x: Any, axis: int = 0) -> Node:
+    """First position of the greatest element along an axis; int64."""
+    return operation("argmax", x, axis=int(axis))
+
+
+def argmin(x: Any, axis: int = 0) -> Node:
+    return operation("argmin", x, axis=int(axis))
+
+
+INT_TYPES = (int32, int64)

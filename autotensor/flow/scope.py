@@ -1,0 +1,86 @@
+"""What construction happens in: the graph that nodes enter, names already taken, control dependencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotensor.flow.nodes import Node
+
+
+class StaticGraph:
+    """All variables and names of one program. Nodes themselves live as long as somebody uses them."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.variables: list[Any] = []  # flow.state.Variable, in order of creation
+
+    @contextmanager
+    def as_default(self) -> Iterator[StaticGraph]:
+        """Inside the block new nodes enter this graph."""
+        token = _graph.set(self)
+        try:
+            yield self
+        finally:
+            _graph.reset(token)
+
+
+_first = StaticGraph()
+_graph: ContextVar[StaticGraph] = ContextVar("autotensor_flow_graph", default=_first)
+_control: ContextVar[tuple[Any, ...]] = ContextVar("autotensor_flow_control", default=())
+_watchers: ContextVar[tuple[list[Any], ...]] = ContextVar("autotensor_flow_watchers", default=())
+
+
+def current() -> StaticGraph:
+    """The graph that nodes enter now."""
+    return _graph.get()
+
+
+def reset_default_graph() -> None:
+    """Forgets the variables and names of the current graph."""
+    graph = current()
+    graph.names.clear()
+    graph.variables.clear()
+
+
+def unique(name: str) -> str:
+    """The name, or name_1, name_2 … when it is taken."""
+    names = current().names
+    count = names.get(name, 0)
+    names[name] = count + 1
+    return name if count == 0 else unique(f"{name}_{count}")
+
+
+def enter(node: Node) -> None:
+    """Tells whoever watches (a branch of a `cond`) that a node was made."""
+    for made in _watchers.get():
+        made.append(node)
+
+
+@contextmanager
+def watching() -> Iterator[list[Any]]:
+    """The nodes made inside the block, in order."""
+    made: list[Any] = []
+    token = _watchers.set((*_watchers.get(), made))
+    try:
+        yield made
+    finally:
+        _watchers.reset(token)
+
+
+def control() -> tuple[Any, ...]:
+    """What nodes made now must run after."""
+    return _control.get()
+
+
+@contextmanager
+def control_dependencies(nodes: Iterable[Any] | None) -> Iterator[None]:
+    """Nodes made inside the block run after `nodes` (None: after nothing), and see what they assigned."""
+    token = _control.set(() if nodes is None else (*_control.get(), *nodes))
+    try:
+        yield
+    finally:
+        _control.reset(token)

@@ -1,0 +1,89 @@
+"""Who did what when: spans of time on workers, as text and for a trace viewer.
+
+worker 0  AAAAAAAABBBBBBBBBB  DDDDDDDD
+worker 1          CCCCCCCCC
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WIDTH = 64  # characters of a bar chart
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One piece of work; seconds since the beginning of the run."""
+
+    name: str
+    worker: int
+    start_s: float
+    end_s: float
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether both were at work at one moment."""
+        return self.start_s < other.end_s and other.start_s < self.end_s
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The spans of one run, in order of their starts."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def seconds(self) -> float:
+        return max((s.end_s for s in self.spans), default=0.0)
+
+    @property
+    def busy(self) -> float:
+        """The share of the workers' time that was work."""
+        workers = 1 + max((s.worker for s in self.spans), default=0)
+        return sum(s.end_s - s.start_s for s in self.spans) / max(workers * self.seconds, 1e-12)
+
+    def span(self, name: str) -> Span:
+        return next(s for s in self.spans if s.name == name)
+
+    def __str__(self) -> str:
+        letters = {s.name: chr(ord("A") + n % 26) for n, s in enumerate(sorted(self.spans, key=_by_name))}
+        scale = WIDTH / max(self.seconds, 1e-12)
+        lines = []
+        for worker in range(1 + max((s.worker for s in self.spans), default=0)):
+            bar = [" "] * WIDTH
+            for s in (s for s in self.spans if s.worker == worker):
+                begin = min(int(s.start_s * scale), WIDTH - 1)
+                end = max(begin + 1, min(int(s.end_s * scale), WIDTH))
+                bar[begin:end] = letters[s.name] * (end - begin)
+            lines.append(f"worker {worker}  |{''.join(bar)}|")
+        lines += [
+            f"{letters[s.name]}: {s.name}, {s.start_s * 1e6:.0f} to {s.end_s * 1e6:.0f} µs"
+            for s in self.spans
+        ]
+        return "\n".join(lines)
+
+    def save(self, path: str | Path) -> None:
+        """For chrome://tracing and Perfetto."""
+        events = [
+            {
+                "name": s.name,
+                "ph": "X",
+                "pid": 0,
+                "tid": s.worker,
+                "ts": s.start_s * 1e6,
+                "dur": (s.end_s - s.start_s) * 1e6,
+            }
+            for s in self.spans
+        ]
+        Path(path).write_text(json.dumps({"traceEvents": events}))
+
+
+def _by_name(span: Span) -> str:
+    return span.name
+
+
+def side_by_side(spans: Sequence[Span]) -> tuple[tuple[str, str], ...]:
+    """Pairs of names that were at work at one moment."""
+    return tuple((a.name, b.name) for n, a in enumerate(spans) for b in spans[n + 1 :] if a.overlaps(b))
