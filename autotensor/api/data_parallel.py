@@ -1,0 +1,194 @@
+"""Data-parallel training over processes of this machine: synchronous, with backup workers.
+
+    batch ─cut─▶ part 0 ─▶ worker 0 ─▶ gradient 0 ┐
+                 part 1 ─▶ worker 1 ─▶ gradient 1 ┼─ mean of the first that come ─▶ update, here
+                 part 2 ─▶ worker 2 ─▶ (too late) ┘
+
+    with DataParallel(loss, optimizer=SGD(0.1), workers=2, backups=1) as step:
+        print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
+
+Without backups a step is that of one process on the whole batch, if the loss is a mean over rows. With them,
+a step takes the gradients of as many workers as were asked for and drops what comes later; a worker that is
+late sits out until it is done. Source: Chen et al., "Revisiting Distributed Synchronous SGD", 2016.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from autotensor.api.log import Log, open_existing
+from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log
+from autotensor.autodiff.optimizers import SGD, Optimizer
+from autotensor.autodiff.steps import gradient_graph, update_graph
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target
+from autotensor.graph.ir import Array, GraphNode, Parameter
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.arrays import aligned_copy
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.children import Child, Reply, Status
+from autotensor.runtime.gradient_worker import Mapped, split
+from autotensor.runtime.module import Module
+
+WORKER = "autotensor.runtime.gradient_worker"
+Delay = Callable[[int, int], float]  # (step, worker) → seconds
+
+
+class DataParallel:
+    """A training step whose gradients are computed by several processes."""
+
+    def __init__(
+        self,
+        loss: GraphNode,
+        parameters: Iterable[Parameter] | None = None,
+        optimizer: Optimizer = SGD(),  # noqa: B008  # frozen
+        *,
+        workers: int = 2,
+        backups: int = 0,
+        threads: int = 1,
+        timeout_s: float = 60.0,
+        delay: Delay = lambda step, worker: 0.0,
+        target: str | Target | None = None,
+        db: Log = None,
+    ) -> None:
+        """workers: gradients that a step waits for. backups: workers beyond these. threads: of each process.
+
+        delay: makes workers late, for experiments. Raises InputError for impossible numbers of workers.
+        """
+        if workers < 1 or backups < 0:
+            raise InputError(
+                f"data parallel training needs at least 1 worker and no fewer than 0 backups; "
+                f"it was given {workers} and {backups}."
+            )
+        self.workers, self.backups = workers, backups
+        self.timeout_s, self.delay, self.steps, self.dropped = timeout_s, delay, 0, 0
+        graph, chosen = gradient_graph(loss, parameters)
+        update = update_graph(chosen, optimizer)
+        self._folder = tempfile.TemporaryDirectory(prefix="autotensor_")
+        folder = Path(self._folder.name)
+        program = _linked(plan_model(graph, target), db)
+        artifacts.save(folder / "gradients.atm", program)
+        mine, common = split(Module(program).args, len(chosen))
+        self._inputs = tuple(a.name for a in mine if a.role == "input")
+        self._own = [Mapped.of(folder / f"{n}.bin", mine).arrays for n in range(workers + backups)]
+        self._shared = Mapped.of(folder / "parameters.bin", common).arrays
+        self._names = tuple(a.name for a in common)
+        for array, p in zip(self._shared, chosen, strict=True):
+            array[...] = p.start.array
+        self._update = Module(_linked(plan_model(update.graph, target, updates=update.updates), db))
+        self._state = {n: aligned_copy(a) for n, a in update.start.items() if n not in update.parameters}
+        weights = dict(zip(update.parameters, self._shared, strict=True))
+        gradients = [np.empty(a.shape, a.dtype) for a in self._shared]
+        given = [weights.get(n, self._state.get(n)) for n in update.graph.input_names[len(chosen) :]]
+        self._arguments = (*gradients, *(a for a in given if a is not None))
+        self._children = [
+            Child(
+                WORKER,
+                [str(folder / "gradients.atm"), str(threads), str(len(chosen)),
+                 str(folder / "parameters.bin"), str(folder / f"{n}.bin")],
+            )
+            for n in range(workers + backups)
+        ]  # fmt: skip
+        self._pool = ThreadPoolExecutor(workers + backups)
+        self._busy: dict[Future[Reply], int] = {}
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The parameters by name, as they are now; copies."""
+        return MappingProxyType({n: a.copy() for n, a in zip(self._names, self._shared, strict=True)})
+
+    def __call__(self, *arrays: Array) -> float:
+        """One step: the mean loss of the parts that were taken, before the update.
+
+        arrays: for every input one part for each worker, backups included, along the first axis.
+        Raises InputError for arrays that cannot be cut so, MeasureError when too many workers failed.
+        """
+        parts = self._parts(arrays)
+        fresh: dict[Future[Reply], int] = {}
+        for n in self._idle():
+            for own, part in zip(self._own[n], parts[n], strict=False):
+                own[...] = part
+            request = json.dumps({"sleep": self.delay(self.steps, n)})
+            fresh[self._pool.submit(self._children[n].request, request, self.timeout_s)] = n
+        self._busy |= fresh
+        taken = self._first(fresh)
+        self.dropped += len(fresh) - len(taken)
+        self.steps += 1
+        count = len(self._inputs)
+        for k, gradient in enumerate(self._arguments[: len(self._shared)]):
+            np.mean([self._own[n][count + 1 + k] for n in taken], axis=0, out=gradient)
+        self._update(*self._arguments)
+        return float(np.mean([self._own[n][count] for n in taken]))
+
+    def _first(self, fresh: Mapping[Future[Reply], int]) -> list[int]:
+        """The first workers to answer, in order of their numbers: a sum must not depend on who was first."""
+        taken: list[int] = []
+        failures: list[str] = []
+        waiting = set(fresh)
+        while len(taken) < self.workers:
+            if not waiting:
+                raise MeasureError(
+                    f"{len(failures)} of {len(fresh)} workers failed, {self.workers} are needed: "
+                    f"{failures[0]}"
+                )
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=lambda f: fresh[f]):
+                del self._busy[future]
+                reply = future.result()
+                if reply.status is not Status.OK:
+                    failures.append(f"{reply.detail} {reply.output.strip()[-500:]}")
+                elif len(taken) < self.workers:
+                    taken.append(fresh[future])
+        return sorted(taken)
+
+    def _idle(self) -> list[int]:
+        """Workers that are done with earlier steps, at least as many as a step needs."""
+        self._busy = {f: n for f, n in self._busy.items() if not f.done()}
+        while len(self._children) - len(self._busy) < self.workers:
+            done, _ = wait(self._busy, return_when=FIRST_COMPLETED)
+            self._busy = {f: n for f, n in self._busy.items() if f not in done}
+        return [n for n in range(len(self._children)) if n not in self._busy.values()]
+
+    def settle(self) -> None:
+        """Waits for workers that are late."""
+        wait(self._busy)
+
+    def _parts(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """One part of every array for each worker."""
+        if len(arrays) != len(self._inputs):
+            raise InputError(f"a step takes {', '.join(self._inputs)}; it was given {len(arrays)} arrays.")
+        count = len(self._children)
+        for name, array, own in zip(self._inputs, arrays, self._own[0], strict=False):
+            wanted = (count * own.shape[0], *own.shape[1:]) if own.ndim else ()
+            if array.shape != wanted or array.dtype != own.dtype:
+                raise InputError(
+                    f"{name!r} is {array.dtype}{list(array.shape)}, expected {own.dtype}{list(wanted)}: "
+                    f"{count} parts, one for each worker."
+                )
+        cut = [np.split(a, count) if a.ndim else [a] * count for a in arrays]
+        return [[c[n] for c in cut] for n in range(count)]
+
+    def close(self) -> None:
+        """Ends the workers and removes their files."""
+        for child in self._children:
+            child.kill()  # a late one may be sleeping
+        self._pool.shutdown(wait=True)
+        self._folder.cleanup()
+
+    def __enter__(self) -> DataParallel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _linked(plan: ModelPlan, db: Log) -> Artifact:
+    with open_existing(db) as store:
+        return link_model(plan, traces_from_log(plan, store))
