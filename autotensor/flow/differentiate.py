@@ -41,6 +41,20 @@ class Stopped(Operation):
         super().__init__("stop_gradient", lambda node: node, (x,), x.spec)
 
 
+def _check_loops(of: list[Node], by: list[Node]) -> None:
+    """A loop's results are values to what comes after it: what is before would silently have no gradient."""
+    from autotensor.flow.control import Loop, producers_first
+
+    for loop in (n for n in producers_first(of, ends=by) if isinstance(n, Loop)):
+        inside = set(producers_first([loop]))
+        if reached := [x for x in by if x in inside]:
+            raise GraphError(
+                f"{here()}: {reached[0].name} reaches {of[0].name} through a while_loop ({loop.at}), "
+                "of which there is no gradient.",
+                fix="Write the turns out, or use the imperative style, where loops are Python's.",
+            )
+
+
 def gradients(ys: Any, xs: Any, grad_ys: Any = None) -> list[Node]:
     """One node for each of `xs`: how the sum of all elements of `ys` changes with it.
 
@@ -54,6 +68,7 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None) -> list[Node]:
             raise GraphError(f"{here()}: gradients are of nodes by nodes, got {type(node).__name__}.")
         if not node.dtype.is_float:
             raise GraphError(f"{here()}: {node!r} is not floating-point, so it has no gradient.")
+    _check_loops(of, by)
     seeds: list[Node] = []
     if grad_ys is not None:
         given = grad_ys if isinstance(grad_ys, (list, tuple)) else [grad_ys]

@@ -194,6 +194,8 @@ class Operation(Node):
     ) -> None:
         self.lower = lower
         self.what = what or name
+        if empty := [x for x in inputs if isinstance(x, Effect)]:
+            raise GraphError(f"{here()}: {self.what} reads {empty[0].name}, which has no value.")
         super().__init__(name, spec or inferred(self.what, lower, inputs), inputs)
 
 

@@ -37,7 +37,7 @@ _owners: weakref.WeakKeyDictionary[GraphNode, weakref.ref[Tensor]] = weakref.Wea
 _pending: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()
 _roots: weakref.WeakKeyDictionary[GraphNode, None] = weakref.WeakKeyDictionary()  # losses of their gradients
 
-_programs: dict[Target, Programs] = {}
+_programs: dict[Target | None, Programs] = {}
 _target: ContextVar[Target | None] = ContextVar("autotensor_imperative_target", default=None)
 _recording: ContextVar[bool] = ContextVar("autotensor_imperative_grad", default=True)
 tracing: ContextVar[Trace | None] = ContextVar("autotensor_imperative_trace", default=None)
@@ -46,8 +46,8 @@ tracing: ContextVar[Trace | None] = ContextVar("autotensor_imperative_trace", de
 def programs() -> Programs:
     """The programs of the current device."""
     target = _target.get()
-    made = Programs(target)
-    return _programs.setdefault(made.target, made)
+    found = _programs.get(target)
+    return found if found is not None else _programs.setdefault(target, Programs(target))
 
 
 @contextmanager

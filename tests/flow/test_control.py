@@ -143,3 +143,20 @@ def test_variables_read_in_a_loop() -> None:
     sess.run(tf.initialize_all_variables())
     assert sess.run(out) == 128
     np.testing.assert_array_equal(sess.run(v), 2)
+
+
+def test_gradients_go_through_the_branch_taken() -> None:
+    x = scalar("x")
+    y = tf.cond(x > 0.0, lambda: x * x, lambda: x * -3.0)
+    (slope,) = tf.gradients(y, [x])
+    sess = tf.Session()
+    assert [float(sess.run(slope, {x: v})) for v in (5, -5)] == [10, -3]
+
+
+def test_a_loop_has_no_gradient_and_says_so() -> None:
+    x = scalar("x")
+    y = tf.while_loop(lambda t: t < 100.0, lambda t: t * x, [tf.constant(1.0)])
+    with pytest.raises(
+        GraphError, match=r"test_control.py:\d+: x reaches .* through a while_loop \(.*:\d+\)"
+    ):
+        tf.gradients(y * x, [x])

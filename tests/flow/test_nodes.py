@@ -76,6 +76,7 @@ def test_strided_images_stay_unknown(stride: int) -> None:
             lambda: tf.nn.dropout(tf.placeholder(tf.float32, [None]), 0.5),
             rf"{HERE}: dropout needs a known shape",
         ),
+        (lambda: tf.group() + 1.0, rf"{HERE}: add reads group, which has no value"),
         (lambda: tf.constant(tf.zeros([1])), rf"{HERE}: .* is a node already"),
     ],
 )
