@@ -5,10 +5,10 @@
         h  = (b0 - kh) // 2        where (b0 - kh) % 2 == 0 and 0 <= h < H
         kh remains: the adjoint of x[b0, b1] is a sum over kh
 
-Every dimension of the tensor gives one equation and is solved for at most one axis: the longest that stands
-in it alone or with a coefficient, since the axes that remain are summed over. What cannot be solved (indices
-that come from memory, two equations for one axis) becomes a condition `index == b`. So any access can be
-turned round; an affine one whose axes are all solved is a gather again.
+Every dimension of the tensor gives one equation. Where its axes are the digits of a number (4*i + j, j below
+4) it is solved for all of them, else for one: the longest, since the axes that remain are summed over. What
+cannot be solved (indices that come from memory, two equations for one axis) becomes a condition `index == b`.
+So any access can be turned round; an affine one whose axes are all solved is a gather again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def invert(
         index, at, extent = pending.pop(n)
         if axis is None:
             solver.require(index, at, extent)
-        else:
+        elif not solver.solve_digits(index, at):
             solver.solve(index, at, axis)
     return solver.result()
 
@@ -121,6 +121,34 @@ class _Solver:
         swap = {axis: value}
         self.values = {v: substitute(e, swap) for v, e in self.values.items()} | {axis: value}
         self.guards = [substitute(g, swap) for g in self.guards] + [value >= 0, value < extent]
+
+    def solve_digits(self, index: Expr, at: Var) -> bool:
+        """c1*a + c2*b + … + rest == at where every element has one a, b, … at most; False where it has more.
+
+        4*i + j, j below 4  ──▶  i = at // 4, j = at % 4
+        """
+        a = self._affine(index)
+        found = [(c, v) for v, c in a.terms.items() if isinstance(v, Var) and v in self.open]
+        inside = {v for t in a.opaque_terms() for v in free_vars(t)}
+        if len(found) < 2 or any(c < 0 or v in inside for c, v in found):
+            return False
+        found.sort(key=lambda term: -term[0])
+        reach = [sum(c * (self.open[v] - 1) for c, v in found[n:]) for n in range(1, len(found) + 1)]
+        if any(c <= below for (c, _), below in zip(found, reach, strict=True)):
+            return False
+        unknown = {v for _, v in found}
+        rest = Affine({t: k for t, k in a.terms.items() if t not in unknown}, a.constant, a.dtype)
+        left = to_expr(Affine({at: 1}, 0, a.dtype).plus(rest, -1))
+        guards, swap = [left >= 0], dict[Var, Expr]()
+        for c, v in found:
+            swap[v] = left if c == 1 else left // c
+            guards.append(swap[v] < self.open.pop(v))
+            left = left % c
+        if found[-1][0] != 1:
+            guards.append(left.equal(0))
+        self.values = {v: substitute(e, swap) for v, e in self.values.items()} | swap
+        self.guards = [substitute(g, swap) for g in self.guards] + guards
+        return True
 
     def require(self, index: Expr, at: Var, extent: int) -> None:
         """An equation without an unknown that could be solved for."""

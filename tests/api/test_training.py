@@ -132,6 +132,19 @@ def test_trained_values_as_constants() -> None:
     assert step(*batch()) == pytest.approx(float(evaluate(graph, *batch())[0]), rel=1e-4)
 
 
+@pytest.mark.slow
+def test_a_tuned_step_is_the_same_step(tmp_path: Path) -> None:
+    """Every candidate is checked alone; the winner is linked with its updates in place."""
+    _, _, _, loss = perceptron()
+    plain = alone(at.training_step(loss, optimizer=Momentum(0.1)))
+    log = f"sqlite:///{tmp_path / 'log.db'}"
+    tuned = alone(at.training_step(loss, optimizer=Momentum(0.1), trials=12, db=log, progress=False))
+    for n in range(3):
+        assert tuned(*batch(n)) == pytest.approx(plain(*batch(n)), rel=1e-4)
+    for name in plain.values:
+        np.testing.assert_allclose(tuned.values[name], plain.values[name], rtol=1e-3, atol=1e-5)
+
+
 def test_refusals() -> None:
     x, y, parameters, loss = perceptron()
     with pytest.raises(

@@ -35,6 +35,13 @@ def test_a_window_leaves_its_short_axis_open() -> None:
     assert len(found.guards) == 3  # divisible, not below 0, below 5
 
 
+def test_windows_that_do_not_overlap_are_solved_whole() -> None:
+    found = invert([H * 2 + K], (11,), [B0], {H: 5, K: 2})
+    assert (text(found, H), text(found, K)) == ("b0 // 2", "b0 % 2")
+    assert not found.remaining
+    assert [str(g) for g in found.guards] == ["b0 // 2 < 5"]  # the eleventh is in no window
+
+
 def test_guards_that_always_hold_are_left_out() -> None:
     found = invert([H + 1], (6,), [B0], {H: 5})
     assert [str(g) for g in found.guards] == ["b0 - 1 >= 0"]
@@ -76,6 +83,10 @@ INDICES = (
     lambda h, k, v: [h * 4 + v // 3, k],
     lambda h, k, v: [(h + v) // 2, k],
     lambda h, k, v: [const(2), h * k],
+    lambda h, k, v: [h * 4 + k],
+    lambda h, k, v: [h * 28 + k * 7 + v + 2],
+    lambda h, k, v: [v * 12 + k * 3, h],
+    lambda h, k, v: [h * 4 + k, v + h],
 )
 
 

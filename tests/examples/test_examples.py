@@ -22,6 +22,7 @@ SMALL = {
     "06_load_and_serve": ["--clients", "4", "--calls", "20"],
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
+    "09_train": ["--steps", "50", "--rows", "32"],
 }
 NAIVE = """\
 for y in range(1024):
