@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import load
     from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.torch_models import from_torch
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
     from autotensor.graph.build import call, input, ops
@@ -37,6 +38,7 @@ _HOMES = {
     "call": "autotensor.graph.build",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
+    "from_torch": "autotensor.api.torch_models",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
     "lower": "autotensor.api.kernels",
@@ -56,6 +58,7 @@ __all__ = [
     "call",
     "compile_model",
     "create_schedule",
+    "from_torch",
     "input",
     "load",
     "lower",
@@ -69,8 +72,8 @@ __all__ = [
 
 _SEARCH = "one search serves all: at.tune([A, B, C], trials=64), then at.build([A, B, C])"
 _MODELS = (
-    "models are written with at.input, at.ops and at.call and compiled by at.compile_model "
-    "(docs/add-a-model.md); there is no reader of model files"
+    "models are written with at.input, at.ops and at.call (docs/add-a-model.md) or read with at.from_torch, "
+    "and compiled by at.compile_model"
 )
 _ELSEWHERE = {  # what TVM's users look for
     "auto_scheduler": _SEARCH,
