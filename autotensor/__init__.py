@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.kernels import build, lower, tune
-    from autotensor.api.loading import load
+    from autotensor.api.loading import by_shape, load
     from autotensor.api.models import compile_model, plan_model, tune_model
     from autotensor.api.torch_models import from_torch
     from autotensor.base.errors import AutotensorError
@@ -35,6 +35,7 @@ _HOMES = {
     "Target": "autotensor.base.target",
     "TuneOptions": "autotensor.search.loop",
     "build": "autotensor.api.kernels",
+    "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
@@ -55,6 +56,7 @@ __all__ = [
     "TuneOptions",
     "__version__",
     "build",
+    "by_shape",
     "call",
     "compile_model",
     "create_schedule",

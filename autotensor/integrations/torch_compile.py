@@ -58,7 +58,11 @@ class Options:
 
 
 def autotensor(
-    module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, **_: Any
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    **_: Any,
 ) -> Run:
     """A part of a model, compiled; what dynamo calls for each part."""
     wanted = Options.of(options)
@@ -73,12 +77,12 @@ def autotensor(
 def _compiled_or_eager(module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> Run:
     if why := _refused(examples):
         _tell(why, options)
-        return module.forward
+        return _eager(module)
     try:
         return _Part(module, examples, options)
     except AutotensorError as error:
         _tell(str(error), options)
-        return module.forward
+        return _eager(module)
 
 
 def _refused(examples: Sequence[Any]) -> str:
@@ -89,6 +93,11 @@ def _refused(examples: Sequence[Any]) -> str:
     if elsewhere := [str(x.device) for x in tensors if x.device.type != "cpu"]:
         return f"its tensors are on {elsewhere[0]}, not on the CPU"
     return ""
+
+
+def _eager(module: torch.fx.GraphModule) -> Run:
+    run: Run = module.forward
+    return run
 
 
 class _Part:
@@ -123,13 +132,17 @@ def _version(tensor: torch.Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor._version
 
 
-def _aot(module: torch.fx.GraphModule, examples: Sequence[Any], kept: frozenset[int], options: Options) -> Run:
+def _aot(
+    module: torch.fx.GraphModule, examples: Sequence[Any], kept: frozenset[int], options: Options
+) -> Run:
     """The part as a function of all its inputs, by AOT autograd and our compiler."""
 
     def compiler(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Run:
         # Inputs of this graph are those of the part, unless torch has merged some that share memory.
         same = len(fakes) == len(examples)
-        known = {n: x for n, x in enumerate(examples) if same and (n in kept or not isinstance(x, torch.Tensor))}
+        known = {
+            n: x for n, x in enumerate(examples) if same and (n in kept or not isinstance(x, torch.Tensor))
+        }
         with _disable_current_modes():  # weights are real tensors, and this is done while torch traces
             return _boxed(compile_part(graph_module, known, options))
 
@@ -178,7 +191,8 @@ class CompiledPart:
             made = self.module(*arrays)
             made = made if isinstance(made, tuple) else (made,)
         return [
-            to_tensor(made[x]) if kind == "out" else args[x] if kind == "arg" else x for kind, x in self.results
+            to_tensor(made[x]) if kind == "out" else args[x] if kind == "arg" else x
+            for kind, x in self.results
         ]
 
 
@@ -188,9 +202,7 @@ def _argument(value: torch.Tensor) -> Any:
     return array if array.flags.aligned else array.copy()
 
 
-def compile_part(
-    module: torch.fx.GraphModule, known: dict[int, Any], options: Options
-) -> CompiledPart:
+def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: Options) -> CompiledPart:
     """An ATen graph, compiled. known: the arguments that are constants, by number: weights and numbers.
 
     Raises Unsupported for what cannot be converted.

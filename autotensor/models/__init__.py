@@ -124,7 +124,8 @@ for _name, _module, _about, _gflop in (
 for _kind, _gflop in (("lstm", 0.93), ("gru", 0.811)):
     _add(
         _kind, partial(language_model.build, _kind), language_model.inputs,
-        f"language model of 2 {_kind.upper()} layers, 35 words: logits", partial(language_model.shapes, _kind), _gflop,
+        f"language model of 2 {_kind.upper()} layers, 35 words: logits",
+        partial(language_model.shapes, _kind), _gflop,
     )  # fmt: skip
 
 __all__ = ["MODELS", "Model", "load_weights"]

@@ -1,12 +1,12 @@
 """DiT (Peebles and Xie, 2022): one denoising step of DiT-S/2, with the names of its authors' code.
 
-    x: float32[batch, 4, 32, 32], t: float32[batch], y: int64[batch] ──▶ noise and variance [batch, 8, 32, 32]
+x: float32[batch, 4, 32, 32], t: float32[batch], y: int64[batch] ──▶ noise and variance [batch, 8, 32, 32]
 
-    x ─▶ patches 2x2 ─▶ dense ─▶ + places ─▶ 12 blocks ─▶ norm ─▶ dense ─▶ picture
-    t ─▶ waves ─▶ dense ─▶ silu ─▶ dense ─▶ + class of y = c          what every block is told
+x ─▶ patches 2x2 ─▶ dense ─▶ + places ─▶ 12 blocks ─▶ norm ─▶ dense ─▶ picture
+t ─▶ waves ─▶ dense ─▶ silu ─▶ dense ─▶ + class of y = c          what every block is told
 
-    block:  x + gate·attention(norm(x)·(1 + scale) + shift), then the same with two dense layers;
-            shift, scale and gate are a dense layer of silu(c)
+block:  x + gate·attention(norm(x)·(1 + scale) + shift), then the same with two dense layers;
+        shift, scale and gate are a dense layer of silu(c)
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def lists_of(edges: Array, nodes: int, degree: int) -> tuple[Array, Array]:
     Raises InputError when a node has more than degree - 1 neighbours, or an edge names one that is not there.
     """
     edges = np.asarray(edges).reshape(-1, 2)
-    if edges.size and not (0 <= edges.min() and edges.max() < nodes):
+    if edges.size and not (edges.min() >= 0 and edges.max() < nodes):
         raise InputError(f"gcn: an edge names a node outside 0 … {nodes - 1}.")
     found: list[list[int]] = [[n] for n in range(nodes)]
     for a, b in edges.tolist():

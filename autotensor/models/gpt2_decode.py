@@ -22,7 +22,7 @@ from autotensor.models.transformer import Size, heads_of, named, norm, rows_of, 
 from autotensor.models.weights import Array, Weights, checked
 
 CAPACITY = 256
-HIDDEN = -1e30  # a score that no exp survives
+HIDDEN = np.float32(-1e30)  # a score that no exp survives
 
 
 def build(
@@ -83,13 +83,15 @@ def _attend(
     keys, values = cache
     capacity = keys.shape[2]
     q = q * (1 / math.sqrt(q.shape[-1]))
-    old = ops.where(before, ops.batch_matmul(q, keys, transpose_b=True), HIDDEN)  # [batch, heads, 1, capacity]
+    old = ops.where(
+        before, ops.batch_matmul(q, keys, transpose_b=True), HIDDEN
+    )  # [batch, heads, 1, capacity]
     own = ops.sum(q * k, axis=-1, keepdims=True)  # [batch, heads, 1, 1]
     shares = ops.softmax(ops.concat(old, own, axis=-1))
     past = ops.slice(shares, (0,), (capacity,), axes=(-1,))
     mine = ops.slice(shares, (capacity,), (capacity + 1,), axes=(-1,))
     # What an empty place holds may be anything; 0 * NaN would be seen.
-    filled = ops.where(ops.reshape(before, (capacity, 1)), values, 0.0)
+    filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
     result: GraphNode = ops.batch_matmul(past, filled) + mine * v
     return result
 
@@ -97,9 +99,7 @@ def _attend(
 def _part(cache: GraphNode, layer: int) -> tuple[GraphNode, GraphNode]:
     """Keys and values of one layer: [batch, heads, capacity, depth] each."""
     shape = cache.shape[2:]
-    keys, values = (
-        ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), shape) for n in range(2)
-    )
+    keys, values = (ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), shape) for n in range(2))
     return keys, values
 
 
@@ -110,7 +110,9 @@ def cache_shape(batch: int = 1, capacity: int = CAPACITY, size: Size = SMALL) ->
 def remember(cache: Array, entry: Array, position: int) -> None:
     """Writes a word's entry into the cache, in place. Raises InputError when the cache is full."""
     if not 0 <= position < cache.shape[4]:
-        raise InputError(f"gpt2_decode: position {position} is outside the cache, which holds {cache.shape[4]}.")
+        raise InputError(
+            f"gpt2_decode: position {position} is outside the cache, which holds {cache.shape[4]}."
+        )
     cache[:, :, :, :, position : position + 1] = entry
 
 

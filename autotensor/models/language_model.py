@@ -1,6 +1,6 @@
 """Recurrent language models (Zaremba et al., 2014: the medium size), with the names of PyTorch's example.
 
-    words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 650 wide ──▶ dense ──▶ logits of all places
+words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 650 wide ──▶ dense ──▶ logits of all places
 """
 
 from __future__ import annotations

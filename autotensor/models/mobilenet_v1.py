@@ -71,7 +71,7 @@ def shapes(divisor: int = 1, classes: int = 1000) -> dict[str, tuple[int, ...]]:
 
     conv("features.0.conv", FIRST // divisor, 3, 3, 3)
     outputs = 0
-    for at, channels, outputs, _ in _blocks(divisor):  # noqa: B007  the last one is the classifier's
+    for at, channels, outputs, _ in _blocks(divisor):
         conv(f"{at}.depthwise", channels, 1, 3, 3)
         conv(f"{at}.pointwise", outputs, channels, 1, 1)
     return found | {"fc.weight": (classes, outputs), "fc.bias": (classes,)}

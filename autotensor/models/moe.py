@@ -1,6 +1,6 @@
 """A mixture of experts: a router sends each token to two of eight feed-forward networks.
 
-    x: float32[tokens, 768] ──▶ y: float32[tokens, 768], load: float32[8]     load: tokens that chose an expert
+    x: float32[tokens, 768] ──▶ y: float32[tokens, 768], load: float32[8]  (tokens of each expert)
 
     router:  shares = softmax(x @ R)       a token's two greatest, made to sum to 1, are its gates
     expert:  y_e = gelu(x_e @ W1_e + b1_e) @ W2_e + b2_e
@@ -52,7 +52,9 @@ def build(
     strength = ops.gather_elements(by_expert, taken, axis=1)  # 0: empty room
     y = _experts(ops.take(x, taken), w)  # [experts, room, hidden]
     places, strengths = (ops.reshape(v, (EXPERTS * room,)) for v in (taken, strength))
-    back = call(_to_tokens, places, strengths, constant(np.arange(n)), name="to_tokens")  # [n, experts * room]
+    back = call(
+        _to_tokens, places, strengths, constant(np.arange(n)), name="to_tokens"
+    )  # [n, experts * room]
     out = ops.matmul(back, ops.reshape(y, (EXPERTS * room, hidden)))
     return Graph((x,), (out, load), "moe", ("y", "load"))
 
@@ -61,7 +63,7 @@ def _gates(shares: GraphNode) -> GraphNode:
     """The shares of the chosen, made to sum to 1; 0 for the others."""
     order = ops.top_positions(shares, count=CHOSEN, axis=1)  # [n, 2]
     chosen = call(_is_among, order, constant(np.arange(EXPERTS)), name="is_among")
-    kept = ops.where(chosen, shares, 0.0)
+    kept = ops.where(chosen, shares, np.float32(0))
     result: GraphNode = ops.divide(kept, ops.sum(kept, axis=1, keepdims=True))
     return result
 

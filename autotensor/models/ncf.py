@@ -1,11 +1,11 @@
 """Neural collaborative filtering (He et al., 2017), NeuMF at the size of MovieLens-20M.
 
-    user, item: int64[batch] ──▶ score: float32[batch, 1]
+user, item: int64[batch] ──▶ score: float32[batch, 1]
 
-    user ─▶ 64 ┐ product ─────────────────────────────────────┐
-    item ─▶ 64 ┘                                              ├─▶ dense ──▶ score (a logit)
-    user ─▶ 128 ┐ beside one another ─▶ dense 256 ─▶ 128 ─▶ 64 ┘
-    item ─▶ 128 ┘
+user ─▶ 64 ┐ product ─────────────────────────────────────┐
+item ─▶ 64 ┘                                              ├─▶ dense ──▶ score (a logit)
+user ─▶ 128 ┐ beside one another ─▶ dense 256 ─▶ 128 ─▶ 64 ┘
+item ─▶ 128 ┘
 """
 
 from __future__ import annotations

@@ -77,5 +77,7 @@ class Plain:
             n = (n + 2 * c.padding - c.kernel) // c.stride + 1
             n = n if c.pool is None else (n - c.pool[0]) // c.pool[1] + 1
             if n < 1:
-                raise InputError(f"{self.name}: image={image} is too small; nothing is left of it at {c.name}.")
+                raise InputError(
+                    f"{self.name}: image={image} is too small; nothing is left of it at {c.name}."
+                )
         return n

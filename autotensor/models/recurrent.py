@@ -1,7 +1,7 @@
 """Recurrent layers with torch's names, unrolled over their time steps: what the LSTM and GRU models share.
 
-    LSTM:  gates = x_t @ Wᵀ + h @ Uᵀ (+ biases): i, f, g, o      c = σ(f)·c + σ(i)·tanh(g)    h = σ(o)·tanh(c)
-    GRU:   r, z from sums of both parts                          n = tanh(x_n + r·h_n)        h = (1-z)·n + z·h
+    LSTM:  gates i, f, g, o = x_t @ Wᵀ + h @ Uᵀ (+ biases)     c = σ(f)·c + σ(i)·tanh(g)    h = σ(o)·tanh(c)
+    GRU:   r, z from sums of both parts                        n = tanh(x_n + r·h_n)        h = (1-z)·n + z·h
 
 Sequences are [steps, batch, width]. The products with all inputs are one; a step is a product with h and one
 kernel for the rest (`lstm_cell`, `gru_cell`), which is the same for all steps and so tuned once.
@@ -77,7 +77,7 @@ def at_step(x: GraphNode, t: int) -> GraphNode:
 
 
 def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
-    """[batch, width] of every step as [steps, batch, width]; a few at a time, as each is a case of a kernel."""
+    """[batch, width] of every step as [steps, batch, width]; a few at a time, each a case of a kernel."""
     parts: list[Any] = [ops.reshape(s, (1, *s.shape)) for s in steps]
     while len(parts) > 1:
         groups = [parts[n : n + JOINED] for n in range(0, len(parts), JOINED)]

@@ -1,4 +1,4 @@
-"""ResNet-18, 34, 50, 101 and 152 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
+"""ResNet-18 to 152 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
 
     x: float32[batch, 3, 224, 224] ──▶ logits: float32[batch, 1000]
 

@@ -1,6 +1,6 @@
 """VGG-16 and VGG-19 (Simonyan and Zisserman, 2014) for ImageNet, with torchvision's names; no batch norm.
 
-    x: float32[batch, 3, 224, 224] ──▶ 13 or 16 convolutions 3x3, five pools ──▶ dense ×3 ──▶ logits [batch, 1000]
+    x: float32[batch, 3, 224, 224] ──▶ 13 or 16 convolutions, five pools ──▶ dense ×3 ──▶ logits [batch, 1000]
 
 torchvision's average pool in front of the dense layers is left out: here it is from 7x7 to 7x7.
 """

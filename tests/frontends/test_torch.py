@@ -21,7 +21,9 @@ from autotensor.graph.evaluate import evaluate  # noqa: E402
 def close(got: np.ndarray, wanted: torch.Tensor) -> None:
     expected = to_array(wanted)
     assert (got.shape, got.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(expected).max(initial=0)))
+    np.testing.assert_allclose(
+        got, expected, rtol=1e-4, atol=1e-4 * max(1.0, np.abs(expected).max(initial=0))
+    )
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -95,11 +97,11 @@ def test_weights_are_attention_and_dense_still():
         (nn.BatchNorm1d(4), (torch.randn(3, 4),), r"training mode changes its buffers .* Call .eval\(\)"),
         (nn.Dropout(), (torch.randn(3),), r"dropout is random in training mode|random"),
         (Lambda(lambda x: x.add_(1) * 2), (torch.randn(3),), r"writes into its input 'args_0'.*clone"),
-        (Lambda(lambda x: x[x > 0]), (torch.randn(3),), r"by a mask gives a shape that only the data know .* torch.where"),
-        (Lambda(lambda x: x * 2 if x.sum() > 0 else x), (torch.randn(3),), r"torch.export cannot export Lambda"),
+        (Lambda(lambda x: x[x > 0]), (torch.randn(3),), r"a shape that only the data know .* Use torch.where"),
+        (Lambda(lambda x: x * 2 if x.sum() > 0 else x), (torch.randn(3),), r"torch.export cannot export"),
         (Lambda(lambda x: x + torch.rand(3)), (torch.randn(3),), r"aten.rand.default: random numbers"),
         (Lambda(lambda x: torch.fft.fft(x).real), (torch.randn(4),), r"complex|not supported"),
-        (Lambda(lambda x: torch.linalg.svdvals(x)), (torch.randn(4, 4),), r"not supported \(torch_modules.py:\d+: "),
+        (Lambda(torch.linalg.svdvals), (torch.randn(4, 4),), r"not supported \(torch_modules"),
         (Lambda(lambda x: 3), (torch.randn(4, 4),), r"returns 3, which is not a tensor|no tensor"),
     ],
     ids=["batch", "dropout", "writes", "mask", "branch", "random", "complex", "operator", "number"],

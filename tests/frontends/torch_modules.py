@@ -124,7 +124,8 @@ def _more_views(x: Tensor) -> tuple[Tensor, ...]:
 def _indexing(x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
     rows = torch.arange(3)
     return (
-        x[at], x[:, at % 5], x[rows, at[:3]], x.gather(1, at[None, :4].expand(4, 4)), x.index_select(1, at[:2]),
+        x[at], x[:, at % 5], x[rows, at[:3]], x.gather(1, at[None, :4].expand(4, 4)),
+        x.index_select(1, at[:2]),
         torch.zeros(4, 5).scatter_add(0, at[:3, None].expand(3, 5), x[:3]),
         torch.zeros(4, 5).index_add(0, at % 4, torch.ones(6, 5)),
     )  # fmt: skip
@@ -150,16 +151,19 @@ def _mathematics(x: Tensor) -> tuple[Tensor, ...]:
     y = x.abs() + 0.5
     return (
         y.log(), y.sqrt(), y.rsqrt(), y.pow(1.7), y**2, 1 / y, 2**x, x.exp(), x.erf(), x.sin() + x.cos(),
-        x.tan(), x.atan(), x.sinh(), y.log1p(), x.expm1(), y.log2(), x.floor(), x.round(), x.sign(), x.trunc(),
+        x.tan(), x.atan(), x.sinh(), y.log1p(), x.expm1(), y.log2(), x.floor(), x.round(),
+        x.sign(), x.trunc(),
         x.remainder(0.7), torch.fmod(x, 0.7), x // 0.3, 3 - x, torch.rsub(x, y, alpha=2), torch.div(x, y),
     )  # fmt: skip
 
 
 def _activations(x: Tensor) -> tuple[Tensor, ...]:
     return (
-        F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.elu(x, 0.5), F.leaky_relu(x, 0.2), F.softplus(x),
+        F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x), F.elu(x, 0.5), F.leaky_relu(x, 0.2),
+        F.softplus(x),
         F.softplus(x, beta=2, threshold=1), F.hardswish(x), F.hardsigmoid(x), F.mish(x), F.selu(x), F.celu(x),
-        F.glu(x, 1), F.logsigmoid(x), F.hardtanh(x), F.softsign(x), F.tanhshrink(x), x.softmax(1), F.log_softmax(x, 0),
+        F.glu(x, 1), F.logsigmoid(x), F.hardtanh(x), F.softsign(x), F.tanhshrink(x), x.softmax(1),
+        F.log_softmax(x, 0),
     )  # fmt: skip
 
 
@@ -236,7 +240,8 @@ def _made(x: Tensor) -> tuple[Tensor, ...]:
     grid = torch.arange(n)[:, None] >= torch.arange(n)
     return (
         x + torch.arange(n), torch.zeros(2, 3), torch.full_like(x, 2), x.new_ones(3) * x[0, 0],
-        torch.linspace(0, 1, n) * x, torch.where(grid, x[:, None], 0.0), torch.eye(n), x + torch.tensor([2.0]),
+        torch.linspace(0, 1, n) * x, torch.where(grid, x[:, None], 0.0), torch.eye(n),
+        x + torch.tensor([2.0]),
         torch.ones(3, dtype=torch.int64), F.one_hot(torch.arange(3), 4),
     )  # fmt: skip
 
@@ -266,7 +271,9 @@ _MAKERS: Mapping[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "lstm_both_ways_deep": lambda: (Recurrent(nn.LSTM, num_layers=2, bidirectional=True), _randn((2, 4, 5))),
     "gru": lambda: (Recurrent(nn.GRU), _randn((2, 5, 5))),
     "rnn": lambda: (Recurrent(nn.RNN, bidirectional=True, bias=False), _randn((2, 3, 5))),
-    "self_attention": lambda: (SelfAttention(), (torch.randn(2, 5, 12), torch.arange(5)[None] > torch.tensor([[2], [4]]))),
+    "self_attention": lambda: (
+        SelfAttention(), (torch.randn(2, 5, 12), torch.arange(5)[None] > torch.tensor([[2], [4]]))
+    ),
     "causal_attention": lambda: (Lambda(_causal), _randn(*((2, 3, 6, 4),) * 3)),
     "grouped_attention": lambda: (Lambda(_grouped), _randn((2, 4, 5, 8), (2, 2, 7, 8), (2, 2, 7, 8), (5, 7))),
     "encoder": lambda: (Encoder(), (torch.randint(0, 50, (2, 9)),)),

@@ -192,7 +192,9 @@ def test_trials_are_measured_and_kept(tmp_path):
     from tuning_db import connect
 
     module = Lambda(lambda x: torch.relu(x) * 2)
-    f = torch.compile(module, backend=autotensor, options={"log": str(tmp_path / "t.db"), "trials": 2, "quiet": True})
+    f = torch.compile(
+        module, backend=autotensor, options={"log": str(tmp_path / "t.db"), "trials": 2, "quiet": True}
+    )
     x = torch.randn(16, 16)
     with torch.no_grad():
         check(f(x), module(x))

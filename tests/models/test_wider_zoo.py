@@ -42,7 +42,18 @@ PARAMETERS = {  # torchvision's documentation; the papers, their authors' code o
     "gcn": 23_063,
     "lstm": 19_780_400,
 }
-SLOW = ("alexnet", "bert_base", "gnmt", "gpt2", "gpt2_decode", "overfeat", "resnet101", "resnet152", "vgg16", "vgg19")
+SLOW = (
+    "alexnet",
+    "bert_base",
+    "gnmt",
+    "gpt2",
+    "gpt2_decode",
+    "overfeat",
+    "resnet101",
+    "resnet152",
+    "vgg16",
+    "vgg19",
+)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
@@ -55,7 +66,9 @@ def test_known_sizes(name):
 )
 def test_the_list_says_what_is_there(name, monkeypatch):
     """Work, parameters and inputs of the full models. Weights are one number each: only counted."""
-    monkeypatch.setattr(weights, "draw", lambda n, shape, rng: np.full(shape, len(n) + rng.random(), np.float32))
+    monkeypatch.setattr(
+        weights, "draw", lambda n, shape, rng: np.full(shape, len(n) + rng.random(), np.float32)
+    )
     model = MODELS.get(name)
     graph = model.build()
     assert graph.flops() / 1e9 == pytest.approx(model.gflop, rel=0.006)
@@ -112,7 +125,9 @@ def test_sizes_that_do_not_fit():
         resnet.build(99)
     with pytest.raises(InputError, match=r"unet: image=40 must be a multiple of 16"):
         unet.build(image=40)
-    with pytest.raises(InputError, match=r"alexnet: image=40 is too small; nothing is left of it at features.10"):
+    with pytest.raises(
+        InputError, match=r"alexnet: image=40 is too small; nothing is left of it at features.10"
+    ):
         alexnet.build(image=40)
     with pytest.raises(InputError, match=r"there is no language model of 'rnn'. Known: lstm, gru"):
         language_model.build("rnn")

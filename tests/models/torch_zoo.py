@@ -1,4 +1,4 @@
-"""The zoo's other models in torch, from papers and manuals: `ZOO[name](weights, *inputs)`, see torch_models.py."""
+"""More of the zoo in torch, from papers and manuals: `ZOO[name](weights, *inputs)`, as in torch_models.py."""
 
 from __future__ import annotations
 
@@ -188,16 +188,22 @@ def dit(w: Weights, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
         deep = F.gelu(linear(told(z, a2, b2), w, f"{at}.mlp.fc1"), approximate="tanh")
         z = z + g2[:, None] * linear(deep, w, f"{at}.mlp.fc2")
         n += 1
-    last = linear(told(z, *linear(c, w, "final_layer.adaLN_modulation.1").chunk(2, 1)), w, "final_layer.linear")
+    last = linear(
+        told(z, *linear(c, w, "final_layer.adaLN_modulation.1").chunk(2, 1)), w, "final_layer.linear"
+    )
     side = x.shape[-1] // 2
-    return torch.einsum("nhwpqc->nchpwq", last.view(-1, side, side, 2, 2, 8)).reshape(-1, 8, 2 * side, 2 * side)
+    return torch.einsum("nhwpqc->nchpwq", last.view(-1, side, side, 2, 2, 8)).reshape(
+        -1, 8, 2 * side, 2 * side
+    )
 
 
 def gcn(w: Weights, x: Tensor, neighbours: Tensor, strengths: Tensor) -> Tensor:
     """By the dense matrix of the graph."""
     nodes = x.shape[0]
     matrix = torch.zeros(nodes, nodes)
-    matrix.index_put_((torch.arange(nodes)[:, None].expand_as(neighbours), neighbours), strengths, accumulate=True)
+    matrix.index_put_(
+        (torch.arange(nodes)[:, None].expand_as(neighbours), neighbours), strengths, accumulate=True
+    )
     x = F.relu(matrix @ (x @ w["conv1.lin.weight"].T) + w["conv1.bias"])
     return matrix @ (x @ w["conv2.lin.weight"].T) + w["conv2.bias"]
 
@@ -226,7 +232,10 @@ def ncf(w: Weights, user: Tensor, item: Tensor) -> Tensor:
 
 
 ZOO: Mapping[str, Callable[..., Any]] = {
-    **{f.__name__: f for f in (alexnet, overfeat, vgg19, googlenet, mobilenet_v1, unet, bilstm, gnmt, dit, gcn)},
+    **{
+        f.__name__: f
+        for f in (alexnet, overfeat, vgg19, googlenet, mobilenet_v1, unet, bilstm, gnmt, dit, gcn)
+    },
     **{"moe": moe, "ncf": ncf, "lstm": _language_model(nn.LSTM), "gru": _language_model(nn.GRU)},
 }
 __all__ = ["ZOO", "gpt2", "resnet101"]

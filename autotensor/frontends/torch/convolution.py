@@ -1,4 +1,4 @@
-"""Convolutions. Weights are torch's [Cout, Cin/groups, …] and stay so; transposed ones [Cin, Cout/groups, …]."""
+"""Convolutions. Weights stay as torch has them: [Cout, Cin/groups, …]; transposed, [Cin, Cout/groups, …]."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def _transposed(
 ) -> Any:
     """In one dimension: a picture of height 1."""
     if rank == 1:
-        flat = {"stride": (1, *each["stride"]), "padding": (0, *each["padding"]), "dilation": (1, *each["dilation"])}
-        tall = (ops.unsqueeze(v, axes=(2,)) for v in (x, w))
-        y = _transposed(2, *tall, biases, flat, (0, *more), groups)
+        across = {"stride": 1, "padding": 0, "dilation": 1}
+        flat = {name: (across[name], *along) for name, along in each.items()}
+        tall, wide = (ops.unsqueeze(v, axes=(2,)) for v in (x, w))
+        y = _transposed(2, tall, wide, biases, flat, (0, *more), groups)
         return ops.squeeze(y, axes=(2,))
     if rank == 3:
         raise Unsupported("transposed convolutions over three axes are not supported.")

@@ -95,12 +95,12 @@ def linspace(start: float, end: float, steps: int, *, dtype: str | None = None, 
 
 @converts("aten.tril.default")
 def tril(x: GraphNode, diagonal: int = 0) -> Any:
-    return _triangle(x, np.tri(*x.shape[-2:], diagonal, dtype=bool))
+    return _triangle(x, np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool))
 
 
 @converts("aten.triu.default")
 def triu(x: GraphNode, diagonal: int = 0) -> Any:
-    return _triangle(x, ~np.tri(*x.shape[-2:], diagonal - 1, dtype=bool))
+    return _triangle(x, ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool))
 
 
 def _triangle(x: GraphNode, seen: np.ndarray[Any, Any]) -> Any:

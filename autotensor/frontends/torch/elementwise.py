@@ -1,4 +1,4 @@
-"""Elementwise operators. Torch's rules for mixed types are applied here (`types.common`), not in the graph."""
+"""Elementwise operators. Mixed types follow torch's rules (`types.common`) here, not in the graph."""
 
 from __future__ import annotations
 
@@ -22,7 +22,20 @@ def floats(x: GraphNode) -> GraphNode:
 MATH = {
     n: n
     for n in (
-        *("sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "sin", "cos", "erf", "reciprocal", "log1p", "expm1"),
+        *(
+            "sigmoid",
+            "tanh",
+            "exp",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "erf",
+            "reciprocal",
+            "log1p",
+            "expm1",
+        ),
         *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     )
 }

@@ -2,8 +2,8 @@
 
     module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of them ──import_nodes──▶ Graph
 
-Parameters and buffers become constants, shapes are those of the examples. Inputs keep the names of `forward`'s
-arguments, results in a dictionary its keys.
+Parameters and buffers become constants, shapes are those of the examples. Inputs keep the names of
+`forward`'s arguments, results in a dictionary its keys.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _held_tensor(program: ExportedProgram, spec: Any) -> torch.Tensor:
 def _input(name: str, value: Any) -> Input:
     if not isinstance(value, torch.Tensor) or any(not isinstance(n, int) for n in value.shape):
         raise Unsupported(
-            f"input {name!r} has a size that is not known.", fix="Export with static shapes, one for each call."
+            f"input {name!r} has a size that is not known.",
+            fix="Export with static shapes, one for each call.",
         )
     return new_input(tuple(value.shape), dtype_name(value.dtype), name)
 

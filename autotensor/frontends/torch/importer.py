@@ -92,7 +92,8 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
         return result
     if result.shape != tuple(wanted.shape):
         raise GraphError(
-            f"{node.target}: converted to shape {result.shape}, torch says {tuple(wanted.shape)}{_place(node)}."
+            f"{node.target}: converted to shape {result.shape}, torch says {tuple(wanted.shape)}"
+            f"{_place(node)}."
         )
     name = dtype_name(wanted.dtype)
     return result if str(result.dtype) == name else ops.cast(result, dtype=name)

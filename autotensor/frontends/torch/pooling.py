@@ -170,7 +170,9 @@ def _windows(extent: int, count: int) -> Array:
 
 
 @converts("aten.upsample_nearest2d.vec")
-def upsample_nearest2d_vec(x: GraphNode, output_size: Ints | None, scale_factors: Sequence[float] | None) -> Any:
+def upsample_nearest2d_vec(
+    x: GraphNode, output_size: Ints | None, scale_factors: Sequence[float] | None
+) -> Any:
     return upsample_nearest2d(x, _sizes(x, output_size, scale_factors), *(scale_factors or (None, None)))
 
 

@@ -116,7 +116,9 @@ def std(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keep
 
 
 @converts("aten.var_mean.correction")
-def var_mean(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+def var_mean(
+    x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
     return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
 
 
@@ -163,5 +165,3 @@ def sort_stable(x: GraphNode, *, stable: bool | None = None, dim: int = -1, desc
 @converts("aten.argsort.default", "aten.argsort.stable")
 def argsort(x: GraphNode, dim: int = -1, descending: bool = False, **_: Any) -> Any:
     return topk(x, x.shape[dim], dim, descending)[1]
-
-

@@ -80,7 +80,9 @@ def repeat(x: GraphNode, repeats: Ints) -> Any:
 
 
 @converts("aten.slice.Tensor")
-def slice_(x: GraphNode, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def slice_(
+    x: GraphNode, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
     extent = x.shape[dim]
     places = range(*slice(start, end, step).indices(extent))
     if places == range(extent):

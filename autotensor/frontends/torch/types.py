@@ -36,7 +36,9 @@ _NAMES = {
 def dtype_name(dtype: torch.dtype) -> str:
     """Our name of a torch type. Raises Unsupported for complex and quantised ones."""
     if dtype not in _NAMES:
-        raise Unsupported(f"tensors of {dtype} are not supported.", fix=f"Known: {', '.join(_NAMES.values())}.")
+        raise Unsupported(
+            f"tensors of {dtype} are not supported.", fix=f"Known: {', '.join(_NAMES.values())}."
+        )
     return _NAMES[dtype]
 
 
@@ -86,13 +88,13 @@ def common(*operands: Any) -> DType:
 
 
 def _by_rank(operands: tuple[Any, ...]) -> tuple[list[DType], list[DType], list[DType]]:
-    full, scalar, number = [], [], []
-    for x in operands:
-        if isinstance(x, GraphNode):
-            (full if x.shape else scalar).append(x.dtype)
-        else:
-            number.append(dtype_of("bool" if isinstance(x, bool) else "int64" if isinstance(x, int) else "float32"))
-    return full, scalar, number
+    nodes = [x for x in operands if isinstance(x, GraphNode)]
+    numbers = [_number_type(x) for x in operands if not isinstance(x, GraphNode)]
+    return [x.dtype for x in nodes if x.shape], [x.dtype for x in nodes if not x.shape], numbers
+
+
+def _number_type(x: Any) -> DType:
+    return dtype_of("bool" if isinstance(x, bool) else "int64" if isinstance(x, int) else "float32")
 
 
 def _kind(t: DType) -> int:
