@@ -18,8 +18,9 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.kernels import build, lower, tune
-    from autotensor.api.loading import load
+    from autotensor.api.loading import by_shape, load
     from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.torch_models import from_torch
     from autotensor.api.training import training_step
     from autotensor.autodiff.reverse import gradients
     from autotensor.base.errors import AutotensorError
@@ -37,10 +38,12 @@ _HOMES = {
     "Target": "autotensor.base.target",
     "TuneOptions": "autotensor.search.loop",
     "build": "autotensor.api.kernels",
+    "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
     "compile": "autotensor.imperative.traced",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
+    "from_torch": "autotensor.api.torch_models",
     "gradients": "autotensor.autodiff.reverse",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
@@ -60,10 +63,12 @@ __all__ = [
     "TuneOptions",
     "__version__",
     "build",
+    "by_shape",
     "call",
     "compile",
     "compile_model",
     "create_schedule",
+    "from_torch",
     "gradients",
     "input",
     "load",
@@ -80,8 +85,8 @@ __all__ = [
 
 _SEARCH = "one search serves all: at.tune([A, B, C], trials=64), then at.build([A, B, C])"
 _MODELS = (
-    "models are written with at.input, at.ops and at.call and compiled by at.compile_model "
-    "(docs/add-a-model.md); there is no reader of model files"
+    "models are written with at.input, at.ops and at.call (docs/add-a-model.md) or read with at.from_torch, "
+    "and compiled by at.compile_model"
 )
 _ELSEWHERE = {  # what TVM's users look for
     "auto_scheduler": _SEARCH,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotensor.runtime import model
+from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
 
 
 def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Module:
-    """A saved kernel or model, ready to call.
+    """A saved kernel or model, ready to call; one saved for several shapes answers to each of them.
 
     threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this
     CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here.
@@ -17,6 +19,15 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
     if not recompile:
         return model.load(path, threads=threads)
     return model.load(path, threads=threads, recompile=True, compiler=_compile_text)
+
+
+def by_shape(modules: Sequence[Module]) -> ByShape:
+    """One function of modules that were compiled for different shapes, batch sizes say.
+
+    A call goes to the module whose shapes its inputs have. `save` writes all of them to one file, and weights
+    that they share once. Raises ArgumentError for modules that differ in more than shapes, or not in those.
+    """
+    return ByShape(modules)
 
 
 def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:

@@ -6,6 +6,7 @@ arrays = MODELS.get("resnet50").inputs(np.random.default_rng(0))
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,35 @@ import numpy as np
 
 from autotensor.base.registry import Registry
 from autotensor.graph.ir import Graph
-from autotensor.models import bert, dcgan, gpt2, mlp, mobilenet, resnet, resnet3d, small_cnn, vgg
+from autotensor.models import (
+    alexnet,
+    bert,
+    bilstm,
+    dcgan,
+    dit,
+    gcn,
+    gnmt,
+    googlenet,
+    gpt2,
+    gpt2_decode,
+    language_model,
+    mlp,
+    mobilenet,
+    mobilenet_v1,
+    moe,
+    ncf,
+    overfeat,
+    resnet,
+    resnet3d,
+    small_cnn,
+    unet,
+    vgg,
+)
 from autotensor.models.weights import load_weights
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+NOT_TRAINED = ("running_mean", "running_var")  # what a norm has counted is no parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +55,77 @@ class Model:
     build: Callable[..., Graph]
     inputs: Callable[..., Mapping[str, Array]]
     about: str
+    shapes: Callable[..., Shapes] | None = None  # of its weights, by name
+    gflop: float | None = None  # of one inference at batch 1; to build the graph only to count would be slow
+
+    @property
+    def parameters(self) -> int | None:
+        """How many numbers are trained; None if nobody said."""
+        if self.shapes is None:
+            return None
+        return sum(math.prod(s) for n, s in self.shapes().items() if not n.endswith(NOT_TRAINED))
 
 
 MODELS: Registry[Model] = Registry("model")
 
 
 def _add(
-    name: str, build: Callable[..., Graph], inputs: Callable[..., Mapping[str, Array]], about: str
+    name: str,
+    build: Callable[..., Graph],
+    inputs: Callable[..., Mapping[str, Array]],
+    about: str,
+    shapes: Callable[..., Shapes],
+    gflop: float,
 ) -> None:
-    MODELS.add(name, Model(name, build, inputs, about))
+    MODELS.add(name, Model(name, build, inputs, about, shapes, gflop))
 
 
-for _name, _depth in (("resnet18", 18), ("resnet34", 34), ("resnet50", 50), ("resnet", 50)):
-    _about = f"ResNet-{_depth} for 224x224 images, 1000 classes"
-    _add(_name, partial(resnet.build, _depth), resnet.inputs, _about)
-_add("mobilenet_v2", mobilenet.build, mobilenet.inputs, "MobileNetV2 for 224x224 images, 1000 classes")
-_add("vgg16", vgg.build, vgg.inputs, "VGG-16 for 224x224 images, 1000 classes")
-_add("r3d_18", resnet3d.build, resnet3d.inputs, "3D-ResNet-18 for clips of 16 frames 112x112, 400 classes")
-_add("dcgan", dcgan.build, dcgan.inputs, "generator of DCGAN: 100 numbers to a 64x64 image")
-_add("bert_base", bert.build, bert.inputs, "BERT-base for 128 tokens: last hidden state")
-_add("gpt2", gpt2.build, gpt2.inputs, "GPT-2 small for a prompt of 128 tokens: logits")
-_add("mlp", mlp.build, mlp.inputs, "perceptron 784-512-256-10")
-_add("small_cnn", small_cnn.build, small_cnn.inputs, "trained network for 8x8 digits")
+IMAGES = "for 224x224 images, 1000 classes"
+
+for _name, _depth, _gflop in (
+    ("resnet18", 18, 3.64),
+    ("resnet34", 34, 7.34),
+    ("resnet50", 50, 8.22),
+    ("resnet101", 101, 15.7),
+    ("resnet152", 152, 23.1),
+    ("resnet", 50, 8.22),
+):
+    _add(
+        _name, partial(resnet.build, _depth), resnet.inputs, f"ResNet-{_depth} {IMAGES}",
+        partial(resnet.shapes, _depth), _gflop,
+    )  # fmt: skip
+for _depth, _gflop in ((16, 31), (19, 39.3)):
+    _add(
+        f"vgg{_depth}", partial(vgg.build, depth=_depth), vgg.inputs, f"VGG-{_depth} {IMAGES}",
+        partial(vgg.shapes, depth=_depth), _gflop,
+    )  # fmt: skip
+for _name, _module, _about, _gflop in (
+    ("alexnet", alexnet, f"AlexNet {IMAGES}", 1.43),
+    ("overfeat", overfeat, "OverFeat (fast) for 231x231 images, 1000 classes", 5.61),
+    ("googlenet", googlenet, f"GoogLeNet with batch norms {IMAGES}", 3.02),
+    ("mobilenet_v1", mobilenet_v1, f"MobileNetV1 {IMAGES}", 1.15),
+    ("mobilenet_v2", mobilenet, f"MobileNetV2 {IMAGES}", 0.627),
+    ("unet", unet, "U-Net for 256x256 pictures: masks of 2 classes", 96.5),
+    ("r3d_18", resnet3d, "3D-ResNet-18 for clips of 16 frames 112x112, 400 classes", 81.5),
+    ("dcgan", dcgan, "generator of DCGAN: 100 numbers to a 64x64 image", 0.234),
+    ("dit", dit, "DiT-S/2: one denoising step of a 32x32 latent", 12.2),
+    ("bert_base", bert, "BERT-base for 128 tokens: last hidden state", 22.4),
+    ("gpt2", gpt2, "GPT-2 small for a prompt of 128 tokens: logits", 32.3),
+    ("gpt2_decode", gpt2_decode, "GPT-2 small for one more word, behind a cache of 256", 0.257),
+    ("bilstm", bilstm, "tagger of 2 LSTM layers both ways, 50 words", 0.232),
+    ("gnmt", gnmt, "translator of LSTM layers with attention, 24 words", 6.13),
+    ("gcn", gcn, "graph convolutions at the size of Cora: 2708 nodes", 0.128),
+    ("moe", moe, "mixture of 8 experts, 2 for each of 128 tokens", 4.94),
+    ("ncf", ncf, "collaborative filtering at the size of MovieLens-20M", 0.000214),
+    ("mlp", mlp, "perceptron 784-512-256-10", 0.00107),
+    ("small_cnn", small_cnn, "trained network for 8x8 digits", 0.000249),
+):
+    _add(_name, _module.build, _module.inputs, _about, _module.shapes, _gflop)
+for _kind, _gflop in (("lstm", 0.93), ("gru", 0.811)):
+    _add(
+        _kind, partial(language_model.build, _kind), language_model.inputs,
+        f"language model of 2 {_kind.upper()} layers, 35 words: logits",
+        partial(language_model.shapes, _kind), _gflop,
+    )  # fmt: skip
 
 __all__ = ["MODELS", "Model", "load_weights"]

@@ -1,4 +1,4 @@
-"""ResNet-18, 34 and 50 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
+"""ResNet-18 to 152 (He et al., 2015) for ImageNet, with torchvision's names and its stride placement.
 
     x: float32[batch, 3, 224, 224] ──▶ logits: float32[batch, 1000]
 
@@ -17,7 +17,13 @@ from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.weights import Array, Weights, checked
 
-STAGES = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+STAGES = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
 WIDTHS = (64, 128, 256, 512)
 EPS = 1e-5
 

@@ -1,6 +1,6 @@
-"""VGG-16 (Simonyan and Zisserman, 2014) for ImageNet, with torchvision's names; no batch norm.
+"""VGG-16 and VGG-19 (Simonyan and Zisserman, 2014) for ImageNet, with torchvision's names; no batch norm.
 
-    x: float32[batch, 3, 224, 224] ──▶ 13 convolutions 3x3, five pools ──▶ dense ×3 ──▶ logits [batch, 1000]
+    x: float32[batch, 3, 224, 224] ──▶ 13 or 16 convolutions, five pools ──▶ dense ×3 ──▶ logits [batch, 1000]
 
 torchvision's average pool in front of the dense layers is left out: here it is from 7x7 to 7x7.
 """
@@ -17,7 +17,8 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.weights import Array, Weights, checked
 
 POOL = 0
-LAYERS = (64, 64, POOL, 128, 128, POOL, 256, 256, 256, POOL, 512, 512, 512, POOL, 512, 512, 512, POOL)
+WIDTHS = (64, 128, 256, 512, 512)  # of the five stages; a pool ends each
+STAGES = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions, by depth
 SHRINK = 32  # five pools
 
 
@@ -29,26 +30,30 @@ def build(
     image: int = 224,
     hidden: int = 4096,
     classes: int = 1000,
+    depth: int = 16,
 ) -> Graph:
     """The graph. weights: `features.0.weight`, …, `classifier.6.bias`; None draws them from the seed.
 
     image: height and width, a multiple of 32; another one than 224 has another first dense layer.
     """
+    name = f"vgg{depth}"
+    if depth not in STAGES:
+        raise InputError(f"there is no {name}.", fix=f"Known: {', '.join(f'vgg{d}' for d in STAGES)}.")
     if image % SHRINK:
-        raise InputError(f"vgg16: image={image} must be a multiple of {SHRINK}.")
-    w = checked("vgg16", weights, shapes(image, hidden, classes), seed)
+        raise InputError(f"{name}: image={image} must be a multiple of {SHRINK}.")
+    w = checked(name, weights, shapes(image, hidden, classes, depth), seed)
 
     def weighted(name: str) -> Iterator[GraphNode]:
         return (constant(w[n], n) for n in (f"{name}.weight", f"{name}.bias"))
 
     x = input((batch, 3, image, image), name="x")
     y: GraphNode = x
-    for place, channels in _features():
+    for place, channels in _features(depth):
         y = ops.max_pool2d(y, kernel=2) if channels == POOL else _conv(y, *weighted(f"features.{place}"))
     y = ops.flatten(y)
     y = ops.relu(ops.dense(y, *weighted("classifier.0")))
     y = ops.relu(ops.dense(y, *weighted("classifier.3")))
-    return Graph((x,), (ops.dense(y, *weighted("classifier.6")),), "vgg16", ("logits",))
+    return Graph((x,), (ops.dense(y, *weighted("classifier.6")),), name, ("logits",))
 
 
 def _conv(x: GraphNode, weight: GraphNode, bias: GraphNode) -> GraphNode:
@@ -56,19 +61,24 @@ def _conv(x: GraphNode, weight: GraphNode, bias: GraphNode) -> GraphNode:
     return result
 
 
-def _features() -> Iterator[tuple[int, int]]:
+def _features(depth: int) -> Iterator[tuple[int, int]]:
     """(place in torchvision's `features`, channels): a convolution takes two places, itself and its ReLU."""
     place = 0
-    for channels in LAYERS:
-        yield place, channels
-        place += 1 if channels == POOL else 2
+    for width, count in zip(WIDTHS, STAGES[depth], strict=True):
+        for _ in range(count):
+            yield place, width
+            place += 2
+        yield place, POOL
+        place += 1
 
 
-def shapes(image: int = 224, hidden: int = 4096, classes: int = 1000) -> dict[str, tuple[int, ...]]:
+def shapes(
+    image: int = 224, hidden: int = 4096, classes: int = 1000, depth: int = 16
+) -> dict[str, tuple[int, ...]]:
     """Every weight's shape, by name, in torchvision's order."""
     found: dict[str, tuple[int, ...]] = {}
     inputs = 3
-    for place, channels in _features():
+    for place, channels in _features(depth):
         if channels != POOL:
             found[f"features.{place}.weight"] = (channels, inputs, 3, 3)
             found[f"features.{place}.bias"] = (channels,)

@@ -130,7 +130,7 @@ def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
             values = rng.normal(0.0, 0.2, shape)
         case "running_var":
             values = rng.uniform(0.5, 1.5, shape)
-        case "bias":
+        case _ if kind.startswith("bias"):  # also bias_ih_l0 of recurrent layers
             values = rng.normal(0.0, 0.1, shape)
         case _ if len(shape) == 1:  # batch norm's gamma
             values = rng.uniform(0.6, 1.2, shape)

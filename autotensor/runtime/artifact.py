@@ -19,8 +19,9 @@ What a pointer points to:
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from autotensor.base.target import Target
 from autotensor.runtime.container import Buffer, read_container, write_container
 
 FORMAT = 2  # 2: code asks its context for parts of heavy regions (sharing.py); of 1, it does not
+SEVERAL = 3  # a file of several artifacts, each as in format 2
 ROLES = ("input", "constant", "prepared", "output", "workspace")
 _CACHE_LINE = 64
 
@@ -124,12 +126,59 @@ class Artifact:
 
 def save(path: str | Path, artifact: Artifact) -> None:
     """Write `artifact` to an `.atm` file, atomically."""
+    head, members = description(artifact)
+    write_container(Path(path), {"format": FORMAT, **head}, members)
+
+
+def load(path: str | Path) -> Artifact:
+    """The artifact in an `.atm` file; its values are read-only maps of the file.
+
+    Raises ArtifactError for anything but an intact file of a known format, and for one that holds several
+    artifacts (`load_all`). Nothing is executed.
+    """
+    found = load_all(path)
+    if len(found) != 1:
+        raise ArtifactError(f"{path} holds {len(found)} compiled functions.", fix="Use autotensor.load.")
+    return found[0]
+
+
+def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
+    """Write several artifacts to one `.atm` file, atomically. Equal parts, such as weights, are kept once."""
+    heads, kept = [], dict[str, Buffer]()
+    places: dict[bytes, str] = {}  # digest of a part → the name that it has in the file
+    for n, artifact in enumerate(artifacts):
+        head, members = description(artifact)
+        names = {}
+        for member, data in members.items():
+            names[member] = places.setdefault(hashlib.sha256(data).digest(), f"v{n}_{member}")
+            kept.setdefault(names[member], data)
+        heads.append(_renamed(head, names))
+    write_container(Path(path), {"format": SEVERAL, "variants": heads}, kept)
+
+
+def load_all(path: str | Path) -> tuple[Artifact, ...]:
+    """The artifacts in an `.atm` file, in order; mostly one. Raises ArtifactError as `load` does."""
+    path = Path(path)
+    head, members = read_container(path, SEVERAL)
+    try:
+        heads = head["variants"] if head["format"] == SEVERAL else [head]
+        found = tuple(_restored(h, members) for h in heads)
+        if not found:
+            raise ValueError("it holds none")
+    except (KeyError, TypeError, ValueError, AttributeError, AutotensorError) as error:
+        # The seal holds, so the file is as it was written: by another program, or a version that broke the
+        # format.
+        raise ArtifactError(f"{path} does not describe a compiled function: {error}.") from error
+    return found
+
+
+def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
+    """An artifact as JSON and the parts that it names."""
     values = {name: np.ascontiguousarray(v) if v.ndim else v for name, v in artifact.values.items()}
     objects = {f"objects/{k}.o": data for k, data in enumerate(artifact.objects)}
     texts = {f"texts/{k}.txt": kind for k, kind in enumerate(artifact.texts)}
     arrays = {f"values/{k}.bin": name for k, name in enumerate(values)}
     head = {
-        "format": FORMAT,
         "name": artifact.name,
         "target": asdict(artifact.target),
         "entry": artifact.entry,
@@ -146,35 +195,34 @@ def save(path: str | Path, artifact: Artifact) -> None:
         **{member: artifact.texts[kind].encode() for member, kind in texts.items()},
         **{member: _bytes_of(values[name]) for member, name in arrays.items()},
     }
-    write_container(Path(path), head, members)
+    return head, members
 
 
-def load(path: str | Path) -> Artifact:
-    """The artifact in an `.atm` file; its values are read-only maps of the file.
+def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The description with other names of its parts."""
+    return {
+        **head,
+        "objects": [names[m] for m in head["objects"]],
+        "texts": {kind: names[m] for kind, m in head["texts"].items()},
+        "values": {name: names[m] for name, m in head["values"].items()},
+    }
 
-    Raises ArtifactError for anything but an intact file of a known format. Nothing is executed.
-    """
-    path = Path(path)
-    head, members = read_container(path, FORMAT)
-    try:
-        args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
-        specs = {a.name: a for a in args}
-        return Artifact(
-            name=head["name"],
-            target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
-            entry=head["entry"],
-            prepare=head["prepare"],
-            args=args,
-            objects=tuple(bytes(members[m]) for m in head["objects"]),
-            needs=tuple(head["needs"]),
-            texts={kind: str(members[m], "utf-8") for kind, m in head["texts"].items()},
-            values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
-            meta=head["meta"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, AutotensorError) as error:
-        # The seal holds, so the file is as it was written: by another program, or a version that broke the
-        # format.
-        raise ArtifactError(f"{path} does not describe a compiled function: {error}.") from error
+
+def _restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
+    args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
+    specs = {a.name: a for a in args}
+    return Artifact(
+        name=head["name"],
+        target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
+        entry=head["entry"],
+        prepare=head["prepare"],
+        args=args,
+        objects=tuple(bytes(members[m]) for m in head["objects"]),
+        needs=tuple(head["needs"]),
+        texts={kind: str(members[m], "utf-8") for kind, m in head["texts"].items()},
+        values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
+        meta=head["meta"],
+    )
 
 
 def _check_value(artifact: str, name: str, value: Array, spec: ArgSpec | None) -> None:

@@ -1,4 +1,4 @@
-"""Loading a saved `.atm`: one kernel or a whole model, which to the runtime are the same thing."""
+"""Loading a saved `.atm`: a kernel or a whole model, which to the runtime are the same; or several."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
@@ -24,10 +25,11 @@ def load(
     recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
     Raises ArtifactError if the file is damaged or its code does not fit this machine.
     """
-    artifact = artifacts.load(path)
+    found = artifacts.load_all(path)
     if recompile:
-        artifact = rebuilt(artifact, compiler)
-    return Module(artifact, threads=threads)
+        found = tuple(rebuilt(a, compiler) for a in found)
+    modules = [Module(a, threads=threads) for a in found]
+    return modules[0] if len(modules) == 1 else ByShape(modules)
 
 
 def rebuilt(artifact: Artifact, compiler: Compiler | None) -> Artifact:

@@ -5,6 +5,8 @@
     f(a, b, c)               inputs and outputs: filled in place
     g = f.bind(W=w)          constants are prepared once; g(a) then takes the rest
 
+Arrays are NumPy's, or any that speak DLPack (torch's, CuPy's on the CPU), which are read where they are.
+
 A call takes a *frame* (argument array and workspaces) from a small pool, fills in the addresses of the arrays
 and makes one native call; from the second one on that also checks the arrays and fills them in (`direct`).
 Weights are shared between frames, so any number of threads may call at once.
@@ -39,6 +41,8 @@ from autotensor.runtime.arrays import (
     aligned_together,
 )
 from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.exchange import adopted
+from autotensor.runtime.signature import Signature
 from autotensor.runtime.timer import Residency, sample
 
 _IDLE_FRAMES = (
@@ -124,6 +128,11 @@ class Module:
         return tuple(s.spec for s in (*self._inputs, *self._outputs))
 
     @property
+    def signature(self) -> Signature:
+        """Names, shapes and types of what a call takes and gives: print it."""
+        return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
+
+    @property
     def threads(self) -> int:
         """Most threads of one call."""
         return self._threads
@@ -198,6 +207,7 @@ class Module:
         except IndexError:
             frame = self._frame(nthreads)
         try:
+            given, results = adopted(self.name, given, results)
             outputs = self._fill(frame, given, results)
             if self._prepare_each_call and self._loaded.prepare:
                 threads.launch(self._loaded.prepare, frame.address, nthreads, 1, self._provider)
@@ -304,7 +314,8 @@ class Module:
     ) -> tuple[float, ...]:
         """Seconds of one run, `repeat` samples; `arrays` are inputs, outputs optional. Preparing is not
         timed."""
-        given, results = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
+        placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
+        given, results = adopted(self.name, *placed)
         frame = self._frame(self._threads)
         keep = self._fill(frame, given, results)
         if self._prepare_each_call and self._loaded.prepare:

@@ -27,13 +27,38 @@ from autotensor.models import (
 
 def test_the_registry():
     assert MODELS.names() == (
-        *("bert_base", "dcgan", "gpt2", "mlp", "mobilenet_v2", "r3d_18"),
-        *("resnet", "resnet18", "resnet34", "resnet50", "small_cnn", "vgg16"),
+        *(
+            "alexnet",
+            "bert_base",
+            "bilstm",
+            "dcgan",
+            "dit",
+            "gcn",
+            "gnmt",
+            "googlenet",
+            "gpt2",
+            "gpt2_decode",
+        ),
+        *("gru", "lstm", "mlp", "mobilenet_v1", "mobilenet_v2", "moe", "ncf", "overfeat", "r3d_18"),
+        *(
+            "resnet",
+            "resnet101",
+            "resnet152",
+            "resnet18",
+            "resnet34",
+            "resnet50",
+            "small_cnn",
+            "unet",
+            "vgg16",
+            "vgg19",
+        ),
     )
     assert MODELS.get("resnet").build().name == "resnet50"
     with pytest.raises(InputError, match=r"model 'resnet5' is unknown. Did you mean 'resnet50'"):
         MODELS.get("resnet5")
-    with pytest.raises(InputError, match=r"there is no resnet99. Known: resnet18, resnet34, resnet50"):
+    with pytest.raises(
+        InputError, match=r"there is no resnet99. Known: resnet18, resnet34, resnet50, resnet101"
+    ):
         resnet.build(99)
 
 

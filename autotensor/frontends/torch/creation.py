@@ -1,0 +1,125 @@
+"""Tensors that depend on no other: constants of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.types import to_array
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode, constant
+
+Ints = Sequence[int]
+
+
+def _full(shape: Ints, value: Any, dtype: str) -> Any:
+    """One number, spread: a large constant would be memory that is read."""
+    number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
+    return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
+
+
+def _type_of(value: Any) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+
+
+@converts("aten.full.default")
+def full(size: Ints, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, value, dtype or _type_of(value))
+
+
+@converts("aten.full_like.default")
+def full_like(x: GraphNode, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, value, dtype or str(x.dtype))
+
+
+@converts("aten.new_full.default")
+def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, value, dtype or str(x.dtype))
+
+
+# What `empty` holds is unspecified; zeros are as good as anything.
+@converts("aten.zeros.default", "aten.empty.memory_format")
+def zeros(size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 0, dtype or "float32")
+
+
+@converts("aten.ones.default")
+def ones(size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 1, dtype or "float32")
+
+
+@converts("aten.zeros_like.default", "aten.empty_like.default")
+def zeros_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, 0, dtype or str(x.dtype))
+
+
+@converts("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
+def new_zeros(x: GraphNode, size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
+    return _full(size, 0, dtype or str(x.dtype))
+
+
+@converts("aten.new_ones.default")
+def new_ones(x: GraphNode, size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 1, dtype or str(x.dtype))
+
+
+@converts("aten.ones_like.default")
+def ones_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, 1, dtype or str(x.dtype))
+
+
+@converts("aten.scalar_tensor.default")
+def scalar_tensor(value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full((), value, dtype or _type_of(value))
+
+
+@converts("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(*bounds: Any, dtype: str | None = None, **_: Any) -> Any:
+    found = dtype or ("int64" if all(isinstance(b, int) for b in bounds) else "float32")
+    return constant(np.arange(*bounds).astype(dtype_of(found).numpy))
+
+
+@converts("prims.iota.default")
+def iota(length: int, *, start: int, step: int, dtype: str, **_: Any) -> Any:
+    return constant((start + step * np.arange(length)).astype(dtype_of(dtype).numpy))
+
+
+@converts("aten.linspace.default")
+def linspace(start: float, end: float, steps: int, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.linspace(start, end, steps).astype(dtype_of(dtype or "float32").numpy))
+
+
+@converts("aten.tril.default")
+def tril(x: GraphNode, diagonal: int = 0) -> Any:
+    return _triangle(x, np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool))
+
+
+@converts("aten.triu.default")
+def triu(x: GraphNode, diagonal: int = 0) -> Any:
+    return _triangle(x, ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool))
+
+
+def _triangle(x: GraphNode, seen: np.ndarray[Any, Any]) -> Any:
+    return ops.where(constant(seen), x, constant(np.zeros((), x.dtype.numpy)))
+
+
+_RANDOM = ("bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "normal")
+
+
+def _random(name: str) -> None:
+    @converts(f"aten.{name}.default")
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Unsupported("random numbers are not drawn here.", fix="Draw them outside and pass them in.")
+
+
+for _name in _RANDOM:
+    _random(_name)
+
+
+def from_tensor(tensor: Any, name: str = "") -> GraphNode:
+    """A torch tensor as a constant."""
+    return constant(to_array(tensor), name)

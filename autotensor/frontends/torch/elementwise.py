@@ -1,0 +1,311 @@
+"""Elementwise operators. Mixed types follow torch's rules (`types.common`) here, not in the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from autotensor.base.dtype import dtype_of, float32
+from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.types import alike, as_type, common
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode
+
+
+def floats(x: GraphNode) -> GraphNode:
+    """x, as float32 if it has no fractions: mathematical functions of integers give that."""
+    return x if x.dtype.is_float else as_type(x, float32)
+
+
+# ATen's name → ours
+MATH = {
+    n: n
+    for n in (
+        *(
+            "sigmoid",
+            "tanh",
+            "exp",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "erf",
+            "reciprocal",
+            "log1p",
+            "expm1",
+        ),
+        *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
+    )
+}
+PLAIN = {n: n for n in ("relu", "abs", "neg", "floor", "ceil", "round", "trunc", "sign", "relu6", "silu")}
+PLAIN |= {"hardswish": "hardswish", "isnan": "isnan", "isinf": "isinf", "logical_not": "logical_not"}
+
+
+def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode]) -> None:
+    @converts(f"aten.{aten}.default")
+    def convert(x: GraphNode) -> Any:
+        return getattr(ops, ours)(prepare(x))
+
+
+for _aten, _ours in MATH.items():
+    _unary(_aten, _ours, floats)
+for _aten, _ours in PLAIN.items():
+    if _aten != "logical_not":
+        _unary(_aten, _ours, lambda x: x)
+_unary("logical_not", "logical_not", lambda x: as_bool(x))
+
+
+def as_bool(x: GraphNode) -> GraphNode:
+    return as_type(x, dtype_of("bool"))
+
+
+@converts("aten.bitwise_not.default")
+def bitwise_not(x: GraphNode) -> Any:
+    return ops.logical_not(x) if x.dtype.is_bool else ops.bitwise_not(x)
+
+
+@converts("aten.exp2.default")
+def exp2(x: GraphNode) -> Any:
+    return ops.exp(floats(x) * math.log(2.0))
+
+
+@converts("aten.log2.default")
+def log2(x: GraphNode) -> Any:
+    return ops.log(floats(x)) * (1 / math.log(2.0))
+
+
+@converts("aten.log10.default")
+def log10(x: GraphNode) -> Any:
+    return ops.log(floats(x)) * (1 / math.log(10.0))
+
+
+@converts("aten.gelu.default")
+def gelu(x: GraphNode, approximate: str = "none") -> Any:
+    return ops.gelu(x, approximate=approximate)
+
+
+@converts("aten.leaky_relu.default")
+def leaky_relu(x: GraphNode, negative_slope: float = 0.01) -> Any:
+    return ops.leaky_relu(x, alpha=negative_slope)
+
+
+@converts("aten.elu.default")
+def elu(x: GraphNode, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+    y = ops.elu(x if input_scale == 1 else x * float(input_scale), alpha=float(alpha))
+    return y if scale == 1 else y * float(scale)
+
+
+@converts("aten.hardsigmoid.default")
+def hardsigmoid(x: GraphNode) -> Any:
+    return ops.hardsigmoid(x)
+
+
+@converts("aten.softplus.default")
+def softplus(x: GraphNode, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    if beta == 1:
+        return ops.where(ops.greater(x, float(threshold)), x, ops.softplus(x))
+    steep = x * float(beta)
+    return ops.where(ops.greater(steep, float(threshold)), x, ops.softplus(steep) * (1 / beta))
+
+
+@converts("aten.hardtanh.default")
+def hardtanh(x: GraphNode, min_val: Any = -1, max_val: Any = 1) -> Any:
+    return clamp(x, min_val, max_val)
+
+
+@converts("aten.clamp.default")
+def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
+    t = common(*(v for v in (x, min, max) if v is not None))
+    return ops.clip(as_type(x, t), min=min, max=max)
+
+
+@converts("aten.clamp_min.default")
+def clamp_min(x: GraphNode, min: Any) -> Any:
+    return clamp(x, min, None)
+
+
+@converts("aten.clamp_max.default")
+def clamp_max(x: GraphNode, max: Any) -> Any:
+    return clamp(x, None, max)
+
+
+@converts("aten.clamp.Tensor")
+def clamp_tensor(x: GraphNode, min: GraphNode | None = None, max: GraphNode | None = None) -> Any:
+    low = x if min is None else ops.maximum(*alike(x, min))
+    return low if max is None else ops.minimum(*alike(low, max))
+
+
+# -- two operands ----------------------------------------------------------------------------------------
+
+
+@converts("aten.add.Tensor", "aten.add.Scalar")
+def add(a: Any, b: Any, alpha: Any = 1) -> Any:
+    x, y = alike(a, _scaled(b, alpha))
+    return ops.logical_or(x, y) if x.dtype.is_bool else ops.add(x, y)
+
+
+@converts("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return ops.subtract(*alike(a, _scaled(b, alpha)))
+
+
+@converts("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return sub(b, a, alpha)
+
+
+def _scaled(x: Any, alpha: Any) -> Any:
+    return x if alpha == 1 else mul(x, alpha) if isinstance(x, GraphNode) else x * alpha
+
+
+@converts("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(a: Any, b: Any) -> Any:
+    x, y = alike(a, b)
+    return ops.logical_and(x, y) if x.dtype.is_bool else ops.multiply(x, y)
+
+
+@converts("aten.div.Tensor", "aten.div.Scalar")
+def div(a: Any, b: Any) -> Any:
+    t = common(a, b)
+    t = t if t.is_float else float32
+    return ops.divide(as_type(a, t), as_type(b, t))
+
+
+@converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    x, y = alike(a, b)
+    if rounding_mode is None:
+        return div(a, b)
+    if x.dtype.is_float:
+        return ops.floor(ops.divide(x, y)) if rounding_mode == "floor" else ops.trunc(ops.divide(x, y))
+    if rounding_mode == "trunc":
+        return ops.divide_trunc(x, y)
+    # what floor division leaves out is what mod_floor gives
+    return ops.divide_trunc(ops.subtract(x, ops.mod_floor(x, y)), y)
+
+
+@converts("aten.floor_divide.default")
+def floor_divide(a: Any, b: Any) -> Any:
+    return div_mode(a, b, "floor")
+
+
+@converts("aten.remainder.Tensor", "aten.remainder.Scalar")
+def remainder(a: Any, b: Any) -> Any:
+    return ops.mod_floor(*alike(a, b))
+
+
+@converts("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(a: Any, b: Any) -> Any:
+    return ops.mod_trunc(*alike(a, b))
+
+
+@converts("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def power(a: Any, b: Any) -> Any:
+    if isinstance(b, (int, float)) and isinstance(a, GraphNode) and common(a, b).is_float:
+        x = as_type(a, common(a, b))
+        match float(b):
+            case 1.0:
+                return x
+            case 2.0:
+                return ops.multiply(x, x)
+            case 3.0:
+                return ops.multiply(ops.multiply(x, x), x)
+            case 0.5:
+                return ops.sqrt(x)
+            case -0.5:
+                return ops.rsqrt(x)
+            case -1.0:
+                return ops.reciprocal(x)
+    return ops.power(*alike(a, b))
+
+
+@converts("aten.atan2.default")
+def atan2(y: GraphNode, x: GraphNode) -> Any:
+    raise Unsupported("angles of points are not supported.")
+
+
+def _pair(aten: str, ours: str) -> None:
+    @converts(aten)
+    def convert(a: Any, b: Any) -> Any:
+        return getattr(ops, ours)(*alike(a, b))
+
+
+for _aten in ("maximum", "minimum"):
+    _pair(f"aten.{_aten}.default", _aten)
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+for _aten, _ours in _COMPARISONS.items():
+    for _kind in ("Tensor", "Scalar"):
+        _pair(f"aten.{_aten}.{_kind}", _ours)
+
+
+def _logical(name: str, kinds: tuple[str, ...]) -> None:
+    @converts(f"aten.logical_{name}.default")
+    def logical(a: GraphNode, b: GraphNode) -> Any:
+        return getattr(ops, f"logical_{name}")(as_bool(a), as_bool(b))
+
+    @converts(*(f"aten.bitwise_{name}.{kind}" for kind in kinds))
+    def bitwise(a: Any, b: Any) -> Any:
+        x, y = alike(a, b)
+        return getattr(ops, f"logical_{name}" if x.dtype.is_bool else f"bitwise_{name}")(x, y)
+
+
+for _name in ("and", "or", "xor"):
+    _logical(_name, ("Tensor", "Scalar"))
+
+
+@converts("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where(condition: GraphNode, a: Any, b: Any) -> Any:
+    return ops.where(condition, *alike(a, b))
+
+
+@converts("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(x: GraphNode, mask: GraphNode, value: Any) -> Any:
+    return ops.where(mask, as_type(value, x.dtype), x)
+
+
+# -- the same values -------------------------------------------------------------------------------------
+
+
+@converts(
+    "aten.clone.default",
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.contiguous.default",
+    "aten.lift_fresh_copy.default",
+    "aten.lift_fresh.default",
+)
+def same(x: GraphNode, **_: Any) -> Any:
+    return x
+
+
+@converts("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten._to_copy")
+def to(x: GraphNode, *args: Any, dtype: str | None = None, **_: Any) -> Any:
+    named = dtype or next((a for a in args if isinstance(a, str)), None)
+    return x if named is None else as_type(x, dtype_of(named))
+
+
+@converts("aten.type_as.default")
+def type_as(x: GraphNode, other: GraphNode) -> Any:
+    return as_type(x, other.dtype)
+
+
+@converts("aten.copy.default")
+def copy(x: GraphNode, source: GraphNode, non_blocking: bool = False) -> Any:
+    y = as_type(source, x.dtype)
+    return y if y.shape == x.shape else ops.broadcast_to(y, shape=x.shape)
+
+
+@converts("aten.dropout.default", "aten.native_dropout.default")
+def dropout(x: GraphNode, p: float, train: bool | None) -> Any:
+    if train and p > 0:
+        raise Unsupported("dropout is random in training mode.", fix="Call .eval() on the module.")
+    return x

@@ -1,0 +1,185 @@
+"""`from_torch`: a module, exported by torch for example inputs, as a graph.
+
+    module ──torch.export──▶ ATen operators ──decompositions──▶ fewer kinds of them ──import_nodes──▶ Graph
+
+Parameters and buffers become constants, shapes are those of the examples. Inputs keep the names of
+`forward`'s arguments, results in a dictionary its keys.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+
+from autotensor.base.errors import InputError
+from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.importer import import_nodes
+from autotensor.frontends.torch.registry import Unsupported
+from autotensor.frontends.torch.types import dtype_name
+from autotensor.graph.build import input as new_input
+from autotensor.graph.ir import Graph, GraphNode, Input
+
+# What torch would take apart and a schedule wants whole.
+KEPT = (
+    "aten.linear.default",
+    "aten.matmul.default",
+    "aten.scaled_dot_product_attention.default",
+    "aten.upsample_nearest2d.vec",
+    "aten.upsample_bilinear2d.vec",
+    "aten.rms_norm.default",
+    "aten.silu.default",
+    "aten.softplus.default",
+    "aten.hardsigmoid.default",
+    "aten.hardswish.default",
+    "aten.pixel_shuffle.default",
+)
+_CHANGED = {
+    OutputKind.BUFFER_MUTATION: "changes its buffer {!r}, as norms do in training mode",
+    OutputKind.PARAMETER_MUTATION: "changes its parameter {!r}",
+    OutputKind.USER_INPUT_MUTATION: "writes into its input {!r}",
+}
+
+
+def from_torch(
+    module: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Any] = (),
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str = "",
+) -> Graph:
+    """The module's computation at the shapes and types of the examples; its weights are constants.
+
+    example_inputs: what `module(*example_inputs, **example_kwargs)` takes; a single tensor will do. None of
+    them is needed for a module that torch.export.export has exported already.
+    Results that are None are left out. Raises Unsupported naming operator and line for what cannot be
+    converted, for modules that torch cannot export, and for those that change their inputs or buffers.
+    """
+    if isinstance(module, ExportedProgram):
+        program = module
+    elif isinstance(module, torch.nn.Module):
+        name = name or type(module).__name__.lower()
+        program = _export(module, _as_tuple(example_inputs), dict(example_kwargs or {}))
+    else:
+        raise InputError(
+            f"from_torch takes a torch.nn.Module or an exported program, not {type(module).__name__}.",
+            fix="Wrap a function in a module.",
+        )
+    return graph_of(_decomposed(program), re.sub(r"\W", "_", name) or "model")
+
+
+def graph_of(program: ExportedProgram, name: str) -> Graph:
+    """The graph of an exported program whose operators are decomposed."""
+    inputs, given = _given(program)
+    nodes = import_nodes(program.graph, given)
+    keys = _result_names(program)
+    outputs: list[GraphNode] = []
+    names: list[str] = []
+    for spec, node in zip(program.graph_signature.output_specs, nodes, strict=True):
+        if spec.kind in _CHANGED:
+            raise Unsupported(
+                f"{name} {_CHANGED[spec.kind].format(spec.target)}.",
+                fix="Call .eval() on the module, or clone what it writes to.",
+            )
+        key = next(keys, "") if spec.kind is OutputKind.USER_OUTPUT else ""
+        if node is None:
+            continue
+        if not isinstance(node, GraphNode):
+            raise Unsupported(f"{name} returns {node!r}, which is not a tensor.")
+        outputs.append(node)
+        names.append(key)
+    if not outputs:
+        raise Unsupported(f"{name} returns no tensor.")
+    usable = all(names) and len({*names, *(i.name for i in inputs)}) == len(names) + len(inputs)
+    return Graph(tuple(inputs), tuple(outputs), name, tuple(names) if usable else ())
+
+
+def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
+    """The module with static shapes. Raises Unsupported with torch's own words."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about its own internals
+        try:
+            return torch.export.export(module, args, kwargs, strict=False)
+        except Exception as error:  # torch raises many kinds
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise Unsupported(
+                f"torch.export cannot export {type(module).__name__}: {words[0]}.",
+                fix='torch.compile(model, backend="autotensor") splits a model where Python decides.',
+            ) from error
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    table = torch.export.default_decompositions()
+    for operator in [o for o in table if str(o) in KEPT]:
+        del table[operator]
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return program.run_decompositions(table)
+
+
+def _given(program: ExportedProgram) -> tuple[list[Input], dict[str, Any]]:
+    """The graph's inputs, and what stands for every placeholder."""
+    inputs: list[Input] = []
+    given: dict[str, Any] = {}
+    types = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    for spec in program.graph_signature.input_specs:
+        at = spec.arg.name
+        if spec.kind is InputKind.USER_INPUT:
+            if isinstance(spec.arg, ConstantArgument):  # a number or None: part of the program
+                given[at] = spec.arg.value
+                continue
+            inputs.append(_input(at, types[at]))
+            given[at] = inputs[-1]
+        else:
+            given[at] = from_tensor(_held_tensor(program, spec), spec.target or at)
+    return inputs, given
+
+
+def _held_tensor(program: ExportedProgram, spec: Any) -> torch.Tensor:
+    for table in (program.state_dict, program.constants):
+        if spec.target in table and isinstance(table[spec.target], torch.Tensor):
+            found: torch.Tensor = table[spec.target]
+            return found
+    raise Unsupported(f"{spec.target!r} of the module is not a tensor.")
+
+
+def _input(name: str, value: Any) -> Input:
+    if not isinstance(value, torch.Tensor) or any(not isinstance(n, int) for n in value.shape):
+        raise Unsupported(
+            f"input {name!r} has a size that is not known.",
+            fix="Export with static shapes, one for each call.",
+        )
+    return new_input(tuple(value.shape), dtype_name(value.dtype), name)
+
+
+def _result_names(program: ExportedProgram) -> Any:
+    """The names of the results: keys of dictionaries and places in lists, joined; "" for a single tensor."""
+    from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
+
+    spec = program.call_spec.out_spec
+    if spec is None:
+        return iter(())
+    paths, _ = tree_flatten_with_path(tree_unflatten(list(range(spec.num_leaves)), spec))
+    named = ["_".join(_key(k) for k in path) for path, _ in paths]
+    plain = all(n.isdigit() for n in named)  # a tuple: output_0, output_1 …
+    return iter("" if plain else re.sub(r"\W", "_", n) for n in named)
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _as_tuple(example_inputs: Any) -> tuple[Any, ...]:
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs)
+    raise InputError(f"example_inputs is a {type(example_inputs).__name__}, expected a tuple of tensors.")

@@ -1,0 +1,136 @@
+"""From ATen operators to graph nodes: an fx graph is walked once, in order.
+
+    placeholder x ──▶ an Input, or a Constant       what the caller says
+    aten.relu.default(x) ──▶ CONVERTERS[…](node of x)
+    output ──▶ the nodes of its arguments
+
+Every converted value is held to the type and shape that torch derived for it, so that a converter which
+means something else than the operator is an error now, not a wrong number later.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.frontends.torch.registry import CONVERTERS, Missing, Unsupported
+from autotensor.frontends.torch.types import dtype_name
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode
+
+_PICKS = (operator.getitem,)
+# What they assert of types and sizes holds, or torch would have refused the example; of data, nobody checks.
+_CHECKS = frozenset(
+    {
+        "aten._assert_tensor_metadata.default",
+        "aten._assert_async.msg",
+        "aten._assert_async.default",
+        "aten._assert_scalar.default",
+    }
+)
+
+
+def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
+    """The values that the graph outputs: nodes, numbers or None, in order.
+
+    given: by name of a placeholder or of an attribute (`get_attr`), the node that stands for it.
+    Raises Unsupported naming the operator and the line of the model for what cannot be converted.
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            values[node] = given[node.name if node.op == "placeholder" else str(node.target)]
+        elif node.op == "output":
+            return [_present(_resolve(a, values), node) for a in _flat(node.args[0])]
+        elif str(node.target) not in _CHECKS:
+            values[node] = _convert(node, values)
+    raise GraphError("the fx graph has no output.")
+
+
+def unsupported_targets(graph: torch.fx.Graph) -> list[str]:
+    """Operators of the graph that nobody converts, sorted."""
+    calls = (n for n in graph.nodes if n.op == "call_function" and n.target not in _PICKS)
+    return sorted({str(n.target) for n in calls} - set(CONVERTERS) - _CHECKS)
+
+
+def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    args = [_resolve(a, values) for a in node.args]
+    if node.target in _PICKS:
+        return args[0][args[1]]
+    kwargs = {k: _resolve(a, values) for k, a in node.kwargs.items()}
+    name = str(node.target)
+    converter = CONVERTERS.get(name)
+    if converter is None:
+        raise Unsupported(f"PyTorch operator {name} is not supported{_place(node)}.", fix=_FIX)
+    for value in (*args, *kwargs.values()):
+        _present(value, node)
+    try:
+        result = converter(*args, **kwargs)
+    except Unsupported as error:
+        raise Unsupported(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
+    except AutotensorError as error:
+        raise GraphError(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
+    except TypeError as error:  # an argument that the converter does not know
+        raise Unsupported(f"{name}: {error}{_place(node)}.") from error
+    return _held(node, result, node.meta.get("val"))
+
+
+_FIX = "Express it by other operators, or compile the model in parts."
+
+
+def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
+    """The result, of exactly the type and shape that torch gives it."""
+    if isinstance(wanted, (tuple, list)):
+        if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
+            raise GraphError(f"{node.target}: converted to another number of results{_place(node)}.")
+        return tuple(_held(node, r, w) for r, w in zip(result, wanted, strict=True))
+    if not isinstance(result, GraphNode) or not isinstance(wanted, torch.Tensor):
+        return result
+    if result.shape != tuple(wanted.shape):
+        raise GraphError(
+            f"{node.target}: converted to shape {result.shape}, torch says {tuple(wanted.shape)}"
+            f"{_place(node)}."
+        )
+    name = dtype_name(wanted.dtype)
+    return result if str(result.dtype) == name else ops.cast(result, dtype=name)
+
+
+def _resolve(arg: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """An argument as converters take it."""
+    if isinstance(arg, torch.fx.Node):
+        return values[arg]
+    if isinstance(arg, (list, tuple)):
+        return [_resolve(a, values) for a in arg]
+    if isinstance(arg, torch.dtype):
+        return dtype_name(arg)
+    if isinstance(arg, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise Unsupported(f"size {arg} is not known before the call", fix="Export with static shapes.")
+    return arg
+
+
+def _present(value: Any, node: torch.fx.Node) -> Any:
+    for v in _flat(value):
+        if isinstance(v, Missing):
+            raise Unsupported(f"{v.what} is not supported{_place(node)}.")
+    return value
+
+
+def _flat(value: Any) -> Sequence[Any]:
+    if isinstance(value, (list, tuple)):
+        return [v for part in value for v in _flat(part)]
+    return [value]
+
+
+def _place(node: torch.fx.Node) -> str:
+    """Where in the model's source a node comes from: " (model.py:12: y = f(x))"; "" when nobody knows."""
+    frames = [line.strip() for line in (node.meta.get("stack_trace") or node.stack_trace or "").splitlines()]
+    for at in range(len(frames) - 1, -1, -1):
+        if frames[at].startswith('File "') and "/torch/" not in frames[at]:
+            file, line = frames[at].split('"')[1], frames[at].split("line ")[1].split(",")[0]
+            code = frames[at + 1] if at + 1 < len(frames) else ""
+            return f" ({file.rsplit('/', 1)[-1]}:{line}{': ' + code if code else ''})"
+    return f" (node {node.name})"

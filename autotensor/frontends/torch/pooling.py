@@ -1,0 +1,245 @@
+"""Pools and resizing of pictures.
+
+Resizing, and adaptive pools whose windows differ, are a product with a constant matrix along each axis:
+out = rows @ x @ columnsᵀ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.graph.build import ops
+from autotensor.graph.ir import Array, GraphNode, constant
+
+Ints = Sequence[int]
+
+
+def _batched(x: GraphNode, rank: int = 4) -> tuple[GraphNode, bool]:
+    return (x, False) if len(x.shape) == rank else (ops.unsqueeze(x, axes=(0,)), True)
+
+
+def _unbatched(y: Any, added: bool) -> Any:
+    return ops.squeeze(y, axes=(0,)) if added else y
+
+
+def _pair(value: Ints) -> tuple[int, ...]:
+    return tuple(value) * 2 if len(value) == 1 else tuple(value)
+
+
+@converts("aten.max_pool2d_with_indices.default")
+def max_pool2d_with_indices(x: GraphNode, *args: Any, **kwargs: Any) -> Any:
+    return max_pool2d(x, *args, **kwargs), Missing("the position of a pool's greatest element")
+
+
+@converts("aten.max_pool2d.default")
+def max_pool2d(
+    x: GraphNode,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    if any(d != 1 for d in dilation):
+        raise Unsupported("dilated pools are not supported.")
+    one, added = _batched(x)
+    y = ops.max_pool2d(
+        one,
+        kernel=_pair(kernel),
+        stride=_pair(stride or kernel),
+        padding=_pair(padding),
+        ceil_mode=ceil_mode,
+    )
+    return _unbatched(y, added)
+
+
+@converts("aten.avg_pool2d.default")
+def avg_pool2d(
+    x: GraphNode,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    if divisor_override is not None:
+        raise Unsupported("divisor_override is not supported.")
+    one, added = _batched(x)
+    y = ops.avg_pool2d(
+        one,
+        kernel=_pair(kernel),
+        stride=_pair(stride or kernel),
+        padding=_pair(padding),
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+    )
+    return _unbatched(y, added)
+
+
+@converts("aten.avg_pool1d.default")
+def avg_pool1d(
+    x: GraphNode,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Any:
+    tall = ops.unsqueeze(x, axes=(-2,))
+    step = (1, *(stride or kernel))
+    y = avg_pool2d(tall, (1, *kernel), step, (0, *padding), ceil_mode, count_include_pad)
+    return ops.squeeze(y, axes=(-2,))
+
+
+@converts("aten.avg_pool3d.default")
+def avg_pool3d(
+    x: GraphNode,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Any:
+    """The mean over planes of means within a plane: the same, as long as all windows have one size."""
+    if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
+        raise Unsupported("averages over unequal boxes are not supported.")
+    return _in_two_steps(avg_pool2d, x, _triple(kernel), _triple(stride or kernel), _triple(padding))
+
+
+@converts("aten.max_pool3d_with_indices.default")
+def max_pool3d(
+    x: GraphNode,
+    kernel: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> Any:
+    if ceil_mode or any(d != 1 for d in dilation):
+        raise Unsupported("dilated pools over boxes, and those that round up, are not supported.")
+    y = _in_two_steps(max_pool2d, x, _triple(kernel), _triple(stride or kernel), _triple(padding))
+    return y, Missing("the position of a pool's greatest element")
+
+
+def _in_two_steps(pool: Any, x: GraphNode, kernel: Ints, stride: Ints, padding: Ints) -> Any:
+    """Over h and w, then over d."""
+    *lead, d, h, w = x.shape
+    flat = pool(ops.reshape(x, shape=(1, -1, h, w)), kernel[1:], stride[1:], padding[1:])
+    h, w = flat.shape[-2:]
+    lines = ops.reshape(flat, shape=(1, -1, d, h * w))
+    y = pool(lines, (kernel[0], 1), (stride[0], 1), (padding[0], 0))
+    return ops.reshape(y, shape=(*lead, y.shape[2], h, w))
+
+
+def _triple(value: Ints) -> tuple[int, ...]:
+    return tuple(value) * 3 if len(value) == 1 else tuple(value)
+
+
+@converts("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
+def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
+    """Window o of n covers floor(o*extent/n) … ceil((o+1)*extent/n) - 1."""
+    extents, wanted = x.shape[-2:], _pair(output_size)
+    if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
+        one, added = _batched(x)
+        return _unbatched(ops.adaptive_avg_pool2d(one, output_size=wanted), added)
+    return _resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
+
+
+@converts("aten.adaptive_avg_pool1d.default")
+def adaptive_avg_pool1d(x: GraphNode, output_size: Ints) -> Any:
+    tall = adaptive_avg_pool2d(ops.unsqueeze(x, axes=(-2,)), (1, *output_size))
+    return ops.squeeze(tall, axes=(-2,))
+
+
+def _windows(extent: int, count: int) -> Array:
+    """Weights [count, extent] of the means over unequal windows."""
+    w = np.zeros((count, extent), np.float32)
+    for o in range(count):
+        first, last = o * extent // count, -(-(o + 1) * extent // count)
+        w[o, first:last] = 1 / (last - first)
+    return w
+
+
+# -- resizing --------------------------------------------------------------------------------------------
+
+
+@converts("aten.upsample_nearest2d.vec")
+def upsample_nearest2d_vec(
+    x: GraphNode, output_size: Ints | None, scale_factors: Sequence[float] | None
+) -> Any:
+    return upsample_nearest2d(x, _sizes(x, output_size, scale_factors), *(scale_factors or (None, None)))
+
+
+@converts("aten.upsample_nearest2d.default")
+def upsample_nearest2d(
+    x: GraphNode, output_size: Ints, scale_h: float | None = None, scale_w: float | None = None
+) -> Any:
+    """Pixel o of the result is pixel floor(o / scale) of x."""
+    wanted = tuple(output_size)
+    times = [o // n for n, o in zip(x.shape[-2:], wanted, strict=True)]
+    if all(t * n == o for t, n, o in zip(times, x.shape[-2:], wanted, strict=True)):
+        return ops.upsample_nearest(x, scale=tuple(times))
+    y: Any = x
+    for axis, n, o, scale in zip((2, 3), x.shape[-2:], wanted, (scale_h, scale_w), strict=True):
+        step = np.float32(n / o if scale is None else 1 / scale)
+        places = np.minimum(np.floor(np.arange(o, dtype=np.float32) * step), n - 1).astype(np.int64)
+        y = ops.take(y, constant(places), axis=axis)
+    return y
+
+
+@converts("aten.upsample_bilinear2d.vec")
+def upsample_bilinear2d_vec(
+    x: GraphNode, output_size: Ints | None, align_corners: bool, scale_factors: Sequence[float] | None
+) -> Any:
+    sizes = _sizes(x, output_size, scale_factors)
+    return upsample_bilinear2d(x, sizes, align_corners, *(scale_factors or (None, None)))
+
+
+@converts("aten.upsample_bilinear2d.default")
+def upsample_bilinear2d(
+    x: GraphNode,
+    output_size: Ints,
+    align_corners: bool,
+    scale_h: float | None = None,
+    scale_w: float | None = None,
+) -> Any:
+    lines = zip(x.shape[-2:], output_size, (scale_h, scale_w), strict=True)
+    return _resized(x, *(_linear(n, o, align_corners, scale) for n, o, scale in lines))
+
+
+def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
+    """Weights [wanted, extent] of linear interpolation, two in a row."""
+    at = np.arange(wanted, dtype=np.float64)
+    if align_corners:
+        source = at * ((extent - 1) / (wanted - 1) if wanted > 1 else 0.0)
+    else:
+        step = extent / wanted if scale is None else 1 / scale
+        source = np.maximum((at + 0.5) * step - 0.5, 0.0)
+    low = np.minimum(np.floor(source).astype(np.int64), extent - 1)
+    share = source - low
+    w = np.zeros((wanted, extent), np.float32)
+    rows = np.arange(wanted)
+    np.add.at(w, (rows, low), 1 - share)
+    np.add.at(w, (rows, np.minimum(low + 1, extent - 1)), share)
+    return w
+
+
+def _resized(x: GraphNode, rows: Array, columns: Array) -> Any:
+    """rows @ x @ columnsᵀ over the last two axes."""
+    dtype = x.dtype.numpy
+    y = ops.batch_matmul(constant(rows.astype(dtype)), x)
+    flat = ops.reshape(y, shape=(-1, y.shape[-1]))
+    wide = ops.dense(flat, constant(columns.astype(dtype)))
+    return ops.reshape(wide, shape=(*y.shape[:-1], columns.shape[0]))
+
+
+def _sizes(x: GraphNode, output_size: Ints | None, scales: Sequence[float] | None) -> tuple[int, ...]:
+    if output_size is not None:
+        return tuple(output_size)
+    return tuple(int(n * s) for n, s in zip(x.shape[-2:], scales or (), strict=True))

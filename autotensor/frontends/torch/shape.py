@@ -1,0 +1,215 @@
+"""Operators that move elements, or only rename their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.types import alike
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode
+
+Ints = Sequence[int]
+
+
+@converts(
+    "aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_alias.default"
+)
+def reshape(x: GraphNode, shape: Ints, *_: Any) -> Any:
+    return ops.reshape(x, shape=tuple(shape))
+
+
+@converts("aten.flatten.using_ints")
+def flatten(x: GraphNode, start_dim: int = 0, end_dim: int = -1) -> Any:
+    if not x.shape:
+        return ops.reshape(x, shape=(1,))
+    a, b = start_dim % len(x.shape), end_dim % len(x.shape)
+    return ops.reshape(x, shape=(*x.shape[:a], prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
+
+
+@converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(x: GraphNode, dim: Ints | int | None = None) -> Any:
+    """Axes that are longer than 1 stay, also where they are named."""
+    named = range(len(x.shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    drop = {d % len(x.shape) for d in named if x.shape and x.shape[d] == 1}
+    return ops.reshape(x, shape=tuple(n for a, n in enumerate(x.shape) if a not in drop))
+
+
+@converts("aten.unsqueeze.default")
+def unsqueeze(x: GraphNode, dim: int) -> Any:
+    return ops.unsqueeze(x, axes=(dim,))
+
+
+@converts("aten.permute.default")
+def permute(x: GraphNode, dims: Ints) -> Any:
+    return ops.transpose(x, axes=tuple(dims)) if x.shape else x
+
+
+@converts("aten.transpose.int")
+def transpose(x: GraphNode, dim0: int, dim1: int) -> Any:
+    if not x.shape:
+        return x
+    order = list(range(len(x.shape)))
+    order[dim0], order[dim1] = order[dim1], order[dim0]
+    return ops.transpose(x, axes=tuple(order))
+
+
+@converts("aten.t.default")
+def t(x: GraphNode) -> Any:
+    return transpose(x, 0, 1) if len(x.shape) == 2 else x
+
+
+@converts("aten.expand.default")
+def expand(x: GraphNode, shape: Ints, implicit: bool = False) -> Any:
+    """-1 stands for the extent that is there."""
+    new = len(shape) - len(x.shape)
+    wanted = tuple(x.shape[a - new] if n == -1 else n for a, n in enumerate(shape))
+    return x if wanted == x.shape else ops.broadcast_to(x, shape=wanted)
+
+
+@converts("aten.repeat.default")
+def repeat(x: GraphNode, repeats: Ints) -> Any:
+    new = len(repeats) - len(x.shape)
+    full = ops.reshape(x, shape=(1,) * new + x.shape) if new else x
+    return ops.tile(full, reps=tuple(repeats))
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+
+
+@converts("aten.slice.Tensor")
+def slice_(
+    x: GraphNode, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    extent = x.shape[dim]
+    places = range(*slice(start, end, step).indices(extent))
+    if places == range(extent):
+        return x
+    return ops.slice(x, begin=(places.start,), end=(places.stop,), stride=(step,), axes=(dim,))
+
+
+@converts("aten.narrow.default")
+def narrow(x: GraphNode, dim: int, start: int, length: int) -> Any:
+    return slice_(x, dim, start, start + length)
+
+
+@converts("aten.select.int")
+def select(x: GraphNode, dim: int, index: int) -> Any:
+    at = index % x.shape[dim]
+    return ops.squeeze(slice_(x, dim, at, at + 1), axes=(dim,))
+
+
+@converts("aten.unbind.int")
+def unbind(x: GraphNode, dim: int = 0) -> Any:
+    return tuple(select(x, dim, n) for n in range(x.shape[dim]))
+
+
+@converts("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
+def split_with_sizes(x: GraphNode, sizes: Ints, dim: int = 0) -> Any:
+    starts = [sum(sizes[:n]) for n in range(len(sizes))]
+    return tuple(slice_(x, dim, s, s + n) for s, n in zip(starts, sizes, strict=True))
+
+
+@converts("aten.split.Tensor")
+def split(x: GraphNode, size: int, dim: int = 0) -> Any:
+    extent = x.shape[dim]
+    return split_with_sizes(x, [min(size, extent - s) for s in range(0, extent, size)], dim)
+
+
+@converts("aten.chunk.default")
+def chunk(x: GraphNode, chunks: int, dim: int = 0) -> Any:
+    return split(x, -(-x.shape[dim] // chunks), dim)
+
+
+@converts("aten.flip.default")
+def flip(x: GraphNode, dims: Ints) -> Any:
+    none, steps = (None,) * len(dims), (-1,) * len(dims)
+    return ops.slice(x, begin=none, end=none, stride=steps, axes=tuple(dims)) if dims else x
+
+
+@converts("aten.roll.default")
+def roll(x: GraphNode, shifts: Ints, dims: Ints = ()) -> Any:
+    if not dims:
+        return ops.reshape(roll(ops.reshape(x, shape=(prod(x.shape),)), shifts, (0,)), shape=x.shape)
+    y: Any = x
+    for shift, d in zip(shifts, dims, strict=True):
+        cut = -shift % x.shape[d]
+        y = ops.concat(slice_(y, d, cut), slice_(y, d, 0, cut), axis=d) if cut else y
+    return y
+
+
+# -- together --------------------------------------------------------------------------------------------
+
+
+@converts("aten.cat.default")
+def cat(tensors: Sequence[GraphNode], dim: int = 0) -> Any:
+    """torch passes over empty vectors, whatever the others' shape."""
+    real = [x for x in tensors if x.shape != (0,)] or list(tensors[:1])
+    return ops.concat(*alike(*real), axis=dim) if len(real) > 1 else real[0]
+
+
+@converts("aten.stack.default")
+def stack(tensors: Sequence[GraphNode], dim: int = 0) -> Any:
+    return cat([ops.unsqueeze(x, axes=(dim,)) for x in tensors], dim)
+
+
+@converts("aten.constant_pad_nd.default")
+def constant_pad_nd(x: GraphNode, pad: Ints, value: float = 0) -> Any:
+    return ops.pad(x, pads=_pairs(x, pad), value=value)
+
+
+@converts("aten.pad.default")
+def pad(x: GraphNode, pad: Ints, mode: str = "constant", value: float | None = None) -> Any:
+    if mode != "constant":
+        raise Unsupported(f"padding of mode {mode!r} is not supported.")
+    return constant_pad_nd(x, pad, value or 0)
+
+
+def _pairs(x: GraphNode, pad: Ints) -> tuple[tuple[int, int], ...]:
+    """(before, after) per axis from torch's list, which begins at the last axis."""
+    given = [(pad[n], pad[n + 1]) for n in range(0, len(pad), 2)]
+    return (*((0, 0),) * (len(x.shape) - len(given)), *reversed(given))
+
+
+@converts("aten.slice_scatter.default")
+def slice_scatter(
+    x: GraphNode,
+    source: GraphNode,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    """x with a slice replaced: the parts before and after it stay."""
+    places = range(*slice(start, end, step).indices(x.shape[dim]))
+    if step != 1:
+        return _replaced(x, source, dim, places)
+    parts = [slice_(x, dim, 0, places.start), source, slice_(x, dim, places.stop)]
+    return cat([p for p in parts if p.shape[dim]], dim)
+
+
+def _replaced(x: GraphNode, source: GraphNode, dim: int, places: range) -> Any:
+    rows = []
+    for n in range(x.shape[dim]):
+        inside = n in places
+        at = places.index(n) if inside else n
+        rows.append(slice_(source if inside else x, dim, at, at + 1))
+    return cat(rows, dim)
+
+
+@converts("aten.select_scatter.default")
+def select_scatter(x: GraphNode, source: GraphNode, dim: int, index: int) -> Any:
+    at = index % x.shape[dim]
+    return slice_scatter(x, ops.unsqueeze(source, axes=(dim,)), dim, at, at + 1)
+
+
+@converts("aten.pixel_shuffle.default")
+def pixel_shuffle(x: GraphNode, factor: int) -> Any:
+    """[n, c*r*r, h, w] ──▶ [n, c, h*r, w*r]."""
+    *lead, deep, h, w = x.shape
+    c, axes = deep // factor**2, len(lead)
+    parts = ops.reshape(x, shape=(*lead, c, factor, factor, h, w))
+    order = (*range(axes), *(axes + a for a in (0, 3, 1, 4, 2)))
+    return ops.reshape(ops.transpose(parts, axes=order), shape=(*lead, c, h * factor, w * factor))

@@ -1,0 +1,114 @@
+"""Types and arrays at the border to torch, and torch's rules for mixed types.
+
+Memory is shared wherever a tensor lies in memory as a kernel reads it; bfloat16, which NumPy lacks, goes
+through its bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from autotensor.base.dtype import DType, dtype_of, promote
+from autotensor.frontends.torch.registry import Unsupported
+from autotensor.graph.build import ops
+from autotensor.graph.ir import Array, GraphNode, constant
+
+_NAMES = {
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int16: "int16",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.uint16: "uint16",
+    torch.uint32: "uint32",
+    torch.uint64: "uint64",
+    torch.bool: "bool",
+}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Our name of a torch type. Raises Unsupported for complex and quantised ones."""
+    if dtype not in _NAMES:
+        raise Unsupported(
+            f"tensors of {dtype} are not supported.", fix=f"Known: {', '.join(_NAMES.values())}."
+        )
+    return _NAMES[dtype]
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """The tensor's elements as a row-major array: the same memory if it is row-major on the CPU already.
+
+    Raises Unsupported for tensors that are not plain memory.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise Unsupported(f"tensors of layout {tensor.layout} are not supported.", fix="Use .to_dense().")
+    name = dtype_name(tensor.dtype)
+    if tensor.device.type == "meta":
+        raise Unsupported("a tensor on the meta device has no values.")
+    plain = tensor.detach().resolve_neg().to("cpu").contiguous()
+    if tensor.dtype is torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy().view(dtype_of(name).numpy)
+        return bits
+    array: Array = plain.numpy()
+    return array
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """The array as a tensor on the same memory."""
+    if array.dtype == dtype_of("bfloat16").numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+# -- mixed types -----------------------------------------------------------------------------------------
+
+
+def common(*operands: Any) -> DType:
+    """The type in which torch combines tensors and numbers.
+
+    Tensors with axes decide among themselves; a tensor without axes, and after it a number, changes the
+    outcome only when it is of a higher kind (bool < integer < float).
+    """
+    best: DType | None = None
+    for group in _by_rank(operands):
+        found = None
+        for t in group:
+            found = t if found is None else promote(found, t)
+        if found is not None and (best is None or _kind(found) > _kind(best)):
+            best = found
+    assert best is not None, "no operands"
+    return best
+
+
+def _by_rank(operands: tuple[Any, ...]) -> tuple[list[DType], list[DType], list[DType]]:
+    nodes = [x for x in operands if isinstance(x, GraphNode)]
+    numbers = [_number_type(x) for x in operands if not isinstance(x, GraphNode)]
+    return [x.dtype for x in nodes if x.shape], [x.dtype for x in nodes if not x.shape], numbers
+
+
+def _number_type(x: Any) -> DType:
+    return dtype_of("bool" if isinstance(x, bool) else "int64" if isinstance(x, int) else "float32")
+
+
+def _kind(t: DType) -> int:
+    return 0 if t.is_bool else 1 if t.is_int else 2
+
+
+def as_type(x: Any, dtype: DType) -> GraphNode:
+    """A node of that type from a node or a number."""
+    if isinstance(x, GraphNode):
+        return x if x.dtype == dtype else ops.cast(x, dtype=str(dtype))
+    return constant(np.asarray(x).astype(dtype.numpy))
+
+
+def alike(*operands: Any) -> tuple[GraphNode, ...]:
+    """All operands in their common type."""
+    dtype = common(*operands)
+    return tuple(as_type(x, dtype) for x in operands)

@@ -1,0 +1,156 @@
+"""DiT (Peebles and Xie, 2022): one denoising step of DiT-S/2, with the names of its authors' code.
+
+x: float32[batch, 4, 32, 32], t: float32[batch], y: int64[batch] ──▶ noise and variance [batch, 8, 32, 32]
+
+x ─▶ patches 2x2 ─▶ dense ─▶ + places ─▶ 12 blocks ─▶ norm ─▶ dense ─▶ picture
+t ─▶ waves ─▶ dense ─▶ silu ─▶ dense ─▶ + class of y = c          what every block is told
+
+block:  x + gate·attention(norm(x)·(1 + scale) + shift), then the same with two dense layers;
+        shift, scale and gate are a dense layer of silu(c)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.transformer import heads_of, named, rows_of
+from autotensor.models.weights import Array, Naming, Weights, checked
+
+CHANNELS, PATCH, WAVES, CLASSES, WIDER = 4, 2, 256, 1000, 4
+EPS = 1e-6
+NAMES = Naming("those of DiT")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a DiT is."""
+
+    layers: int = 12
+    hidden: int = 384
+    heads: int = 6
+    picture: int = 32  # pixels across, of the latent
+
+    def __post_init__(self) -> None:
+        if self.hidden % self.heads or self.picture % PATCH:
+            raise InputError(
+                f"dit: hidden={self.hidden} must be a multiple of heads={self.heads}, and "
+                f"picture={self.picture} of {PATCH}."
+            )
+
+    @property
+    def patches(self) -> int:
+        return (self.picture // PATCH) ** 2
+
+
+SMALL = Size()
+
+
+def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size: Size = SMALL) -> Graph:
+    """The graph. weights: `x_embedder.proj.weight`, …, `final_layer.linear.bias`; None draws them."""
+    w = checked("dit", weights, shapes(size), seed, NAMES)
+    x = input((batch, CHANNELS, size.picture, size.picture), name="x")
+    t, y = input((batch,), name="t"), input((batch,), "int64", "y")
+    told = ops.silu(_told(t, y, w))  # [batch, hidden]; read through a silu everywhere
+    z = ops.conv2d(x, *(named(w, f"x_embedder.proj.{p}") for p in ("weight", "bias")), stride=PATCH)
+    rows = ops.transpose(ops.reshape(z, (batch, size.hidden, size.patches)), (0, 2, 1))
+    rows = rows + named(w, "pos_embed")  # [batch, patches, hidden]
+    for n in range(size.layers):
+        rows = _block(rows, told, f"blocks.{n}", w, size.heads)
+    shift, scale = _modulation(told, "final_layer", w, 2)
+    last = _dense(_told_norm(rows, shift, scale), "final_layer.linear", w)
+    return Graph((x, t, y), (_picture(last, size),), "dit", ("noise",))
+
+
+def _told(t: GraphNode, y: GraphNode, w: Weights) -> GraphNode:
+    """Time and class as one vector: [batch, hidden]."""
+    half = WAVES // 2
+    speeds = np.exp(-math.log(10_000.0) * np.arange(half) / half).astype(np.float32)
+    angles = ops.reshape(t, (t.shape[0], 1)) * constant(speeds)
+    waves = ops.concat(ops.cos(angles), ops.sin(angles), axis=1)
+    time = _dense(ops.silu(_dense(waves, "t_embedder.mlp.0", w)), "t_embedder.mlp.2", w)
+    result: GraphNode = time + ops.take(named(w, "y_embedder.embedding_table.weight"), y)
+    return result
+
+
+def _block(x: GraphNode, told: GraphNode, at: str, w: Weights, heads: int) -> GraphNode:
+    batch, patches, hidden = x.shape
+    shift1, scale1, gate1, shift2, scale2, gate2 = _modulation(told, at, w, 6)
+    all_three = _dense(_told_norm(x, shift1, scale1), f"{at}.attn.qkv", w)
+    flat = ops.reshape(all_three, (batch * patches, 3 * hidden))
+    parts = (ops.slice(flat, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(3))
+    seen = rows_of(ops.attention(*(heads_of(p, batch, heads) for p in parts)))
+    x = x + gate1 * _dense(ops.reshape(seen, x.shape), f"{at}.attn.proj", w)
+    y = ops.gelu(_dense(_told_norm(x, shift2, scale2), f"{at}.mlp.fc1", w), approximate="tanh")
+    result: GraphNode = x + gate2 * _dense(y, f"{at}.mlp.fc2", w)
+    return result
+
+
+def _modulation(told: GraphNode, at: str, w: Weights, count: int) -> tuple[GraphNode, ...]:
+    """`count` vectors [batch, 1, hidden] for a block."""
+    batch, hidden = told.shape
+    all_of_them = _dense(told, f"{at}.adaLN_modulation.1", w)
+    parts = (ops.slice(all_of_them, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(count))
+    return tuple(ops.reshape(p, (batch, 1, hidden)) for p in parts)
+
+
+def _told_norm(x: GraphNode, shift: GraphNode, scale: GraphNode) -> GraphNode:
+    hidden = x.shape[-1]
+    plain = ops.layer_norm(x, np.ones(hidden, np.float32), np.zeros(hidden, np.float32), eps=EPS)
+    result: GraphNode = plain * (scale + 1.0) + shift
+    return result
+
+
+def _dense(x: GraphNode, name: str, w: Weights) -> GraphNode:
+    weight, bias = (named(w, f"{name}.{p}") for p in ("weight", "bias"))
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    result: GraphNode = ops.reshape(ops.dense(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
+    return result
+
+
+def _picture(x: GraphNode, size: Size) -> GraphNode:
+    """[batch, patches, 2*2*8] ──▶ [batch, 8, picture, picture]"""
+    across = size.picture // PATCH
+    parts = ops.reshape(x, (x.shape[0], across, across, PATCH, PATCH, 2 * CHANNELS))
+    turned = ops.transpose(parts, (0, 5, 1, 3, 2, 4))
+    result: GraphNode = ops.reshape(turned, (x.shape[0], 2 * CHANNELS, size.picture, size.picture))
+    return result
+
+
+def shapes(size: Size = SMALL) -> dict[str, tuple[int, ...]]:
+    """Every weight's shape, by name; `pos_embed` is fixed in the paper, and in its checkpoints."""
+    d = size.hidden
+    found: dict[str, tuple[int, ...]] = {"pos_embed": (1, size.patches, d)}
+
+    def linear(name: str, inputs: int, outputs: int) -> None:
+        found[f"{name}.weight"], found[f"{name}.bias"] = (outputs, inputs), (outputs,)
+
+    found["x_embedder.proj.weight"] = (d, CHANNELS, PATCH, PATCH)
+    found["x_embedder.proj.bias"] = (d,)
+    linear("t_embedder.mlp.0", WAVES, d)
+    linear("t_embedder.mlp.2", d, d)
+    found["y_embedder.embedding_table.weight"] = (CLASSES + 1, d)
+    for n in range(size.layers):
+        at = f"blocks.{n}"
+        linear(f"{at}.attn.qkv", d, 3 * d)
+        linear(f"{at}.attn.proj", d, d)
+        linear(f"{at}.mlp.fc1", d, WIDER * d)
+        linear(f"{at}.mlp.fc2", WIDER * d, d)
+        linear(f"{at}.adaLN_modulation.1", d, 6 * d)
+    linear("final_layer.linear", d, PATCH * PATCH * 2 * CHANNELS)
+    linear("final_layer.adaLN_modulation.1", d, 2 * d)
+    return found
+
+
+def inputs(rng: np.random.Generator, batch: int = 1, size: Size = SMALL) -> dict[str, Array]:
+    """Noise, at a random time, of random classes."""
+    return {
+        "x": rng.standard_normal((batch, CHANNELS, size.picture, size.picture), dtype=np.float32),
+        "t": rng.integers(0, 1000, batch).astype(np.float32),
+        "y": rng.integers(0, CLASSES, batch),
+    }

@@ -1,0 +1,54 @@
+"""Recurrent language models (Zaremba et al., 2014: the medium size), with the names of PyTorch's example.
+
+words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 650 wide ──▶ dense ──▶ logits of all places
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.graph.build import constant, input, ops
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.recurrent import GATES, by_time, dense, layer_shapes, recurrent
+from autotensor.models.weights import Array, Naming, Weights, checked
+
+WORDS, HIDDEN, LAYERS, TOKENS = 10_000, 650, 2, 35
+NAMES = Naming("those of PyTorch's word_language_model")
+
+
+def build(
+    kind: str = "lstm",
+    batch: int = 1,
+    weights: Weights | None = None,
+    seed: int = 0,
+    *,
+    tokens: int = TOKENS,
+    vocabulary: int = WORDS,
+    hidden: int = HIDDEN,
+) -> Graph:
+    """The graph. weights: `encoder.weight`, `rnn.weight_ih_l0`, …, `decoder.bias`; None draws them."""
+    if kind not in GATES:
+        raise InputError(f"there is no language model of {kind!r}.", fix=f"Known: {', '.join(GATES)}.")
+    w = checked(kind, weights, shapes(kind, vocabulary, hidden), seed, NAMES)
+    words = input((batch, tokens), "int64", "words")
+    y: GraphNode = by_time(ops.take(constant(w["encoder.weight"], "encoder.weight"), words))
+    for layer in range(LAYERS):
+        y = recurrent(kind, y, w, "rnn", layer)
+    decoder = (constant(w[n], n) for n in ("decoder.weight", "decoder.bias"))
+    return Graph((words,), (dense(by_time(y), *decoder),), kind, ("logits",))
+
+
+def shapes(kind: str = "lstm", vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
+    """Every weight's shape, by name."""
+    found: dict[str, tuple[int, ...]] = {"encoder.weight": (vocabulary, hidden)}
+    for layer in range(LAYERS):
+        found |= layer_shapes(kind, "rnn", layer, hidden, hidden)
+    return found | {"decoder.weight": (vocabulary, hidden), "decoder.bias": (vocabulary,)}
+
+
+def inputs(
+    rng: np.random.Generator, batch: int = 1, tokens: int = TOKENS, vocabulary: int = WORDS
+) -> dict[str, Array]:
+    """Random words."""
+    return {"words": rng.integers(0, vocabulary, (batch, tokens))}

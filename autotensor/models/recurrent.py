@@ -1,0 +1,129 @@
+"""Recurrent layers with torch's names, unrolled over their time steps: what the LSTM and GRU models share.
+
+    LSTM:  gates i, f, g, o = x_t @ Wᵀ + h @ Uᵀ (+ biases)     c = σ(f)·c + σ(i)·tanh(g)    h = σ(o)·tanh(c)
+    GRU:   r, z from sums of both parts                        n = tanh(x_n + r·h_n)        h = (1-z)·n + z·h
+
+Sequences are [steps, batch, width]. The products with all inputs are one; a step is a product with h and one
+kernel for the rest (`lstm_cell`, `gru_cell`), which is the same for all steps and so tuned once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.graph.build import call, constant, ops
+from autotensor.graph.ir import GraphNode
+from autotensor.models.weights import Weights
+
+GATES = {"lstm": 4, "gru": 3}
+JOINED = 8  # steps that one kernel puts beside one another
+
+
+def layer_shapes(
+    kind: str, at: str, layer: int, inputs: int, hidden: int, reverse: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of one direction of one layer, by torch's names: `{at}.weight_ih_l0`, …"""
+    wide, end = GATES[kind] * hidden, suffix(layer, reverse)
+    return {
+        f"{at}.weight_ih{end}": (wide, inputs),
+        f"{at}.weight_hh{end}": (wide, hidden),
+        f"{at}.bias_ih{end}": (wide,),
+        f"{at}.bias_hh{end}": (wide,),
+    }
+
+
+def suffix(layer: int, reverse: bool) -> str:
+    return f"_l{layer}{'_reverse' if reverse else ''}"
+
+
+def recurrent(
+    kind: str, x: GraphNode, w: Weights, at: str, layer: int = 0, reverse: bool = False
+) -> GraphNode:
+    """One direction of one layer from zero states: [steps, batch, k] ──▶ [steps, batch, hidden]."""
+    end = suffix(layer, reverse)
+    u, b_h = (_named(w, f"{at}.{part}{end}") for part in ("weight_hh", "bias_hh"))
+    into = dense(x, _named(w, f"{at}.weight_ih{end}"), _named(w, f"{at}.bias_ih{end}"))
+    steps, batch, _ = x.shape
+    h: GraphNode = constant(np.zeros((batch, u.shape[1]), np.float32))
+    c = h
+    seen: list[GraphNode] = []
+    for t in reversed(range(steps)) if reverse else range(steps):
+        mine = at_step(into, t)
+        theirs = ops.dense(h, u, b_h)
+        if kind == "lstm":
+            c, h = call(lstm_cell, mine, theirs, c)
+        else:
+            h = call(gru_cell, mine, theirs, h)
+        seen.append(h)
+    return in_sequence(seen[::-1] if reverse else seen)
+
+
+def dense(x: GraphNode, weight: GraphNode, bias: GraphNode | None = None) -> GraphNode:
+    """A dense layer over the last axis."""
+    rows = ops.reshape(x, (-1, x.shape[-1]))
+    y = ops.dense(rows, weight) if bias is None else ops.dense(rows, weight, bias)
+    result: GraphNode = ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+    return result
+
+
+def at_step(x: GraphNode, t: int) -> GraphNode:
+    """x[t]."""
+    result: GraphNode = ops.reshape(ops.slice(x, (t,), (t + 1,)), x.shape[1:])
+    return result
+
+
+def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
+    """[batch, width] of every step as [steps, batch, width]; a few at a time, each a case of a kernel."""
+    parts: list[Any] = [ops.reshape(s, (1, *s.shape)) for s in steps]
+    while len(parts) > 1:
+        groups = [parts[n : n + JOINED] for n in range(0, len(parts), JOINED)]
+        parts = [ops.concat(*g, axis=0) if len(g) > 1 else g[0] for g in groups]
+    result: GraphNode = parts[0]
+    return result
+
+
+def by_time(x: GraphNode) -> GraphNode:
+    """[batch, steps, …] ──▶ [steps, batch, …], and back."""
+    result: GraphNode = ops.transpose(x, (1, 0, *range(2, len(x.shape))))
+    return result
+
+
+def _named(w: Weights, name: str) -> GraphNode:
+    return constant(w[name], name)
+
+
+# -- cells -------------------------------------------------------------------------------------------------
+
+
+def lstm_cell(x: te.Tensor, h: te.Tensor, c: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
+    """x, h: both parts of the gates [batch, 4*hidden], c: [batch, hidden] ──▶ the next c and h."""
+    n = c.shape[1]
+
+    def gate(k: int, i: Any, j: Any) -> Any:
+        return x[i, j + k * n] + h[i, j + k * n] if k else x[i, j] + h[i, j]
+
+    def state(i: Any, j: Any) -> Any:
+        kept = te.sigmoid(gate(1, i, j)) * c[i, j]
+        return kept + te.sigmoid(gate(0, i, j)) * te.tanh(gate(2, i, j))
+
+    after = te.compute(c.shape, state, name="state")
+    out = te.compute(c.shape, lambda i, j: te.sigmoid(gate(3, i, j)) * te.tanh(after[i, j]), name="hidden")
+    return after, out
+
+
+def gru_cell(x: te.Tensor, u: te.Tensor, h: te.Tensor) -> te.Tensor:
+    """x, u: both parts of the gates [batch, 3*hidden], h: [batch, hidden] ──▶ the next h."""
+    n = h.shape[1]
+
+    def value(i: Any, j: Any) -> Any:
+        reset = te.sigmoid(x[i, j] + u[i, j])
+        keep = te.sigmoid(x[i, j + n] + u[i, j + n])
+        new = te.tanh(x[i, j + 2 * n] + reset * u[i, j + 2 * n])
+        return (1.0 - keep) * new + keep * h[i, j]
+
+    result: te.Tensor = te.compute(h.shape, value, name="hidden")
+    return result

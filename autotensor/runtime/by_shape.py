@@ -1,0 +1,105 @@
+"""One function of several modules: the shapes of its inputs say which of them answers.
+
+    f = ByShape([model_for_1, model_for_8])
+    f(x)                     x: [1, …] ──▶ the first, [8, …] ──▶ the second, anything else is an error
+    f.save("model.atm")      both, and weights that they share once
+
+What is asked of it beside calls (`args`, `signature`, `time`, `source`) it answers for its first module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.errors import ArgumentError
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.module import Module
+from autotensor.runtime.signature import Signature
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class ByShape(Module):
+    """See the module's docstring."""
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        """Raises ArgumentError for modules that do not take the same, shapes aside, or the same shapes."""
+        self._members: Mapping[Shapes, Module] = _by_shapes(modules)
+        first = modules[0]
+        self._start(first.artifact, first._loaded, first._values, first.threads, first._provider_name)
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        """In the order in which they were given."""
+        return tuple(self._members.values())
+
+    def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
+        """Run the module of these shapes. Raises ArgumentError listing all shapes when there is none."""
+        names = [a.name for a in self.signature.inputs]
+        given = {**dict(zip(names, arrays, strict=False)), **named}
+        if any(n not in given for n in names):
+            return super().__call__(*arrays, out=out, **named)  # which says what is missing
+        found = tuple(tuple(getattr(given[n], "shape", ())) for n in names)
+        member = self._members.get(found)
+        if member is None:
+            known = "; ".join(_text(names, shapes) for shapes in self._members)
+            raise ArgumentError(
+                f"{self.name} is not compiled for {_text(names, found)}.", fix=f"Its shapes are: {known}."
+            )
+        return member(*arrays, out=out, **named)
+
+    @property
+    def threads(self) -> int:
+        """Most threads of one call, of every module."""
+        return self._threads
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        Module.threads.fset(self, count)  # type: ignore[attr-defined]
+        for m in self._members.values():
+            m.threads = count
+
+    def bind(self, **constants: Array) -> ByShape:
+        return ByShape([m.bind(**constants) for m in self.modules])
+
+    def save(self, path: str | Path) -> None:
+        """Write all modules to one `.atm` file, atomically."""
+        artifacts.save_all(path, [replace(m.artifact, values=m._values) for m in self.modules])
+
+    def __repr__(self) -> str:
+        return f"<ByShape {self.name}: {'; '.join(str(m.signature) for m in self.modules)}>"
+
+
+def _by_shapes(modules: Sequence[Module]) -> dict[Shapes, Module]:
+    if not modules:
+        raise ArgumentError("by_shape: there are no modules.")
+    found: dict[Shapes, Module] = {}
+    form = _form(modules[0].signature)
+    for m in modules:
+        if isinstance(m, ByShape):
+            raise ArgumentError(
+                "by_shape: a module of several shapes is among the modules.", fix="Give its .modules."
+            )
+        if _form(m.signature) != form:
+            raise ArgumentError(
+                f"by_shape: {m.name} takes and gives {m.signature}, the first {modules[0].signature}.",
+                fix="Names and types must be the same, and their number; shapes may differ.",
+            )
+        shapes = tuple(a.shape for a in m.signature.inputs)
+        if shapes in found:
+            raise ArgumentError(f"by_shape: two modules take the same shapes, {m.signature}.")
+        found[shapes] = m
+    return found
+
+
+def _form(signature: Signature) -> Any:
+    """What modules must have in common."""
+    return [[(a.name, a.dtype, len(a.shape)) for a in part] for part in (signature.inputs, signature.outputs)]
+
+
+def _text(names: Sequence[str], shapes: Shapes) -> str:
+    return ", ".join(f"{n} {list(s)}" for n, s in zip(names, shapes, strict=True))

@@ -1,0 +1,46 @@
+"""Arrays of other libraries, read and written where they are, by the DLPack protocol.
+
+    f(torch_tensor)      ──▶ a NumPy view of the tensor's memory; the same checks as for any array follow
+
+What is not in this machine's memory, or of a type that NumPy lacks, is refused in words. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import ArgumentError
+from autotensor.runtime.arrays import Array
+
+
+def adopted(
+    function: str, given: Sequence[Any], results: Sequence[Any] | None
+) -> tuple[Sequence[Array], Sequence[Array] | None]:
+    """The arguments of a call with NumPy views in place of others' arrays.
+
+    Anything that is not an array is left for the checks that follow.
+    """
+    inputs = given if _plain(given) else [view(function, a) for a in given]
+    return inputs, results if results is None or _plain(results) else [view(function, a) for a in results]
+
+
+def _plain(arrays: Sequence[Any]) -> bool:
+    return all(isinstance(a, np.ndarray) for a in arrays)
+
+
+def view(function: str, array: Any) -> Any:
+    """A NumPy view of an array that speaks DLPack. Raises ArgumentError when that cannot be."""
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+        return array
+    kind = f"{type(array).__module__.split('.')[0]}.{type(array).__name__}"
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # whatever its library raises
+        words = (str(error).strip().splitlines() or ["it gives no reason"])[0].rstrip(".")
+        raise ArgumentError(
+            f"{function}: a {kind} cannot be read in place: {words}.",
+            fix="Give it detached, on the CPU, of a type that NumPy has.",
+        ) from error

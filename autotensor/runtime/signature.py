@@ -1,0 +1,30 @@
+"""What a compiled function takes and gives, for people and programs.
+
+print(model.signature)                       (x: float32[1, 3, 224, 224]) -> (logits: float32[1, 1000])
+model.signature.named(model(x))["logits"]    results by name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.runtime.artifact import ArgSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Inputs and outputs, in calling order."""
+
+    inputs: tuple[ArgSpec, ...]
+    outputs: tuple[ArgSpec, ...]
+
+    def named(self, results: Any) -> dict[str, Any]:
+        """What a call gave, by the names of the outputs."""
+        values: Sequence[Any] = results if isinstance(results, tuple | list) else (results,)
+        return dict(zip((a.name for a in self.outputs), values, strict=True))
+
+    def __str__(self) -> str:
+        takes, gives = (", ".join(map(str, part)) for part in (self.inputs, self.outputs))
+        return f"({takes}) -> ({gives})"

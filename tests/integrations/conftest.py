@@ -1,0 +1,7 @@
+"""A path to the helpers of the front ends (importlib mode adds none)."""
+
+import sys
+from pathlib import Path
+
+if str(Path(__file__).parents[1] / "frontends") not in sys.path:
+    sys.path.append(str(Path(__file__).parents[1] / "frontends"))

@@ -1,0 +1,217 @@
+"""`torch.compile(model, backend="autotensor")` against eager, its graph breaks, and what it leaves alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch_modules import MODULES, Lambda, flat  # noqa: E402
+
+from autotensor.base.errors import InputError  # noqa: E402
+from autotensor.integrations import torch_compile  # noqa: E402
+from autotensor.integrations.torch_compile import autotensor  # noqa: E402
+
+LOG = {"log": ":memory:", "quiet": True}
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch_compile._said.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """What was compiled and what was refused: a list of module or reason."""
+    seen = []
+    compile_part, tell = torch_compile.compile_part, torch_compile._tell
+
+    def compiled(*args):
+        part = compile_part(*args)
+        seen.append(part)
+        return part
+
+    def told(why, options):
+        seen.append(why)
+        tell(why, options)
+
+    monkeypatch.setattr(torch_compile, "compile_part", compiled)
+    monkeypatch.setattr(torch_compile, "_tell", told)
+    return seen
+
+
+def compiled(module, **options):
+    return torch.compile(module, backend=autotensor, options={**LOG, **options})
+
+
+def check(got, expected):
+    assert len(flat(got)) == len(flat(expected))
+    for g, e in zip(flat(got), flat(expected), strict=True):
+        assert (g.dtype, g.shape) == (e.dtype, e.shape)
+        torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_equals_eager(name, parts):
+    module, inputs = MODULES[name]()
+    expected = module(*(x.clone() for x in inputs))
+    f = compiled(module)
+    # Without allow_rnn, recurrent layers never come here.
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        check(f(*(x.clone() for x in inputs)), expected)
+        check(f(*(x.clone() for x in inputs)), expected)
+    assert parts, "nothing was compiled"
+    assert not [p for p in parts if isinstance(p, str)]
+
+
+class Branching(nn.Module):
+    """Python decides on a value, and prints: three parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.a(x)
+        if x.sum() > 0:
+            return torch.relu(self.b(y)) + 1
+        return self.b(-y) * 2
+
+
+def test_graph_breaks(parts):
+    torch.manual_seed(1)
+    module = Branching().eval()
+    f = compiled(module)
+    with torch.no_grad():
+        for sign in (1, -1):
+            x = torch.randn(3, 4) * sign
+            check(f(x), module(x))
+            check(f(-x), module(-x))
+    assert len(parts) >= 3
+
+
+def test_inputs_that_are_written_to(parts):
+    def step(x, cache):
+        cache[1:3] = x * 2
+        x.add_(1)
+        return cache.sum(), x.view(-1)
+
+    x, cache = torch.randn(2, 3), torch.zeros(4, 3)
+    x2, cache2 = x.clone(), cache.clone()
+    with torch.no_grad():
+        got = torch.compile(step, backend=autotensor, options=LOG)(x, cache)
+        check(got, step(x2, cache2))
+    assert torch.equal(x, x2)
+    assert torch.equal(cache, cache2)
+    got[1].zero_()
+    assert x.abs().sum() == 0, "the view shares memory with what it is a view of"
+
+
+def test_weights_that_change_are_seen(parts):
+    module = nn.Linear(3, 2).eval()
+    f, x = compiled(module), torch.randn(4, 3)
+    with torch.no_grad():
+        check(f(x), module(x))
+        module.weight.mul_(3)
+        check(f(x), module(x))
+        module.load_state_dict({"weight": torch.ones(2, 3), "bias": torch.zeros(2)})
+        check(f(x), module(x))
+        check(compiled(module, constant_weights=False)(x), module(x))
+
+
+def test_sizes_that_change(parts):
+    module = nn.Sequential(nn.Linear(3, 5), nn.ReLU()).eval()
+    f = compiled(module)
+    with torch.no_grad():
+        for n in (2, 5, 7, 5, 1, 2):
+            x = torch.randn(n, 3)
+            check(f(x), module(x))
+    assert not [p for p in parts if isinstance(p, str)]
+
+
+def test_strided_and_shared_inputs():
+    f = torch.compile(lambda a, b: a @ b + a, backend=autotensor, options=LOG)
+    base = torch.randn(4, 8)
+    a, b = base[:, ::2], base.t()[:4]
+    with torch.no_grad():
+        check(f(a, b), a @ b + a)
+        check(f(a, a), a @ a + a)
+
+
+def test_training_is_left_to_torch():
+    module = nn.Linear(3, 2)
+    f = torch.compile(module, backend=autotensor, options={"log": ":memory:"})
+    x = torch.randn(4, 3)
+    with pytest.warns(UserWarning, match=r"runs in eager mode: gradients are wanted, .* under torch.no_grad"):
+        f(x).sum().backward()
+    assert module.weight.grad is not None
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f(x)  # said once
+
+
+def test_what_is_not_converted_runs_in_eager_mode():
+    f = torch.compile(lambda x: torch.linalg.svdvals(x) * 2, backend=autotensor, options={"log": ":memory:"})
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match=r"eager mode: .*svd.* is not supported"):
+            got = f(x)
+        check(got, torch.linalg.svdvals(x) * 2)
+
+
+def test_results_are_not_copied():
+    """A compiled part reads its inputs where they are."""
+    seen = []
+    part = torch_compile.CompiledPart(lambda *a: seen.extend(a) or a[0], (0, 1), (("out", 0), ("arg", 1)))
+    x, y = torch.randn(4), torch.randn(3).to(torch.bfloat16)
+    out = part([x, y])
+    assert [a.ctypes.data for a in seen] == [x.data_ptr(), y.data_ptr()]
+    assert out[0].data_ptr() == x.data_ptr()
+    assert out[1] is y
+
+
+def test_options():
+    with pytest.raises(InputError, match=r"backend autotensor has no option 'trails'. Did you mean 'trials'"):
+        torch_compile.Options.of({"trails": 3})
+    assert torch_compile.Options.of(None).trials == 0
+
+
+@pytest.mark.slow
+def test_trials_are_measured_and_kept(tmp_path):
+    from tuning_db import connect
+
+    module = Lambda(lambda x: torch.relu(x) * 2)
+    f = torch.compile(
+        module, backend=autotensor, options={"log": str(tmp_path / "t.db"), "trials": 2, "quiet": True}
+    )
+    x = torch.randn(16, 16)
+    with torch.no_grad():
+        check(f(x), module(x))
+    with connect(str(tmp_path / "t.db")) as store:
+        assert store.count() > 0
+
+
+def test_the_entry_point_is_declared(monkeypatch):
+    """pyproject names the backend; torch finds what is declared like this by name."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    points = tomllib.loads(text)["project"]["entry-points"]["torch_dynamo_backends"]
+    point = importlib.metadata.EntryPoint("autotensor", points["autotensor"], "torch_dynamo_backends")
+    assert point.load() is autotensor
+    from torch._dynamo.backends import registry
+
+    monkeypatch.setitem(registry._BACKENDS, "autotensor", point)
+    registry._COMPILER_FNS.pop("autotensor", None)
+    module, inputs = MODULES["mlp"]()
+    with torch.no_grad():
+        check(torch.compile(module, backend="autotensor", options=LOG)(*inputs), module(*inputs))

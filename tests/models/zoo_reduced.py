@@ -1,0 +1,75 @@
+"""The zoo's other models at sizes that tests can afford (see reduced.py), and the shapes of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reduced import TINY, _rng
+
+from autotensor.graph.ir import Graph
+from autotensor.models import (
+    alexnet,
+    bilstm,
+    dit,
+    gcn,
+    gnmt,
+    googlenet,
+    gpt2_decode,
+    language_model,
+    mobilenet_v1,
+    moe,
+    ncf,
+    overfeat,
+    unet,
+    vgg,
+)
+
+PLAIN = {"divisor": 8, "classes": 10}
+LANGUAGE = {"tokens": 7, "vocabulary": 30, "hidden": 12}
+WORDS = {"tokens": 7, "vocabulary": 30}
+DIT = dit.Size(layers=2, hidden=32, heads=4, picture=8)
+GCN = {"nodes": 50, "features": 40, "degree": 12}
+PAIRS = {"users": 40, "items": 30}
+
+# name → (graph, inputs), both made when asked for
+WIDER: Mapping[str, Callable[[], tuple[Graph, Mapping[str, Any]]]] = {
+    "alexnet": lambda: (alexnet.build(2, image=96, **PLAIN), alexnet.inputs(_rng(), 2, image=96)),
+    "overfeat": lambda: (overfeat.build(image=103, **PLAIN), overfeat.inputs(_rng(), image=103)),
+    "vgg19": lambda: (vgg.build(image=32, hidden=64, classes=10, depth=19), vgg.inputs(_rng(), image=32)),
+    "googlenet": lambda: (googlenet.build(image=64, classes=10), googlenet.inputs(_rng(), image=64)),
+    "mobilenet_v1": lambda: (
+        mobilenet_v1.build(2, image=64, divisor=4, classes=10),
+        mobilenet_v1.inputs(_rng(), 2, image=64),
+    ),
+    "unet": lambda: (unet.build(image=32, width=8), unet.inputs(_rng(), image=32)),
+    "lstm": lambda: (language_model.build("lstm", 2, **LANGUAGE), language_model.inputs(_rng(), 2, **WORDS)),
+    "gru": lambda: (language_model.build("gru", 2, **LANGUAGE), language_model.inputs(_rng(), 2, **WORDS)),
+    "bilstm": lambda: (bilstm.build(2, **LANGUAGE), bilstm.inputs(_rng(), 2, **WORDS)),
+    "gnmt": lambda: (gnmt.build(2, **LANGUAGE), gnmt.inputs(_rng(), 2, **WORDS)),
+    "gpt2_decode": lambda: (
+        gpt2_decode.build(2, capacity=9, size=TINY),
+        gpt2_decode.inputs(_rng(), 2, capacity=9, size=TINY),
+    ),
+    "dit": lambda: (dit.build(2, size=DIT), dit.inputs(_rng(), 2, size=DIT)),
+    "gcn": lambda: (gcn.build(**GCN), gcn.inputs(_rng(), **GCN)),
+    "moe": lambda: (moe.build(tokens=12, hidden=16), moe.inputs(_rng(), tokens=12, hidden=16)),
+    "ncf": lambda: (ncf.build(5, **PAIRS), ncf.inputs(_rng(), 5, **PAIRS)),
+}
+SHAPES: Mapping[str, Callable[[], Mapping[str, tuple[int, ...]]]] = {
+    "alexnet": lambda: alexnet.shapes(96, 8, 10),
+    "overfeat": lambda: overfeat.shapes(103, 8, 10),
+    "vgg19": lambda: vgg.shapes(32, 64, 10, 19),
+    "googlenet": lambda: googlenet.shapes(10),
+    "mobilenet_v1": lambda: mobilenet_v1.shapes(4, 10),
+    "unet": lambda: unet.shapes(8),
+    "lstm": lambda: language_model.shapes("lstm", 30, 12),
+    "gru": lambda: language_model.shapes("gru", 30, 12),
+    "bilstm": lambda: bilstm.shapes(30, 12),
+    "gnmt": lambda: gnmt.shapes(30, 12),
+    "gpt2_decode": lambda: gpt2_decode.shapes(TINY),
+    "dit": lambda: dit.shapes(DIT),
+    "gcn": lambda: gcn.shapes(40),
+    "moe": lambda: moe.shapes(16),
+    "ncf": lambda: ncf.shapes(40, 30),
+}
