@@ -1,0 +1,1 @@
+"""Hooks through which other projects call autotensor."""

@@ -1,0 +1,106 @@
+"""Along one axis, from all elements before: running sums and products, and positions in sorted order.
+
+    cumsum[i]        = sum_{k <= i} x[k]                 k < i when exclusive; from the end when reverse
+    rank[i]          = how many elements come before x[i] in sorted order (equal ones by position)
+    top_positions[n] = the i with rank[i] == n
+
+All of them look at the whole line for each element: right under any schedule, O(n²) along the axis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.operators.common import axis_of, require, stage
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _cumulative_reference(function: Any) -> Any:
+    def reference(x: Array, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Array:
+        line = np.flip(x, axis) if reverse else x
+        if exclusive:
+            first = np.full_like(np.take(line, [0], axis), function.identity)
+            line = np.concatenate([first, np.delete(line, -1, axis)], axis)
+        y = function.accumulate(line, axis, dtype=x.dtype)
+        return np.asarray(np.flip(y, axis) if reverse else y)
+
+    return reference
+
+
+CASES = (
+    Case(((7, 17),), {"axis": 1}),
+    Case(((3, 5, 2),), {"axis": 1, "exclusive": True}),
+    Case(((9,),), {"reverse": True}),
+    Case(((4, 6),), {"axis": -1, "exclusive": True, "reverse": True}, dtypes=("int32",), low=-3, high=4),
+)
+
+
+def _cumulative(name: str, reducer: Any, function: Any) -> None:
+    @operator(name, kind=Kind.REDUCTION, reference=_cumulative_reference(function), cases=CASES)
+    def compute(x: Tensor, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
+        at = axis_of(name, axis, x.ndim)
+        k = te.reduce_axis(x.shape[at], "k")
+        neutral = te.const(function.identity, x.dtype)
+
+        def body(*i: Any) -> Any:
+            here = i[at]
+            near = k.var >= here if reverse else k.var <= here
+            far = k.var > here if reverse else k.var < here
+            element = x[(*i[:at], k.var, *i[at + 1 :])]
+            return reducer(te.select(far if exclusive else near, element, neutral), axis=k)
+
+        return stage(x.shape, body, name, tuple(f"i{n}" for n in range(x.ndim)))
+
+
+_cumulative("cumsum", te.sum, np.add)
+_cumulative("cumprod", te.prod, np.multiply)
+
+
+def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -> Array:
+    keys = x if not largest else -x if x.dtype.kind == "f" else np.iinfo(x.dtype).max - x.astype(np.int64)
+    order = np.argsort(keys, axis=axis, kind="stable")
+    return np.asarray(np.take(order, np.arange(count), axis)).astype(np.int64)
+
+
+@operator(
+    "top_positions",
+    kind=Kind.OPAQUE,
+    reference=_top_reference,
+    cases=(
+        Case(((7, 17),), {"count": 5}),
+        Case(((3, 9, 2),), {"count": 9, "axis": 1, "largest": False}),
+        Case(((33,),), {"count": 4}, dtypes=("int32",), low=-3, high=3),  # ties
+        Case(((5, 3),), {"count": 1, "axis": 0}),
+    ),
+)
+def top_positions(x: Tensor, count: int, axis: int = -1, largest: bool = True) -> Tensor:
+    """Where the `count` largest (smallest) elements along the axis are, best first; int64."""
+    at = axis_of("top_positions", axis, x.ndim)
+    extent = x.shape[at]
+    require(
+        0 <= count <= extent,
+        f"top_positions: count={count} of the {extent} elements along axis {axis} of x {x.shape}.",
+    )
+    k = te.reduce_axis(extent, "k")
+    names = tuple(f"i{n}" for n in range(x.ndim))
+
+    def before(*i: Any) -> Any:
+        mine, other = x[i], x[(*i[:at], k.var, *i[at + 1 :])]
+        better = other > mine if largest else other < mine
+        first = te.any(better, te.all(other.equal(mine), k.var < i[at]))
+        return te.sum(te.select(first, te.const(1, "int64"), te.const(0, "int64")), axis=k)
+
+    rank = stage(x.shape, before, "rank", names)
+    p = te.reduce_axis(extent, "p")
+
+    def body(*i: Any) -> Any:
+        found = rank[(*i[:at], p.var, *i[at + 1 :])].equal(i[at])
+        return te.sum(te.select(found, p.var, te.const(0, "int64")), axis=p)
+
+    return stage((*x.shape[:at], count, *x.shape[at + 1 :]), body, "top_positions", names)

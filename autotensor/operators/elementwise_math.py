@@ -1,0 +1,191 @@
+"""More elementwise operators: trigonometry, bits, tests of floats, and division of whole numbers.
+
+    divide_trunc[i…] = a[i…] / b[i…] without its fraction         mod_trunc: what is left, with the sign of a
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.ir.expr import Expr
+from autotensor.operators.common import broadcast_load, broadcast_shape, require, stage
+from autotensor.operators.elementwise import INTEGER, pairs, samples
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def _sign(v: Expr) -> Any:
+    one, zero = te.const(1, v.dtype), te.const(0, v.dtype)
+    if v.dtype.kind == "uint":
+        return te.select(v > 0, one, zero)
+    # v + v where neither holds: 0 stays 0, and not-a-number stays that
+    return te.select(v > 0, one, te.select(v < 0, -one, v + v if v.dtype.is_float else zero))
+
+
+# name, value of an element, reference, cases
+UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Case, ...]], ...] = (
+    ("sign", _sign, np.sign, samples(-4, 4, INTEGER)),
+    ("reciprocal", lambda v: te.const(1, v.dtype) / v, np.reciprocal, samples(0.5, 4)),
+    ("log1p", lambda v: te.call("log1p", v), np.log1p, samples(-0.5, 4)),
+    ("expm1", lambda v: te.call("expm1", v), np.expm1, samples()),
+    ("tan", lambda v: te.call("tan", v), np.tan, samples(-1, 1)),
+    ("asin", lambda v: te.call("asin", v), np.arcsin, samples(-1, 1)),
+    ("acos", lambda v: te.call("acos", v), np.arccos, samples(-1, 1)),
+    ("atan", lambda v: te.call("atan", v), np.arctan, samples()),
+    ("sinh", lambda v: te.call("sinh", v), np.sinh, samples()),
+    ("cosh", lambda v: te.call("cosh", v), np.cosh, samples()),
+    ("asinh", lambda v: te.call("asinh", v), np.arcsinh, samples()),
+    ("acosh", lambda v: te.call("acosh", v), np.arccosh, samples(1, 4)),
+    ("atanh", lambda v: te.call("atanh", v), np.arctanh, samples(-0.9, 0.9)),
+    ("trunc", lambda v: v if v.dtype.is_int else te.call("trunc", v), np.trunc, samples()),
+    ("isnan", lambda v: te.isnan(v), np.isnan, samples()),
+)
+
+
+def _unary(
+    name: str, value: Callable[[Expr], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
+) -> None:
+    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
+    def compute(x: Tensor) -> Tensor:
+        return stage(x.shape, lambda *i: value(x[i]), name)
+
+
+for _row in UNARY:
+    _unary(*_row)
+
+
+def _isinf_reference(x: Array, positive: bool = True, negative: bool = True) -> Array:
+    return (np.isposinf(x) & positive) | (np.isneginf(x) & negative)
+
+
+@operator(
+    "isinf",
+    kind=Kind.ELEMENTWISE,
+    reference=_isinf_reference,
+    cases=(*samples(), *samples(negative=False)[2:3], *samples(positive=False)[2:3]),
+)
+def isinf(x: Tensor, positive: bool = True, negative: bool = True) -> Tensor:
+    """Whether x is infinite, on the sides that are asked for."""
+
+    def value(v: Expr) -> Any:
+        sides = ([v > 0] if positive else []) + ([v < 0] if negative else [])
+        return te.all(te.isinf(v), te.any(*sides)) if sides else te.const(False, "bool")
+
+    return stage(x.shape, lambda *i: value(x[i]), "isinf")
+
+
+@operator(
+    "bitwise_not",
+    kind=Kind.ELEMENTWISE,
+    reference=np.bitwise_not,
+    cases=tuple(Case(((7, 17),), dtypes=(t,), low=0, high=100) for t in ("int32", "uint8")),
+)
+def bitwise_not(x: Tensor) -> Tensor:
+    require(x.dtype.is_int, f"bitwise_not: x is {x.dtype}, expected integers.")
+    return stage(x.shape, lambda *i: ~x[i], "bitwise_not")
+
+
+# -- two operands --------------------------------------------------------------------------------------------
+
+
+def _divide_trunc(a: Expr, b: Expr) -> Expr:
+    quotient = te.floordiv(a, b)
+    if quotient.dtype.kind == "uint":
+        return quotient
+    inexact = ~te.floormod(a, b).equal(0)
+    return te.select(te.all(inexact, (a < 0) ^ (b < 0)), quotient + 1, quotient)
+
+
+def _mod_trunc(a: Expr, b: Expr) -> Expr:
+    if a.dtype.is_float or b.dtype.is_float:
+        return te.fmod(a, b)
+    rest = te.floormod(a, b)
+    if rest.dtype.kind == "uint":
+        return rest
+    return te.select(te.all(~rest.equal(0), (a < 0) ^ (b < 0)), rest - b, rest)
+
+
+def _mod_floor(a: Expr, b: Expr) -> Expr:
+    if not (a.dtype.is_float or b.dtype.is_float):
+        return te.floormod(a, b)
+    rest = te.fmod(a, b)
+    return te.select(te.all(~rest.equal(0), (rest < 0) ^ (b < 0)), rest + b, rest)
+
+
+def _shift(left: bool) -> Callable[[Expr, Expr], Expr]:
+    """A shift by as many bits as there are, or more, or a negative number of them, leaves the sign only."""
+
+    def value(a: Expr, b: Expr) -> Expr:
+        shifted = a << b if left else a >> b
+        signed = shifted.dtype.kind == "int"
+        inside = [b < te.const(shifted.dtype.bits, b.dtype), *([b >= 0] if signed else [])]
+        zero = te.const(0, shifted.dtype)
+        rest = te.select(a < 0, te.const(-1, shifted.dtype), zero) if signed and not left else zero
+        return te.select(te.all(*inside), shifted, rest)
+
+    return value
+
+
+def _shift_reference(left: bool) -> Callable[[Array, Array], Array]:
+    def reference(a: Array, b: Array) -> Array:
+        bits = a.dtype.itemsize * 8
+        outside = (b < 0) | (b >= bits)
+        inside = np.where(outside, 0, b).astype(b.dtype)
+        shifted = np.left_shift(a, inside) if left else np.right_shift(a, inside)
+        rest = np.zeros_like(a) if left or a.dtype.kind == "u" else np.where(a < 0, -1, 0).astype(a.dtype)
+        return np.asarray(np.where(outside, rest, shifted)).astype(shifted.dtype)
+
+    return reference
+
+
+def _trunc_quotient(a: Array, b: Array) -> Array:
+    quotient = np.floor_divide(a, b)
+    return np.asarray(np.where((np.mod(a, b) != 0) & ((a < 0) != (b < 0)), quotient + 1, quotient)).astype(
+        quotient.dtype
+    )
+
+
+def _whole_pairs(low: int, *types: str) -> tuple[Case, ...]:
+    return tuple(
+        Case(((2, 1, 33), (3, 1)), dtypes=(t, t), low=low if t[0] == "i" else 1, high=9) for t in types
+    )
+
+
+DIVISORS = _whole_pairs(1, "int32", "uint8", "int64")
+NEGATIVE = (Case(((7, 17), (7, 1)), dtypes=("int32", "int32"), low=-9, high=0),)
+BITS = _whole_pairs(-9, "int32", "uint8")
+SHIFTS = (
+    *(Case(((7, 17), (17,)), dtypes=(t, t), low=0, high=12) for t in ("uint8", "uint32")),
+    Case(((7, 17), (17,)), dtypes=("int8", "int8"), low=-12, high=12),
+)
+
+# name, value from two elements, reference, cases
+BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Case, ...]], ...] = (
+    ("divide_trunc", _divide_trunc, _trunc_quotient, DIVISORS + NEGATIVE),
+    ("mod_trunc", _mod_trunc, np.fmod, DIVISORS + NEGATIVE + pairs(0.5)),
+    ("mod_floor", _mod_floor, np.mod, DIVISORS + NEGATIVE + pairs(0.5)),
+    ("bitwise_and", lambda a, b: a & b, np.bitwise_and, BITS),
+    ("bitwise_or", lambda a, b: a | b, np.bitwise_or, BITS),
+    ("bitwise_xor", lambda a, b: a ^ b, np.bitwise_xor, BITS),
+    ("shift_left", _shift(True), _shift_reference(True), SHIFTS),
+    ("shift_right", _shift(False), _shift_reference(False), SHIFTS),
+)
+
+
+def _binary(
+    name: str, value: Callable[[Any, Any], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
+) -> None:
+    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
+    def compute(a: Tensor, b: Tensor) -> Tensor:
+        shape = broadcast_shape(name, a.shape, b.shape)
+        return stage(shape, lambda *i: value(broadcast_load(a, i), broadcast_load(b, i)), name)
+
+
+for _row2 in BINARY:
+    _binary(*_row2)

@@ -1,0 +1,91 @@
+"""Reading at places that are data: one element for each index.
+
+    gather_elements[i, j] = x[i, index[i, j]]           along one axis; NumPy's take_along_axis
+    gather_nd[b, n, …]    = x[b, index[b, n, 0], index[b, n, 1], …]
+
+Negative places count from the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.ir.expr import Expr
+from autotensor.operators.common import axis_of, require, stage
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def wrapped(k: Any, extent: int) -> Any:
+    """The place k, counted from the end when negative."""
+    return te.select(k < 0, k + extent, k) if k.dtype.kind == "int" else k
+
+
+def _elements_reference(x: Array, index: Array, axis: int = 0) -> Array:
+    cut = tuple(slice(n) if a != axis % x.ndim else slice(None) for a, n in enumerate(index.shape))
+    places = np.where(index < 0, index + x.shape[axis], index)
+    return np.asarray(np.take_along_axis(x[cut], places, axis))
+
+
+@operator(
+    "gather_elements",
+    kind=Kind.INJECTIVE,
+    reference=_elements_reference,
+    cases=(
+        Case(((7, 5), (3, 5)), dtypes=("float32", "int64"), low=-7, high=7),
+        Case(((3, 9, 2), (3, 17, 2)), {"axis": 1}, dtypes=("float32", "int32"), low=0, high=9),
+        Case(((5, 6), (2, 3)), {"axis": -1}, dtypes=("float32", "int64"), low=-6, high=6),
+    ),
+)
+def gather_elements(x: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+    """x read at index[…] along the axis; index has as many axes as x and nowhere else a larger extent."""
+    at = axis_of("gather_elements", axis, x.ndim)
+    fits = index.ndim == x.ndim and all(
+        m <= n for a, (m, n) in enumerate(zip(index.shape, x.shape, strict=True)) if a != at
+    )
+    require(fits, f"gather_elements: index of shape {index.shape} does not fit x of shape {x.shape}.")
+    require(index.dtype.is_int, f"gather_elements: index is {index.dtype}, expected integers.")
+
+    def body(*i: Expr) -> Expr:
+        return x[(*i[:at], wrapped(index[i], x.shape[at]), *i[at + 1 :])]
+
+    return stage(index.shape, body, "gather_elements")
+
+
+def _nd_reference(x: Array, index: Array, batch: int = 0) -> Array:
+    lead = x.shape[:batch]
+    flat, places = x.reshape(-1, *x.shape[batch:]), index.reshape(-1, *index.shape[batch:])
+    rows = [f[tuple(np.moveaxis(p, -1, 0))] for f, p in zip(flat, places, strict=True)]
+    return np.asarray(rows).reshape(*lead, *rows[0].shape)
+
+
+@operator(
+    "gather_nd",
+    kind=Kind.INJECTIVE,
+    reference=_nd_reference,
+    cases=(
+        Case(((7, 5), (3, 2)), dtypes=("float32", "int64"), low=-5, high=5),
+        Case(((7, 5, 3), (2, 4, 1)), dtypes=("float32", "int64"), low=-7, high=7),
+        Case(((2, 3, 4), (2, 1)), {"batch": 1}, dtypes=("float32", "int32"), low=0, high=3),
+    ),
+)
+def gather_nd(x: Tensor, index: Tensor, batch: int = 0) -> Tensor:
+    """Parts of x at the places that the last axis of index spells; the first `batch` axes are shared."""
+    depth = index.shape[-1] if index.ndim else 0
+    fits = index.ndim > batch and batch + depth <= x.ndim and index.shape[:batch] == x.shape[:batch]
+    require(
+        fits, f"gather_nd: index of shape {index.shape} does not fit x of shape {x.shape} with batch={batch}."
+    )
+    require(index.dtype.is_int, f"gather_nd: index is {index.dtype}, expected integers.")
+    outer = index.ndim - 1
+
+    def body(*i: Expr) -> Expr:
+        places = [wrapped(index[(*i[:outer], te.const(d))], x.shape[batch + d]) for d in range(depth)]
+        return x[(*i[:batch], *places, *i[outer:])]
+
+    return stage((*index.shape[:-1], *x.shape[batch + depth :]), body, "gather_nd")

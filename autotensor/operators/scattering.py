@@ -1,0 +1,182 @@
+"""Writing at places that are data, told from the side of the result: each element looks who writes it.
+
+    last[i, j] = max_k (index[k, j] == i ? k : -1)                 scatter_elements along axis 0, replacing
+    out[i, j]  = last[i, j] < 0 ? x[i, j] : updates[last[i, j], j]
+
+    out[i, j]  = x[i, j] + sum_k (index[k, j] == i ? updates[k, j] : 0)       adding; max, min, mul likewise
+
+Where several write one element the last wins. Every element looks at all indices of its line: right for any
+data and any schedule, slow for long ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.operators.common import axis_of, require, size, stage
+from autotensor.operators.gathering import wrapped
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.te import Tensor
+
+Array = np.ndarray[Any, Any]
+
+JOIN: dict[str, tuple[Any, Callable[[Any, Any], Any], Callable[[Any], Any], Any]] = {
+    # reducer, how its result joins x, the value that changes nothing, NumPy's function
+    "add": (te.sum, lambda a, b: a + b, lambda t: te.const(0, t), np.add),
+    "mul": (te.prod, lambda a, b: a * b, lambda t: te.const(1, t), np.multiply),
+    "max": (te.max, te.maximum, te.min_value, np.maximum),
+    "min": (te.min, te.minimum, te.max_value, np.minimum),
+}
+
+
+def _scatter(
+    op: str,
+    x: Tensor,
+    reduction: str,
+    count: int,
+    hits: Callable[[Any, Sequence[Any]], Any],
+    update: Callable[[Any, Sequence[Any]], Any],
+) -> Tensor:
+    """count: how many updates look at an element; hits(k, i): whether update k is for element i."""
+    require(
+        reduction == "none" or reduction in JOIN,
+        f"{op}: reduction={reduction!r} is unknown.",
+        f"Known: none, {', '.join(JOIN)}.",
+    )
+    if count == 0 or 0 in x.shape:
+        return stage(x.shape, lambda *i: x[i], op)
+    k = te.reduce_axis(count, "k")
+    if reduction == "none":
+        last = stage(
+            x.shape,
+            lambda *i: te.max(te.select(hits(k.var, i), k.var, te.const(-1, "int64")), axis=k),
+            "last",
+            _names(x.ndim),
+        )
+        return stage(
+            x.shape,
+            lambda *i: te.select(last[i] < 0, x[i], update(te.maximum(last[i], 0), i)),
+            op,
+            _names(x.ndim),
+        )
+    reducer, join, neutral, _ = JOIN[reduction]
+    found = stage(
+        x.shape,
+        lambda *i: reducer(te.select(hits(k.var, i), update(k.var, i), neutral(x.dtype)), axis=k),
+        "updates",
+        _names(x.ndim),
+    )
+    return stage(x.shape, lambda *i: join(x[i], found[i]), op, _names(x.ndim))
+
+
+def _names(rank: int) -> tuple[str, ...]:
+    return tuple(f"i{n}" for n in range(rank))
+
+
+def _apply(out: Array, place: Any, value: Any, reduction: str) -> None:
+    out[place] = value if reduction == "none" else JOIN[reduction][3](out[place], value)
+
+
+def _elements_reference(
+    x: Array, index: Array, updates: Array, axis: int = 0, reduction: str = "none"
+) -> Array:
+    out = x.copy()
+    for at in np.ndindex(*index.shape):
+        place = list(at)
+        place[axis] = int(index[at])
+        _apply(out, tuple(place), updates[at], reduction)
+    return out
+
+
+@operator(
+    "scatter_elements",
+    kind=Kind.OPAQUE,
+    reference=_elements_reference,
+    cases=(
+        Case(((7, 5), (3, 5), (3, 5)), dtypes=("float32", "int64", "float32"), low=-7, high=7),
+        Case(((3, 9), (2, 4), (2, 4)), {"axis": 1}, dtypes=("float32", "int32", "float32"), low=0, high=9),
+        *(
+            Case(((5, 4), (3, 4), (3, 4)), {"reduction": r}, dtypes=("float32", "int64", "float32"), low=-5, high=5)
+            for r in JOIN
+        ),
+    ),
+)  # fmt: skip
+def scatter_elements(
+    x: Tensor, index: Tensor, updates: Tensor, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """x with updates[…] written at index[…] along the axis."""
+    at = axis_of("scatter_elements", axis, x.ndim)
+    fits = index.shape == updates.shape and index.ndim == x.ndim
+    fits = fits and all(m <= n for a, (m, n) in enumerate(zip(index.shape, x.shape, strict=True)) if a != at)
+    require(
+        fits,
+        f"scatter_elements: index {index.shape} and updates {updates.shape} do not fit x of shape {x.shape}.",
+    )
+    require(index.dtype.is_int, f"scatter_elements: index is {index.dtype}, expected integers.")
+    smaller = [a for a in range(x.ndim) if a != at and index.shape[a] < x.shape[a]]
+
+    def held(k: Any, i: Sequence[Any]) -> tuple[Any, ...]:
+        inside = [te.minimum(v, index.shape[a] - 1) if a in smaller else v for a, v in enumerate(i)]
+        return (*inside[:at], k, *inside[at + 1 :])
+
+    def hits(k: Any, i: Sequence[Any]) -> Any:
+        place = te.cast("int64", wrapped(index[held(k, i)], x.shape[at]))
+        return te.all(place.equal(i[at]), *(i[a] < index.shape[a] for a in smaller))
+
+    count = index.shape[at] if size(index.shape) else 0
+    return _scatter("scatter_elements", x, reduction, count, hits, lambda k, i: updates[held(k, i)])
+
+
+def _nd_reference(x: Array, index: Array, updates: Array, reduction: str = "none") -> Array:
+    out = x.copy()
+    for at in np.ndindex(*index.shape[:-1]):
+        _apply(out, tuple(int(v) for v in index[at]), updates[at], reduction)
+    return out
+
+
+@operator(
+    "scatter_nd",
+    kind=Kind.OPAQUE,
+    reference=_nd_reference,
+    cases=(
+        Case(((7, 5), (3, 1), (3, 5)), dtypes=("float32", "int64", "float32"), low=-7, high=7),
+        Case(((4, 4, 3), (2, 3, 2), (2, 3, 3)), dtypes=("float32", "int64", "float32"), low=0, high=4),
+        *(
+            Case(((5, 4), (6, 2), (6,)), {"reduction": r}, dtypes=("float32", "int64", "float32"), low=-4, high=4)
+            for r in JOIN
+        ),
+    ),
+)  # fmt: skip
+def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none") -> Tensor:
+    """x with parts written at the places that the last axis of index spells."""
+    depth = index.shape[-1] if index.ndim else 0
+    fits = index.ndim >= 1 and depth <= x.ndim
+    require(
+        fits and updates.shape == (*index.shape[:-1], *x.shape[depth:]),
+        f"scatter_nd: index {index.shape} and updates {updates.shape} do not fit x of shape {x.shape}.",
+    )
+    require(index.dtype.is_int, f"scatter_nd: index is {index.dtype}, expected integers.")
+    lead = index.shape[:-1]
+
+    def spread(k: Any) -> tuple[Any, ...]:
+        """The axes of `lead` that number k is at."""
+        out: list[Any] = []
+        below = size(lead)
+        for n in lead:
+            below //= n
+            place = k if below == 1 else k // below
+            out.append(place if n == size(lead) // max(below, 1) else place % n)
+        return tuple(out)
+
+    def hits(k: Any, i: Sequence[Any]) -> Any:
+        at = spread(k)
+        places = [te.cast("int64", wrapped(index[(*at, te.const(d))], x.shape[d])) for d in range(depth)]
+        return te.all(*(p.equal(v) for p, v in zip(places, i, strict=False)))
+
+    return _scatter(
+        "scatter_nd", x, reduction, size(lead), hits, lambda k, i: updates[(*spread(k), *i[depth:])]
+    )
