@@ -67,7 +67,7 @@ class Window:
     @property
     def is_whole(self) -> bool:
         """Whether every window lies inside x."""
-        return self.around == (0, 0) or (self.before == 0 and self.after <= 0)
+        return self.around == (0, 0)
 
     def inside(self, i: int, include_pad: bool) -> int:
         """How many elements of window i count."""
@@ -166,8 +166,7 @@ def pool(
         at = [position(v, w.stride, k, w.dilation) for v, w, k in zip(i[2:], windows, ks, strict=True)]
         element = source[(*i[:2], *at)]
         if mode == "norm":
-            element = te.call("abs", element) * element if p == 2 else te.power(te.call("abs", element), float(p))
-            element = te.call("abs", element)
+            element = element * element if p == 2 else te.power(te.call("abs", element), float(p))
         return reduced(te.max if mode == "max" else te.sum, element, over)
 
     shape = (*x.shape[:2], *(w.out for w in windows))

@@ -14,4 +14,6 @@ from autotensor.frontends.onnx.errors import NeedsValue, Unsupported
 from autotensor.frontends.onnx.load import Loaded, load
 from autotensor.frontends.onnx.staged import Staged
 
-__all__ = ["Loaded", "NeedsValue", "Staged", "Unsupported", "load"]
+from autotensor.frontends.onnx import families  # isort: skip  # last: converters import the importer
+
+__all__ = ["Loaded", "NeedsValue", "Staged", "Unsupported", "families", "load"]

@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 
 from autotensor.base.errors import AutotensorError
-from autotensor.frontends.onnx import families  # noqa: F401  (registers all converters)
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported

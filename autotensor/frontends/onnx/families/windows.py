@@ -80,6 +80,9 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
 
 
 def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
+    if x.dtype.is_float and x.dtype.bits == 16:  # sums and bias in 32 bits, rounded once
+        wide = [None if t is None else ops.cast(t, dtype="float32") for t in (x, w, bias)]
+        return ops.cast(run_conv(*wide, g, groups), dtype=str(x.dtype))  # type: ignore[arg-type, no-any-return]
     if min(g.padding, default=0) < 0:  # cut first
         x = ops.pad(x, pads=((0, 0), (0, 0), *((min(b, 0), min(a, 0)) for b, a in zip(g.befores, g.afters, strict=True))))
     return getattr(ops, CONV[len(g.kernel)])(  # type: ignore[no-any-return]
