@@ -30,6 +30,7 @@ from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
 
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
+MISSING: Any = object()  # a result that a function does not make
 MALFORMED = (
     TypeError, ValueError, IndexError, KeyError, OverflowError, ZeroDivisionError, AttributeError, AssertionError,
 )  # fmt: skip  # what reading nonsense raises: a missing attribute, an axis that is a string, …
@@ -172,7 +173,8 @@ class Importer:
         frame.values.update(zip(function.input, inputs, strict=False))
         opsets = {plain_domain(i.domain): int(i.version) for i in function.opset_import}
         defaults = {a.name: self._attribute(a, {}) for a in function.attribute_proto}
-        return self._walk(frame, function.node, list(function.output), opsets, {**defaults, **attrs})
+        given = {**defaults, **attrs}
+        return self._walk(frame, function.node, list(function.output), opsets, given, is_function=True)
 
     def _walk(
         self,
@@ -181,7 +183,9 @@ class Importer:
         outputs: Sequence[str],
         opsets: Mapping[str, int],
         attrs: Mapping[str, Any],
+        is_function: bool = False,
     ) -> tuple[Value, ...]:
+        """The named outputs; a function may leave out what its caller does not want."""
         if self.depth >= DEEPEST:
             raise Malformed(f"graphs and functions lie more than {DEEPEST} deep inside one another.")
         before, self.frame = self.frame, frame
@@ -196,7 +200,9 @@ class Importer:
                 try:
                     found.append(frame.find(name))
                 except KeyError:
-                    raise Malformed(f"output {name!r} is made by no node.") from None
+                    if not is_function:
+                        raise Malformed(f"output {name!r} is made by no node.") from None
+                    found.append(MISSING)
             return tuple(found)
         finally:
             self.depth -= 1
@@ -242,6 +248,8 @@ class Importer:
             raise Malformed(f"{call.where}: {error.what}") from error
         values = results if isinstance(results, list) else [results]
         for name, value in zip(node.output, values, strict=False):
+            if name and value is MISSING:
+                raise Unsupported(f"{call.where}: its result {name!r} is not supported.")
             if name:
                 frame.values[name] = self._sized(call, value)
         if missing := [name for name in node.output[len(values) :] if name]:

@@ -18,6 +18,9 @@ def matmul(c: Call) -> Value:
 
 def product(a: GraphNode, b: GraphNode) -> GraphNode:
     """NumPy's matmul: vectors are rows on the left and columns on the right."""
+    if a.dtype.is_float and a.dtype.bits == 16:  # summed in 32 bits, rounded once
+        y = product(ops.cast(a, dtype="float32"), ops.cast(b, dtype="float32"))
+        return ops.cast(y, dtype=str(a.dtype))  # type: ignore[no-any-return]
     row, column = len(a.shape) == 1, len(b.shape) == 1
     left = ops.reshape(a, shape=(1, *a.shape)) if row else a
     right = ops.reshape(b, shape=(*b.shape, 1)) if column else b
