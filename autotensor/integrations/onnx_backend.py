@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import onnx
+from onnx import numpy_helper
 from onnx.backend.base import Backend, BackendRep
 
 from autotensor.api.onnx_models import OnnxModel
@@ -25,8 +26,13 @@ class AutotensorRep(BackendRep):  # type: ignore[misc]
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs for the inputs: a sequence in order, a mapping by name, or the one array."""
         if isinstance(inputs, Mapping):
-            return self.model(**inputs)
-        return self.model(*(inputs if isinstance(inputs, (list, tuple)) else (inputs,)))
+            return self.model(**{name: _array(v) for name, v in inputs.items()})
+        return self.model(*(map(_array, inputs) if isinstance(inputs, (list, tuple)) else (_array(inputs),)))
+
+
+def _array(value: Any) -> Any:
+    """Tensors in protobuf, which the package uses for types that NumPy lacks, as arrays."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 class AutotensorBackend(Backend):  # type: ignore[misc]

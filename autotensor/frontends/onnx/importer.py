@@ -264,9 +264,9 @@ class Importer:
         converter = converter_of(domain, node.op_type, opset)
         if converter is not None:
             return converter(call)
-        body = definition(call, domain, opset)
-        if body is not None:
-            return list(self.function(body, call.inputs, call.attrs))
+        found = definition(call, domain, opset)
+        if found is not None:
+            return list(self.function(found[0], call.inputs, found[1]))
         near = f"There are converters for {len(operators())} operators; docs/onnx.md lists them."
         raise Unsupported(f"{call.where} is not supported.", fix=near)
 

@@ -89,9 +89,9 @@ REDUCTIONS: dict[str, Reduction] = {
 }
 
 
-def _reduce(reduction: Reduction) -> Callable[[Call], Value]:
+def _reduce(name: str) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
-        x = c[0]
+        x, reduction = c[0], _widened(REDUCTIONS[name])
         given = c.ints_or_attr(1, "axes")
         if not given and c.attr("noop_with_empty_axes", 0):
             axes: tuple[int, ...] = ()
@@ -107,8 +107,19 @@ def _reduce(reduction: Reduction) -> Callable[[Call], Value]:
     return convert
 
 
-for _name, _reduction in REDUCTIONS.items():
-    converts(_name)(_reduce(_reduction))
+def _widened(reduction: Reduction) -> Reduction:
+    """16-bit floats are reduced in 32 bits and rounded once."""
+
+    def wide(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+        if not (x.dtype.is_float and x.dtype.bits == 16):
+            return reduction(x, axes)
+        return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))  # type: ignore[no-any-return]
+
+    return wide
+
+
+for _name in REDUCTIONS:
+    converts(_name)(_reduce(_name))
 
 
 # -- positions -------------------------------------------------------------------------------------------
@@ -152,6 +163,8 @@ def _softmax(ours: str) -> Callable[[Call], Value]:
 
 
 def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
+    if x.dtype.is_float and x.dtype.bits == 16 and ours != "hardmax":  # summed in 32 bits, rounded once
+        return ops.cast(_along(ours, ops.cast(x, dtype="float32"), axis), dtype=str(x.dtype))  # type: ignore[no-any-return]
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
         numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])

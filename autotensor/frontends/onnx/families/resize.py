@@ -94,7 +94,7 @@ def taps(c: Call, a: Axis, at: Array) -> tuple[Array, Array]:
 
 
 def _nearest(c: Call, at: Array) -> Array:
-    match c.attr("nearest_mode", "round_prefer_floor"):
+    match c.attr("nearest_mode", "round_prefer_floor" if c.opset >= 11 else "floor"):
         case "round_prefer_floor":
             return np.ceil(at - 0.5)
         case "round_prefer_ceil":
