@@ -163,8 +163,11 @@ def _softmax(ours: str) -> Callable[[Call], Value]:
 
 
 def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
-    if x.dtype.is_float and x.dtype.bits == 16 and ours != "hardmax":  # summed in 32 bits, rounded once
-        return ops.cast(_along(ours, ops.cast(x, dtype="float32"), axis), dtype=str(x.dtype))  # type: ignore[no-any-return]
+    if x.dtype.is_float and x.dtype.bits == 16 and ours == "softmax":
+        # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
+        powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
+        total = ops.cast(ops.sum(ops.cast(powers, dtype="float32"), axis=axis, keepdims=True), dtype=str(x.dtype))
+        return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
         numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
