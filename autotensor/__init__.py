@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import load
     from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.onnx_models import OnnxModel, from_onnx
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
     from autotensor.graph.build import call, input, ops
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 _HOMES = {
     "AutotensorError": "autotensor.base.errors",
     "Graph": "autotensor.graph.ir",
+    "OnnxModel": "autotensor.api.onnx_models",
     "Target": "autotensor.base.target",
     "TuneOptions": "autotensor.search.loop",
     "build": "autotensor.api.kernels",
     "call": "autotensor.graph.build",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
+    "from_onnx": "autotensor.api.onnx_models",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
     "lower": "autotensor.api.kernels",
@@ -49,6 +52,7 @@ _HOMES = {
 __all__ = [
     "AutotensorError",
     "Graph",
+    "OnnxModel",
     "Target",
     "TuneOptions",
     "__version__",
@@ -56,6 +60,7 @@ __all__ = [
     "call",
     "compile_model",
     "create_schedule",
+    "from_onnx",
     "input",
     "load",
     "lower",
@@ -69,8 +74,8 @@ __all__ = [
 
 _SEARCH = "one search serves all: at.tune([A, B, C], trials=64), then at.build([A, B, C])"
 _MODELS = (
-    "models are written with at.input, at.ops and at.call and compiled by at.compile_model "
-    "(docs/add-a-model.md); there is no reader of model files"
+    "models are read by at.from_onnx, or written with at.input, at.ops and at.call, "
+    "and compiled by at.compile_model (docs/onnx.md, docs/add-a-model.md)"
 )
 _ELSEWHERE = {  # what TVM's users look for
     "auto_scheduler": _SEARCH,

@@ -1,7 +1,7 @@
 """ONNX models: as a graph, to be tuned and compiled; or as a function that takes whatever fits.
 
-    graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
-    f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
+graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
+f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class OnnxModel:
             )
         for name in named:
             if name not in self.input_names:
-                raise ArgumentError(f"{self.name} has no input {name!r}.", fix=suggest(name, self.input_names))
+                raise ArgumentError(
+                    f"{self.name} has no input {name!r}.", fix=suggest(name, self.input_names)
+                )
         given |= named
         if missing := [n for n in self.input_names if n not in given]:
             raise ArgumentError(f"{self.name} needs its input {missing[0]!r}.")

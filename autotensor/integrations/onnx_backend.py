@@ -1,7 +1,7 @@
 """autotensor as a backend of the `onnx` package.
 
-    import autotensor.integrations.onnx_backend as backend
-    outputs = backend.prepare(model).run([x])           or backend.run_model(model, [x])
+import autotensor.integrations.onnx_backend as backend
+outputs = backend.prepare(model).run([x])           or backend.run_model(model, [x])
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotensor.api.onnx_models import OnnxModel
 from autotensor.base.errors import ArgumentError
 
 
-class AutotensorRep(BackendRep):  # type: ignore[misc]
+class AutotensorRep(BackendRep):
     """A prepared model."""
 
     def __init__(self, model: OnnxModel) -> None:
@@ -35,7 +35,7 @@ def _array(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-class AutotensorBackend(Backend):  # type: ignore[misc]
+class AutotensorBackend(Backend):
     """See the module's docstring."""
 
     @classmethod

@@ -55,7 +55,11 @@ def einsum(*xs: Tensor, equation: str) -> Tensor:
 
     def body(*i: Any) -> Any:
         at: dict[str, Any] = {**dict(zip(result, i, strict=True)), **over}
-        factors = [x[tuple(at[letter] for letter in term)] for term, x in zip(terms, xs, strict=True)]
+        factors: list[Any] = [
+            x[tuple(at[letter] for letter in term)] for term, x in zip(terms, xs, strict=True)
+        ]
         return reduced(te.sum, functools.reduce(lambda a, b: a * b, factors), list(over.values()))
 
-    return stage([extents[letter] for letter in result], body, "einsum", tuple(f"i{letter}" for letter in result))
+    return stage(
+        [extents[letter] for letter in result], body, "einsum", tuple(f"i{letter}" for letter in result)
+    )

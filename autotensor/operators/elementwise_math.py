@@ -1,6 +1,6 @@
 """More elementwise operators: trigonometry, bits, tests of floats, and division of whole numbers.
 
-    divide_trunc[i…] = a[i…] / b[i…] without its fraction         mod_trunc: what is left, with the sign of a
+divide_trunc[i…] = a[i…] / b[i…] without its fraction         mod_trunc: what is left, with the sign of a
 """
 
 from __future__ import annotations

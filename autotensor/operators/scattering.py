@@ -100,11 +100,17 @@ def _elements_reference(
         Case(((7, 5), (3, 5), (3, 5)), dtypes=("float32", "int64", "float32"), low=-7, high=7),
         Case(((3, 9), (2, 4), (2, 4)), {"axis": 1}, dtypes=("float32", "int32", "float32"), low=0, high=9),
         *(
-            Case(((5, 4), (3, 4), (3, 4)), {"reduction": r}, dtypes=("float32", "int64", "float32"), low=-5, high=5)
+            Case(
+                ((5, 4), (3, 4), (3, 4)),
+                {"reduction": r},
+                dtypes=("float32", "int64", "float32"),
+                low=-5,
+                high=5,
+            )
             for r in JOIN
         ),
     ),
-)  # fmt: skip
+)
 def scatter_elements(
     x: Tensor, index: Tensor, updates: Tensor, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -146,11 +152,17 @@ def _nd_reference(x: Array, index: Array, updates: Array, reduction: str = "none
         Case(((7, 5), (3, 1), (3, 5)), dtypes=("float32", "int64", "float32"), low=-7, high=7),
         Case(((4, 4, 3), (2, 3, 2), (2, 3, 3)), dtypes=("float32", "int64", "float32"), low=0, high=4),
         *(
-            Case(((5, 4), (6, 2), (6,)), {"reduction": r}, dtypes=("float32", "int64", "float32"), low=-4, high=4)
+            Case(
+                ((5, 4), (6, 2), (6,)),
+                {"reduction": r},
+                dtypes=("float32", "int64", "float32"),
+                low=-4,
+                high=4,
+            )
             for r in JOIN
         ),
     ),
-)  # fmt: skip
+)
 def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none") -> Tensor:
     """x with parts written at the places that the last axis of index spells."""
     depth = index.shape[-1] if index.ndim else 0

@@ -1,6 +1,6 @@
 """`spread`: x with zeros between its elements, as a transposed convolution of any rank reads it.
 
-    spread[i] = x[i / step] where step divides i, else 0            [n] ──▶ [(n - 1)*step + 1]
+spread[i] = x[i / step] where step divides i, else 0            [n] ──▶ [(n - 1)*step + 1]
 """
 
 from __future__ import annotations

@@ -71,7 +71,11 @@ class Window:
 
     def inside(self, i: int, include_pad: bool) -> int:
         """How many elements of window i count."""
-        low, high = (0, self.extent + self.before + self.after) if include_pad else (self.before, self.before + self.extent)
+        low, high = (
+            (0, self.extent + self.before + self.after)
+            if include_pad
+            else (self.before, self.before + self.extent)
+        )
         return sum(low <= i * self.stride + k * self.dilation < high for k in range(self.kernel))
 
 
@@ -94,7 +98,7 @@ def _windows(
     ]
     require(
         all(w.out > 0 for w in found),
-        f"{op}: the windows reach over {tuple(w.reach for w in found)} elements, x with its padding has fewer.",
+        f"{op}: the windows reach over {tuple(w.reach for w in found)} elements, x has fewer.",
     )
     return found
 
@@ -136,13 +140,23 @@ def _pool_reference(
     cases=(
         Case(((1, 3, 17),), {"mode": "max", "kernel": 3, "stride": 2, "padding": (1, 0)}),
         Case(((2, 3, 5, 7),), {"mode": "average", "kernel": (2, 3), "padding": 1}),
-        Case(((1, 2, 7, 7),), {"mode": "average", "kernel": 3, "stride": 2, "ceil_mode": True, "count_include_pad": True, "padding": (0, 1)}),
+        Case(
+            ((1, 2, 7, 7),),
+            {
+                "mode": "average",
+                "kernel": 3,
+                "stride": 2,
+                "ceil_mode": True,
+                "count_include_pad": True,
+                "padding": (0, 1),
+            },
+        ),
         Case(((1, 2, 9, 8),), {"mode": "max", "kernel": 3, "dilation": 2, "stride": (1, 2)}),
         Case(((1, 2, 4, 5, 6),), {"mode": "norm", "kernel": (2, 2, 3), "p": 3}, low=0.1),
         Case(((1, 1, 6, 5),), {"mode": "sum", "kernel": (3, 1), "padding": (1, 0)}),
         Case(((1, 2, 9),), {"mode": "max", "kernel": 2}, dtypes=("int8",), low=-9, high=9),
     ),
-)  # fmt: skip
+)
 def pool(
     x: Tensor,
     mode: str,
@@ -164,7 +178,7 @@ def pool(
 
     def body(*i: Any) -> Any:
         at = [position(v, w.stride, k, w.dilation) for v, w, k in zip(i[2:], windows, ks, strict=True)]
-        element = source[(*i[:2], *at)]
+        element: Any = source[(*i[:2], *at)]
         if mode == "norm":
             element = element * element if p == 2 else te.power(te.call("abs", element), float(p))
         return reduced(te.max if mode == "max" else te.sum, element, over)
@@ -185,7 +199,7 @@ def pool(
     counts = [_count(w, count_include_pad, n) for n, w in enumerate(windows)]
 
     def divided(*i: Any) -> Any:
-        value = y[i]
+        value: Any = y[i]
         for n, c in enumerate(counts):
             value = value / c[i[2 + n]]
         return value
@@ -224,7 +238,9 @@ def _positions_reference(
         ]
         best = [
             (-x[(*i[:2], *at)], numbers[tuple(at)])
-            for at in (tuple(p[d] for p, d in zip(places, c, strict=True)) for c in np.ndindex(*map(len, places)))
+            for at in (
+                tuple(p[d] for p, d in zip(places, c, strict=True)) for c in np.ndindex(*map(len, places))
+            )
         ]
         out[i] = min(best)[1]
     return out
@@ -265,7 +281,9 @@ def max_positions(
         for place, w in zip(at, windows, strict=True):
             inside += [place >= w.before, place < w.before + w.extent]
         # what lies outside is never chosen, even of infinitely small elements
-        return argmax_pair((te.select(te.all(*inside), number, te.max_value("int64")), source[(*i[:2], *at)]), axis=ks)
+        return argmax_pair(
+            (te.select(te.all(*inside), number, te.max_value("int64")), source[(*i[:2], *at)]), axis=ks
+        )
 
     shape = (*x.shape[:2], *(w.out for w in windows))
     found, _ = te.compute(shape, body, name="max_positions", axis_names=tuple(f"i{n}" for n in range(x.ndim)))

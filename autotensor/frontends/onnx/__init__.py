@@ -4,8 +4,9 @@
                                   └─staged──▶ Point ─value─▶ Point ─…    what depends on values is asked for
 
 One converter for each ONNX operator, registered with the opset from which on it holds; one file for each
-family of operators. Start reading at `registry.py` (what a converter is), then `elementwise.py`, `importer.py`.
-What has no converter but a definition by simpler operators in the ONNX standard is imported by that definition.
+family of operators. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and
+`importer.py`. What has no converter but a definition by simpler operators in the ONNX standard is imported by
+that definition.
 """
 
 from __future__ import annotations

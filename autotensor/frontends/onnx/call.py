@@ -148,7 +148,9 @@ class Call:
     def malformed(self, what: str) -> Malformed:
         return Malformed(f"{self.where}: {what}")
 
-    def on_host(self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode]) -> tuple[GraphNode, ...]:
+    def on_host(
+        self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode]
+    ) -> tuple[GraphNode, ...]:
         """Results of a Python function of the operands' values, computed between two compiled parts."""
         return self.importer.host(fn, operands, self.where)
 

@@ -16,9 +16,9 @@ from autotensor.graph.ir import GraphNode
 
 
 def definition(call: Call, domain: str, opset: int) -> tuple[onnx.FunctionProto, dict[str, Any]] | None:
-    """The function that defines a node, and its attributes with the operator's defaults; None if there is none."""
+    """The function that defines a node, and its attributes with the operator's defaults; or None."""
     try:
-        schema = onnx.defs.get_schema(call.op, opset, domain)
+        schema: Any = onnx.defs.get_schema(call.op, opset, domain)
     except onnx.defs.SchemaError:
         return None
     attrs = {**_defaults(call.op, opset, domain), **call.attrs}
@@ -57,7 +57,7 @@ def _resolved(call: Call) -> onnx.NodeProto:
 
 @functools.lru_cache(maxsize=256)
 def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
-    """Attributes that the operator's schema gives a default: in a function body they are named, not repeated."""
+    """Attributes that the schema gives a default: a function body names them and does not repeat it."""
     found: dict[str, Any] = {}
     for name, a in onnx.defs.get_schema(op, opset, domain).attributes.items():
         if a.default_value.type:
@@ -68,7 +68,7 @@ def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def _fixed(op: str, opset: int, domain: str) -> onnx.FunctionProto | None:
-    schema = onnx.defs.get_schema(op, opset, domain)
+    schema: Any = onnx.defs.get_schema(op, opset, domain)
     versions = [v for v in schema.function_opset_versions if v <= opset]
     return _parsed(schema.get_function_with_opset_version(versions[-1])) if versions else None
 

@@ -6,7 +6,7 @@ from autotensor.base.errors import GraphError, InputError
 
 
 class Unsupported(GraphError):
-    """A node that has no converter, or asks its converter for what it cannot do. Names node, operator, opset."""
+    """What is asked for cannot be done: names the node, the operator and the opset."""
 
 
 class Malformed(InputError):

@@ -32,8 +32,15 @@ DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
 MISSING: Any = object()  # a result that a function does not make
 MALFORMED = (
-    TypeError, ValueError, IndexError, KeyError, OverflowError, ZeroDivisionError, AttributeError, AssertionError,
-)  # fmt: skip  # what reading nonsense raises: a missing attribute, an axis that is a string, …
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    ZeroDivisionError,
+    AttributeError,
+    AssertionError,
+)  # what reading nonsense raises: a missing attribute, an axis that is a string, …
 
 
 class Runtime(Protocol):
@@ -49,7 +56,9 @@ class Runtime(Protocol):
         where: str,
     ) -> tuple[GraphNode, ...]: ...
 
-    def nested(self, build: Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]) -> Callable[..., Any]: ...
+    def nested(
+        self, build: Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]
+    ) -> Callable[..., Any]: ...
 
 
 class Ahead:
@@ -127,7 +136,9 @@ def names_read(node: onnx.NodeProto) -> Iterable[str]:
     """Names that a node reads, those inside its subgraphs included."""
     yield from (n for n in node.input if n)
     for a in node.attribute:
-        for g in (a.g, *a.graphs) if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else ():
+        for g in (
+            (a.g, *a.graphs) if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else ()
+        ):
             yield from (o.name for o in g.output)
             for inner in g.node:
                 yield from names_read(inner)
@@ -144,13 +155,14 @@ class Importer:
         self.count = 0
         self._known: dict[GraphNode, Array] = {}
         self._open: dict[GraphNode, bool] = {}
-        self.functions = {
-            (plain_domain(f.domain), f.name, f.overload): f for f in model.proto.functions
-        }
+        self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.proto.functions}
 
     # -- graphs ------------------------------------------------------------------------------------------
     def graph(
-        self, graph: onnx.GraphProto, inputs: Mapping[str, Value], opsets: Mapping[str, int] | None = None,
+        self,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, Value],
+        opsets: Mapping[str, int] | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> tuple[Value, ...]:
         """The outputs of a graph, or of a subgraph of the node being imported."""
@@ -273,7 +285,9 @@ class Importer:
     def _sized(self, call: Call, value: Value) -> Value:
         for t in tensors_in(value):
             if math.prod(t.shape) * t.dtype.bytes > MAX_BYTES:
-                raise Malformed(f"{call.where}: its result {t.dtype}{list(t.shape)} is larger than {MAX_BYTES} bytes.")
+                raise Malformed(
+                    f"{call.where}: its result {t.dtype}{list(t.shape)} is larger than {MAX_BYTES} bytes."
+                )
         if isinstance(value, GraphNode) and isinstance(value, Apply) and 0 in value.shape:
             return constant(np.zeros(value.shape, value.dtype.numpy))  # nothing to compute: no kernel
         return value
@@ -337,4 +351,3 @@ class Importer:
 
     def _live(self) -> Iterable[GraphNode]:
         return self.frame.live() if self.frame is not None else ()
-

@@ -135,8 +135,8 @@ def _external(
     size = path.stat().st_size
     if length != wanted or offset + length > size:
         raise Malformed(
-            f"{where} of shape {list(dims)} needs {wanted} bytes; the model points at {length} bytes from {offset} "
-            f"in {path.name!r}, which has {size}."
+            f"{where} of shape {list(dims)} needs {wanted} bytes; the model points at {length} bytes from "
+            f"{offset} in {path.name!r}, which has {size}."
         )
     if wanted == 0:
         return np.zeros(dims, dtype)

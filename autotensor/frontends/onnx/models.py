@@ -30,7 +30,8 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
     for name in fixed:
         if name not in {a.name for a in arguments}:
             raise InputError(
-                f"values: the model has no input {name!r}.", fix=suggest(name, tuple(a.name for a in arguments))
+                f"values: the model has no input {name!r}.",
+                fix=suggest(name, tuple(a.name for a in arguments)),
             )
     found = bound([a for a in arguments if a.name not in fixed], shapes or {})
     feeds: dict[str, Value] = {}
@@ -76,4 +77,3 @@ def inputs_of_any(model: Loaded) -> list[Any]:
     """The model's inputs, of whatever kind."""
     given = {t.name for t in model.proto.graph.initializer}
     return [v for v in model.proto.graph.input if v.name not in given]
-

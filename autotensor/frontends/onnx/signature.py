@@ -1,6 +1,6 @@
 """What a model takes and gives: names, element types, shapes with symbolic dimensions.
 
-    x: float32[batch, 3, 224, 224]      shapes={"batch": 8}  or  shapes={"x": (8, 3, 224, 224)}
+x: float32[batch, 3, 224, 224]      shapes={"batch": 8}  or  shapes={"x": (8, 3, 224, 224)}
 """
 
 from __future__ import annotations
@@ -67,24 +67,29 @@ def _argument(v: onnx.ValueInfoProto) -> Argument:
 def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """Every input's shape, in numbers.
 
-    Raises InputError for a dimension that stays unknown, a name that does not exist, or shapes that contradict
-    the model or one another.
+    Raises InputError for a dimension that stays unknown, a name that does not exist, or shapes that
+    contradict the model or one another.
     """
     names = {a.name for a in arguments}
     dims = {d for a in arguments for d in a.dims or () if isinstance(d, str)}
     for name in shapes:
         if name not in names | dims:
             raise InputError(
-                f"shapes: the model has no input and no dimension {name!r}.", fix=suggest(name, tuple(names | dims))
+                f"shapes: the model has no input and no dimension {name!r}.",
+                fix=suggest(name, tuple(names | dims)),
             )
     numbers = {name: int(v) for name, v in shapes.items() if isinstance(v, int) and name not in names}
     found: dict[str, tuple[int, ...]] = {}
     for a in arguments:
         if a.dtype is None:
-            raise Unsupported(f"input {a.name!r} is not a tensor.", fix="Call the model through autotensor.OnnxModel.")
+            raise Unsupported(
+                f"input {a.name!r} is not a tensor.", fix="Call the model through autotensor.OnnxModel."
+            )
         if a.name in shapes:
             given = shapes[a.name]
-            found[a.name] = _agreed(a, (given,) if isinstance(given, int) else tuple(map(int, given)), numbers)
+            found[a.name] = _agreed(
+                a, (given,) if isinstance(given, int) else tuple(map(int, given)), numbers
+            )
     for a in arguments:
         if a.name not in found:
             found[a.name] = _filled(a, numbers)

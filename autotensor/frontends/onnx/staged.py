@@ -178,7 +178,9 @@ class _Session:
         }
         if not wanted:
             return Point(lambda known: ((), None))
-        by_target = {t: new_input(t.shape, t.dtype, f"v{n}") for n, t in enumerate(dict.fromkeys(wanted.values()))}
+        by_target = {
+            t: new_input(t.shape, t.dtype, f"v{n}") for n, t in enumerate(dict.fromkeys(wanted.values()))
+        }
         run = self._part(tuple(by_target))
         stand_ins = tuple(by_target.values())
 
@@ -196,7 +198,9 @@ class _Session:
             results = fn(*(t.array if isinstance(t, Constant) else known[t] for t in targets))
             key = tuple(_signature(r) for r in results)
             if key not in made:
-                made[key] = tuple(new_input(r.shape, dtype_of(r.dtype), f"h{n}") for n, r in enumerate(results))
+                made[key] = tuple(
+                    new_input(r.shape, dtype_of(r.dtype), f"h{n}") for n, r in enumerate(results)
+                )
             known.update(zip(made[key], results, strict=True))
             return key, made[key]
 

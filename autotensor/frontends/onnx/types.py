@@ -24,16 +24,18 @@ _OURS = {
 
 
 def element_type(number: int, where: str) -> DType:
-    """The type that ONNX calls by this number. Raises Unsupported for strings, complex numbers, 4 and 8 bit floats."""
+    """The type that ONNX calls by this number. Raises Unsupported for strings, complex and tiny numbers."""
     name = type_name(number)
     if name not in _OURS:
-        raise Unsupported(f"{where}: element type {name} is not supported.", fix=f"Known: {', '.join(_OURS)}.")
+        raise Unsupported(
+            f"{where}: element type {name} is not supported.", fix=f"Known: {', '.join(_OURS)}."
+        )
     return dtype_of(_OURS[name])
 
 
 def type_name(number: int) -> str:
     try:
-        return str(onnx.TensorProto.DataType.Name(number))  # type: ignore[arg-type]
+        return str(onnx.TensorProto.DataType.Name(number))
     except ValueError:
         return f"number {number}"
 

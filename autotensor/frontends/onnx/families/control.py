@@ -1,9 +1,9 @@
 """If, Loop, Scan. Nothing of them reaches the graph: the importer follows them.
 
-    If     the condition is asked for, the branch that it takes is imported
-    Scan   its length is a shape: unrolled
-    Loop   of few rounds that can be counted beforehand: unrolled; else its body is compiled once and called from
-           Python until its condition says stop (staged.py)
+If     the condition is asked for, the branch that it takes is imported
+Scan   its length is a shape: unrolled
+Loop   of few rounds that can be counted beforehand: unrolled; else its body is compiled once and called from
+       Python until its condition says stop (staged.py)
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def scan(c: Call) -> Value:
     lengths = {x.shape[a] for x, a in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:
         raise c.malformed(f"the scanned inputs have the lengths {sorted(lengths)}.")
-    return _scanned(c, body, states, list(zip(scanned, axes, turned, strict=True)), lengths.pop(), out_axes, out_turned)
+    return _scanned(
+        c, body, states, list(zip(scanned, axes, turned, strict=True)), lengths.pop(), out_axes, out_turned
+    )
 
 
 @converts("Scan", since=8)
@@ -66,7 +68,15 @@ def scan_of_batches(c: Call) -> Value:
         one = [_part(x, 0, n) for x in scanned]
         items = [(x, 0, d) for x, d in zip(one, directions, strict=True)]
         batches.append(
-            _scanned(c, body, [_part(s, 0, n) for s in states], items, one[0].shape[0], (0,) * outputs, (0,) * outputs)
+            _scanned(
+                c,
+                body,
+                [_part(s, 0, n) for s in states],
+                items,
+                one[0].shape[0],
+                (0,) * outputs,
+                (0,) * outputs,
+            )
         )
     return [_stacked([b[n] for b in batches], 0) for n in range(len(body.output))]
 
@@ -99,7 +109,7 @@ def _scanned(
 
 def _part(x: GraphNode, axis: int, n: int) -> GraphNode:
     cut = ops.slice(x, begin=(n,), end=(n + 1,), axes=(axis,))
-    return ops.reshape(cut, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))  # type: ignore[no-any-return]
+    return ops.reshape(cut, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
 def _stacked(parts: Sequence[GraphNode], axis: int) -> GraphNode:
@@ -115,8 +125,9 @@ def loop(c: Call) -> Value:
     states = [c.value(n) for n in range(2, len(c.inputs))]
     start = True if c.get(1) is None else c.known(1)
     trips = None if c.get(0) is None else c.known(0)
-    counted = trips is not None and start is not None and bool(np.all(start)) and _never_stops(body)
-    if counted and int(trips.reshape(-1)[0]) <= UNROLLED or not _only_tensors(states):
+    goes_on = start is not None and bool(np.all(start)) and _never_stops(body)
+    counted = goes_on and trips is not None and int(trips.reshape(-1)[0]) <= UNROLLED
+    if counted or not _only_tensors(states):
         return _unrolled(c, body, states)
     return _called(c, body, states)
 
@@ -133,7 +144,7 @@ def _never_stops(body: onnx.GraphProto) -> bool:
     makers = [n for n in body.node if name in n.output]
     if not makers or makers[0].op_type not in ("Identity", "Constant"):
         return False
-    return makers[0].op_type == "Constant" or makers[0].input[0] == body.input[1].name
+    return bool(makers[0].op_type == "Constant" or makers[0].input[0] == body.input[1].name)
 
 
 def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
@@ -145,7 +156,10 @@ def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value
     while going and (most is None or n < most):
         if n >= MOST_SCANNED:
             raise c.unsupported(f"a loop of more than {MOST_SCANNED} rounds over sequences.")
-        feeds = {body.input[0].name: constant(np.asarray(n, np.int64)), body.input[1].name: constant(np.asarray(going))}
+        feeds = {
+            body.input[0].name: constant(np.asarray(n, np.int64)),
+            body.input[1].name: constant(np.asarray(going)),
+        }
         feeds |= dict(zip([i.name for i in body.input[2:]], states, strict=True))
         results = c.importer.graph(body, feeds, c.opsets, c.outer_attrs)
         going = bool(c.importer.demand(results[0], c.where))
@@ -153,7 +167,10 @@ def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value
         for row, value in zip(rows, results[1 + len(states) :], strict=True):
             row.append(value)
         n += 1
-    return [*states, *(_stacked(row, 0) if row else _no_rows(c, body, k + len(states) + 1) for k, row in enumerate(rows))]
+    return [
+        *states,
+        *(_stacked(row, 0) if row else _no_rows(c, body, k + len(states) + 1) for k, row in enumerate(rows)),
+    ]
 
 
 def _no_rows(c: Call, body: onnx.GraphProto, n: int) -> GraphNode:
@@ -194,7 +211,9 @@ def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
                 row.append(value)
             n += 1
         empty = [_no_rows(c, body, k + count + 1) for k in range(len(rows))]
-        stacked = [np.stack(r) if r else c.importer.demand(e, c.where) for r, e in zip(rows, empty, strict=True)]
+        stacked = [
+            np.stack(r) if r else c.importer.demand(e, c.where) for r, e in zip(rows, empty, strict=True)
+        ]
         return (*map(np.asarray, now), *stacked)
 
     return list(c.on_host(run, given))

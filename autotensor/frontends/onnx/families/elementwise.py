@@ -40,7 +40,9 @@ def identity(c: Call) -> Value:
 
 @converts("IsInf")
 def is_inf(c: Call) -> Value:
-    return ops.isinf(c[0], positive=bool(c.attr("detect_positive", 1)), negative=bool(c.attr("detect_negative", 1)))
+    return ops.isinf(
+        c[0], positive=bool(c.attr("detect_positive", 1)), negative=bool(c.attr("detect_negative", 1))
+    )
 
 
 @converts("LeakyRelu")
@@ -160,9 +162,9 @@ def bit_cast(c: Call) -> Value:
 # -- two operands ----------------------------------------------------------------------------------------
 
 BINARY = {
-    "Add": "add", "Sub": "subtract", "Mul": "multiply", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
-    "BitwiseXor": "bitwise_xor", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
-    "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "And": "logical_and",
+    "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
     "GreaterOrEqual": "greater_equal",
 }  # fmt: skip
 
@@ -269,5 +271,3 @@ def constant_(c: Call) -> Value:
             v = c.attrs[name]
             return constant(v if name == "value" else np.asarray(v, kinds[name.removeprefix("value_")[0]]))
     raise c.unsupported(f"a constant given by {', '.join(c.attrs) or 'nothing'}.")
-
-

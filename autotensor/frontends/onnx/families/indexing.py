@@ -70,7 +70,9 @@ def tensor_scatter(c: Call) -> Value:
     inside = ops.logical_and(ops.greater_equal(offset, 0), ops.less(offset, count))
     held = ops.maximum(ops.minimum(offset, count - 1), 0)
     shape = tuple(length if a == axis else n for a, n in enumerate(update.shape))
-    return ops.where(inside, ops.gather_elements(update, ops.broadcast_to(held, shape=shape), axis=axis), past)
+    return ops.where(
+        inside, ops.gather_elements(update, ops.broadcast_to(held, shape=shape), axis=axis), past
+    )
 
 
 # -- one hot, sorting, running sums ----------------------------------------------------------------------
@@ -117,7 +119,7 @@ def reverse_sequence(c: Call) -> Value:
 
     def along(axis: int, node: GraphNode) -> GraphNode:
         shape = tuple(-1 if a == axis else 1 for a in range(rank))
-        return ops.reshape(node, shape=shape)  # type: ignore[no-any-return]
+        return ops.reshape(node, shape=shape)
 
     place = along(time, constant(np.arange(n, dtype=np.int64)))
     length = along(batch, ops.cast(c[1], dtype="int64"))
@@ -130,7 +132,9 @@ def reverse_sequence(c: Call) -> Value:
 
 @converts("NonZero")
 def non_zero(c: Call) -> Value:
-    return list(c.on_host(lambda x: (np.asarray(np.nonzero(x), np.int64).reshape(max(x.ndim, 0), -1),), [c[0]]))
+    return list(
+        c.on_host(lambda x: (np.asarray(np.nonzero(x), np.int64).reshape(max(x.ndim, 0), -1),), [c[0]])
+    )
 
 
 @converts("Compress")
@@ -169,7 +173,9 @@ def non_max_suppression(c: Call) -> Value:
     overlap = float(c.scalar(3)) if c.get(3) is not None else 0.0
     least = float(c.scalar(4)) if c.get(4) is not None else None
     return list(
-        c.on_host(lambda boxes, scores: (_suppressed(boxes, scores, most, overlap, least, center),), [c[0], c[1]])
+        c.on_host(
+            lambda boxes, scores: (_suppressed(boxes, scores, most, overlap, least, center),), [c[0], c[1]]
+        )
     )
 
 

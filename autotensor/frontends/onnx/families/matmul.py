@@ -20,7 +20,7 @@ def product(a: GraphNode, b: GraphNode) -> GraphNode:
     """NumPy's matmul: vectors are rows on the left and columns on the right."""
     if a.dtype.is_float and a.dtype.bits == 16:  # summed in 32 bits, rounded once
         y = product(ops.cast(a, dtype="float32"), ops.cast(b, dtype="float32"))
-        return ops.cast(y, dtype=str(a.dtype))  # type: ignore[no-any-return]
+        return ops.cast(y, dtype=str(a.dtype))
     row, column = len(a.shape) == 1, len(b.shape) == 1
     left = ops.reshape(a, shape=(1, *a.shape)) if row else a
     right = ops.reshape(b, shape=(*b.shape, 1)) if column else b
@@ -28,16 +28,16 @@ def product(a: GraphNode, b: GraphNode) -> GraphNode:
     if not (row or column):
         return y
     shape = (*y.shape[:-2], *(() if row else y.shape[-2:-1]), *(() if column else y.shape[-1:]))
-    return ops.reshape(y, shape=shape)  # type: ignore[no-any-return]
+    return ops.reshape(y, shape=shape)
 
 
 def _matrices(a: GraphNode, b: GraphNode) -> GraphNode:
     if len(a.shape) == len(b.shape) == 2:
-        return ops.matmul(a, b)  # type: ignore[no-any-return]
+        return ops.matmul(a, b)
     if len(b.shape) == 2:  # one matrix for all rows
         rows = ops.reshape(a, shape=(math.prod(a.shape[:-1]), a.shape[-1]))
-        return ops.reshape(ops.matmul(rows, b), shape=(*a.shape[:-1], b.shape[-1]))  # type: ignore[no-any-return]
-    return ops.batch_matmul(a, b)  # type: ignore[no-any-return]
+        return ops.reshape(ops.matmul(rows, b), shape=(*a.shape[:-1], b.shape[-1]))
+    return ops.batch_matmul(a, b)
 
 
 @converts("Gemm")
@@ -64,7 +64,7 @@ def _scaled(x: GraphNode, by: float) -> GraphNode:
     if by == 1.0:
         return x
     if x.dtype.is_int:
-        return ops.cast(ops.cast(x, dtype="float64") * by, dtype=str(x.dtype))  # type: ignore[no-any-return]
+        return ops.cast(ops.cast(x, dtype="float64") * by, dtype=str(x.dtype))
     return x * by
 
 
@@ -84,7 +84,9 @@ def written_out(c: Call, equation: str) -> str:
     if len(terms) != len(c.tensors):
         raise c.malformed(f"equation {equation!r} does not fit {len(c.tensors)} operands.")
     free = [letter for letter in string.ascii_letters[::-1] if letter not in equation]
-    ranks = [len(x.shape) - len(t.replace("...", "")) for t, x in zip(terms, c.tensors, strict=True) if "..." in t]
+    ranks = [
+        len(x.shape) - len(t.replace("...", "")) for t, x in zip(terms, c.tensors, strict=True) if "..." in t
+    ]
     shared = "".join(free[: max(ranks, default=0)])
     out = []
     for term, x in zip(terms, c.tensors, strict=True):

@@ -11,7 +11,7 @@ from autotensor.graph.ir import GraphNode
 
 
 def _per_channel(v: GraphNode, rank: int) -> GraphNode:
-    return ops.reshape(v, shape=(1, -1, *(1,) * (rank - 2)))  # type: ignore[no-any-return]
+    return ops.reshape(v, shape=(1, -1, *(1,) * (rank - 2)))
 
 
 @converts("BatchNormalization")
@@ -117,7 +117,9 @@ def lp_norm(c: Call) -> Value:
     size = ops.sum(ops.abs(x) if p == 1 else x * x, axis=axis, keepdims=True)
     size = size if p == 1 else ops.sqrt(size)
     zero = constant(0, dtype=x.dtype)
-    return ops.where(ops.equal(size, zero), zero, x / ops.where(ops.equal(size, zero), constant(1, dtype=x.dtype), size))
+    return ops.where(
+        ops.equal(size, zero), zero, x / ops.where(ops.equal(size, zero), constant(1, dtype=x.dtype), size)
+    )
 
 
 @converts("MeanVarianceNormalization")

@@ -1,4 +1,4 @@
-"""Quantised numbers: q = round(x / scale) + zero point, held inside the type. Computed exactly, in 32 bits."""
+"""Quantised numbers: q = round(x / scale) + zero point, held inside the type. Computed in 32 bits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def along(v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> Grap
     One number stands for all; a vector lies along the axis; with a block size each entry stands for a block.
     """
     if v.shape == () or v.shape == (1,):
-        return ops.reshape(v, shape=())  # type: ignore[no-any-return]
+        return ops.reshape(v, shape=())
     if block:
         if v.shape[axis] == shape[axis] and block == 1:
             return v
         places = np.arange(shape[axis]) // block
-        return ops.take(v, constant(places.astype(np.int64)), axis=axis)  # type: ignore[no-any-return]
-    return ops.reshape(v, shape=tuple(-1 if a == axis else 1 for a in range(len(shape))))  # type: ignore[no-any-return]
+        return ops.take(v, constant(places.astype(np.int64)), axis=axis)
+    return ops.reshape(v, shape=tuple(-1 if a == axis else 1 for a in range(len(shape))))
 
 
 def saturated(x: GraphNode, zero: GraphNode | None, to: DType) -> GraphNode:
@@ -36,13 +36,19 @@ def saturated(x: GraphNode, zero: GraphNode | None, to: DType) -> GraphNode:
     y = ops.round(x)
     if zero is not None:
         y = y + ops.cast(zero, dtype=str(y.dtype))
-    return ops.cast(ops.minimum(ops.maximum(y, float(limits.min)), float(limits.max)), dtype=str(to))  # type: ignore[no-any-return]
+    return ops.cast(ops.minimum(ops.maximum(y, float(limits.min)), float(limits.max)), dtype=str(to))
 
 
 @converts("QuantizeLinear")
 def quantize(c: Call) -> Value:
     x, scale, zero = c[0], c[1], c.get(2)
-    to = zero.dtype if zero is not None else c.dtype_attr("output_dtype", 0) if c.attr("output_dtype", 0) else dtype_of("uint8")
+    to = (
+        zero.dtype
+        if zero is not None
+        else c.dtype_attr("output_dtype", 0)
+        if c.attr("output_dtype", 0)
+        else dtype_of("uint8")
+    )
     if not to.is_int:
         raise c.unsupported(f"quantising to {to}.")
     axis, block = _axis(c, scale), int(c.attr("block_size", 0))
@@ -73,7 +79,7 @@ def dequantize(c: Call) -> Value:
 def _centered(x: GraphNode, zero: GraphNode | None, axis: int) -> GraphNode:
     """x minus its zero point, in 32 bits."""
     wide = ops.cast(x, dtype="int32")
-    return wide if zero is None else wide - ops.cast(along(zero, axis, x.shape), dtype="int32")  # type: ignore[no-any-return]
+    return wide if zero is None else wide - ops.cast(along(zero, axis, x.shape), dtype="int32")
 
 
 @converts("MatMulInteger")
@@ -84,13 +90,13 @@ def matmul_integer(c: Call) -> Value:
 def _rows(a: GraphNode, zero: GraphNode | None) -> GraphNode:
     """Zero points of the left operand: one, one a row, or a tensor that broadcasts."""
     if zero is not None and len(zero.shape) > 1:
-        return ops.cast(a, dtype="int32") - ops.cast(zero, dtype="int32")  # type: ignore[no-any-return]
+        return ops.cast(a, dtype="int32") - ops.cast(zero, dtype="int32")
     return _centered(a, zero, max(len(a.shape) - 2, 0))
 
 
 def _columns(b: GraphNode, zero: GraphNode | None) -> GraphNode:
     if zero is not None and len(zero.shape) > 1:
-        return ops.cast(b, dtype="int32") - ops.cast(zero, dtype="int32")  # type: ignore[no-any-return]
+        return ops.cast(b, dtype="int32") - ops.cast(zero, dtype="int32")
     return _centered(b, zero, len(b.shape) - 1)
 
 
@@ -100,8 +106,13 @@ def qlinear_matmul(c: Call) -> Value:
     total = product(_rows(a, a_zero), _columns(b, b_zero))
     left = along(a_scale, max(len(total.shape) - 2, 0), total.shape) if len(a_scale.shape) < 2 else a_scale
     right = along(b_scale, len(total.shape) - 1, total.shape) if len(b_scale.shape) < 2 else b_scale
-    factor = ops.cast(left, dtype="float32") * ops.cast(right, dtype="float32") / ops.cast(
-        along(y_scale, max(len(total.shape) - 2, 0), total.shape) if len(y_scale.shape) < 2 else y_scale, dtype="float32"
+    factor = (
+        ops.cast(left, dtype="float32")
+        * ops.cast(right, dtype="float32")
+        / ops.cast(
+            along(y_scale, max(len(total.shape) - 2, 0), total.shape) if len(y_scale.shape) < 2 else y_scale,
+            dtype="float32",
+        )
     )
     zero = along(y_zero, max(len(total.shape) - 2, 0), total.shape) if len(y_zero.shape) < 2 else y_zero
     return saturated(ops.cast(total, dtype="float32") * factor, zero, y_zero.dtype)

@@ -76,7 +76,7 @@ def _rnn(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[Gr
 
 
 def _product(h: GraphNode, r: GraphNode) -> GraphNode:
-    return ops.dense(h, r)  # type: ignore[no-any-return]
+    return ops.dense(h, r)
 
 
 def _parts(x: GraphNode, count: int, n: int) -> list[GraphNode]:
@@ -96,24 +96,24 @@ _PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "sof
 
 def _activation(c: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
     if name in _PLAIN:
-        return lambda x: getattr(ops, _PLAIN[name])(x)  # type: ignore[no-any-return]
+        return lambda x: getattr(ops, _PLAIN[name])(x)
     a, b = alpha, beta
     match name:
         case "Affine":
             return lambda x: x * (1.0 if a is None else a) + (0.0 if b is None else b)
         case "LeakyRelu":
-            return lambda x: ops.leaky_relu(x, alpha=0.01 if a is None else a)  # type: ignore[no-any-return]
+            return lambda x: ops.leaky_relu(x, alpha=0.01 if a is None else a)
         case "ThresholdedRelu":
             limit = 1.0 if a is None else a
-            return lambda x: ops.where(ops.greater(x, limit), x, constant(0, dtype=x.dtype))  # type: ignore[no-any-return]
+            return lambda x: ops.where(ops.greater(x, limit), x, constant(0, dtype=x.dtype))
         case "ScaledTanh":
-            return lambda x: ops.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a)  # type: ignore[no-any-return]
+            return lambda x: ops.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a)
         case "HardSigmoid":
-            return lambda x: ops.hardsigmoid(x, alpha=0.2 if a is None else a, beta=0.5 if b is None else b)  # type: ignore[no-any-return]
+            return lambda x: ops.hardsigmoid(x, alpha=0.2 if a is None else a, beta=0.5 if b is None else b)
         case "Elu":
-            return lambda x: ops.elu(x, alpha=1.0 if a is None else a)  # type: ignore[no-any-return]
+            return lambda x: ops.elu(x, alpha=1.0 if a is None else a)
         case "Softsign":
-            return lambda x: x / (ops.abs(x) + 1.0)  # type: ignore[no-any-return]
+            return lambda x: x / (ops.abs(x) + 1.0)
     raise c.unsupported(f"activation {name!r}.")
 
 
@@ -173,7 +173,13 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
 
 
 def _direction(
-    c: Call, d: int, x: GraphNode, gates: int, hidden: int, activations: tuple[Activation, ...], by_batch: bool
+    c: Call,
+    d: int,
+    x: GraphNode,
+    gates: int,
+    hidden: int,
+    activations: tuple[Activation, ...],
+    by_batch: bool,
 ) -> Direction:
     steps, batch, depth = x.shape
     width = gates * hidden
@@ -181,7 +187,7 @@ def _direction(
 
     def one(node: GraphNode) -> GraphNode:
         cut = ops.slice(node, begin=(d,), end=(d + 1,))
-        return ops.reshape(cut, shape=node.shape[1:])  # type: ignore[no-any-return]
+        return ops.reshape(cut, shape=node.shape[1:])
 
     def state(n: int) -> GraphNode:
         given = c.get(n)
@@ -207,7 +213,7 @@ def _direction(
 def _walk(
     step: Step, d: Direction, steps: int, batch: int, lengths: GraphNode | None, back: bool
 ) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early, their outputs are 0."""
+    """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early and give 0."""
     h, c = d.h, d.c
     ys: list[GraphNode] = []
     order: Sequence[int] = range(steps)[::-1] if back else range(steps)

@@ -31,8 +31,10 @@ def _extreme(ours: str) -> Reduction:
         if any(x.shape[a] == 0 for a in axes):
             return _nothing(ours, x, axes)
         if x.dtype.is_bool:
-            return ops.cast(getattr(ops, ours)(ops.cast(x, dtype="uint8"), axis=axes, keepdims=True), dtype="bool")
-        return getattr(ops, ours)(x, axis=axes, keepdims=True)  # type: ignore[no-any-return]
+            return ops.cast(
+                getattr(ops, ours)(ops.cast(x, dtype="uint8"), axis=axes, keepdims=True), dtype="bool"
+            )
+        return getattr(ops, ours)(x, axis=axes, keepdims=True)
 
     return reduction
 
@@ -47,14 +49,14 @@ def _nothing(ours: str, x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     else:
         limits = np.iinfo(x.dtype.numpy)
         value = limits.min if ours == "max" else limits.max
-    return ops.broadcast_to(constant(value, dtype=x.dtype), shape=shape)  # type: ignore[no-any-return]
+    return ops.broadcast_to(constant(value, dtype=x.dtype), shape=shape)
 
 
 def _mean(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     if x.dtype.is_float:
-        return ops.mean(x, axis=axes, keepdims=True)  # type: ignore[no-any-return]
+        return ops.mean(x, axis=axes, keepdims=True)
     count = math.prod(x.shape[a] for a in axes)
-    return ops.divide_trunc(_total(x, axes), constant(count, dtype=x.dtype))  # type: ignore[no-any-return]
+    return ops.divide_trunc(_total(x, axes), constant(count, dtype=x.dtype))
 
 
 def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
@@ -64,15 +66,23 @@ def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     top = ops.max(x, axis=axes, keepdims=True)
     limit = float(np.finfo(np.float32).max)  # of infinities nothing may be subtracted
     safe = ops.maximum(ops.minimum(top, limit), -limit)
-    return ops.log(_total(ops.exp(x - safe), axes)) + safe  # type: ignore[no-any-return]
+    return ops.log(_total(ops.exp(x - safe), axes)) + safe
 
 
 def _root(x: GraphNode) -> GraphNode:
-    return ops.sqrt(x) if x.dtype.is_float else ops.cast(ops.sqrt(ops.cast(x, dtype="float64")), dtype=str(x.dtype))  # type: ignore[no-any-return]
+    return (
+        ops.sqrt(x)
+        if x.dtype.is_float
+        else ops.cast(ops.sqrt(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
+    )
 
 
 def _logarithm(x: GraphNode) -> GraphNode:
-    return ops.log(x) if x.dtype.is_float else ops.cast(ops.log(ops.cast(x, dtype="float64")), dtype=str(x.dtype))  # type: ignore[no-any-return]
+    return (
+        ops.log(x)
+        if x.dtype.is_float
+        else ops.cast(ops.log(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
+    )
 
 
 REDUCTIONS: dict[str, Reduction] = {
@@ -113,7 +123,7 @@ def _widened(reduction: Reduction) -> Reduction:
     def wide(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
         if not (x.dtype.is_float and x.dtype.bits == 16):
             return reduction(x, axes)
-        return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))  # type: ignore[no-any-return]
+        return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))
 
     return wide
 
@@ -166,13 +176,15 @@ def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
     if x.dtype.is_float and x.dtype.bits == 16 and ours == "softmax":
         # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
         powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
-        total = ops.cast(ops.sum(ops.cast(powers, dtype="float32"), axis=axis, keepdims=True), dtype=str(x.dtype))
+        total = ops.cast(
+            ops.sum(ops.cast(powers, dtype="float32"), axis=axis, keepdims=True), dtype=str(x.dtype)
+        )
         return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
         numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
-        return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))  # type: ignore[no-any-return]
-    return getattr(ops, ours)(x, axis=axis)  # type: ignore[no-any-return]
+        return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))
+    return getattr(ops, ours)(x, axis=axis)
 
 
 converts("Softmax", since=13)(_softmax("softmax"))

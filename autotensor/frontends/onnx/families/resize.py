@@ -1,6 +1,6 @@
 """Resize, Upsample: each axis by itself, as a weighted sum of elements at places that are known now.
 
-    y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cubic: 4; antialiased: more
+y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cubic: 4; antialiased: more
 """
 
 from __future__ import annotations
@@ -114,7 +114,11 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
     index = np.clip(index, 0, a.before - 1)
     total: GraphNode | None = None
     for t in range(index.shape[1]):
-        part = x if np.array_equal(index[:, t], np.arange(a.before)) else ops.take(x, constant(index[:, t]), axis=a.axis)
+        part = (
+            x
+            if np.array_equal(index[:, t], np.arange(a.before))
+            else ops.take(x, constant(index[:, t]), axis=a.axis)
+        )
         if weights.shape[1] > 1:
             line = weights[:, t].reshape([-1 if n == a.axis else 1 for n in range(len(x.shape))])
             part = part * constant(line.astype(x.dtype.numpy))
@@ -131,13 +135,21 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
 
 @converts("Upsample")
 def upsample_attribute(c: Call) -> Value:
-    return _resized(c, [_scaled(a, n, s) for a, (n, s) in enumerate(zip(c[0].shape, c.attr("scales"), strict=True))], "asymmetric")
+    return _resized(
+        c,
+        [_scaled(a, n, s) for a, (n, s) in enumerate(zip(c[0].shape, c.attr("scales"), strict=True))],
+        "asymmetric",
+    )
 
 
 @converts("Upsample", "Resize", since=9)
 def resize_by_scales(c: Call) -> Value:
     scales = c.array(1).reshape(-1)
-    return _resized(c, [_scaled(a, n, float(s)) for a, (n, s) in enumerate(zip(c[0].shape, scales, strict=True))], "asymmetric")
+    return _resized(
+        c,
+        [_scaled(a, n, float(s)) for a, (n, s) in enumerate(zip(c[0].shape, scales, strict=True))],
+        "asymmetric",
+    )
 
 
 @converts("Resize", since=11)
@@ -178,10 +190,12 @@ def _resized(c: Call, axes: list[Axis], mode: str) -> GraphNode:
     x = c[0]
     kind = c.attr("mode", "nearest")
     picks = kind == "nearest" and mode != "tf_crop_and_resize"
-    plain = picks or x.dtype.is_float and x.dtype.bits >= 32
+    plain = picks or (x.dtype.is_float and x.dtype.bits >= 32)
     y = x if plain else ops.cast(x, dtype="float32")
     for a in axes:
-        same = a.before == a.after and a.scale == 1.0 and (mode != "tf_crop_and_resize" or a.roi == (0.0, 1.0))
+        same = (
+            a.before == a.after and a.scale == 1.0 and (mode != "tf_crop_and_resize" or a.roi == (0.0, 1.0))
+        )
         if a.before == 0 and a.after:
             raise c.malformed("an axis without elements cannot be resized.")
         if not same:
@@ -190,7 +204,7 @@ def _resized(c: Call, axes: list[Axis], mode: str) -> GraphNode:
         return y
     if x.dtype.is_int:
         limits = np.iinfo(x.dtype.numpy)
-        y = ops.minimum(ops.maximum(ops.round(y) if kind == "cubic" else y, float(limits.min)), float(limits.max))
-    return ops.cast(y, dtype=str(x.dtype))  # type: ignore[no-any-return]
-
-
+        y = ops.minimum(
+            ops.maximum(ops.round(y) if kind == "cubic" else y, float(limits.min)), float(limits.max)
+        )
+    return ops.cast(y, dtype=str(x.dtype))

@@ -24,9 +24,9 @@ def _reflected(v: GraphNode, low: float, high: float) -> GraphNode:
     """v folded back at both borders until it is inside."""
     span = high - low
     if span <= 0:
-        return ops.minimum(ops.maximum(v, low), high)  # type: ignore[no-any-return]
+        return ops.minimum(ops.maximum(v, low), high)
     away = ops.mod_floor(v - low, constant(2 * span, dtype=v.dtype))
-    return ops.minimum(away, 2 * span - away) + low  # type: ignore[no-any-return]
+    return ops.minimum(away, 2 * span - away) + low
 
 
 def _linear_taps(v: GraphNode) -> list[Tap]:
@@ -53,10 +53,12 @@ def _gathered(x: GraphNode, place: GraphNode) -> GraphNode:
     """x: [N, C, elements] at place: [N, 1 or C, count] ──▶ [N, C, count]."""
     index = ops.cast(place, dtype="int64")
     full = (x.shape[0], x.shape[1], index.shape[2])
-    return ops.gather_elements(x, ops.broadcast_to(index, shape=full), axis=2)  # type: ignore[no-any-return]
+    return ops.gather_elements(x, ops.broadcast_to(index, shape=full), axis=2)
 
 
-def _sampled(x: GraphNode, taps: Sequence[Sequence[Tap]], extents: Sequence[int], inside_only: bool) -> GraphNode:
+def _sampled(
+    x: GraphNode, taps: Sequence[Sequence[Tap]], extents: Sequence[int], inside_only: bool
+) -> GraphNode:
     """Σ over all combinations of taps, one for each axis. Places outside give 0 if inside_only."""
     total: GraphNode | None = None
     for chosen in itertools.product(*taps):
@@ -145,7 +147,11 @@ def roi_align(c: Call) -> Value:
     x, rois, batch = c[0], c[1], ops.cast(c[2], dtype="int64")
     if not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}.")
-    ratio, rows, columns = int(c.attr("sampling_ratio", 0)), int(c.attr("output_height", 1)), int(c.attr("output_width", 1))
+    ratio, rows, columns = (
+        int(c.attr("sampling_ratio", 0)),
+        int(c.attr("output_height", 1)),
+        int(c.attr("output_width", 1)),
+    )
     default = "half_pixel" if c.opset >= 16 else "output_half_pixel"
     half = c.attr("coordinate_transformation_mode", default) == "half_pixel"
     scale, count = float(c.attr("spatial_scale", 1.0)), rois.shape[0]
@@ -187,11 +193,18 @@ def _region_means(
         y = _sampled(images, taps, (h, w), False)
     y = ops.where(inside, y, constant(0, dtype=x.dtype))
     y = ops.reshape(y, shape=(count, x.shape[1], rows, ratio, columns, ratio))
-    return join(y, axis=(3, 5))  # type: ignore[no-any-return]
+    return join(y, axis=(3, 5))
 
 
 def _adaptive(
-    c: Call, x: GraphNode, rois: GraphNode, batch: GraphNode, rows: int, columns: int, scale: float, half: bool
+    c: Call,
+    x: GraphNode,
+    rois: GraphNode,
+    batch: GraphNode,
+    rows: int,
+    columns: int,
+    scale: float,
+    half: bool,
 ) -> Sequence[GraphNode]:
     """sampling_ratio 0: each region has its own grid, which its size decides; computed on the host."""
     mode = c.attr("mode", "avg")
@@ -253,7 +266,9 @@ def deform_conv(c: Call) -> Value:
         kernel = (tap[:, None] if axis == 0 else tap[None]) + np.zeros((kh, kw))
         base = kernel.reshape(-1, 1) + grid.reshape(1, -1)  # [kh*kw, points]
         part = ops.slice(moved, begin=(axis,), end=(axis + 1,), axes=(3,))
-        place = ops.reshape(part, shape=(n, shared, kh * kw, points)) + constant(base.astype(x.dtype.numpy)[None, None])
+        place = ops.reshape(part, shape=(n, shared, kh * kw, points)) + constant(
+            base.astype(x.dtype.numpy)[None, None]
+        )
         taps.append(_linear_taps(ops.reshape(place, shape=(n * shared, 1, kh * kw * points))))
     image = ops.reshape(x, shape=(n * shared, channels // shared, height * width))
     read = _sampled(image, taps, (height, width), True)
@@ -279,8 +294,10 @@ def col_to_im(c: Call) -> Value:
         _sources(n, k, s, d, pads[a], pads[rank + a])
         for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
     ]
-    counts = [(n + pads[a] + pads[rank + a] - d * (k - 1) - 1) // s + 1
-              for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))]  # fmt: skip
+    counts = [
+        (n + pads[a] + pads[rank + a] - d * (k - 1) - 1) // s + 1
+        for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
+    ]
     if x.shape[1] % math.prod(block) or x.shape[2] != math.prod(counts):
         raise c.malformed(f"x {x.shape} does not fit an image {image} in blocks {block}.")
     size = math.prod(block) * math.prod(counts)
@@ -311,5 +328,3 @@ def _sources(n: int, k: int, s: int, d: int, before: int, after: int) -> list[li
             if 0 <= at < n:
                 found[at].append((tap, i))
     return found
-
-

@@ -15,7 +15,7 @@ from autotensor.graph.ir import GraphNode
 
 def reshaped(x: GraphNode, shape: Sequence[int]) -> GraphNode:
     """x itself where it has that shape."""
-    return x if x.shape == tuple(shape) else ops.reshape(x, shape=tuple(shape))  # type: ignore[no-any-return]
+    return x if x.shape == tuple(shape) else ops.reshape(x, shape=tuple(shape))
 
 
 @converts("Shape")
@@ -121,7 +121,9 @@ def slice_(c: Call) -> Value:
     return _sliced(c, starts, ends, axes, steps)
 
 
-def _sliced(c: Call, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]) -> Value:
+def _sliced(
+    c: Call, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int]
+) -> Value:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise c.malformed(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} do not fit together.")
     places = c.axes(axes)
@@ -157,7 +159,9 @@ def tile(c: Call) -> Value:
     if len(times) != c.rank:
         raise c.malformed(f"repeats {times} do not fit x {c[0].shape}.")
     if 0 in times:
-        return ops.broadcast_to(constant(0, dtype=c[0].dtype), shape=tuple(n * t for n, t in zip(c[0].shape, times, strict=True)))
+        return ops.broadcast_to(
+            constant(0, dtype=c[0].dtype), shape=tuple(n * t for n, t in zip(c[0].shape, times, strict=True))
+        )
     return ops.tile(c[0], reps=times)
 
 
@@ -186,7 +190,7 @@ def eye_like(c: Call) -> Value:
     if c.rank != 2:
         raise c.malformed(f"x has shape {c[0].shape}, expected two axes.")
     dtype = c.dtype_attr("dtype") if "dtype" in c.attrs else c[0].dtype
-    return constant(np.eye(*c[0].shape, k=int(c.attr("k", 0))).astype(dtype.numpy))
+    return constant(np.eye(c[0].shape[0], c[0].shape[1], int(c.attr("k", 0))).astype(dtype.numpy))
 
 
 @converts("Trilu")
@@ -239,13 +243,13 @@ def _padded(c: Call, given: Sequence[int], axes: Sequence[int], value: GraphNode
 def _filled(c: Call, x: GraphNode, pads: tuple[tuple[int, int], ...], value: GraphNode) -> GraphNode:
     number = None if c.importer.is_open(value) else c.importer.demand(value, c.where).reshape(-1)[0].item()
     if number is not None and not x.dtype.is_bool:
-        return ops.pad(x, pads=pads, value=number)  # type: ignore[no-any-return]
+        return ops.pad(x, pads=pads, value=number)
     inside = ops.pad(constant(np.ones(x.shape, np.uint8)), pads=pads)
     if x.dtype.is_bool:
         moved = ops.cast(ops.pad(ops.cast(x, dtype="uint8"), pads=pads), dtype="bool")
     else:
         moved = ops.pad(x, pads=pads)
-    return ops.where(ops.cast(inside, dtype="bool"), moved, ops.reshape(value, shape=()))  # type: ignore[no-any-return]
+    return ops.where(ops.cast(inside, dtype="bool"), moved, ops.reshape(value, shape=()))
 
 
 # -- space and depth -------------------------------------------------------------------------------------

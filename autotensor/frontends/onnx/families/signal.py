@@ -32,7 +32,9 @@ def _dft(c: Call, axis: int) -> GraphNode:
     back = inverse and onesided  # half a spectrum back to a real signal
     n = int(c.scalar(1)) if c.get(1) is not None else (2 * (x.shape[axis] - 1) if back else x.shape[axis])
     if not 1 <= n <= LONGEST or axis == len(x.shape) - 1:
-        raise c.unsupported(f"a transform of length {n} along axis {axis} of {x.shape}.", f"At most {LONGEST}.")
+        raise c.unsupported(
+            f"a transform of length {n} along axis {axis} of {x.shape}.", f"At most {LONGEST}."
+        )
     wanted = n // 2 + 1 if back else n
     have = x.shape[axis]
     if have != wanted:
@@ -51,14 +53,15 @@ def _dft(c: Call, axis: int) -> GraphNode:
     y = ops.matmul(flat, constant(matrix.astype(x.dtype.numpy)))
     y = ops.reshape(y, shape=(*lead, -1, len(columns)))
     places = [order.index(a) for a in range(rank)]
-    return ops.transpose(y, axes=tuple(places))  # type: ignore[no-any-return]
+    return ops.transpose(y, axes=tuple(places))
 
 
 def _real_rows(n: int, inverse: bool, onesided: bool) -> tuple[Array, Array]:
     """What real and imaginary inputs add to real and to imaginary results: each [results, inputs, 2]."""
     if inverse and onesided:
         k = np.arange(n // 2 + 1)
-        # a frequency and its mirror image, which is not there, add up; the first and, of even n, the last have none
+        # a frequency and its mirror image, which is not given, add up; the first (and of even n the last)
+        # has none
         twice = np.where((k == 0) | ((n % 2 == 0) & (k == n // 2)), 1.0, 2.0) / n
         angle = 2 * np.pi * np.outer(np.arange(n), k) / n
         real = np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], -1)
@@ -75,7 +78,9 @@ def stft(c: Call) -> Value:
     """signal: [batch, length, 1 or 2] ──▶ [batch, frames, frequencies, 2]."""
     x, step = c[0], int(c.scalar(1))
     window = c.get(2)
-    length = int(c.scalar(3)) if c.get(3) is not None else (window.shape[0] if window is not None else x.shape[1])
+    length = (
+        int(c.scalar(3)) if c.get(3) is not None else (window.shape[0] if window is not None else x.shape[1])
+    )
     frames = (x.shape[1] - length) // step + 1
     if not (1 <= length <= LONGEST and step >= 1 and frames >= 1):
         raise c.malformed(f"frames of {length} every {step} do not fit a signal of shape {x.shape}.")

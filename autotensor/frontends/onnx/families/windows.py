@@ -40,7 +40,9 @@ def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geom
     dilations = tuple(c.attr("dilations", (1,) * rank))
     pads = tuple(c.attr("pads", (0,) * 2 * rank))
     if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
-        raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} do not fit {extents}.")
+        raise c.malformed(
+            f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} do not fit {extents}."
+        )
     if min((*kernel, *strides, *dilations), default=1) < 1:
         raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
     mode = c.attr("auto_pad", "NOTSET")
@@ -81,12 +83,26 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
 
 def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
     if x.dtype.is_float and x.dtype.bits == 16:  # sums and bias in 32 bits, rounded once
-        wide = [None if t is None else ops.cast(t, dtype="float32") for t in (x, w, bias)]
-        return ops.cast(run_conv(*wide, g, groups), dtype=str(x.dtype))  # type: ignore[arg-type, no-any-return]
+        wide = None if bias is None else ops.cast(bias, dtype="float32")
+        y = run_conv(ops.cast(x, dtype="float32"), ops.cast(w, dtype="float32"), wide, g, groups)
+        return ops.cast(y, dtype=str(x.dtype))
     if min(g.padding, default=0) < 0:  # cut first
-        x = ops.pad(x, pads=((0, 0), (0, 0), *((min(b, 0), min(a, 0)) for b, a in zip(g.befores, g.afters, strict=True))))
-    return getattr(ops, CONV[len(g.kernel)])(  # type: ignore[no-any-return]
-        x, w, bias, stride=g.strides, padding=tuple(max(0, p) for p in g.padding), dilation=g.dilations, groups=groups
+        x = ops.pad(
+            x,
+            pads=(
+                (0, 0),
+                (0, 0),
+                *((min(b, 0), min(a, 0)) for b, a in zip(g.befores, g.afters, strict=True)),
+            ),
+        )
+    return getattr(ops, CONV[len(g.kernel)])(
+        x,
+        w,
+        bias,
+        stride=g.strides,
+        padding=tuple(max(0, p) for p in g.padding),
+        dilation=g.dilations,
+        groups=groups,
     )
 
 
@@ -109,14 +125,20 @@ def conv_transpose(c: Call) -> Value:
     grouped = ops.reshape(w, shape=(groups, each, group_out, *w.shape[2:]))
     turned = ops.transpose(grouped, axes=(0, 2, 1, *range(3, rank + 3)))
     turned = ops.reshape(turned, shape=(groups * group_out, each, *w.shape[2:]))
-    turned = ops.slice(turned, begin=(None,) * rank, end=(None,) * rank, stride=(-1,) * rank, axes=tuple(range(2, rank + 2)))
+    turned = ops.slice(
+        turned, begin=(None,) * rank, end=(None,) * rank, stride=(-1,) * rank, axes=tuple(range(2, rank + 2))
+    )
     reach = [d * (k - 1) for d, k in zip(g.dilations, g.kernel, strict=True)]
     befores = tuple(r - b for r, b in zip(reach, g.befores, strict=True))
     afters = tuple(r - a + e for r, a, e in zip(reach, g.afters, extra, strict=True))
-    return run_conv(apart, turned, bias, Geometry(g.kernel, (1,) * rank, g.dilations, befores, afters), groups)
+    return run_conv(
+        apart, turned, bias, Geometry(g.kernel, (1,) * rank, g.dilations, befores, afters), groups
+    )
 
 
-def _transposed(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Geometry, tuple[int, ...]]:
+def _transposed(
+    c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[Geometry, tuple[int, ...]]:
     """Geometry with pads worked out from output_shape or auto_pad, and the output padding."""
     rank = len(extents)
     strides = tuple(c.attr("strides", (1,) * rank))
@@ -125,10 +147,15 @@ def _transposed(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> t
     pads = tuple(c.attr("pads", (0,) * 2 * rank))
     mode, wanted = c.attr("auto_pad", "NOTSET"), c.attr("output_shape", None)
     if not len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
-        raise c.malformed(f"strides {strides}, dilations {dilations}, output_padding {extra}, pads {pads} do not fit.")
+        raise c.malformed(
+            f"strides {strides}, dilations {dilations}, output_padding {extra}, pads {pads} do not fit."
+        )
     if min((*kernel, *strides, *dilations), default=1) < 1:
         raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
-    full = [s * (n - 1) + e + d * (k - 1) + 1 for s, n, e, d, k in zip(strides, extents, extra, dilations, kernel, strict=True)]
+    full = [
+        s * (n - 1) + e + d * (k - 1) + 1
+        for s, n, e, d, k in zip(strides, extents, extra, dilations, kernel, strict=True)
+    ]
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = tuple(n * s for n, s in zip(extents, strides, strict=True))
     if wanted is not None:
@@ -154,11 +181,20 @@ def _pool(mode: str) -> Callable[[Call], Value]:
         whole = _whole_axes(x, g, ceil, mode)
         if whole is not None:
             return whole
-        shared: dict[str, Any] = {"kernel": g.kernel, "stride": g.strides, "padding": g.padding, "ceil_mode": ceil}
+        shared: dict[str, Any] = {
+            "kernel": g.kernel,
+            "stride": g.strides,
+            "padding": g.padding,
+            "ceil_mode": ceil,
+        }
         include = bool(c.attr("count_include_pad", 0))
         in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
         if mode == "max":
-            y = ops.max_pool2d(x, **shared) if in_two else ops.pool(x, mode="max", dilation=g.dilations, **shared)
+            y = (
+                ops.max_pool2d(x, **shared)
+                if in_two
+                else ops.pool(x, mode="max", dilation=g.dilations, **shared)
+            )
             return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
         if mode == "average" and in_two:
             return ops.avg_pool2d(x, count_include_pad=include, **shared)
@@ -177,7 +213,7 @@ def _whole_axes(x: GraphNode, g: Geometry, ceil: bool, mode: str) -> GraphNode |
     """A window as large as x: the mean over all spatial axes."""
     if mode != "average" or g.kernel != x.shape[2:] or any(g.padding) or set(g.dilations) != {1}:
         return None
-    return ops.mean(x, axis=tuple(range(2, len(x.shape))), keepdims=True)  # type: ignore[no-any-return]
+    return ops.mean(x, axis=tuple(range(2, len(x.shape))), keepdims=True)
 
 
 def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> GraphNode:
@@ -186,7 +222,7 @@ def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> Grap
     inside = ops.max_positions(x, dilation=g.dilations, column_major=column_major, **shared)
     n, channels, *spatial = x.shape
     starts = np.arange(n * channels, dtype=np.int64) * math.prod(spatial)
-    return inside + constant(starts.reshape(n, channels, *(1 for _ in spatial)))  # type: ignore[no-any-return]
+    return inside + constant(starts.reshape(n, channels, *(1 for _ in spatial)))
 
 
 converts("MaxPool")(_pool("max"))
@@ -227,4 +263,8 @@ def max_unpool(c: Call) -> Value:
     zeros = ops.broadcast_to(constant(0, dtype=x.dtype), shape=(count,))
     flat = ops.scatter_elements(zeros, ops.reshape(where, shape=(-1,)), ops.reshape(x, shape=(-1,)))
     y = ops.reshape(flat, shape=natural)
-    return y if shape == natural else ops.pad(y, pads=tuple((0, m - n) for m, n in zip(shape, natural, strict=True)))
+    return (
+        y
+        if shape == natural
+        else ops.pad(y, pads=tuple((0, m - n) for m, n in zip(shape, natural, strict=True)))
+    )
