@@ -157,6 +157,11 @@ class Importer:
         self._open: dict[GraphNode, bool] = {}
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.proto.functions}
 
+    @property
+    def runs(self) -> bool:
+        """Whether the model is running, so that the host can compute parts of it."""
+        return not isinstance(self.runtime, Ahead)
+
     # -- graphs ------------------------------------------------------------------------------------------
     def graph(
         self,

@@ -23,7 +23,7 @@ from autotensor.base.errors import InputError
 from autotensor.frontends.onnx.errors import Malformed, Unsupported
 from autotensor.frontends.onnx.types import Array, checked_array, type_name
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6  # the oldest that exporters of torch wrote; before it broadcasting, shapes and casts differ
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
 _STANDARD = ("", "ai.onnx")
 
@@ -54,7 +54,7 @@ def plain_domain(domain: str) -> str:
 def load(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
     """A model from a file, its bytes, or a ModelProto.
 
-    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for opsets before 7.
+    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for opsets before 6.
     """
     if isinstance(source, onnx.ModelProto):
         return _checked(Loaded(source, None, _name(source, "model")))

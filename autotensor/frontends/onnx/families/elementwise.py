@@ -115,6 +115,14 @@ def _like(number: float, x: GraphNode) -> GraphNode:
 
 
 @converts("PRelu")
+def prelu_by_channel(c: Call) -> Value:
+    """Before opset 7 the slopes are one for all, or one for each channel."""
+    x, slope = c[0], c[1]
+    shape = (-1, *(1,) * (c.rank - 2)) if len(slope.shape) == 1 and slope.shape != (1,) else slope.shape
+    return ops.where(ops.less(x, _like(0, x)), x * ops.reshape(slope, shape=shape), x)
+
+
+@converts("PRelu", since=7)
 def prelu(c: Call) -> Value:
     x, slope = c[0], c[1]
     return ops.where(ops.less(x, _like(0, x)), x * slope, x)
@@ -123,6 +131,8 @@ def prelu(c: Call) -> Value:
 @converts("Dropout")
 def dropout(c: Call) -> Value:
     """As in inference: nothing is dropped."""
+    if c.opset < 7 and not c.attr("is_test", 0):
+        raise c.unsupported("is_test is off; models are run, not trained.")
     if c.get(2) is not None and bool(c.scalar(2)) and (c.get(1) is None or c.scalar(1) != 0):
         raise c.unsupported("training_mode is on; models are run, not trained.")
     mask = ops.broadcast_to(constant(True), shape=c[0].shape) if c.wants(1) else None
@@ -180,7 +190,21 @@ def _binary(ours: str) -> Callable[[Call], Value]:
 def _same_type(c: Call) -> tuple[GraphNode, GraphNode]:
     if c[0].dtype != c[1].dtype:
         raise c.malformed(f"operands are {c[0].dtype} and {c[1].dtype}; they must be of one type.")
-    return c[0], c[1]
+    return c[0], _aligned(c) if c.opset < 7 else c[1]
+
+
+def _aligned(c: Call) -> GraphNode:
+    """Before opset 7 the second operand is laid along the first one's axes from `axis` on, and only if asked."""
+    a, b = c[0], c[1]
+    if not c.attr("broadcast", 0):
+        if a.shape != b.shape:
+            raise c.malformed(f"operands have shapes {a.shape} and {b.shape}, and broadcast is off.")
+        return b
+    axis = int(c.attr("axis", len(a.shape) - len(b.shape)))
+    axis = axis + len(a.shape) if axis < 0 else axis
+    if axis + len(b.shape) > len(a.shape):
+        raise c.malformed(f"{b.shape} does not fit {a.shape} from axis {axis} on.")
+    return ops.reshape(b, shape=(*b.shape, *(1,) * (len(a.shape) - axis - len(b.shape))))
 
 
 for _name, _ours in BINARY.items():
@@ -208,7 +232,7 @@ def bit_shift(c: Call) -> Value:
 @converts("Pow")
 def pow_(c: Call) -> Value:
     """The result has the type of the base, whatever the exponent's."""
-    base, exponent = c[0], c[1]
+    base, exponent = c[0], _aligned(c) if c.opset < 7 else c[1]
     value = c.known(1)
     if value is not None and value.size == 1 and base.dtype.is_float:
         e = float(value.reshape(-1)[0])

@@ -19,6 +19,8 @@ def batch_norm(c: Call) -> Value:
     x, eps = c[0], c.attr("epsilon", 1e-5)
     if c.attr("training_mode", 0):
         return _training(c, x, eps)
+    if c.opset < 7 and not c.attr("is_test", 0):
+        raise c.unsupported("is_test is off; models are run, not trained.")
     if not c.attr("spatial", 1):
         raise c.unsupported("spatial = 0, statistics of every element.")
     wide = len(x.shape) >= 2
