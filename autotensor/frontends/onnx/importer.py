@@ -188,7 +188,7 @@ class Importer:
         frame = Frame(function.node, function.output, None, self.frame)
         frame.values.update(dict.fromkeys(function.input))
         frame.values.update(zip(function.input, inputs, strict=False))
-        opsets = {plain_domain(i.domain): int(i.version) for i in function.opset_import}
+        opsets = self.model.opsets | {plain_domain(i.domain): int(i.version) for i in function.opset_import}
         defaults = {a.name: self._attribute(a, {}) for a in function.attribute_proto}
         given = {**defaults, **attrs}
         return self._walk(frame, function.node, list(function.output), opsets, given, is_function=True)
@@ -233,7 +233,9 @@ class Importer:
         if self.count > MOST_NODES:
             raise Malformed(f"the model has more than {MOST_NODES} nodes once its loops are unrolled.")
         domain = plain_domain(node.domain)
-        opset = opsets.get(domain, 1)
+        opset = opsets.get(domain)
+        if opset is None:
+            raise Malformed(f"node {node.name!r} ({node.op_type}) is of domain {domain!r}, which the model does not import.")
         inputs = []
         for name in node.input:
             try:
