@@ -114,10 +114,11 @@ class OnnxModel:
         return self._run.specialisations
 
     def _checked(self, name: str, value: Any) -> Any:
-        if value is None or isinstance(value, (list, tuple)):
-            return value
-        array = np.asarray(value)
         wanted = self._types.get(name)
+        numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
+        if value is None or (isinstance(value, (list, tuple)) and not numbers):
+            return value
+        array = np.asarray(value, wanted.dtype.numpy if numbers and wanted is not None else None)
         if wanted is None:
             return np.ascontiguousarray(array) if array.ndim else array
         fits = array.dtype == wanted.dtype.numpy

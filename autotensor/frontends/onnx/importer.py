@@ -235,7 +235,10 @@ class Importer:
         domain = plain_domain(node.domain)
         opset = opsets.get(domain)
         if opset is None:
-            raise Malformed(f"node {node.name!r} ({node.op_type}) is of domain {domain!r}, which the model does not import.")
+            raise Malformed(
+                f"node {node.name!r} ({node.op_type}) is of domain {domain!r}, which the model does not "
+                "import."
+            )
         inputs = []
         for name in node.input:
             try:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from autotensor.base.errors import InputError
@@ -83,7 +84,24 @@ def _parsed(data: bytes, where: str) -> onnx.ModelProto:
         proto.ParseFromString(data)
     except (DecodeError, RuntimeError, ValueError) as error:
         raise Malformed(f"{where}: this is not an ONNX model ({error}).") from error
+    if (field := _not_text(proto)) is not None:
+        raise Malformed(f"{where}: this is not an ONNX model (a field {field!r} is not text).")
     return proto
+
+
+def _not_text(root: Message) -> str | None:
+    """A text field anywhere in the model that is not UTF-8: protobuf hands such fields out as bytes."""
+    stack = [root]
+    while stack:
+        for field, value in stack.pop().ListFields():
+            if field.type == FieldDescriptor.TYPE_STRING:
+                if isinstance(value, bytes) or (
+                    not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
+                ):
+                    return str(field.name)
+            elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                stack += [value] if isinstance(value, Message) else value
+    return None
 
 
 def _checked(model: Loaded) -> Loaded:

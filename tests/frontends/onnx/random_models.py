@@ -61,7 +61,20 @@ Rule = Callable[[Making, str, Shape], Any]
 
 
 def unary(m: Making, x: str, s: Shape) -> None:
-    op = m.pick("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "LeakyRelu", "Elu", "Softplus", "Erf", "HardSigmoid", "Identity", "Softsign")
+    op = m.pick(
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "Neg",
+        "Abs",
+        "LeakyRelu",
+        "Elu",
+        "Softplus",
+        "Erf",
+        "HardSigmoid",
+        "Identity",
+        "Softsign",
+    )
     m.add(op, [x], s)
 
 
@@ -108,7 +121,14 @@ def product(m: Making, x: str, s: Shape) -> None:
     if len(s) == 2 and m.pick(True, False):
         turned = m.pick(0, 1)
         w = m.floats(n, s[1]) if turned else m.floats(s[1], n)
-        m.add("Gemm", [x, w, m.floats(n)], (s[0], n), transB=turned, alpha=m.pick(1.0, 0.5), beta=m.pick(1.0, 2.0))
+        m.add(
+            "Gemm",
+            [x, w, m.floats(n)],
+            (s[0], n),
+            transB=turned,
+            alpha=m.pick(1.0, 0.5),
+            beta=m.pick(1.0, 2.0),
+        )
     else:
         m.add("MatMul", [x, m.floats(s[-1], n)], (*s[:-1], n))
 
@@ -120,12 +140,20 @@ def convolution(m: Making, x: str, s: Shape) -> None:
     kernel = [m.number(1, min(3, n)) for n in s[2:]]
     strides = [m.number(1, 2) for _ in kernel]
     pads = [m.number(0, k - 1) for k in kernel * 2]
-    out = tuple((n + pads[a] + pads[rank + a] - k) // t + 1 for a, (n, k, t) in enumerate(zip(s[2:], kernel, strides, strict=True)))
+    out = tuple(
+        (n + pads[a] + pads[rank + a] - k) // t + 1
+        for a, (n, k, t) in enumerate(zip(s[2:], kernel, strides, strict=True))
+    )
     attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads}
     kind = m.pick("Conv", "depthwise", "MaxPool", "AveragePool")
     if kind == "Conv":
         channels = m.number(1, 5)
-        m.add("Conv", [x, m.floats(channels, s[1], *kernel), m.floats(channels)], (s[0], channels, *out), **attrs)
+        m.add(
+            "Conv",
+            [x, m.floats(channels, s[1], *kernel), m.floats(channels)],
+            (s[0], channels, *out),
+            **attrs,
+        )
     elif kind == "depthwise":
         m.add("Conv", [x, m.floats(s[1], 1, *kernel)], (s[0], s[1], *out), group=s[1], **attrs)
     elif kind == "MaxPool":
@@ -217,7 +245,9 @@ def cutting(m: Making, x: str, s: Shape) -> None:
         start, step = m.number(0, n - 1), m.pick(1, 2, -1)
         end = -(1 << 62) if step < 0 else 1 << 62
         count = len(range(n)[start::step])
-        m.add(op, [x, m.ints([start]), m.ints([end]), m.ints([a]), m.ints([step])], (*s[:a], count, *s[a + 1 :]))
+        m.add(
+            op, [x, m.ints([start]), m.ints([end]), m.ints([a]), m.ints([step])], (*s[:a], count, *s[a + 1 :])
+        )
     elif op == "Split" and n > 1:
         first = m.number(1, n - 1)
         m.add(op, [x, m.ints([first, n - first])], (*s[:a], first, *s[a + 1 :]), outputs=2, axis=a)
@@ -230,7 +260,9 @@ def cutting(m: Making, x: str, s: Shape) -> None:
         places = m.draw(st.lists(st.integers(-n, n - 1), min_size=1, max_size=4))
         m.add(op, [x, m.ints(places)], (*s[:a], len(places), *s[a + 1 :]), axis=a)
     elif op == "Concat":
-        fitting = [k for k, t in m.shapes.items() if len(t) == len(s) and t[:a] == s[:a] and t[a + 1 :] == s[a + 1 :]]
+        fitting = [
+            k for k, t in m.shapes.items() if len(t) == len(s) and t[:a] == s[:a] and t[a + 1 :] == s[a + 1 :]
+        ]
         other = m.pick(*fitting)
         m.add(op, [x, other], (*s[:a], n + m.shapes[other][a], *s[a + 1 :]), axis=a)
 
@@ -242,7 +274,14 @@ def resizing(m: Making, x: str, s: Shape) -> None:
     mode = m.pick("nearest", "linear")
     way = "asymmetric" if mode == "nearest" else m.pick("half_pixel", "align_corners")
     more = {"nearest_mode": "floor"} if mode == "nearest" else {}
-    m.add("Resize", [x, "", "", m.ints(sizes)], tuple(sizes), mode=mode, coordinate_transformation_mode=way, **more)
+    m.add(
+        "Resize",
+        [x, "", "", m.ints(sizes)],
+        tuple(sizes),
+        mode=mode,
+        coordinate_transformation_mode=way,
+        **more,
+    )
 
 
 RULES: tuple[Rule, ...] = (

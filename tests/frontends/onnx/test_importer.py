@@ -24,7 +24,11 @@ def run(m, *arrays, **kwargs):
 
 
 def test_a_graph_has_the_models_names():
-    m = model([node("Conv", ["image", "w"], pads=[1, 1, 1, 1])], {"image": (1, 3, 8, 8)}, weights={"w": floats(4, 3, 3, 3)})
+    m = model(
+        [node("Conv", ["image", "w"], pads=[1, 1, 1, 1])],
+        {"image": (1, 3, 8, 8)},
+        weights={"w": floats(4, 3, 3, 3)},
+    )
     graph = at.from_onnx(m)
     assert graph.input_names == ("image",)
     assert graph.output_names == ("y",)
@@ -73,8 +77,13 @@ def test_shape_arithmetic_leaves_nothing_in_the_graph():
 
 
 def test_an_input_that_decides_a_shape_can_be_given_a_value():
-    m = model([node("Reshape", ["x", "shape"])], {"x": (6,), "shape": (2,)}, types={"shape": onnx.TensorProto.INT64})
-    with pytest.raises(NeedsValue, match=r"'the_Reshape' \(Reshape, opset 18\) needs numbers .* 'shape'. Give those with values"):
+    m = model(
+        [node("Reshape", ["x", "shape"])], {"x": (6,), "shape": (2,)}, types={"shape": onnx.TensorProto.INT64}
+    )
+    with pytest.raises(
+        NeedsValue,
+        match=r"'the_Reshape' \(Reshape, opset 18\) needs numbers .* 'shape'. Give those with values",
+    ):
         at.from_onnx(m)
     graph = at.from_onnx(m, values={"shape": [2, 3]})
     assert graph.input_names == ("x",)
@@ -93,8 +102,12 @@ def test_a_function_of_the_model_is_inlined_with_its_attributes():
     body = onnx.helper.make_node("LeakyRelu", ["a"], ["b"])
     named = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
     body.attribute.append(named)
-    function = onnx.helper.make_function("own", "Leak", ["a"], ["b"], [body], [onnx.helper.make_opsetid("", 18)], ["slope"])
-    m = model([node("Leak", ["x"], domain="own", slope=0.5)], {"x": (3,)}, functions=[function], domains=["own"])
+    function = onnx.helper.make_function(
+        "own", "Leak", ["a"], ["b"], [body], [onnx.helper.make_opsetid("", 18)], ["slope"]
+    )
+    m = model(
+        [node("Leak", ["x"], domain="own", slope=0.5)], {"x": (3,)}, functions=[function], domains=["own"]
+    )
     np.testing.assert_allclose(run(m, np.array([-2, 0, 2], np.float32))[0], [-1, 0, 2])
 
 
@@ -171,7 +184,9 @@ def test_a_result_that_is_too_large_is_refused():
 
 def test_functions_that_call_themselves_are_refused():
     inner = onnx.helper.make_node("Again", ["a"], ["b"], domain="own")
-    function = onnx.helper.make_function("own", "Again", ["a"], ["b"], [inner], [onnx.helper.make_opsetid("own", 1)])
+    function = onnx.helper.make_function(
+        "own", "Again", ["a"], ["b"], [inner], [onnx.helper.make_opsetid("own", 1)]
+    )
     m = model([node("Again", ["x"], domain="own")], {"x": (3,)}, functions=[function], domains=["own"])
     with pytest.raises(Malformed, match="more than 24 deep"):
         at.from_onnx(m)

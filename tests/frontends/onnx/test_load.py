@@ -73,7 +73,11 @@ def test_bytes_and_protos_and_paths_are_one_model(tmp_path):
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"", "holds no graph"), (b"hello world", "is not an ONNX model"), (b"\x00" * 100, "is not an ONNX model")],
+    [
+        (b"", "holds no graph"),
+        (b"hello world", "is not an ONNX model"),
+        (b"\x00" * 100, "is not an ONNX model"),
+    ],
 )
 def test_other_bytes(data, said):
     with pytest.raises(Malformed, match=said):

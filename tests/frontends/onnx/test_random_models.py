@@ -40,7 +40,12 @@ def assert_equal(drawn: Drawn) -> None:
         np.testing.assert_allclose(f, w, rtol=1e-3, atol=1e-4 * scale)
 
 
-QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
+QUIET = [
+    HealthCheck.too_slow,
+    HealthCheck.filter_too_much,
+    HealthCheck.data_too_large,
+    HealthCheck.large_base_example,
+]
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=QUIET)
@@ -71,16 +76,29 @@ def few() -> list[tuple[bytes, list[np.ndarray]]]:
         node("Concat", ["n", "r"], ["t"], axis=0),
         node("Reshape", ["x", "t"]),
     ]
-    cut = [node("Slice", ["x", "i", "n", "a"], ["c"]), node("Pad", ["c", "p"], ["d"]), node("Softmax", ["d"], axis=1)]
+    cut = [
+        node("Slice", ["x", "i", "n", "a"], ["c"]),
+        node("Pad", ["c", "p"], ["d"]),
+        node("Softmax", ["d"], axis=1),
+    ]
     gate = [node("LSTM", ["l", "w", "r"], ["", "y"], hidden_size=4)]
     found = [
         (model([conv], shape, weights={"w": floats(4, 3, 3, 3)}), [x]),
         (model(flat, shape, weights={"i": np.array([0]), "r": np.array([-1])}), [x]),
         (
-            model(cut, shape, weights={k: np.array(v) for k, v in {"i": [1], "n": [5], "a": [2], "p": [0, 0, 1, 1] * 2}.items()}),
+            model(
+                cut,
+                shape,
+                weights={
+                    k: np.array(v) for k, v in {"i": [1], "n": [5], "a": [2], "p": [0, 0, 1, 1] * 2}.items()
+                },
+            ),
             [x],
         ),
-        (model(gate, {"l": (3, 1, 2)}, weights={"w": floats(1, 16, 2), "r": floats(1, 16, 4)}), [floats(3, 1, 2)]),
+        (
+            model(gate, {"l": (3, 1, 2)}, weights={"w": floats(1, 16, 2), "r": floats(1, 16, 4)}),
+            [floats(3, 1, 2)],
+        ),
     ]
     return [(m.SerializeToString(), inputs) for m, inputs in found]
 
@@ -100,7 +118,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
         at_, size = rng.randrange(len(out) + 1), rng.choice((1, 1, 2, 8))
         match rng.randrange(6):
             case 0 | 1 if at_ < len(out):
-                out[at_] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256), out[at_] ^ 1 << rng.randrange(8)))
+                out[at_] = rng.choice(
+                    (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256), out[at_] ^ 1 << rng.randrange(8))
+                )
             case 2:
                 del out[at_ : at_ + size]
             case 3:
@@ -125,9 +145,13 @@ def altered(data: bytes, rng: random.Random) -> bytes:
                 if rng.random() < 0.5:
                     a.ints[n] = rng.choice(odd)
         case 1:
-            node.op_type = rng.choice([n.op_type for n in m.graph.node] + ["Reshape", "Conv", "Loop", "Resize", "LSTM"])
+            node.op_type = rng.choice(
+                [n.op_type for n in m.graph.node] + ["Reshape", "Conv", "Loop", "Resize", "LSTM"]
+            )
         case 2 if node.input:
-            node.input[rng.randrange(len(node.input))] = rng.choice([*(i.name for i in m.graph.input), "", "none", *node.output])
+            node.input[rng.randrange(len(node.input))] = rng.choice(
+                [*(i.name for i in m.graph.input), "", "none", *node.output]
+            )
         case 3 if m.graph.initializer:
             t = rng.choice(m.graph.initializer)
             t.dims.append(rng.choice(odd))
@@ -137,7 +161,12 @@ def altered(data: bytes, rng: random.Random) -> bytes:
         case 5:
             m.opset_import[0].version = rng.choice((1, 6, 7, 9, 11, 13, 18, 21, 99))
         case _:
-            node.attribute.append(onnx.helper.make_attribute(rng.choice(("axis", "group", "pads", "to", "perm", "mode")), rng.choice([rng.choice(odd), [0, 0], "x", 0.5])))
+            node.attribute.append(
+                onnx.helper.make_attribute(
+                    rng.choice(("axis", "group", "pads", "to", "perm", "mode")),
+                    rng.choice([rng.choice(odd), [0, 0], "x", 0.5]),
+                )
+            )
     return m.SerializeToString()
 
 

@@ -41,7 +41,13 @@ def test_one_compilation_for_each_shape(compiled):
 
 
 def test_a_shape_given_as_an_input_is_kept_by_value(compiled):
-    f = at.OnnxModel(model([node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"])], {"x": (6,), "s": (2,)}, types={"s": INT64}))
+    f = at.OnnxModel(
+        model(
+            [node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"])],
+            {"x": (6,), "s": (2,)},
+            types={"s": INT64},
+        )
+    )
     for shape in ((2, 3), (3, 2), (2, 3), (6, 1)):
         assert f(floats(6), np.array(shape))[0].shape == shape
     assert len(compiled) == 3
@@ -65,12 +71,19 @@ def test_what_depends_on_large_values_is_compiled_in_two_parts(compiled):
 
 
 def branches(then: str, otherwise: str):
-    graphs = [helper.make_graph([helper.make_node(op, ["x"], ["r"])], op, [], [helper.make_tensor_value_info("r", 1, None)]) for op in (then, otherwise)]
+    graphs = [
+        helper.make_graph(
+            [helper.make_node(op, ["x"], ["r"])], op, [], [helper.make_tensor_value_info("r", 1, None)]
+        )
+        for op in (then, otherwise)
+    ]
     return {"then_branch": graphs[0], "else_branch": graphs[1]}
 
 
 def test_if_takes_one_branch(compiled):
-    f = at.OnnxModel(model([node("If", ["c"], **branches("Relu", "Neg"))], {"c": (), "x": (3,)}, types={"c": BOOL}))
+    f = at.OnnxModel(
+        model([node("If", ["c"], **branches("Relu", "Neg"))], {"c": (), "x": (3,)}, types={"c": BOOL})
+    )
     x = floats(3)
     for c in (True, False, True, False):
         np.testing.assert_array_equal(f(np.array(c), x)[0], np.maximum(x, 0) if c else -x)
@@ -108,7 +121,13 @@ def loop_body():
 
 
 def test_a_loop_that_ends_by_its_condition(compiled):
-    f = at.OnnxModel(model([node("Loop", ["", "", "x"], ["last", "y"], body=loop_body())], {"x": (3,), "limit": ()}, outputs=["last", "y"]))
+    f = at.OnnxModel(
+        model(
+            [node("Loop", ["", "", "x"], ["last", "y"], body=loop_body())],
+            {"x": (3,), "limit": ()},
+            outputs=["last", "y"],
+        )
+    )
     for start in (1.0, 30.0, 1.0):
         last, rows = f(np.full(3, start, np.float32), np.float32(100))
         wanted = []
@@ -132,7 +151,11 @@ def test_a_loop_of_a_known_length_is_unrolled():
 
 def test_sequences_and_optionals_come_and_go():
     sequence = helper.make_tensor_sequence_value_info("s", 1, None)
-    m = model([node("SequenceAt", ["s", "one"], ["a"]), node("SequenceConstruct", ["a", "a"])], {}, weights={"one": np.int64(1)})
+    m = model(
+        [node("SequenceAt", ["s", "one"], ["a"]), node("SequenceConstruct", ["a", "a"])],
+        {},
+        weights={"one": np.int64(1)},
+    )
     m.graph.input.append(sequence)
     m.graph.output[0].CopyFrom(helper.make_tensor_sequence_value_info("y", 1, None))
     x = floats(3)

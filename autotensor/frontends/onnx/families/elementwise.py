@@ -174,8 +174,8 @@ def bit_cast(c: Call) -> Value:
 BINARY = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "BitwiseAnd": "bitwise_and",
     "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "And": "logical_and",
-    "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
-    "GreaterOrEqual": "greater_equal",
+    "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
+    "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
 }  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def _same_type(c: Call) -> tuple[GraphNode, GraphNode]:
 
 
 def _aligned(c: Call) -> GraphNode:
-    """Before opset 7 the second operand is laid along the first one's axes from `axis` on, and only if asked."""
+    """Before opset 7 the second operand lies along the first one's axes from `axis` on, and only if asked."""
     a, b = c[0], c[1]
     if not c.attr("broadcast", 0):
         if a.shape != b.shape:
