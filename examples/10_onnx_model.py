@@ -2,7 +2,7 @@
 
     python examples/10_onnx_model.py [model.onnx]
 
-Without a file it writes a small network first, as an exporter would: with an open batch, and shape arithmetic.
+Without a file it writes a small network first, as an exporter would: the batch is open.
 Needs the package onnx (pip install 'autotensor[onnx]').
 """
 

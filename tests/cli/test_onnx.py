@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from cli_tools import cli
 
-onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper
-
 import autotensor as at
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
 
 
 def written(name: str, dims: list, nodes=None) -> np.ndarray:
     """A file of one layer, relu(x @ w); its weight."""
+    from onnx import TensorProto, helper, numpy_helper
+
     w = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
     graph = helper.make_graph(
         nodes or [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
@@ -78,16 +78,21 @@ def test_an_open_dimension_is_given_by_shape():
     [
         (["compile", "none.onnx"], "there is no model file 'none.onnx'"),
         (["compile", "layer.onnx", "--batch", "3"], "input x: float32[2, 4] takes a batch of 2, not 3"),
-        (["compile", "layer.onnx", "--shape", "n=1x"], "--shape 'n=1x' is no shape. Write NAME=128 or NAME=1x3x224x224"),
-        (["compile", "layer.onnx", "--shape", "n=1"], "--shape: layer.onnx has no input or dimension 'n'; it has x."),
-        (["compile", "layer.onnx", "--weights", "w.npz"], "layer.onnx holds its weights; --weights has no effect"),
-        (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx files; mlp has its own shapes. --batch N sets its batch."),
+        (
+            ["compile", "layer.onnx", "--shape", "n=1x"],
+            "'n=1x' is no shape. Write NAME=128 or NAME=1x3x224x224",
+        ),
+        (["compile", "layer.onnx", "--shape", "n=1"], "layer.onnx has no input or dimension 'n'; it has x."),
+        (["compile", "layer.onnx", "--weights", "w.npz"], "layer.onnx holds its weights; --weights has"),
+        (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx files; mlp has its own shapes. --batch N"),
         (["tune", "odd.onnx"], "node 'n' (ImageDecoder, opset 17) is not supported"),
         (["tune", "broken.onnx"], "broken.onnx: this is not an ONNX model"),
     ],
-)  # fmt: skip
+)
 def test_messages(words, said):
     written("layer.onnx", [2, 4])
+    from onnx import helper
+
     written("odd.onnx", [2, 4], [helper.make_node("ImageDecoder", ["x"], ["y"], name="n")])
     Path("broken.onnx").write_bytes(b"hello world")
     answer = cli(*words)

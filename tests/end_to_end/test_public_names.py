@@ -13,7 +13,6 @@ import autotensor
 import schedules
 import tuning_db
 
-
 OPTIONAL = {"autotensor.frontends.onnx": "onnx", "autotensor.integrations.onnx": "onnx"}  # and what it needs
 
 

@@ -1,4 +1,4 @@
-"""The conformance tests of the `onnx` package, run through our backend, and the list of those that do not pass.
+"""The conformance tests of the `onnx` package through our backend, and the list of those that do not pass.
 
     unsupported.txt     test name | why
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("onnx")
 from suite import KINDS, failures, file_cases, listed, node_cases
 
 PARTS = 64  # of the node tests, so that several processes share them

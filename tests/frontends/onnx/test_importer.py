@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
 from making import floats, model, node
 
 import autotensor as at
-from autotensor.base.errors import GraphError, InputError
+from autotensor.base.errors import InputError
 from autotensor.frontends.onnx import NeedsValue, Unsupported
 from autotensor.frontends.onnx.errors import Malformed
 from autotensor.graph.evaluate import evaluate
@@ -147,7 +146,7 @@ def test_axes_are_attributes_first_and_operands_later(opset):
 
 def test_other_opsets_are_refused():
     m = model([node("Relu", ["x"])], {"x": (3,)}, opset=5)
-    with pytest.raises(Unsupported, match="uses opset 5; from 6 to .* onnx.version_converter"):
+    with pytest.raises(Unsupported, match=r"uses opset 5; from 6 to .* onnx\.version_converter"):
         at.from_onnx(m)
 
 
@@ -157,22 +156,21 @@ def test_other_opsets_are_refused():
 @pytest.mark.parametrize(
     ("nodes", "error", "said"),
     [
-        ([node("ImageDecoder", ["x"])], Unsupported, r"node 'the_ImageDecoder' \(ImageDecoder, opset 20\) is not supported"),
-        ([node("Nonsense", ["x"])], Unsupported, r"node 'the_Nonsense' \(Nonsense, opset 20\) is not supported"),
+        ([node("ImageDecoder", ["x"])], Unsupported, r"'the_ImageDecoder' \(ImageDecoder, opset 20\) is not"),
+        ([node("Nonsense", ["x"])], Unsupported, r"'the_Nonsense' \(Nonsense, opset 20\) is not"),
         ([node("Relu", ["z"])], Malformed, "node 'the_Relu' .* reads 'z', which nothing before it makes"),
         ([node("Relu", ["x"], ["a"])], Malformed, "output 'y' is made by no node"),
         ([node("Add", ["x", ""])], Malformed, r"'the_Add' \(Add, opset 20\): operand 1 is missing"),
-        ([node("Transpose", ["x"], perm=[0, 0])], GraphError | InputError, r"'the_Transpose' .*axes=\(0, 0\)"),
+        ([node("Transpose", ["x"], perm=[0, 0])], Malformed, r"'the_Transpose' .*axes=\(0, 0\)"),
         ([node("Concat", ["x"], axis=7)], Malformed, "axis 7 does not exist; there are 2"),
         ([node("MaxPool", ["x"], kernel_shape=[2])], Malformed, r"x has shape \(2, 3\)"),
         ([node("Cast", ["x"], to=17)], Unsupported, "element type FLOAT8E4M3FN is not supported"),
         ([node("Dropout", ["x", "r", "t"])], Unsupported, "training_mode is on"),
     ],
-)  # fmt: skip
+)
 def test_messages_name_the_node(nodes, error, said):
     m = model(nodes, {"x": (2, 3)}, opset=20, weights={"r": np.float32(0.5), "t": np.array(True)})
-    kinds = error if isinstance(error, type) else error.__args__
-    with pytest.raises(kinds, match=said):
+    with pytest.raises(error, match=said):
         at.from_onnx(m)
 
 

@@ -1,4 +1,4 @@
-"""The nine whole networks of the onnx package: as they are, and with seeded random weights against onnxruntime.
+"""The nine whole networks of the onnx package: as they are, and with random weights against onnxruntime.
 
 As they come, their weights are constants, so that they test structure only.
 """
@@ -9,10 +9,9 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
 from onnx import numpy_helper
 from onnx.backend.test.runner import Runner
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
-
-onnx = pytest.importorskip("onnx")
 from making import floats, model, node
 
 import autotensor as at
@@ -42,11 +41,14 @@ def test_tensors_beside_the_model_are_read(tmp_path):
         ({"location": "link.bin"}, "outside the model's directory"),
         ({"location": ""}, "outside the model's directory"),
         ({"location": "none.bin"}, "'none.bin', which is not beside the model"),
-        ({"location": "w.bin", "offset": 1}, r"needs 24 bytes; the model points at 24 bytes from 1 in 'w.bin', which has 24"),
+        (
+            {"location": "w.bin", "offset": 1},
+            r"needs 24 bytes; .* at 24 bytes from 1 in 'w.bin', which has 24",
+        ),
         ({"location": "w.bin", "length": 8}, "needs 24 bytes; the model points at 8"),
         ({"location": "w.bin", "offset": -4}, "'-4' is no position in a file"),
     ],
-)  # fmt: skip
+)
 def test_external_data_that_is_refused(tmp_path, entries, said):
     inside = tmp_path / "models"
     inside.mkdir()
@@ -59,7 +61,7 @@ def test_external_data_that_is_refused(tmp_path, entries, said):
 
 def test_external_data_needs_a_directory(tmp_path):
     data = external(tmp_path, {"location": "w.bin"}).read_bytes()
-    with pytest.raises(InputError, match="given as bytes has no directory. Give the path"):
+    with pytest.raises(InputError, match=r"given as bytes has no directory\. Give the path"):
         at.from_onnx(data)
 
 
@@ -85,7 +87,7 @@ def test_other_bytes(data, said):
 
 
 def test_no_file():
-    with pytest.raises(InputError, match="there is no model file 'none.onnx'"):
+    with pytest.raises(InputError, match=r"there is no model file 'none\.onnx'"):
         at.from_onnx("none.onnx")
 
 

@@ -1,16 +1,16 @@
-"""Random models against onnxruntime, and random damage to models: an answer that is right, or an error of ours."""
+"""Random models against onnxruntime; random damage to models: a right answer, or an error of ours."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import time
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
 from hypothesis import HealthCheck, assume, given, settings
 from making import floats, model, node
 from random_models import Drawn, models
@@ -177,10 +177,8 @@ def survives(count: int, seed: int, sources: list[tuple[bytes, list[np.ndarray]]
         data, inputs = rng.choice(sources)
         data = (damaged if n % 2 else altered)(data, rng)
         began = time.monotonic()
-        try:
+        with contextlib.suppress(AutotensorError):  # anything else fails
             at.OnnxModel(data)(*inputs)
-        except AutotensorError as error:
-            assert str(error)
         assert time.monotonic() - began < SECONDS, f"file {n} of seed {seed} took too long"
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
     assert grown < GIGABYTES

@@ -6,8 +6,6 @@ import threading
 
 import numpy as np
 import pytest
-
-onnx = pytest.importorskip("onnx")
 from making import floats, model, node
 from onnx import TensorProto, helper
 
@@ -141,9 +139,11 @@ def test_a_loop_that_ends_by_its_condition(compiled):
 def test_a_loop_of_a_known_length_is_unrolled():
     info = helper.make_tensor_value_info
     body = helper.make_graph(
-        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["d"])], "body",
-        [info("i", INT64, ()), info("c", BOOL, ()), info("s", 1, None)], [info("d", BOOL, ()), info("t", 1, None)],
-    )  # fmt: skip
+        [helper.make_node("Add", ["s", "x"], ["t"]), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        [info("i", INT64, ()), info("c", BOOL, ()), info("s", 1, None)],
+        [info("d", BOOL, ()), info("t", 1, None)],
+    )
     m = model([node("Loop", ["n", "", "x"], body=body)], {"x": (3,)}, weights={"n": np.int64(4)})
     assert [n.op_name for n in at.from_onnx(m).applies] == ["add"] * 4
     np.testing.assert_allclose(at.OnnxModel(m)(np.ones(3, np.float32))[0], 5.0)
