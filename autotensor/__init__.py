@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import by_shape, load
     from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.onnx_models import OnnxModel, from_onnx
     from autotensor.api.torch_models import from_torch
     from autotensor.api.training import training_step
     from autotensor.autodiff.reverse import gradients
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AutotensorError": "autotensor.base.errors",
     "Graph": "autotensor.graph.ir",
+    "OnnxModel": "autotensor.api.onnx_models",
     "Target": "autotensor.base.target",
     "TuneOptions": "autotensor.search.loop",
     "build": "autotensor.api.kernels",
@@ -43,6 +45,7 @@ _HOMES = {
     "compile": "autotensor.imperative.traced",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
+    "from_onnx": "autotensor.api.onnx_models",
     "from_torch": "autotensor.api.torch_models",
     "gradients": "autotensor.autodiff.reverse",
     "input": "autotensor.graph.build",
@@ -59,6 +62,7 @@ _HOMES = {
 __all__ = [
     "AutotensorError",
     "Graph",
+    "OnnxModel",
     "Target",
     "TuneOptions",
     "__version__",
@@ -68,6 +72,7 @@ __all__ = [
     "compile",
     "compile_model",
     "create_schedule",
+    "from_onnx",
     "from_torch",
     "gradients",
     "input",
@@ -85,8 +90,8 @@ __all__ = [
 
 _SEARCH = "one search serves all: at.tune([A, B, C], trials=64), then at.build([A, B, C])"
 _MODELS = (
-    "models are written with at.input, at.ops and at.call (docs/add-a-model.md) or read with at.from_torch, "
-    "and compiled by at.compile_model"
+    "models are read by at.from_onnx or at.from_torch, or written with at.input, at.ops and at.call, "
+    "and compiled by at.compile_model (docs/onnx.md, docs/pytorch.md, docs/add-a-model.md)"
 )
 _ELSEWHERE = {  # what TVM's users look for
     "auto_scheduler": _SEARCH,

@@ -13,6 +13,7 @@ from autotensor.cli.options import (
     Db,
     ModelOrFile,
     Seed,
+    Shapes,
     TargetText,
     Threads,
     Weights,
@@ -36,6 +37,7 @@ def bench(
     repeat: Annotated[int, typer.Option(min=3, help="Timed inferences.")] = 30,
     weights: Weights = None,
     batch: Batch = 1,
+    shape: Shapes = None,
     seed: Seed = 0,
     threads: Threads = None,
     target: TargetText = None,
@@ -51,7 +53,7 @@ def bench(
     from autotensor.runtime.lock import timing_lock
     from autotensor.runtime.threads import current
 
-    module = open_module(model, db, batch, weights, target, threads)
+    module = open_module(model, db, batch, weights, target, threads, shape)
     arrays = sample_arrays(module, seed)
     with timing_lock():
         for _ in range(3):

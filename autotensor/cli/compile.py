@@ -14,6 +14,7 @@ from autotensor.cli.options import (
     Db,
     ModelName,
     NumericsText,
+    Shapes,
     TargetText,
     Threads,
     Weights,
@@ -40,6 +41,7 @@ def compile(
     ] = None,
     weights: Weights = None,
     batch: Batch = 1,
+    shape: Shapes = None,
     threads: Threads = None,
     target: TargetText = None,
     numerics: NumericsText = None,
@@ -53,7 +55,7 @@ def compile(
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import atm_path, build_graph, check_place, compile_known, facts
 
-    graph = build_graph(model, batch, weights)
+    graph = build_graph(model, batch, weights, shape)
     path = out or atm_path(graph, batch)
     check_place(path)
     plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))

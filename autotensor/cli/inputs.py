@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
+from autotensor.cli.onnx_files import is_onnx, onnx_graph
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,17 +21,28 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-FOREIGN = (".onnx", ".pt", ".pth", ".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
+FOREIGN = (".pt", ".pth", ".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
 
 
 def is_file(name: str) -> bool:
     """Whether MODEL|FILE.atm names a file: by its ending, or because there is one."""
-    return name.endswith(".atm") or Path(name).is_file()
+    return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name))
 
 
-def build_graph(model: str, batch: int = 1, weights: Path | None = None) -> Graph:
-    """The graph of a built-in model. Raises InputError about the name, or about the weights."""
+def build_graph(
+    model: str, batch: int = 1, weights: Path | None = None, shapes: Sequence[str] | None = None
+) -> Graph:
+    """The graph of a built-in model or an .onnx file.
+
+    Raises InputError about the name, the weights, or --shape.
+    """
+    if is_onnx(model):
+        return onnx_graph(model, batch, weights, shapes or ())
+    if shapes:
+        raise InputError(
+            f"--shape is for .onnx files; {model} has its own shapes.", fix="--batch N sets its batch."
+        )
     from autotensor.models import MODELS, load_weights
 
     if model not in MODELS:
@@ -49,13 +61,15 @@ def _refuse_file(name: str) -> None:
         )
     if ending in FOREIGN or Path(name).is_file():
         raise InputError(
-            f"{name} is a file; models are not read from files.",
-            fix="`autotensor models` lists the built-in ones; docs/add-a-model.md says how to write one.",
+            f"{name} is a file of a kind that is not read.",
+            fix="Export it as .onnx; `autotensor models` lists the built-in ones.",
         )
 
 
 def facts(model: str, weights: Path | None) -> dict[str, str]:
     """What the .atm file should remember about a model beyond its code."""
+    if is_onnx(model):
+        return {"weights": "its own"}
     if weights is not None:
         return {"weights": f"from {weights.name}"}
     return {"weights": "trained" if model in TRAINED else "random"}
@@ -120,12 +134,20 @@ def compile_known(plan: ModelPlan, db: str | None) -> Known:
 
 
 def open_module(
-    name: str, db: str | None, batch: int, weights: Path | None, target: str | None, threads: int | None
+    name: str,
+    db: str | None,
+    batch: int,
+    weights: Path | None,
+    target: str | None,
+    threads: int | None,
+    shapes: Sequence[str] | None = None,
 ) -> Module:
     """MODEL|FILE.atm, ready to call."""
     if is_file(name):
-        if weights is not None or target is not None or batch != 1:
-            raise InputError(f"{name} is compiled: --weights, --target and --batch have no effect on it.")
+        if weights is not None or target is not None or batch != 1 or shapes:
+            raise InputError(
+                f"{name} is compiled: --weights, --target, --batch and --shape have no effect on it."
+            )
         from autotensor.api.loading import load
         from autotensor.cli.options import warn_of_threads
 
@@ -137,7 +159,7 @@ def open_module(
     from autotensor.cli.options import target_of
     from autotensor.cli.output import tell
 
-    plan = plan_model(build_graph(name, batch, weights), target_of(target, threads))
+    plan = plan_model(build_graph(name, batch, weights, shapes), target_of(target, threads))
     known = compile_known(replace(plan, facts=facts(name, weights)), db)
     log, default = known.sources["log"], known.sources["default"]
     tell(f"Compiled {name}: {log} tasks from the log, {default} with default schedules.")

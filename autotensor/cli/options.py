@@ -34,10 +34,13 @@ NumericsText = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ModelName = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A built-in model; `autotensor models` lists them.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A built-in model (`autotensor models` lists them), or an .onnx file."
+    ),
 ]
 ModelOrFile = Annotated[
-    str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, or a compiled file.")
+    str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, an .onnx file, or a compiled file.")
 ]
 Weights = Annotated[
     Path | None,
@@ -48,6 +51,12 @@ Weights = Annotated[
     ),
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Images (or rows) at once.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=N[xN..]", help="Of an .onnx input, or of a dimension it leaves open."
+    ),
+]
 
 DEADLINE = "'--deadline'"  # the only option that takes a duration
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")

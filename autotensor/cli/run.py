@@ -14,6 +14,7 @@ from autotensor.cli.options import (
     Db,
     ModelOrFile,
     Seed,
+    Shapes,
     TargetText,
     Threads,
     Weights,
@@ -49,6 +50,7 @@ def run(
     ] = None,
     weights: Weights = None,
     batch: Batch = 1,
+    shape: Shapes = None,
     seed: Seed = 0,
     threads: Threads = None,
     target: TargetText = None,
@@ -66,7 +68,7 @@ def run(
         check_place(output)
     if input is not None and not input.is_file():
         raise InputError(f"there is no input file {str(input)!r}.")
-    module = open_module(model, db, batch, weights, target, threads)
+    module = open_module(model, db, batch, weights, target, threads, shape)
     arrays = sample_arrays(module, seed)
     if input is not None:
         arrays[0] = _read(module, input)

@@ -9,6 +9,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelName,
+    Shapes,
     TargetText,
     Threads,
     example,
@@ -25,6 +26,7 @@ app = new_app()
 def tasks(
     model: ModelName,
     batch: Batch = 1,
+    shape: Shapes = None,
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
@@ -36,7 +38,7 @@ def tasks(
     from autotensor.base.machine import host_machine
     from autotensor.cli.inputs import build_graph
 
-    plan = plan_model(build_graph(model, batch), target_of(target, threads))
+    plan = plan_model(build_graph(model, batch, shapes=shape), target_of(target, threads))
     fingerprint, where = host_machine().fingerprint, plan.target.key()
     found: list[dict[str, Any]] = []
     with open_existing(db) as store:

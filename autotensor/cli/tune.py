@@ -18,6 +18,7 @@ from autotensor.cli.options import (
     ModelName,
     NumericsText,
     Seed,
+    Shapes,
     TargetText,
     Threads,
     Weights,
@@ -60,6 +61,7 @@ def tune(
     ] = None,
     weights: Weights = None,
     batch: Batch = 1,
+    shape: Shapes = None,
     cost_model: Annotated[
         str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")
     ] = "xgb",
@@ -91,7 +93,7 @@ def tune(
     from autotensor.search.loop import TuneOptions
 
     chosen = target_of(target, threads, numerics)
-    graph = build_graph(model, batch, weights)
+    graph = build_graph(model, batch, weights, shape)
     path = out or atm_path(graph, batch)
     check_place(path)
     check_log(db)

@@ -27,6 +27,7 @@ from autotensor.runtime.files import replacing
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32
 _PUTS_BETWEEN_SWEEPS = 64
+_PUTS: dict[Path, int] = {}  # by this process into each folder: one cache is opened for every compilation
 _KEEP_AFTER_SWEEP = 0.8  # of the cap, so that not every put has to sweep
 
 
@@ -56,7 +57,6 @@ class ObjectCache:
         """`folder` None, or a cap of 0, gives a cache that keeps nothing."""
         self.counts = Counts()
         self.max_bytes = max_bytes
-        self._puts = 0
         self.folder = _usable(folder / "v1") if folder is not None and max_bytes > 0 else None
 
     def get(self, key: str) -> bytes | None:
@@ -90,9 +90,9 @@ class ObjectCache:
                 reason = error.strerror or str(error)
                 log.at(1, lambda: f"cache: {self.folder} cannot be written ({reason}); going on without")
                 return data
-            if self._puts % _PUTS_BETWEEN_SWEEPS == 0:
+            puts = _PUTS[path.parent.parent] = _PUTS.get(path.parent.parent, -1) + 1
+            if puts % _PUTS_BETWEEN_SWEEPS == 0:
                 self.evict()
-            self._puts += 1
         return data
 
     def evict(self) -> None:

@@ -34,7 +34,7 @@ def kernel() -> Any:
             "at.nd does not exist in autotensor; NumPy arrays are passed as they are: f(a, b, c).",
         ),
         (lambda: at.auto_scheduler, "one search serves all: at.tune([A, B, C], trials=64)"),
-        (lambda: at.relay, "read with at.from_torch, and compiled by at.compile_model"),
+        (lambda: at.relay, "models are read by at.from_onnx or at.from_torch"),
         (
             lambda: te.var,
             "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",

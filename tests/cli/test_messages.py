@@ -21,9 +21,9 @@ CASES = [
     (["tune", "resnt"], 1, r"model 'resnt' is unknown. Did you mean 'resnet'\? Known: .*mlp, .*"),
     (["compile", "resnet51"], 1, r"model 'resnet51' is unknown. Did you mean 'resnet5?0?1?8?'\? .*"),
     (
-        ["tune", "net.onnx"],
+        ["tune", "net.pt"],
         1,
-        r"net.onnx is a file; models are not read from files. .*docs/add-a-model.md .*",
+        r"net.pt is a file of a kind that is not read. Export it as .onnx; .*",
     ),
     (["tasks", "mine.atm"], 1, r"mine.atm is a compiled file; a model is needed here. .*"),
     (

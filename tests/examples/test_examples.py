@@ -23,6 +23,7 @@ SMALL = {
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
     "09_train": ["--steps", "50", "--rows", "32"],
+    "10_onnx_model": [],
 }
 NAIVE = """\
 for y in range(1024):
@@ -63,8 +64,13 @@ def run(name: str, log: Path, folder: Path) -> str:
     return done.stdout
 
 
+NEEDS = {"10_onnx_model": "onnx"}
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_example(name: str, log: Path, tmp_path: Path) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     printed = run(name, log, tmp_path)
     assert "schedule" in printed
     assert "time: " in printed

@@ -1,0 +1,144 @@
+"""ONNX models: as a graph, to be tuned and compiled; or as a function that takes whatever fits.
+
+graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
+f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotensor.api.log import Log
+from autotensor.api.models import compile_model
+from autotensor.base.errors import ArgumentError, InputError
+from autotensor.base.registry import suggest
+from autotensor.base.target import Target
+from autotensor.graph.ir import Graph
+
+if TYPE_CHECKING:
+    import onnx
+
+    from autotensor.frontends.onnx.load import Loaded
+
+
+def _frontend() -> Any:
+    """The reader of ONNX files, which needs the package onnx."""
+    try:
+        import autotensor.frontends.onnx.models as models
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("onnx", "google"):
+            raise
+        raise InputError(
+            "reading ONNX models needs the package onnx, which is not installed.",
+            fix="pip install 'autotensor[onnx]'",
+        ) from error
+    return models
+
+
+def load_onnx(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
+    _frontend()
+    from autotensor.frontends.onnx.load import load
+
+    return load(source)
+
+
+def from_onnx(
+    source: str | Path | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Graph:
+    """An ONNX model as a graph: to compile_model, plan_model or tune_model.
+
+    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}.
+    values: inputs that are given once and for all, such as the shape that a Reshape takes.
+    Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
+    that are not supported.
+    """
+    graph: Graph = _frontend().graph_of(load_onnx(source), shapes, values)
+    return graph
+
+
+class OnnxModel:
+    """An ONNX model as a function of arrays.
+
+    Compiled at the first call for the shapes of its inputs, and again for other ones; what was compiled is
+    kept. Models whose shapes or loops depend on values run in parts.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | bytes | onnx.ModelProto,
+        target: str | Target | None = None,
+        *,
+        db: Log = None,
+    ) -> None:
+        models = _frontend()
+        from autotensor.frontends.onnx.signature import outputs_of
+        from autotensor.frontends.onnx.staged import Staged
+
+        self.model = load_onnx(source)
+        self.name = self.model.name
+        self.input_names = tuple(v.name for v in models.inputs_of_any(self.model))
+        self.output_names = outputs_of(self.model)
+        self._types = _declared(self.model)
+        self._run = Staged(partial(models.build, self.model), partial(compile_model, target=target, db=db))
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
+        """All outputs, in the model's order. Inputs by position or by name.
+
+        Raises ArgumentError for a missing, unknown or ill-typed input.
+        """
+        given = dict(zip(self.input_names, arrays, strict=False))
+        if len(arrays) > len(self.input_names):
+            raise ArgumentError(
+                f"{self.name} takes {len(self.input_names)} inputs, {len(arrays)} were given."
+            )
+        for name in named:
+            if name not in self.input_names:
+                raise ArgumentError(
+                    f"{self.name} has no input {name!r}.", fix=suggest(name, self.input_names)
+                )
+        given |= named
+        if missing := [n for n in self.input_names if n not in given]:
+            raise ArgumentError(f"{self.name} needs its input {missing[0]!r}.")
+        return self._run(*(self._checked(n, given[n]) for n in self.input_names))
+
+    @property
+    def specialisations(self) -> int:
+        """For how many input types it has been compiled."""
+        return self._run.specialisations
+
+    def _checked(self, name: str, value: Any) -> Any:
+        wanted = self._types.get(name)
+        numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
+        if value is None or (isinstance(value, (list, tuple)) and not numbers):
+            return value
+        array = np.asarray(value, wanted.dtype.numpy if numbers and wanted is not None else None)
+        if wanted is None:
+            return np.ascontiguousarray(array) if array.ndim else array
+        fits = array.dtype == wanted.dtype.numpy
+        if fits and wanted.dims is not None:
+            fits = len(wanted.dims) == array.ndim and all(
+                isinstance(d, str) or d == n for d, n in zip(wanted.dims, array.shape, strict=True)
+            )
+        if not fits:
+            raise ArgumentError(f"{self.name}: got {array.dtype}{list(array.shape)} for its input {wanted}.")
+        return np.ascontiguousarray(array) if array.ndim else array
+
+    def __repr__(self) -> str:
+        return f"<OnnxModel {self.name}({', '.join(self.input_names)})>"
+
+
+def _declared(model: Loaded) -> dict[str, Any]:
+    """Tensor inputs by name, as the model declares them."""
+    from autotensor.frontends.onnx.signature import inputs_of
+
+    return {a.name: a for a in inputs_of(model) if a.dtype is not None}
+
+
+__all__ = ["OnnxModel", "from_onnx", "load_onnx"]

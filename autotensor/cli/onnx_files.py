@@ -1,0 +1,86 @@
+"""ONNX files where a verb takes a model: `autotensor tune model.onnx --shape seq=128`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.errors import InputError
+
+if TYPE_CHECKING:
+    from autotensor.graph.ir import Graph
+
+_SHAPE = re.compile(r"(?P<name>.+)=(?P<extents>\d+(x\d+)*)")
+
+
+def is_onnx(name: str) -> bool:
+    return name.endswith(".onnx")
+
+
+def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str]) -> Graph:
+    """The graph of a model file. `batch` is the first extent of inputs that leave it open.
+
+    Raises InputError for what does not fit the model.
+    """
+    from autotensor.api.onnx_models import from_onnx, load_onnx
+
+    if weights is not None:
+        raise InputError(f"{name} holds its weights; --weights has no effect on it.")
+    model = load_onnx(name)
+    from autotensor.frontends.onnx.signature import inputs_of
+
+    given = parsed_shapes(shapes)
+    inputs = inputs_of(model)
+    found: dict[str, Any] = dict(given)
+    for a in inputs:
+        dims = a.dims or ()
+        if a.name in given or not dims:
+            continue
+        first = dims[0]
+        if first == "?":
+            open_ = [d for d in dims[1:] if isinstance(d, str) and d not in given]
+            if not open_:
+                found[a.name] = (batch, *(given[d] if isinstance(d, str) else d for d in dims[1:]))
+        elif isinstance(first, str):
+            found.setdefault(first, batch)
+        elif batch not in (1, first):
+            raise InputError(
+                f"{name}: input {a} takes a batch of {first}, not {batch}.",
+                fix="Export the model with an open batch dimension.",
+            )
+    known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
+    missing = sorted(
+        d
+        for a in inputs
+        if a.name not in found
+        for d in a.dims or ()
+        if isinstance(d, str) and d not in found
+    )
+    if missing:
+        who = next(a for a in inputs if missing[0] in (a.dims or ()))
+        spelled = f"{missing[0]}=128" if missing[0] != "?" else f"{who.name}=1x128"
+        raise InputError(
+            f"{name}: input {who} leaves {missing[0]!r} open.", fix=f"Say how large it is: --shape {spelled}"
+        )
+    if unknown := [n for n in given if n not in known and n not in {a.name for a in inputs}]:
+        names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
+        raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
+    return from_onnx(name, shapes=found)
+
+
+def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:
+    """What --shape says, by name.
+
+    >>> parsed_shapes(["seq=128", "x=1x3x8x8"])
+    {'seq': 128, 'x': (1, 3, 8, 8)}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        match = _SHAPE.fullmatch(text)
+        if match is None:
+            raise InputError(f"--shape {text!r} is no shape.", fix="Write NAME=128 or NAME=1x3x224x224.")
+        extents = tuple(int(n) for n in match["extents"].split("x"))
+        found[match["name"]] = extents[0] if len(extents) == 1 else extents
+    return found

@@ -1,0 +1,20 @@
+"""ONNX models as graphs of our operators.
+
+    model file ─load─▶ ModelProto ─importer─▶ Graph                      everything is known before it runs
+                                  └─staged──▶ Point ─value─▶ Point ─…    what depends on values is asked for
+
+One converter for each ONNX operator, registered with the opset from which on it holds; one file for each
+family of operators. Start reading at `registry.py` (what a converter is), then `families/elementwise.py` and
+`importer.py`. What has no converter but a definition by simpler operators in the ONNX standard is imported by
+that definition.
+"""
+
+from __future__ import annotations
+
+from autotensor.frontends.onnx.errors import NeedsValue, Unsupported
+from autotensor.frontends.onnx.load import Loaded, load
+from autotensor.frontends.onnx.staged import Staged
+
+from autotensor.frontends.onnx import families  # isort: skip  # last: converters import the importer
+
+__all__ = ["Loaded", "NeedsValue", "Staged", "Unsupported", "families", "load"]

@@ -1,0 +1,159 @@
+"""One node being imported: its operands, its attributes, and what can be asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from autotensor.base.dtype import DType
+from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.onnx.registry import Value
+from autotensor.frontends.onnx.types import Array, element_type
+from autotensor.graph.ir import GraphNode
+
+if TYPE_CHECKING:
+    from autotensor.frontends.onnx.importer import Importer
+
+_REQUIRED = object()
+
+
+class Call:
+    """What a converter gets."""
+
+    def __init__(
+        self,
+        importer: Importer,
+        node: onnx.NodeProto,
+        opset: int,
+        inputs: Sequence[Value],
+        attrs: Mapping[str, Any],
+    ) -> None:
+        self.importer = importer
+        self.node = node
+        self.op = node.op_type
+        self.opset = opset
+        self.inputs = tuple(inputs)
+        self.attrs = attrs
+        self.opsets: Mapping[str, int] = {}  # of the graph that holds the node, for subgraphs
+        self.outer_attrs: Mapping[str, Any] = {}  # of the function that holds the node
+
+    # -- operands ----------------------------------------------------------------------------------------
+    def value(self, n: int) -> Value:
+        """Operand n, which may be a sequence or nothing."""
+        return self.inputs[n] if n < len(self.inputs) else None
+
+    def get(self, n: int) -> GraphNode | None:
+        """Operand n as a tensor; None when it was left out."""
+        found = self.value(n)
+        if found is not None and not isinstance(found, GraphNode):
+            raise Malformed(f"{self.where}: operand {n} is a sequence, expected a tensor.")
+        return found
+
+    def __getitem__(self, n: int) -> GraphNode:
+        found = self.get(n)
+        if found is None:
+            raise Malformed(f"{self.where}: operand {n} is missing.")
+        return found
+
+    @property
+    def tensors(self) -> tuple[GraphNode, ...]:
+        """All operands, which are all there."""
+        return tuple(self[n] for n in range(len(self.inputs)))
+
+    @property
+    def rank(self) -> int:
+        """Axes of the first operand."""
+        return len(self[0].shape)
+
+    def array(self, n: int) -> Array:
+        """The value of operand n now; asked for while the model runs, if it cannot be known before."""
+        return self.importer.demand(self[n], self.where)
+
+    def known(self, n: int) -> Array | None:
+        """The value of operand n if it needs no asking."""
+        node = self.get(n)
+        if node is None or self.importer.is_open(node):
+            return None
+        return self.importer.demand(node, self.where)
+
+    def ints(self, n: int) -> tuple[int, ...]:
+        """Operand n as whole numbers."""
+        array = self.array(n)
+        if array.dtype.kind not in "iu":
+            raise Malformed(f"{self.where}: operand {n} is {array.dtype}, expected integers.")
+        return tuple(int(v) for v in array.reshape(-1))
+
+    def scalar(self, n: int) -> Any:
+        """Operand n, of one element, as a Python number."""
+        array = self.array(n)
+        if array.size != 1:
+            raise Malformed(f"{self.where}: operand {n} has shape {array.shape}, expected one element.")
+        return array.reshape(-1)[0].item()
+
+    # -- attributes --------------------------------------------------------------------------------------
+    def attr(self, name: str, default: Any = _REQUIRED) -> Any:
+        """Numbers, strings, tuples of them, graphs, tensors (as arrays)."""
+        if name in self.attrs:
+            return self.attrs[name]
+        if default is _REQUIRED:
+            raise Malformed(f"{self.where}: attribute {name!r} is missing.")
+        return default
+
+    def dtype_attr(self, name: str, default: int | None = None) -> DType:
+        """An attribute that names an element type."""
+        number = self.attr(name) if default is None else self.attr(name, default)
+        return element_type(int(number), self.where)
+
+    def axis(self, default: int = 0, name: str = "axis", rank: int | None = None) -> int:
+        """An axis counted from the front."""
+        return self.axes((int(self.attr(name, default)),), rank)[0]
+
+    def axes(self, given: Sequence[int], rank: int | None = None) -> tuple[int, ...]:
+        """Axes counted from the front. Raises Malformed for one that does not exist."""
+        n = self.rank if rank is None else rank
+        for a in given:
+            if not -n <= a < n:
+                raise Malformed(f"{self.where}: axis {a} does not exist; there are {n}.")
+        return tuple(int(a) % n for a in given)
+
+    def ints_or_attr(self, n: int, name: str) -> tuple[int, ...] | None:
+        """What was an attribute in older opsets and is an operand now; None when left out."""
+        if self.get(n) is not None:
+            return self.ints(n)
+        found = self.attr(name, None)
+        return None if found is None else tuple(int(v) for v in found)
+
+    # -- the rest ----------------------------------------------------------------------------------------
+    @property
+    def where(self) -> str:
+        label = f" {self.node.name!r}" if self.node.name else ""
+        domain = f"{self.node.domain}." if self.node.domain not in ("", "ai.onnx") else ""
+        return f"node{label} ({domain}{self.op}, opset {self.opset})"
+
+    @property
+    def outputs(self) -> int:
+        """How many results are listed (some may be unused)."""
+        return len(self.node.output)
+
+    def wants(self, n: int) -> bool:
+        """Whether result n has a name, so that somebody may read it."""
+        return n < len(self.node.output) and bool(self.node.output[n])
+
+    def unsupported(self, what: str, fix: str = "") -> Unsupported:
+        return Unsupported(f"{self.where}: {what}", fix=fix)
+
+    def malformed(self, what: str) -> Malformed:
+        return Malformed(f"{self.where}: {what}")
+
+    def on_host(
+        self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode]
+    ) -> tuple[GraphNode, ...]:
+        """Results of a Python function of the operands' values, computed between two compiled parts."""
+        return self.importer.host(fn, operands, self.where)
+
+
+def as_array(value: Any) -> Array:
+    return np.asarray(value)

@@ -1,0 +1,17 @@
+"""What reading an ONNX model may say."""
+
+from __future__ import annotations
+
+from autotensor.base.errors import GraphError, InputError
+
+
+class Unsupported(GraphError):
+    """What is asked for cannot be done: names the node, the operator and the opset."""
+
+
+class Malformed(InputError):
+    """A file that is not a valid model."""
+
+
+class NeedsValue(GraphError):
+    """A shape or a decision that depends on values which are known only while the model runs."""

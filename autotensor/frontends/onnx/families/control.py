@@ -1,0 +1,237 @@
+"""If, Loop, Scan. Nothing of them reaches the graph: the importer follows them.
+
+If     the condition is asked for, the branch that it takes is imported
+Scan   its length is a shape: unrolled
+Loop   of few rounds that can be counted beforehand: unrolled; else its body is compiled once and called from
+       Python until its condition says stop (staged.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.importer import Importer, Runtime, names_read
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.types import Array
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+UNROLLED = 64  # rounds; more are left to the executor, in a graph without one they are refused
+MOST_SCANNED = 4096
+
+
+@converts("If")
+def if_(c: Call) -> Value:
+    branch = c.attr("then_branch") if bool(c.scalar(0)) else c.attr("else_branch")
+    return list(c.importer.graph(branch, {}, c.opsets, c.outer_attrs))
+
+
+# -- scan ------------------------------------------------------------------------------------------------
+
+
+@converts("Scan", since=9)
+def scan(c: Call) -> Value:
+    body, count = c.attr("body"), int(c.attr("num_scan_inputs"))
+    states = list(c.tensors[: len(c.inputs) - count])
+    scanned = c.tensors[len(states) :]
+    axes = [a % len(x.shape) for a, x in zip(c.attr("scan_input_axes", (0,) * count), scanned, strict=True)]
+    turned = c.attr("scan_input_directions", (0,) * count)
+    outputs = len(body.output) - len(states)
+    out_axes = c.attr("scan_output_axes", (0,) * outputs)
+    out_turned = c.attr("scan_output_directions", (0,) * outputs)
+    lengths = {x.shape[a] for x, a in zip(scanned, axes, strict=True)}
+    if len(lengths) != 1:
+        raise c.malformed(f"the scanned inputs have the lengths {sorted(lengths)}.")
+    return _scanned(
+        c, body, states, list(zip(scanned, axes, turned, strict=True)), lengths.pop(), out_axes, out_turned
+    )
+
+
+@converts("Scan", since=8)
+def scan_of_batches(c: Call) -> Value:
+    """Opset 8: each batch apart, scanned along axis 1."""
+    if c.get(0) is not None:
+        raise c.unsupported("sequence_lens.")
+    body, count = c.attr("body"), int(c.attr("num_scan_inputs"))
+    given = [c[n] for n in range(1, len(c.inputs))]
+    states, scanned = given[: len(given) - count], given[len(given) - count :]
+    directions = c.attr("directions", (0,) * count)
+    outputs = len(body.output) - len(states)
+    batches = []
+    for n in range(scanned[0].shape[0]):
+        one = [_part(x, 0, n) for x in scanned]
+        items = [(x, 0, d) for x, d in zip(one, directions, strict=True)]
+        batches.append(
+            _scanned(
+                c,
+                body,
+                [_part(s, 0, n) for s in states],
+                items,
+                one[0].shape[0],
+                (0,) * outputs,
+                (0,) * outputs,
+            )
+        )
+    return [_stacked([b[n] for b in batches], 0) for n in range(len(body.output))]
+
+
+def _scanned(
+    c: Call,
+    body: onnx.GraphProto,
+    states: list[GraphNode],
+    items: Sequence[tuple[GraphNode, int, int]],
+    length: int,
+    out_axes: Sequence[int],
+    out_turned: Sequence[int],
+) -> list[Value]:
+    if not 1 <= length <= MOST_SCANNED:
+        raise c.unsupported(f"a scan of {length} rounds.", f"From 1 to {MOST_SCANNED} are unrolled.")
+    rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - len(states))]
+    for n in range(length):
+        parts = [_part(x, a, length - 1 - n if back else n) for x, a, back in items]
+        feeds = dict(zip([i.name for i in body.input], [*states, *parts], strict=True))
+        results = list(c.importer.graph(body, feeds, c.opsets, c.outer_attrs))
+        states, found = results[: len(states)], results[len(states) :]
+        for row, value in zip(rows, found, strict=True):
+            row.append(value)
+    stacked = [
+        _stacked(row[::-1] if back else row, a % (len(row[0].shape) + 1))
+        for row, a, back in zip(rows, out_axes, out_turned, strict=True)
+    ]
+    return [*states, *stacked]
+
+
+def _part(x: GraphNode, axis: int, n: int) -> GraphNode:
+    cut = ops.slice(x, begin=(n,), end=(n + 1,), axes=(axis,))
+    return ops.reshape(cut, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def _stacked(parts: Sequence[GraphNode], axis: int) -> GraphNode:
+    return joined([ops.unsqueeze(p, axes=(axis,)) for p in parts], axis)
+
+
+# -- loop ------------------------------------------------------------------------------------------------
+
+
+@converts("Loop")
+def loop(c: Call) -> Value:
+    body = c.attr("body")
+    states = [c.value(n) for n in range(2, len(c.inputs))]
+    start = True if c.get(1) is None else c.known(1)
+    trips = None if c.get(0) is None else c.known(0)
+    goes_on = start is not None and bool(np.all(start)) and _never_stops(body)
+    counted = goes_on and trips is not None and int(trips.reshape(-1)[0]) <= UNROLLED
+    if counted or not _only_tensors(states):
+        return _unrolled(c, body, states)
+    return _called(c, body, states)
+
+
+def _only_tensors(states: Sequence[Value]) -> bool:
+    return all(isinstance(s, GraphNode) for s in states)
+
+
+def _never_stops(body: onnx.GraphProto) -> bool:
+    """Whether the condition that the body gives is the one that it got, or a constant."""
+    name = body.output[0].name
+    if name == body.input[1].name:
+        return True
+    makers = [n for n in body.node if name in n.output]
+    if not makers or makers[0].op_type not in ("Identity", "Constant"):
+        return False
+    return bool(makers[0].op_type == "Constant" or makers[0].input[0] == body.input[1].name)
+
+
+def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
+    """Round after round in this graph; conditions that are not known are asked for."""
+    most = None if c.get(0) is None else int(c.scalar(0))
+    going = True if c.get(1) is None else bool(c.scalar(1))
+    rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    n = 0
+    while going and (most is None or n < most):
+        if n >= MOST_SCANNED:
+            raise c.unsupported(f"a loop of more than {MOST_SCANNED} rounds over sequences.")
+        feeds = {
+            body.input[0].name: constant(np.asarray(n, np.int64)),
+            body.input[1].name: constant(np.asarray(going)),
+        }
+        feeds |= dict(zip([i.name for i in body.input[2:]], states, strict=True))
+        results = c.importer.graph(body, feeds, c.opsets, c.outer_attrs)
+        going = bool(c.importer.demand(results[0], c.where))
+        states = list(results[1 : 1 + len(states)])
+        for row, value in zip(rows, results[1 + len(states) :], strict=True):
+            row.append(value)
+        n += 1
+    return [
+        *states,
+        *(_stacked(row, 0) if row else _no_rows(c, body, k + len(states) + 1) for k, row in enumerate(rows)),
+    ]
+
+
+def _no_rows(c: Call, body: onnx.GraphProto, n: int) -> GraphNode:
+    """The rows that a loop of no rounds gives, if the body says of what shape."""
+    t = body.output[n].type.tensor_type
+    dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 0 for d in t.shape.dim]
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(t.elem_type or onnx.TensorProto.FLOAT)
+    return constant(np.zeros([0, *dims], dtype))
+
+
+def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
+    """The body as a compiled function, called from Python."""
+    names = _captured(c, body)
+    outer = [c.importer.frame.find(n) for n in names] if c.importer.frame is not None else []
+    if not _only_tensors(outer):
+        raise c.unsupported("a body that reads a sequence from outside.")
+    model, opsets, attrs = c.importer.model, c.opsets, c.outer_attrs
+
+    def build(runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        feeds = dict(zip([*(i.name for i in body.input), *names], values, strict=True))
+        return Importer(model, runtime).graph(body, feeds, opsets, attrs)
+
+    round_ = c.importer.runtime.nested(build)
+    has_most, has_start, count = c.get(0) is not None, c.get(1) is not None, len(states)
+    given = [*([c[0]] if has_most else []), *([c[1]] if has_start else []), *states, *outer]
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        rest = list(arrays)
+        most = int(rest.pop(0).reshape(-1)[0]) if has_most else None
+        going = bool(rest.pop(0).reshape(-1)[0]) if has_start else True
+        now, fixed = rest[:count], rest[count:]
+        rows: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - count)]
+        n = 0
+        while going and (most is None or n < most):
+            results = round_(np.asarray(n, np.int64), np.asarray(going), *now, *fixed)
+            going, now = bool(results[0].reshape(-1)[0]), list(results[1 : 1 + count])
+            for row, value in zip(rows, results[1 + count :], strict=True):
+                row.append(value)
+            n += 1
+        empty = [_no_rows(c, body, k + count + 1) for k in range(len(rows))]
+        stacked = [
+            np.stack(r) if r else c.importer.demand(e, c.where) for r, e in zip(rows, empty, strict=True)
+        ]
+        return (*map(np.asarray, now), *stacked)
+
+    return list(c.on_host(run, given))
+
+
+def _captured(c: Call, body: onnx.GraphProto) -> list[str]:
+    """Names that the body reads from outside."""
+    own = {i.name for i in body.input} | {t.name for t in body.initializer}
+    own |= {o for n in body.node for o in n.output}
+    read = dict.fromkeys(n for node in body.node for n in names_read(node))
+    read |= dict.fromkeys(o.name for o in body.output)
+    found = []
+    for name in read:
+        if name in own or c.importer.frame is None:
+            continue
+        try:
+            c.importer.frame.find(name)
+        except KeyError:
+            continue  # a name of a subgraph inside the body
+        found.append(name)
+    return found

@@ -1,0 +1,297 @@
+"""Operators that work element by element: arithmetic, comparisons, activations, casts."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+# -- one operand -----------------------------------------------------------------------------------------
+
+UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
+    "Atanh": "atanh", "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf",
+    "Exp": "exp", "Floor": "floor", "IsNaN": "isnan", "Log": "log", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign",
+    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+
+
+def _unary(ours: str) -> Callable[[Call], Value]:
+    return lambda c: getattr(ops, ours)(c[0])
+
+
+for _name, _ours in UNARY.items():
+    converts(_name)(_unary(_ours))
+
+
+@converts("Identity")
+def identity(c: Call) -> Value:
+    return c.value(0)
+
+
+@converts("IsInf")
+def is_inf(c: Call) -> Value:
+    return ops.isinf(
+        c[0], positive=bool(c.attr("detect_positive", 1)), negative=bool(c.attr("detect_negative", 1))
+    )
+
+
+@converts("LeakyRelu")
+def leaky_relu(c: Call) -> Value:
+    return ops.leaky_relu(c[0], alpha=c.attr("alpha", 0.01))
+
+
+@converts("Elu")
+def elu(c: Call) -> Value:
+    return ops.elu(c[0], alpha=c.attr("alpha", 1.0))
+
+
+@converts("Celu")
+def celu(c: Call) -> Value:
+    x, alpha = c[0], c.attr("alpha", 1.0)
+    return ops.maximum(x, 0.0) + ops.minimum(ops.expm1(x / alpha) * alpha, 0.0)
+
+
+@converts("Selu")
+def selu(c: Call) -> Value:
+    alpha = c.attr("alpha", 1.67326319217681884765625)
+    return ops.elu(c[0], alpha=alpha) * c.attr("gamma", 1.05070102214813232421875)
+
+
+@converts("HardSigmoid")
+def hard_sigmoid(c: Call) -> Value:
+    return ops.hardsigmoid(c[0], alpha=c.attr("alpha", 0.2), beta=c.attr("beta", 0.5))
+
+
+@converts("HardSwish")
+def hard_swish(c: Call) -> Value:
+    return ops.hardswish(c[0])
+
+
+@converts("Swish")
+def swish(c: Call) -> Value:
+    return c[0] * ops.sigmoid(c[0] * c.attr("alpha", 1.0))
+
+
+@converts("Gelu")
+def gelu(c: Call) -> Value:
+    return ops.gelu(c[0], approximate=c.attr("approximate", "none"))
+
+
+@converts("Mish")
+def mish(c: Call) -> Value:
+    return c[0] * ops.tanh(ops.softplus(c[0]))
+
+
+@converts("Softsign")
+def softsign(c: Call) -> Value:
+    return c[0] / (ops.abs(c[0]) + 1.0)
+
+
+@converts("Shrink")
+def shrink(c: Call) -> Value:
+    x, bias, limit = c[0], c.attr("bias", 0.0), c.attr("lambd", 0.5)
+    zero = _like(0, x)
+    inner = ops.where(ops.greater(x, limit), x - bias, zero)
+    return ops.where(ops.less(x, -limit), x + bias, inner)
+
+
+@converts("ThresholdedRelu")
+def thresholded_relu(c: Call) -> Value:
+    return ops.where(ops.greater(c[0], c.attr("alpha", 1.0)), c[0], _like(0, c[0]))
+
+
+def _like(number: float, x: GraphNode) -> GraphNode:
+    return constant(number, dtype=x.dtype)
+
+
+@converts("PRelu")
+def prelu_by_channel(c: Call) -> Value:
+    """Before opset 7 the slopes are one for all, or one for each channel."""
+    x, slope = c[0], c[1]
+    shape = (-1, *(1,) * (c.rank - 2)) if len(slope.shape) == 1 and slope.shape != (1,) else slope.shape
+    return ops.where(ops.less(x, _like(0, x)), x * ops.reshape(slope, shape=shape), x)
+
+
+@converts("PRelu", since=7)
+def prelu(c: Call) -> Value:
+    x, slope = c[0], c[1]
+    return ops.where(ops.less(x, _like(0, x)), x * slope, x)
+
+
+@converts("Dropout")
+def dropout(c: Call) -> Value:
+    """As in inference: nothing is dropped."""
+    if c.opset < 7 and not c.attr("is_test", 0):
+        raise c.unsupported("is_test is off; models are run, not trained.")
+    if c.get(2) is not None and bool(c.scalar(2)) and (c.get(1) is None or c.scalar(1) != 0):
+        raise c.unsupported("training_mode is on; models are run, not trained.")
+    mask = ops.broadcast_to(constant(True), shape=c[0].shape) if c.wants(1) else None
+    return [c[0], mask]
+
+
+# -- casts -----------------------------------------------------------------------------------------------
+
+
+@converts("Cast")
+def cast(c: Call) -> Value:
+    return _cast(c, c.dtype_attr("to"))
+
+
+@converts("CastLike")
+def cast_like(c: Call) -> Value:
+    return _cast(c, c[1].dtype)
+
+
+def _cast(c: Call, to: Any) -> Value:
+    return c[0] if c[0].dtype == to else ops.cast(c[0], dtype=str(to))
+
+
+@converts("BitCast")
+def bit_cast(c: Call) -> Value:
+    to = c.dtype_attr("to")
+    known = c.known(0)
+    if known is not None:
+        return constant(known.view(to.numpy))
+    if to == c[0].dtype:
+        return c[0]
+    if to.bytes != c[0].dtype.bytes:
+        raise c.unsupported(f"from {c[0].dtype} to {to}, which has another size.")
+    return list(c.on_host(lambda x: (np.ascontiguousarray(x).view(to.numpy).reshape(x.shape),), [c[0]]))
+
+
+# -- two operands ----------------------------------------------------------------------------------------
+
+BINARY = {
+    "Add": "add", "Sub": "subtract", "Mul": "multiply", "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "And": "logical_and",
+    "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal",
+    "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
+}  # fmt: skip
+
+
+def _binary(ours: str) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
+        a, b = _same_type(c)
+        return getattr(ops, ours)(a, b)
+
+    return convert
+
+
+def _same_type(c: Call) -> tuple[GraphNode, GraphNode]:
+    if c[0].dtype != c[1].dtype:
+        raise c.malformed(f"operands are {c[0].dtype} and {c[1].dtype}; they must be of one type.")
+    return c[0], _aligned(c) if c.opset < 7 else c[1]
+
+
+def _aligned(c: Call) -> GraphNode:
+    """Before opset 7 the second operand lies along the first one's axes from `axis` on, and only if asked."""
+    a, b = c[0], c[1]
+    if not c.attr("broadcast", 0):
+        if a.shape != b.shape:
+            raise c.malformed(f"operands have shapes {a.shape} and {b.shape}, and broadcast is off.")
+        return b
+    axis = int(c.attr("axis", len(a.shape) - len(b.shape)))
+    axis = axis + len(a.shape) if axis < 0 else axis
+    if axis + len(b.shape) > len(a.shape):
+        raise c.malformed(f"{b.shape} does not fit {a.shape} from axis {axis} on.")
+    return ops.reshape(b, shape=(*b.shape, *(1,) * (len(a.shape) - axis - len(b.shape))))
+
+
+for _name, _ours in BINARY.items():
+    converts(_name)(_binary(_ours))
+
+
+@converts("Div")
+def div(c: Call) -> Value:
+    a, b = _same_type(c)
+    return ops.divide_trunc(a, b) if a.dtype.is_int else ops.divide(a, b)
+
+
+@converts("Mod")
+def mod(c: Call) -> Value:
+    a, b = _same_type(c)
+    return ops.mod_trunc(a, b) if c.attr("fmod", 0) else ops.mod_floor(a, b)
+
+
+@converts("BitShift")
+def bit_shift(c: Call) -> Value:
+    a, b = _same_type(c)
+    return ops.shift_left(a, b) if c.attr("direction") == "LEFT" else ops.shift_right(a, b)
+
+
+@converts("Pow")
+def pow_(c: Call) -> Value:
+    """The result has the type of the base, whatever the exponent's."""
+    base, exponent = c[0], _aligned(c) if c.opset < 7 else c[1]
+    value = c.known(1)
+    if value is not None and value.size == 1 and base.dtype.is_float:
+        e = float(value.reshape(-1)[0])
+        if e in (2.0, 0.5) and value.ndim <= len(base.shape):
+            return base * base if e == 2.0 else ops.sqrt(base)
+    wide = "float64" if base.dtype.is_int or base.dtype.bits == 64 else "float32"
+    if base.dtype.is_int and exponent.dtype.is_int:
+        return ops.cast(ops.power(base, ops.cast(exponent, dtype=str(base.dtype))), dtype=str(base.dtype))
+    powered = ops.power(ops.cast(base, dtype=wide), ops.cast(exponent, dtype=wide))
+    return ops.cast(powered, dtype=str(base.dtype))
+
+
+# -- many operands ---------------------------------------------------------------------------------------
+
+
+def _folded(ours: str) -> Callable[[Call], Value]:
+    return lambda c: functools.reduce(getattr(ops, ours), c.tensors)
+
+
+converts("Sum")(_folded("add"))
+converts("Max")(_folded("maximum"))
+converts("Min")(_folded("minimum"))
+
+
+@converts("Mean")
+def mean(c: Call) -> Value:
+    return _folded("add")(c) / float(len(c.inputs))
+
+
+@converts("Where")
+def where(c: Call) -> Value:
+    return ops.where(c[0], c[1], c[2])
+
+
+@converts("Clip")
+def clip_attributes(c: Call) -> Value:
+    low, high = c.attr("min", -math.inf), c.attr("max", math.inf)
+    return _clipped(c[0], None if low == -math.inf else low, None if high == math.inf else high)
+
+
+@converts("Clip", since=11)
+def clip(c: Call) -> Value:
+    x = c[0]
+    low, high = c.get(1), c.get(2)
+    y = x if low is None else ops.maximum(x, low)
+    y = y if high is None else ops.minimum(y, high)  # the upper limit wins where both cross
+    return ops.identity(y) if y is x else y
+
+
+def _clipped(x: GraphNode, low: float | None, high: float | None) -> GraphNode:
+    y = x if low is None else ops.maximum(x, _like(low, x))
+    return y if high is None else ops.minimum(y, _like(high, x))
+
+
+@converts("Constant")
+def constant_(c: Call) -> Value:
+    for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
+        if name in c.attrs:
+            kinds = {"f": np.float32, "i": np.int64}
+            v = c.attrs[name]
+            return constant(v if name == "value" else np.asarray(v, kinds[name.removeprefix("value_")[0]]))
+    raise c.unsupported(f"a constant given by {', '.join(c.attrs) or 'nothing'}.")

@@ -1,0 +1,215 @@
+"""Reading and writing at places that are data; sorting; what has as many results as the data say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.types import Array
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+# -- gather ----------------------------------------------------------------------------------------------
+
+
+@converts("Gather")
+def gather(c: Call) -> Value:
+    axis = c.axis(0)
+    known = c.known(1)
+    if known is not None and known.ndim == 0:  # one slice, without reading an index from memory
+        n = c[0].shape[axis]
+        place = int(known) % n if -n <= int(known) < n else n
+        if place == n:
+            raise c.malformed(f"place {int(known)} does not exist on axis {axis} of {c[0].shape}.")
+        part = ops.slice(c[0], begin=(place,), end=(place + 1,), axes=(axis,))
+        return ops.reshape(part, shape=(*c[0].shape[:axis], *c[0].shape[axis + 1 :]))
+    return ops.take(c[0], c[1], axis=axis)
+
+
+@converts("GatherElements")
+def gather_elements(c: Call) -> Value:
+    return ops.gather_elements(c[0], c[1], axis=c.axis(0))
+
+
+@converts("GatherND")
+def gather_nd(c: Call) -> Value:
+    return ops.gather_nd(c[0], c[1], batch=int(c.attr("batch_dims", 0)))
+
+
+# -- scatter ---------------------------------------------------------------------------------------------
+
+
+@converts("Scatter", "ScatterElements")
+def scatter_elements(c: Call) -> Value:
+    return ops.scatter_elements(c[0], c[1], c[2], axis=c.axis(0), reduction=c.attr("reduction", "none"))
+
+
+@converts("ScatterND")
+def scatter_nd(c: Call) -> Value:
+    return ops.scatter_nd(c[0], c[1], c[2], reduction=c.attr("reduction", "none"))
+
+
+@converts("TensorScatter")
+def tensor_scatter(c: Call) -> Value:
+    """Each batch's rows written from its own start on; circular mode wraps round."""
+    past, update = c[0], c[1]
+    axis, mode = c.axis(-2), c.attr("mode", "linear")
+    batch, length, count = past.shape[0], past.shape[axis], update.shape[axis]
+    start = c.get(2)
+    if start is None:
+        start = constant(np.zeros(batch, np.int64))
+    start = ops.cast(start, dtype="int64")
+    ones = (1,) * (len(past.shape) - 1)
+    line = np.arange(length).reshape([-1 if a == axis else 1 for a in range(len(past.shape))])
+    offset = constant(line.astype(np.int64)) - ops.reshape(start, shape=(batch, *ones))
+    if mode == "circular":
+        offset = ops.mod_floor(offset, constant(length, dtype="int64"))
+    inside = ops.logical_and(ops.greater_equal(offset, 0), ops.less(offset, count))
+    held = ops.maximum(ops.minimum(offset, count - 1), 0)
+    shape = tuple(length if a == axis else n for a, n in enumerate(update.shape))
+    return ops.where(
+        inside, ops.gather_elements(update, ops.broadcast_to(held, shape=shape), axis=axis), past
+    )
+
+
+# -- one hot, sorting, running sums ----------------------------------------------------------------------
+
+
+@converts("OneHot")
+def one_hot(c: Call) -> Value:
+    depth = int(c.scalar(1))
+    index, values = ops.cast(c[0], dtype="int64"), c[2]
+    rank = len(index.shape) + 1
+    at = c.axes((int(c.attr("axis", -1)),), rank)[0]
+    place = ops.where(ops.less(index, 0), index + depth, index)
+    line = np.arange(depth, dtype=np.int64).reshape([-1 if a == at else 1 for a in range(rank)])
+    hit = ops.equal(ops.unsqueeze(place, axes=(at,)), constant(line))
+    off, on = (ops.reshape(ops.slice(values, begin=(n,), end=(n + 1,)), shape=()) for n in range(2))
+    return ops.where(hit, on, off)
+
+
+@converts("TopK")
+def top_k(c: Call) -> Value:
+    count = int(c.attr("k")) if "k" in c.attrs else int(c.scalar(1))
+    axis = c.axis(-1)
+    if not 0 <= count <= c[0].shape[axis]:
+        raise c.malformed(f"{count} elements are wanted of {c[0].shape[axis]}.")
+    where = ops.top_positions(c[0], count=count, axis=axis, largest=bool(c.attr("largest", 1)))
+    return [ops.gather_elements(c[0], where, axis=axis), where]
+
+
+def _cumulative(c: Call, ours: str) -> Value:
+    axis = c.axes((int(c.scalar(1)),))[0]
+    flags = {"exclusive": bool(c.attr("exclusive", 0)), "reverse": bool(c.attr("reverse", 0))}
+    return getattr(ops, ours)(c[0], axis=axis, **flags)
+
+
+converts("CumSum")(lambda c: _cumulative(c, "cumsum"))
+converts("CumProd")(lambda c: _cumulative(c, "cumprod"))
+
+
+@converts("ReverseSequence")
+def reverse_sequence(c: Call) -> Value:
+    """The first lengths[b] elements of each line turned round."""
+    x, time, batch = c[0], int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
+    rank, n = len(x.shape), x.shape[time]
+
+    def along(axis: int, node: GraphNode) -> GraphNode:
+        shape = tuple(-1 if a == axis else 1 for a in range(rank))
+        return ops.reshape(node, shape=shape)
+
+    place = along(time, constant(np.arange(n, dtype=np.int64)))
+    length = along(batch, ops.cast(c[1], dtype="int64"))
+    turned = ops.where(ops.less(place, length), length - place - 1, place)
+    return ops.gather_elements(x, ops.broadcast_to(turned, shape=x.shape), axis=time)
+
+
+# -- results as large as the data say: on the host ---------------------------------------------------------
+
+
+@converts("NonZero")
+def non_zero(c: Call) -> Value:
+    return list(
+        c.on_host(lambda x: (np.asarray(np.nonzero(x), np.int64).reshape(max(x.ndim, 0), -1),), [c[0]])
+    )
+
+
+@converts("Compress")
+def compress(c: Call) -> Value:
+    axis = c.axis(0) if "axis" in c.attrs else None
+
+    def run(x: Array, keep: Array) -> tuple[Array, ...]:
+        return (np.ascontiguousarray(np.compress(keep, x, axis)),)
+
+    return list(c.on_host(run, [c[0], c[1]]))
+
+
+@converts("Unique")
+def unique(c: Call) -> Value:
+    axis = c.axis(0) if "axis" in c.attrs else None
+    ordered = bool(c.attr("sorted", 1))
+
+    def run(x: Array) -> tuple[Array, ...]:
+        found: Any = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+        values, first, inverse, counts = found
+        if not ordered:
+            order = np.argsort(first, kind="stable")
+            values = np.take(values, order, 0 if axis is None else axis)
+            first, counts = first[order], counts[order]
+            inverse = np.argsort(order, kind="stable")[inverse]
+        whole = (np.ascontiguousarray(a.reshape(-1), np.int64) for a in (first, inverse, counts))
+        return (np.ascontiguousarray(values), *whole)
+
+    return list(c.on_host(run, [c[0]]))
+
+
+@converts("NonMaxSuppression")
+def non_max_suppression(c: Call) -> Value:
+    center = bool(c.attr("center_point_box", 0))
+    most = int(c.scalar(2)) if c.get(2) is not None else 0
+    overlap = float(c.scalar(3)) if c.get(3) is not None else 0.0
+    least = float(c.scalar(4)) if c.get(4) is not None else None
+    return list(
+        c.on_host(
+            lambda boxes, scores: (_suppressed(boxes, scores, most, overlap, least, center),), [c[0], c[1]]
+        )
+    )
+
+
+def _suppressed(
+    boxes: Array, scores: Array, most: int, overlap: float, least: float | None, center: bool
+) -> Array:
+    """[batch, class, box] of the boxes kept: the best first, none that overlaps a better one too much."""
+    kept = []
+    for b, s in np.ndindex(scores.shape[0], scores.shape[1]):
+        corners = _corners(boxes[b].astype(np.float64), center)
+        chosen: list[int] = []
+        for n in np.argsort(-scores[b, s], kind="stable"):
+            if len(chosen) >= most:
+                break
+            if least is not None and scores[b, s, n] <= least:
+                continue
+            if all(_shared(corners[n], corners[m]) <= overlap for m in chosen):
+                chosen.append(int(n))
+        kept += [(b, s, n) for n in chosen]
+    return np.asarray(kept, np.int64).reshape(-1, 3)
+
+
+def _corners(boxes: Array, center: bool) -> Array:
+    """[n, 4] as y1, x1, y2, x2 with y1 <= y2 and x1 <= x2."""
+    if center:
+        x, y, w, h = boxes.T
+        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], 1)
+    low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+    return np.concatenate([low, high], 1)
+
+
+def _shared(a: Array, b: Array) -> float:
+    """Intersection over union."""
+    sides = np.maximum(0, np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]))
+    common = float(np.prod(sides))
+    union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - common
+    return common / union if union > 0 else 0.0

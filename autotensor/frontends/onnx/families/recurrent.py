@@ -1,0 +1,235 @@
+"""RNN, GRU, LSTM, forwards and backwards, unrolled over the steps of the sequence.
+
+    x: [steps, batch, input]   w: [directions, gates*hidden, input]   r: [directions, gates*hidden, hidden]
+    ──▶ y: [steps, directions, batch, hidden], and the last states [directions, batch, hidden]
+
+All steps' products with w are one matrix product before the loop. With layout 1 batch is the first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+MOST_STEPS = 512
+
+Activation = Callable[[GraphNode], GraphNode]
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """Operands of one direction."""
+
+    gates: tuple[GraphNode, ...]  # x times w plus w's bias, for each step: [batch, gates*hidden]
+    r: GraphNode  # [gates*hidden, hidden]
+    w_bias: GraphNode  # [gates*hidden]
+    r_bias: GraphNode
+    h: GraphNode  # [batch, hidden]
+    c: GraphNode
+    peephole: tuple[GraphNode, ...]  # of LSTM: i, o, f, each [hidden]
+    activations: tuple[Activation, ...]
+    hidden: int
+    call: Call
+
+
+# one step: (direction, gates of the step, h, c) ▶ (h, c)
+Step = Callable[[Direction, GraphNode, GraphNode, GraphNode], tuple[GraphNode, GraphNode]]
+
+
+def _lstm(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
+    f, g, out = d.activations
+    i_, o_, f_, c_ = _parts(_clipped(d, gates + _product(h, d.r) + d.r_bias), 4, d.hidden)
+    if d.peephole:
+        i_, f_ = i_ + d.peephole[0] * c, f_ + d.peephole[2] * c
+    keep = f(f_) if not d.call.attr("input_forget", 0) else 1.0 - f(i_)
+    c = keep * c + f(i_) * g(c_)
+    if d.peephole:
+        o_ = o_ + d.peephole[1] * c
+    return f(o_) * out(c), c
+
+
+def _gru(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
+    f, g = d.activations
+    n = d.hidden
+    z_x, r_x, h_x = _parts(gates, 3, n)
+    rows = [ops.slice(d.r, begin=(k * n,), end=((k + 1) * n,)) for k in range(3)]
+    z_b, r_b, h_b = (ops.slice(d.r_bias, begin=(k * n,), end=((k + 1) * n,)) for k in range(3))
+    z = f(_clipped(d, z_x + _product(h, rows[0]) + z_b))
+    r = f(_clipped(d, r_x + _product(h, rows[1]) + r_b))
+    if d.call.attr("linear_before_reset", 0):
+        new = g(_clipped(d, h_x + r * (_product(h, rows[2]) + h_b)))
+    else:
+        new = g(_clipped(d, h_x + _product(r * h, rows[2]) + h_b))
+    return (1.0 - z) * new + z * h, c
+
+
+def _rnn(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
+    return d.activations[0](_clipped(d, gates + _product(h, d.r) + d.r_bias)), c
+
+
+def _product(h: GraphNode, r: GraphNode) -> GraphNode:
+    return ops.dense(h, r)
+
+
+def _parts(x: GraphNode, count: int, n: int) -> list[GraphNode]:
+    return [ops.slice(x, begin=(k * n,), end=((k + 1) * n,), axes=(1,)) for k in range(count)]
+
+
+def _clipped(d: Direction, x: GraphNode) -> GraphNode:
+    limit = d.call.attr("clip", None)
+    return x if not limit else ops.clip(x, min=-limit, max=limit)
+
+
+# -- activations -----------------------------------------------------------------------------------------
+
+DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus"}
+
+
+def _activation(c: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
+    if name in _PLAIN:
+        return lambda x: getattr(ops, _PLAIN[name])(x)
+    a, b = alpha, beta
+    match name:
+        case "Affine":
+            return lambda x: x * (1.0 if a is None else a) + (0.0 if b is None else b)
+        case "LeakyRelu":
+            return lambda x: ops.leaky_relu(x, alpha=0.01 if a is None else a)
+        case "ThresholdedRelu":
+            limit = 1.0 if a is None else a
+            return lambda x: ops.where(ops.greater(x, limit), x, constant(0, dtype=x.dtype))
+        case "ScaledTanh":
+            return lambda x: ops.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a)
+        case "HardSigmoid":
+            return lambda x: ops.hardsigmoid(x, alpha=0.2 if a is None else a, beta=0.5 if b is None else b)
+        case "Elu":
+            return lambda x: ops.elu(x, alpha=1.0 if a is None else a)
+        case "Softsign":
+            return lambda x: x / (ops.abs(x) + 1.0)
+    raise c.unsupported(f"activation {name!r}.")
+
+
+WITH_ALPHA = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
+WITH_BETA = {"Affine", "ScaledTanh", "HardSigmoid"}
+
+
+def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
+    """For each direction; alphas and betas are handed out in order to those that have them."""
+    each = len(DEFAULTS[c.op])
+    names = list(c.attr("activations", DEFAULTS[c.op] * directions))
+    alphas, betas = list(c.attr("activation_alpha", ())), list(c.attr("activation_beta", ()))
+    if len(names) != each * directions:
+        raise c.malformed(f"{len(names)} activations are given, expected {each * directions}.")
+    found = []
+    for name in names:
+        name = next((k for k in (*_PLAIN, *WITH_ALPHA, "Softsign") if k.lower() == name.lower()), name)
+        alpha = alphas.pop(0) if name in WITH_ALPHA and alphas else None
+        beta = betas.pop(0) if name in WITH_BETA and betas else None
+        found.append(_activation(c, name, alpha, beta))
+    return [tuple(found[d * each : (d + 1) * each]) for d in range(directions)]
+
+
+# -- the walk --------------------------------------------------------------------------------------------
+
+
+def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
+        by_batch = bool(c.attr("layout", 0))
+        x = ops.transpose(c[0], axes=(1, 0, 2)) if by_batch else c[0]
+        w, r = c[1], c[2]
+        steps, batch = x.shape[:2]
+        count, hidden = w.shape[0], r.shape[2]
+        mode = c.attr("direction", "forward")
+        if count != (2 if mode == "bidirectional" else 1) or w.shape[1] != gates * hidden:
+            raise c.malformed(f"weights of shapes {w.shape} and {r.shape} do not fit direction {mode!r}.")
+        if steps > MOST_STEPS:
+            raise c.unsupported(f"a sequence of {steps} steps.", f"At most {MOST_STEPS} are unrolled.")
+        lengths = c.get(4)
+        activations = _activations(c, count)
+        ys, hs, cs = [], [], []
+        for d in range(count):
+            back = mode == "reverse" or d == 1
+            found = _direction(c, d, x, gates, hidden, activations[d], by_batch)
+            y, h, state = _walk(step, found, steps, batch, lengths, back)
+            ys.append(y)
+            hs.append(h)
+            cs.append(state)
+        y = joined([ops.unsqueeze(v, axes=(1,)) for v in ys], 1)  # [steps, directions, batch, hidden]
+        last = [joined([ops.unsqueeze(v, axes=(0,)) for v in vs], 0) for vs in (hs, cs)]
+        if by_batch:
+            y = ops.transpose(y, axes=(2, 0, 1, 3))
+            last = [ops.transpose(v, axes=(1, 0, 2)) for v in last]
+        return [y, *last]
+
+    return convert
+
+
+def _direction(
+    c: Call,
+    d: int,
+    x: GraphNode,
+    gates: int,
+    hidden: int,
+    activations: tuple[Activation, ...],
+    by_batch: bool,
+) -> Direction:
+    steps, batch, depth = x.shape
+    width = gates * hidden
+    zeros = constant(np.zeros(width, x.dtype.numpy))
+
+    def one(node: GraphNode) -> GraphNode:
+        cut = ops.slice(node, begin=(d,), end=(d + 1,))
+        return ops.reshape(cut, shape=node.shape[1:])
+
+    def state(n: int) -> GraphNode:
+        given = c.get(n)
+        if given is None:
+            return constant(np.zeros((batch, hidden), x.dtype.numpy))
+        return one(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given)
+
+    bias = c.get(3)
+    both = None if bias is None else one(bias)
+    w_bias = zeros if both is None else ops.slice(both, begin=(0,), end=(width,))
+    r_bias = zeros if both is None else ops.slice(both, begin=(width,), end=(2 * width,))
+    rows = ops.dense(ops.reshape(x, shape=(steps * batch, depth)), one(c[1]), w_bias)
+    parts = tuple(ops.slice(rows, begin=(t * batch,), end=((t + 1) * batch,)) for t in range(steps))
+    holes = c.get(7) if c.op == "LSTM" else None
+    peephole: tuple[GraphNode, ...] = ()
+    if holes is not None:
+        line = one(holes)
+        peephole = tuple(ops.slice(line, begin=(k * hidden,), end=((k + 1) * hidden,)) for k in range(3))
+    cell = state(6) if c.op == "LSTM" else constant(np.zeros((batch, hidden), x.dtype.numpy))
+    return Direction(parts, one(c[2]), w_bias, r_bias, state(5), cell, peephole, activations, hidden, c)
+
+
+def _walk(
+    step: Step, d: Direction, steps: int, batch: int, lengths: GraphNode | None, back: bool
+) -> tuple[GraphNode, GraphNode, GraphNode]:
+    """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early and give 0."""
+    h, c = d.h, d.c
+    ys: list[GraphNode] = []
+    order: Sequence[int] = range(steps)[::-1] if back else range(steps)
+    zero = constant(0, dtype=h.dtype)
+    for t in order:
+        new_h, new_c = step(d, d.gates[t], h, c)
+        y = new_h
+        if lengths is not None:
+            runs = ops.reshape(ops.greater(ops.cast(lengths, dtype="int64"), t), shape=(batch, 1))
+            y = ops.where(runs, new_h, zero)
+            new_h, new_c = ops.where(runs, new_h, h), ops.where(runs, new_c, c)
+        h, c = new_h, new_c
+        ys.append(ops.unsqueeze(y, axes=(0,)))
+    return joined(ys[::-1] if back else ys, 0), h, c
+
+
+converts("LSTM")(_recurrent(_lstm, 4))
+converts("GRU")(_recurrent(_gru, 3))
+converts("RNN")(_recurrent(_rnn, 1))

@@ -1,0 +1,192 @@
+"""Reductions, positions of extremes, softmax and its kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+Reduction = Callable[[GraphNode, "tuple[int, ...]"], GraphNode]  # keeps the axes, with extent 1
+
+
+def _total(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+    """The sum in the type of x; the operator sums integers in 64 bits."""
+    y = ops.sum(x, axis=axes, keepdims=True)
+    return y if y.dtype == x.dtype else ops.cast(y, dtype=str(x.dtype))
+
+
+def _product(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+    y = ops.prod(x, axis=axes, keepdims=True)
+    return y if y.dtype == x.dtype else ops.cast(y, dtype=str(x.dtype))
+
+
+def _extreme(ours: str) -> Reduction:
+    def reduction(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+        if any(x.shape[a] == 0 for a in axes):
+            return _nothing(ours, x, axes)
+        if x.dtype.is_bool:
+            return ops.cast(
+                getattr(ops, ours)(ops.cast(x, dtype="uint8"), axis=axes, keepdims=True), dtype="bool"
+            )
+        return getattr(ops, ours)(x, axis=axes, keepdims=True)
+
+    return reduction
+
+
+def _nothing(ours: str, x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+    """The greatest (least) of no elements: the least (greatest) value of the type."""
+    shape = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+    if x.dtype.is_float:
+        value = -math.inf if ours == "max" else math.inf
+    elif x.dtype.is_bool:
+        value = ours == "min"
+    else:
+        limits = np.iinfo(x.dtype.numpy)
+        value = limits.min if ours == "max" else limits.max
+    return ops.broadcast_to(constant(value, dtype=x.dtype), shape=shape)
+
+
+def _mean(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+    if x.dtype.is_float:
+        return ops.mean(x, axis=axes, keepdims=True)
+    count = math.prod(x.shape[a] for a in axes)
+    return ops.divide_trunc(_total(x, axes), constant(count, dtype=x.dtype))
+
+
+def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+    """log Σ exp(x), from the greatest element, which must not overflow."""
+    if any(x.shape[a] == 0 for a in axes):
+        return _nothing("max", x, axes)
+    top = ops.max(x, axis=axes, keepdims=True)
+    limit = float(np.finfo(np.float32).max)  # of infinities nothing may be subtracted
+    safe = ops.maximum(ops.minimum(top, limit), -limit)
+    return ops.log(_total(ops.exp(x - safe), axes)) + safe
+
+
+def _root(x: GraphNode) -> GraphNode:
+    return (
+        ops.sqrt(x)
+        if x.dtype.is_float
+        else ops.cast(ops.sqrt(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
+    )
+
+
+def _logarithm(x: GraphNode) -> GraphNode:
+    return (
+        ops.log(x)
+        if x.dtype.is_float
+        else ops.cast(ops.log(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
+    )
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "ReduceSum": _total,
+    "ReduceProd": _product,
+    "ReduceMax": _extreme("max"),
+    "ReduceMin": _extreme("min"),
+    "ReduceMean": _mean,
+    "ReduceL1": lambda x, axes: _total(ops.abs(x), axes),
+    "ReduceL2": lambda x, axes: _root(_total(x * x, axes)),
+    "ReduceSumSquare": lambda x, axes: _total(x * x, axes),
+    "ReduceLogSum": lambda x, axes: _logarithm(_total(x, axes)),
+    "ReduceLogSumExp": _log_sum_exp,
+}
+
+
+def _reduce(name: str) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
+        x, reduction = c[0], _widened(REDUCTIONS[name])
+        given = c.ints_or_attr(1, "axes")
+        if not given and c.attr("noop_with_empty_axes", 0):
+            axes: tuple[int, ...] = ()
+        else:
+            axes = c.axes(given) if given else tuple(range(len(x.shape)))
+        y = reduction(x, axes) if axes or not x.shape else reduction(ops.unsqueeze(x, axes=(0,)), (0,))
+        if not axes and x.shape:
+            return ops.reshape(y, shape=x.shape)  # without axes every element is reduced alone
+        if c.attr("keepdims", 1) or not axes:
+            return y
+        return ops.reshape(y, shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
+
+    return convert
+
+
+def _widened(reduction: Reduction) -> Reduction:
+    """16-bit floats are reduced in 32 bits and rounded once."""
+
+    def wide(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+        if not (x.dtype.is_float and x.dtype.bits == 16):
+            return reduction(x, axes)
+        return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))
+
+    return wide
+
+
+for _name in REDUCTIONS:
+    converts(_name)(_reduce(_name))
+
+
+# -- positions -------------------------------------------------------------------------------------------
+
+
+def _arg(ours: str) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
+        x, axis, keep = c[0], c.axis(0), bool(c.attr("keepdims", 1))
+        if x.dtype.is_bool:
+            x = ops.cast(x, dtype="uint8")
+        if not c.attr("select_last_index", 0):
+            return getattr(ops, ours)(x, axis=axis, keepdims=keep)
+        turned = ops.slice(x, begin=(None,), end=(None,), stride=(-1,), axes=(axis,))
+        first = getattr(ops, ours)(turned, axis=axis, keepdims=keep)
+        return constant(x.shape[axis] - 1, dtype="int64") - first
+
+    return convert
+
+
+converts("ArgMax")(_arg("argmax"))
+converts("ArgMin")(_arg("argmin"))
+
+
+# -- softmax ---------------------------------------------------------------------------------------------
+
+
+def _softmax(ours: str) -> Callable[[Call], Value]:
+    def over_rest(c: Call) -> Value:
+        """Before opset 13: over all axes from `axis` on, as if they were one."""
+        x = c[0]
+        axis = int(c.attr("axis", 1))
+        at = axis % len(x.shape) if axis != len(x.shape) else axis
+        flat = ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
+        return ops.reshape(_along(ours, flat, 1), shape=x.shape)
+
+    def along(c: Call) -> Value:
+        return _along(ours, c[0], c.axis(-1))
+
+    converts({"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}[ours])(over_rest)
+    return along
+
+
+def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
+    if x.dtype.is_float and x.dtype.bits == 16 and ours == "softmax":
+        # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
+        powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
+        total = ops.cast(
+            ops.sum(ops.cast(powers, dtype="float32"), axis=axis, keepdims=True), dtype=str(x.dtype)
+        )
+        return powers / total
+    if ours == "hardmax":
+        first = ops.argmax(x, axis=axis, keepdims=True)
+        numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
+        return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))
+    return getattr(ops, ours)(x, axis=axis)
+
+
+converts("Softmax", since=13)(_softmax("softmax"))
+converts("LogSoftmax", since=13)(_softmax("log_softmax"))
+converts("Hardmax", since=13)(_softmax("hardmax"))

@@ -1,0 +1,330 @@
+"""Sampling at places that are data: GridSample, RoiAlign, DeformConv, AffineGrid by its definition, Col2Im.
+
+All read single elements of an image by number: x as [N, C, elements], one gather for each tap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+Tap = tuple[GraphNode, GraphNode | None]  # place on one axis as a whole float, and its weight (None is 1)
+
+
+def _reflected(v: GraphNode, low: float, high: float) -> GraphNode:
+    """v folded back at both borders until it is inside."""
+    span = high - low
+    if span <= 0:
+        return ops.minimum(ops.maximum(v, low), high)
+    away = ops.mod_floor(v - low, constant(2 * span, dtype=v.dtype))
+    return ops.minimum(away, 2 * span - away) + low
+
+
+def _linear_taps(v: GraphNode) -> list[Tap]:
+    low = ops.floor(v)
+    rest = v - low
+    return [(low, 1.0 - rest), (low + 1.0, rest)]
+
+
+def _cubic_taps(v: GraphNode, a: float = -0.75) -> list[Tap]:
+    low = ops.floor(v)
+    t = v - low
+
+    def far(x: GraphNode) -> GraphNode:
+        return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+
+    def near(x: GraphNode) -> GraphNode:
+        return (x * (a + 2) - (a + 3)) * x * x + 1.0
+
+    u = 1.0 - t
+    return [(low - 1.0, far(t + 1.0)), (low, near(t)), (low + 1.0, near(u)), (low + 2.0, far(u + 1.0))]
+
+
+def _gathered(x: GraphNode, place: GraphNode) -> GraphNode:
+    """x: [N, C, elements] at place: [N, 1 or C, count] ──▶ [N, C, count]."""
+    index = ops.cast(place, dtype="int64")
+    full = (x.shape[0], x.shape[1], index.shape[2])
+    return ops.gather_elements(x, ops.broadcast_to(index, shape=full), axis=2)
+
+
+def _sampled(
+    x: GraphNode, taps: Sequence[Sequence[Tap]], extents: Sequence[int], inside_only: bool
+) -> GraphNode:
+    """Σ over all combinations of taps, one for each axis. Places outside give 0 if inside_only."""
+    total: GraphNode | None = None
+    for chosen in itertools.product(*taps):
+        number: Any = None
+        weight: GraphNode | None = None
+        inside: GraphNode | None = None
+        for (place, w), n in zip(chosen, extents, strict=True):
+            held = ops.minimum(ops.maximum(place, 0.0), float(n - 1))
+            number = held if number is None else number * float(n) + held
+            if inside_only:
+                here = ops.equal(held, place)
+                inside = here if inside is None else ops.logical_and(inside, here)
+            if w is not None:
+                weight = w if weight is None else weight * w
+        part = _gathered(x, number)
+        if weight is not None:
+            part = part * ops.cast(weight, dtype=str(x.dtype))
+        if inside is not None:
+            part = ops.where(inside, part, constant(0, dtype=x.dtype))
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+MODES = {"bilinear": "linear", "bicubic": "cubic"}  # as opset 16 spells them
+MOST_NUMBERED = 1 << 24  # elements of an image: places are computed in float32
+
+
+@converts("GridSample")
+def grid_sample(c: Call) -> Value:
+    x, grid = c[0], c[1]
+    mode = MODES.get(c.attr("mode", "linear"), c.attr("mode", "linear"))
+    padding, corners = c.attr("padding_mode", "zeros"), bool(c.attr("align_corners", 0))
+    extents, count = x.shape[2:], math.prod(grid.shape[1:-1])
+    if grid.shape[-1] != len(extents) or math.prod(extents) > MOST_NUMBERED:
+        raise c.unsupported(f"a grid of shape {grid.shape} over x {x.shape}.")
+    flat = ops.reshape(grid, shape=(grid.shape[0], 1, count, len(extents)))
+    flat = ops.cast(flat, dtype="float32") if flat.dtype.bits < 32 else flat
+    taps = []
+    for a, n in enumerate(extents):
+        last = len(extents) - 1 - a  # the grid names the innermost axis first
+        v = ops.reshape(ops.slice(flat, begin=(last,), end=(last + 1,), axes=(3,)), shape=flat.shape[:3])
+        v = (v + 1.0) * ((n - 1) / 2) if corners else ((v + 1.0) * float(n) - 1.0) / 2.0
+        taps.append(_held(c, _axis_taps(c, v, mode, padding, n, corners), padding, n, corners))
+    image = ops.reshape(x, shape=(*x.shape[:2], math.prod(extents)))
+    y = _sampled(image, taps, extents, padding == "zeros")
+    return ops.reshape(y, shape=(*x.shape[:2], *grid.shape[1:-1]))
+
+
+def _borders(n: int, corners: bool) -> tuple[float, float]:
+    return (0.0, n - 1.0) if corners else (-0.5, n - 0.5)
+
+
+def _axis_taps(c: Call, v: GraphNode, mode: str, padding: str, n: int, corners: bool) -> list[Tap]:
+    if mode == "nearest":
+        v = ops.round(v)
+    if padding == "border":
+        v = ops.minimum(ops.maximum(v, 0.0), float(n - 1))
+    elif padding == "reflection":
+        v = _reflected(v, *_borders(n, corners))
+    match mode:
+        case "nearest":
+            return [(ops.trunc(v) if padding == "reflection" else v, None)]
+        case "linear":
+            return _linear_taps(v)
+        case "cubic":
+            return _cubic_taps(v)
+    raise c.malformed(f"mode {mode!r} is unknown.")
+
+
+def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list[Tap]:
+    """Taps that a neighbourhood reaches outside: reflected too. The border's are held by `_sampled`."""
+    if padding not in ("zeros", "border", "reflection"):
+        raise c.malformed(f"padding_mode {padding!r} is unknown.")
+    if padding != "reflection":
+        return taps
+    return [(ops.trunc(_reflected(p, *_borders(n, corners))), w) for p, w in taps]
+
+
+# -- regions ---------------------------------------------------------------------------------------------
+
+
+@converts("RoiAlign")
+def roi_align(c: Call) -> Value:
+    """rois: [R, 4] as x1, y1, x2, y2; each is cut into bins, a bin is sampled on a grid of points."""
+    x, rois, batch = c[0], c[1], ops.cast(c[2], dtype="int64")
+    if not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
+        raise c.unsupported(f"x of shape {x.shape}.")
+    ratio, rows, columns = (
+        int(c.attr("sampling_ratio", 0)),
+        int(c.attr("output_height", 1)),
+        int(c.attr("output_width", 1)),
+    )
+    default = "half_pixel" if c.opset >= 16 else "output_half_pixel"
+    half = c.attr("coordinate_transformation_mode", default) == "half_pixel"
+    scale, count = float(c.attr("spatial_scale", 1.0)), rois.shape[0]
+    if count == 0:
+        return constant(np.zeros((0, x.shape[1], rows, columns), x.dtype.numpy))
+    if ratio <= 0:
+        return list(_adaptive(c, x, rois, batch, rows, columns, scale, half))
+    box = rois * scale - (0.5 if half else 0.0)
+    lines = []
+    for axis, bins in ((1, rows), (0, columns)):
+        low, high = (ops.slice(box, begin=(axis + k,), end=(axis + k + 1,), axes=(1,)) for k in (0, 2))
+        length = high - low if half else ops.maximum(high - low, 1.0)
+        steps = constant(((np.arange(bins * ratio) + 0.5) / (bins * ratio)).astype(rois.dtype.numpy)[None])
+        lines.append(low + length * steps)  # [R, bins * ratio]
+    return _region_means(c, x, lines, batch, rows, columns, ratio)
+
+
+def _region_means(
+    c: Call, x: GraphNode, lines: list[GraphNode], batch: GraphNode, rows: int, columns: int, ratio: int
+) -> GraphNode:
+    n, m = rows * ratio, columns * ratio
+    count, (h, w) = lines[0].shape[0], x.shape[2:]
+    v = ops.broadcast_to(ops.reshape(lines[0], shape=(count, n, 1)), shape=(count, n, m))
+    u = ops.broadcast_to(ops.reshape(lines[1], shape=(count, 1, m)), shape=(count, n, m))
+    flat = [ops.reshape(t, shape=(count, 1, n * m)) for t in (v, u)]
+    taps, inside = [], None
+    for t, extent in zip(flat, (h, w), strict=True):
+        here = ops.logical_and(ops.greater_equal(t, -1.0), ops.less_equal(t, float(extent)))
+        inside = here if inside is None else ops.logical_and(inside, here)
+        taps.append(_linear_taps(ops.minimum(ops.maximum(t, 0.0), float(extent - 1))))
+    images = ops.take(ops.reshape(x, shape=(x.shape[0], x.shape[1], h * w)), batch, axis=0)
+    join = ops.mean if c.attr("mode", "avg") == "avg" else ops.max
+    if c.attr("mode", "avg") == "max":  # the greatest weighted corner, not the greatest interpolated value
+        parts = [_sampled(images, [[a], [b]], (h, w), False) for a in taps[0] for b in taps[1]]
+        y = parts[0]
+        for p in parts[1:]:
+            y = ops.maximum(y, p)
+    else:
+        y = _sampled(images, taps, (h, w), False)
+    y = ops.where(inside, y, constant(0, dtype=x.dtype))
+    y = ops.reshape(y, shape=(count, x.shape[1], rows, ratio, columns, ratio))
+    return join(y, axis=(3, 5))
+
+
+def _adaptive(
+    c: Call,
+    x: GraphNode,
+    rois: GraphNode,
+    batch: GraphNode,
+    rows: int,
+    columns: int,
+    scale: float,
+    half: bool,
+) -> Sequence[GraphNode]:
+    """sampling_ratio 0: each region has its own grid, which its size decides; computed on the host."""
+    mode = c.attr("mode", "avg")
+
+    def run(image: Any, boxes: Any, numbers: Any) -> tuple[Any]:
+        out = np.zeros((len(boxes), image.shape[1], rows, columns), image.dtype)
+        for r, box in enumerate(boxes * scale - (0.5 if half else 0.0)):
+            x1, y1, x2, y2 = (float(v) for v in box)
+            height, width = (y2 - y1, x2 - x1) if half else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
+            n, m = max(math.ceil(height / rows), 1), max(math.ceil(width / columns), 1)
+            ys = y1 + (np.arange(rows * n) + 0.5) * height / (rows * n)
+            xs = x1 + (np.arange(columns * m) + 0.5) * width / (columns * m)
+            values = _corners(image[numbers[r]], ys, xs)  # [4, C, rows*n, columns*m], weighted
+            parts = values.sum(0) if mode == "avg" else values.max(0)
+            parts = parts.reshape(-1, rows, n, columns, m)
+            out[r] = parts.mean((2, 4)) if mode == "avg" else parts.max((2, 4))
+        return (out,)
+
+    return c.on_host(run, [x, rois, batch])
+
+
+def _corners(image: Any, ys: Any, xs: Any) -> Any:
+    """The four neighbours of all points, times their weights; 0 for points outside."""
+    h, w = image.shape[1:]
+    inside = ((ys >= -1) & (ys <= h))[:, None] & ((xs >= -1) & (xs <= w))[None]
+    ys, xs = np.clip(ys, 0, h - 1), np.clip(xs, 0, w - 1)
+    y0, x0 = np.floor(ys).astype(int), np.floor(xs).astype(int)
+    y1, x1 = np.minimum(y0 + 1, h - 1), np.minimum(x0 + 1, w - 1)
+    fy, fx = ys - y0, xs - x0
+    found = [
+        image[:, a][:, :, b] * (p[:, None] * q[None] * inside)
+        for a, p in ((y0, 1 - fy), (y1, fy))
+        for b, q in ((x0, 1 - fx), (x1, fx))
+    ]
+    return np.stack(found)
+
+
+# -- deformable convolution --------------------------------------------------------------------------------
+
+
+@converts("DeformConv")
+def deform_conv(c: Call) -> Value:
+    """Each tap of the kernel reads x where `offset` moves it; then one product with the weights."""
+    x, w, offset = c[0], c[1], c[2]
+    bias, mask = c.get(3), c.get(4)
+    if len(x.shape) != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
+        raise c.unsupported(f"x of shape {x.shape}; two spatial axes are supported.")
+    (n, channels, height, width), (out, each, kh, kw) = x.shape, w.shape
+    strides, dilations = c.attr("strides", (1, 1)), c.attr("dilations", (1, 1))
+    pads, groups, shared = c.attr("pads", (0,) * 4), int(c.attr("group", 1)), int(c.attr("offset_group", 1))
+    rows, columns = offset.shape[2:]
+    points = rows * columns
+    moved = ops.reshape(offset, shape=(n, shared, kh * kw, 2, points))
+    taps = []
+    for axis, (extent, k) in enumerate(((rows, kh), (columns, kw))):
+        along = np.arange(extent) * strides[axis] - pads[axis]
+        tap = np.arange(k) * dilations[axis]
+        grid = (along[:, None] if axis == 0 else along[None]) + np.zeros((rows, columns))
+        kernel = (tap[:, None] if axis == 0 else tap[None]) + np.zeros((kh, kw))
+        base = kernel.reshape(-1, 1) + grid.reshape(1, -1)  # [kh*kw, points]
+        part = ops.slice(moved, begin=(axis,), end=(axis + 1,), axes=(3,))
+        place = ops.reshape(part, shape=(n, shared, kh * kw, points)) + constant(
+            base.astype(x.dtype.numpy)[None, None]
+        )
+        taps.append(_linear_taps(ops.reshape(place, shape=(n * shared, 1, kh * kw * points))))
+    image = ops.reshape(x, shape=(n * shared, channels // shared, height * width))
+    read = _sampled(image, taps, (height, width), True)
+    if mask is not None:
+        read = read * ops.reshape(mask, shape=(n * shared, 1, kh * kw * points))
+    read = ops.reshape(read, shape=(n, groups, each, kh * kw, points))
+    weights = ops.reshape(w, shape=(groups, out // groups, each, kh * kw))
+    y = ops.reshape(ops.einsum(read, weights, equation="ngckp,gock->ngop"), shape=(n, out, rows, columns))
+    return y if bias is None else y + ops.reshape(bias, shape=(1, out, 1, 1))
+
+
+# -- columns back into images ------------------------------------------------------------------------------
+
+
+@converts("Col2Im")
+def col_to_im(c: Call) -> Value:
+    """x: [N, C*block, blocks]; every element is added to where it came from: a table of places, known now."""
+    x, image, block = c[0], c.ints(1), c.ints(2)
+    rank = len(image)
+    dilations, strides = c.attr("dilations", (1,) * rank), c.attr("strides", (1,) * rank)
+    pads = c.attr("pads", (0,) * 2 * rank)
+    axes = [
+        _sources(n, k, s, d, pads[a], pads[rank + a])
+        for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
+    ]
+    counts = [
+        (n + pads[a] + pads[rank + a] - d * (k - 1) - 1) // s + 1
+        for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
+    ]
+    if x.shape[1] % math.prod(block) or x.shape[2] != math.prod(counts):
+        raise c.malformed(f"x {x.shape} does not fit an image {image} in blocks {block}.")
+    size = math.prod(block) * math.prod(counts)
+    table = []
+    for at in np.ndindex(*image):
+        found = []
+        for pairs in itertools.product(*(axes[a][v] for a, v in enumerate(at))):
+            tap = number = 0
+            for (k, i), m, count in zip(pairs, block, counts, strict=True):
+                tap, number = tap * m + k, number * count + i
+            found.append(tap * math.prod(counts) + number)
+        table.append(found)
+    most = max((len(f) for f in table), default=0)
+    places = np.asarray([f + [size] * (most - len(f)) for f in table], np.int64)  # `size` names a zero
+    channels = x.shape[1] // math.prod(block)
+    lines = ops.pad(ops.reshape(x, shape=(x.shape[0], channels, size)), pads=((0, 0), (0, 0), (0, 1)))
+    y = ops.sum(ops.take(lines, constant(places), axis=2), axis=3)
+    return ops.reshape(y, shape=(x.shape[0], channels, *image))
+
+
+def _sources(n: int, k: int, s: int, d: int, before: int, after: int) -> list[list[tuple[int, int]]]:
+    """For each place of an axis: (tap, block) pairs that lie on it."""
+    blocks = (n + before + after - d * (k - 1) - 1) // s + 1
+    found: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    for tap in range(k):
+        for i in range(blocks):
+            at = i * s - before + tap * d
+            if 0 <= at < n:
+                found[at].append((tap, i))
+    return found

@@ -1,0 +1,152 @@
+"""Fourier transforms, determinants.
+
+In a graph a transform is a product with a matrix that is known now; a model that runs in parts has NumPy's
+fast one between two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.types import Array
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+LONGEST = 4096  # the matrix has the square of it
+LONGEST_FAST = 1 << 24
+
+
+@converts("DFT")
+def dft_attribute(c: Call) -> Value:
+    return _dft(c, c.axis(1))
+
+
+@converts("DFT", since=20)
+def dft(c: Call) -> Value:
+    return _dft(c, c.axes((int(c.scalar(2)) if c.get(2) is not None else -2,))[0])
+
+
+def _dft(c: Call, axis: int) -> GraphNode:
+    """x: […, n, …, 1 or 2] (real, or real and imaginary) along the axis."""
+    x = c[0]
+    inverse, onesided = bool(c.attr("inverse", 0)), bool(c.attr("onesided", 0))
+    back = inverse and onesided  # half a spectrum back to a real signal
+    n = int(c.scalar(1)) if c.get(1) is not None else (2 * (x.shape[axis] - 1) if back else x.shape[axis])
+    longest = LONGEST_FAST if c.importer.runs else LONGEST
+    if not 1 <= n <= longest or axis == len(x.shape) - 1:
+        raise c.unsupported(
+            f"a transform of length {n} along axis {axis} of {x.shape}.", f"At most {longest}."
+        )
+    if c.importer.runs:
+        kind = np.fft.irfft if back else np.fft.ifft if inverse else np.fft.fft
+        return c.on_host(lambda v: (_fast(v, kind, n, axis, onesided and not inverse),), [x])[0]
+    wanted = n // 2 + 1 if back else n
+    have = x.shape[axis]
+    if have != wanted:
+        pads = tuple((0, wanted - have) if a == axis else (0, 0) for a in range(len(x.shape)))
+        x = ops.pad(x, pads=pads)
+    real, imaginary = _real_rows(n, inverse, onesided)
+    rank = len(x.shape)
+    order = (*(a for a in range(rank - 1) if a != axis), axis, rank - 1)
+    rows = ops.transpose(x, axes=order)  # […, n, parts]
+    lead, parts = rows.shape[:-2], rows.shape[-1]
+    flat = ops.reshape(rows, shape=(math.prod(lead), wanted * parts))
+    # one product: columns are real and imaginary results, rows real and imaginary inputs
+    columns = [real] if back else [real, imaginary]
+    matrix = np.stack([m[:, :, :parts] for m in columns], -1)  # [k, n, parts, results]
+    matrix = matrix.transpose(1, 2, 0, 3).reshape(wanted * parts, -1)
+    y = ops.matmul(flat, constant(matrix.astype(x.dtype.numpy)))
+    y = ops.reshape(y, shape=(*lead, -1, len(columns)))
+    places = [order.index(a) for a in range(rank)]
+    return ops.transpose(y, axes=tuple(places))
+
+
+def _fast(x: Array, kind: Callable[..., Array], n: int, axis: int, half: bool) -> Array:
+    """The transform by NumPy; `half` keeps the frequencies up to the middle one."""
+    signal = x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
+    y = kind(signal, n, axis)
+    if half:
+        y = np.take(y, np.arange(n // 2 + 1), axis)
+    parts = np.stack([y.real, y.imag], -1) if np.iscomplexobj(y) else y[..., None]
+    return np.ascontiguousarray(parts, x.dtype)
+
+
+def _real_rows(n: int, inverse: bool, onesided: bool) -> tuple[Array, Array]:
+    """What real and imaginary inputs add to real and to imaginary results: each [results, inputs, 2]."""
+    if inverse and onesided:
+        k = np.arange(n // 2 + 1)
+        # a frequency and its mirror image, which is not given, add up; the first (and of even n the last)
+        # has none
+        twice = np.where((k == 0) | ((n % 2 == 0) & (k == n // 2)), 1.0, 2.0) / n
+        angle = 2 * np.pi * np.outer(np.arange(n), k) / n
+        real = np.stack([np.cos(angle) * twice, -np.sin(angle) * twice], -1)
+        return real, np.zeros_like(real)
+    count = n // 2 + 1 if onesided else n
+    angle = (2 if inverse else -2) * np.pi * np.outer(np.arange(count), np.arange(n)) / n
+    by = 1 / n if inverse else 1.0
+    cos, sin = np.cos(angle) * by, np.sin(angle) * by
+    return np.stack([cos, -sin], -1), np.stack([sin, cos], -1)
+
+
+@converts("STFT")
+def stft(c: Call) -> Value:
+    """signal: [batch, length, 1 or 2] ──▶ [batch, frames, frequencies, 2]."""
+    x, step = c[0], int(c.scalar(1))
+    window = c.get(2)
+    length = (
+        int(c.scalar(3)) if c.get(3) is not None else (window.shape[0] if window is not None else x.shape[1])
+    )
+    frames = (x.shape[1] - length) // step + 1
+    if not (1 <= length <= LONGEST and step >= 1 and frames >= 1):
+        raise c.malformed(f"frames of {length} every {step} do not fit a signal of shape {x.shape}.")
+    places = np.arange(frames)[:, None] * step + np.arange(length)[None]
+    cut = ops.take(x, constant(places.astype(np.int64)), axis=1)  # [batch, frames, length, parts]
+    if window is not None:
+        if window.shape != (length,):
+            raise c.unsupported(f"a window of shape {window.shape} for frames of {length}.")
+        cut = cut * ops.reshape(window, shape=(length, 1))
+    onesided, parts = bool(c.attr("onesided", 1)), x.shape[2]
+    real, imaginary = _real_rows(length, False, onesided)
+    matrix = np.stack([real[:, :, :parts], imaginary[:, :, :parts]], -1)
+    matrix = matrix.transpose(1, 2, 0, 3).reshape(length * parts, -1)
+    flat = ops.reshape(cut, shape=(x.shape[0] * frames, length * parts))
+    y = ops.matmul(flat, constant(matrix.astype(x.dtype.numpy)))
+    return ops.reshape(y, shape=(x.shape[0], frames, real.shape[0], 2))
+
+
+@converts("Det")
+def determinant(c: Call) -> Value:
+    """By NumPy between two compiled parts: elimination with pivots takes its path from the data."""
+    if c.rank < 2 or c[0].shape[-1] != c[0].shape[-2]:
+        raise c.malformed(f"x of shape {c[0].shape} holds no square matrices.")
+    return list(c.on_host(lambda x: (np.asarray(np.linalg.det(x), x.dtype),), [c[0]]))
+
+
+@converts("MelWeightMatrix")
+def mel_weights(c: Call) -> Value:
+    """[spectrum, mel] triangles, equally wide on the mel scale."""
+    bins, length, rate = int(c.scalar(0)), int(c.scalar(1)), int(c.scalar(2))
+    low, high = float(c.scalar(3)), float(c.scalar(4))
+    if not 1 <= bins <= LONGEST or not 1 <= length <= 1 << 20:
+        raise c.malformed(f"{bins} bins of a transform of length {length}.")
+    spectrum = length // 2 + 1
+    mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
+    mels = np.arange(bins + 2) * (mel_high - mel_low) / (bins + 2) + mel_low
+    edges = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(int)
+    out = np.zeros((spectrum, bins))
+    for n in range(bins):
+        first, middle, last = edges[n : n + 3]
+        if middle == first:
+            out[middle, n] = 1.0
+        else:
+            for k in range(first, middle + 1):
+                out[k, n] = (k - first) / (middle - first)
+        for k in range(middle, last):
+            if last != middle:
+                out[k, n] = (last - k) / (last - middle)
+    return constant(out.astype(c.dtype_attr("output_datatype", 1).numpy))

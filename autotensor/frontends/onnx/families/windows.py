@@ -1,0 +1,270 @@
+"""Convolutions and pools: windows moving over spatial axes; x is [N, C, spatial…]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+CONV = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Attributes that convolutions and pools share, per spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    befores: tuple[int, ...]
+    afters: tuple[int, ...]
+
+    @property
+    def padding(self) -> tuple[int, ...]:
+        """As our operators take it: all befores, then all afters."""
+        return (*self.befores, *self.afters)
+
+
+def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geometry:
+    """Attributes with their defaults; `auto_pad` worked out."""
+    rank = len(extents)
+    strides = tuple(c.attr("strides", (1,) * rank))
+    dilations = tuple(c.attr("dilations", (1,) * rank))
+    pads = tuple(c.attr("pads", (0,) * 2 * rank))
+    if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
+        raise c.malformed(
+            f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads} do not fit {extents}."
+        )
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
+    mode = c.attr("auto_pad", "NOTSET")
+    if mode == "VALID":
+        pads = (0,) * 2 * rank
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        befores, afters = [], []
+        for n, k, s, d in zip(extents, kernel, strides, dilations, strict=True):
+            total = max(0, (math.ceil(n / s) - 1) * s + d * (k - 1) + 1 - n)
+            less, more = total // 2, total - total // 2
+            befores.append(less if mode == "SAME_UPPER" else more)
+            afters.append(more if mode == "SAME_UPPER" else less)
+        pads = (*befores, *afters)
+    elif mode not in ("NOTSET", ""):
+        raise c.malformed(f"auto_pad {mode!r} is unknown.")
+    return Geometry(kernel, strides, dilations, pads[:rank], pads[rank:])
+
+
+# -- convolutions ----------------------------------------------------------------------------------------
+
+
+@converts("Conv")
+def conv(c: Call) -> Value:
+    return convolved(c, c[0], c[1], c.get(2))
+
+
+def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> GraphNode:
+    """The node's convolution, of these operands."""
+    rank = len(x.shape) - 2
+    if rank not in CONV or len(w.shape) != rank + 2:
+        raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
+    kernel = tuple(c.attr("kernel_shape", w.shape[2:]))
+    if kernel != w.shape[2:]:
+        raise c.malformed(f"kernel_shape {kernel} is not that of w {w.shape}.")
+    g = geometry(c, x.shape[2:], kernel)
+    return run_conv(x, w, bias, g, int(c.attr("group", 1)))
+
+
+def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
+    if x.dtype.is_float and x.dtype.bits == 16:  # sums and bias in 32 bits, rounded once
+        wide = None if bias is None else ops.cast(bias, dtype="float32")
+        y = run_conv(ops.cast(x, dtype="float32"), ops.cast(w, dtype="float32"), wide, g, groups)
+        return ops.cast(y, dtype=str(x.dtype))
+    if min(g.padding, default=0) < 0:  # cut first
+        x = ops.pad(
+            x,
+            pads=(
+                (0, 0),
+                (0, 0),
+                *((min(b, 0), min(a, 0)) for b, a in zip(g.befores, g.afters, strict=True)),
+            ),
+        )
+    return getattr(ops, CONV[len(g.kernel)])(
+        x,
+        w,
+        bias,
+        stride=g.strides,
+        padding=tuple(max(0, p) for p in g.padding),
+        dilation=g.dilations,
+        groups=groups,
+    )
+
+
+@converts("ConvTranspose")
+def conv_transpose(c: Call) -> Value:
+    """w is [Cin, Cout/group, kernel…]."""
+    x, w, bias = c[0], c[1], c.get(2)
+    rank, groups = len(x.shape) - 2, int(c.attr("group", 1))
+    if rank not in CONV or len(w.shape) != rank + 2:
+        raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
+    g, extra = _transposed(c, x.shape[2:], w.shape[2:])
+    plain = rank == 2 and set(g.dilations) == {1} and min(g.padding) >= 0
+    if plain and all(e < s for e, s in zip(extra, g.strides, strict=True)):
+        return ops.conv2d_transpose(
+            x, w, bias, stride=g.strides, padding=g.padding, output_padding=extra, groups=groups
+        )
+    # elements apart, then an ordinary convolution with the kernel turned round
+    each, group_out = w.shape[0] // groups, w.shape[1]
+    apart = ops.spread(x, steps=(1, 1, *g.strides))
+    grouped = ops.reshape(w, shape=(groups, each, group_out, *w.shape[2:]))
+    turned = ops.transpose(grouped, axes=(0, 2, 1, *range(3, rank + 3)))
+    turned = ops.reshape(turned, shape=(groups * group_out, each, *w.shape[2:]))
+    turned = ops.slice(
+        turned, begin=(None,) * rank, end=(None,) * rank, stride=(-1,) * rank, axes=tuple(range(2, rank + 2))
+    )
+    reach = [d * (k - 1) for d, k in zip(g.dilations, g.kernel, strict=True)]
+    befores = tuple(r - b for r, b in zip(reach, g.befores, strict=True))
+    afters = tuple(r - a + e for r, a, e in zip(reach, g.afters, extra, strict=True))
+    return run_conv(
+        apart, turned, bias, Geometry(g.kernel, (1,) * rank, g.dilations, befores, afters), groups
+    )
+
+
+def _transposed(
+    c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[Geometry, tuple[int, ...]]:
+    """Geometry with pads worked out from output_shape or auto_pad, and the output padding."""
+    rank = len(extents)
+    strides = tuple(c.attr("strides", (1,) * rank))
+    dilations = tuple(c.attr("dilations", (1,) * rank))
+    extra = tuple(c.attr("output_padding", (0,) * rank))
+    pads = tuple(c.attr("pads", (0,) * 2 * rank))
+    mode, wanted = c.attr("auto_pad", "NOTSET"), c.attr("output_shape", None)
+    if not len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
+        raise c.malformed(
+            f"strides {strides}, dilations {dilations}, output_padding {extra}, pads {pads} do not fit."
+        )
+    if min((*kernel, *strides, *dilations), default=1) < 1:
+        raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
+    full = [
+        s * (n - 1) + e + d * (k - 1) + 1
+        for s, n, e, d, k in zip(strides, extents, extra, dilations, kernel, strict=True)
+    ]
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(n * s for n, s in zip(extents, strides, strict=True))
+    if wanted is not None:
+        total = [f - n for f, n in zip(full, tuple(wanted)[-rank:], strict=True)]
+        less = [t // 2 for t in total]
+        more = [t - v for t, v in zip(total, less, strict=True)]
+        pads = (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
+    elif mode == "VALID":
+        pads = (0,) * 2 * rank
+    return Geometry(kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:])), extra
+
+
+# -- pools -----------------------------------------------------------------------------------------------
+
+
+def _pool(mode: str) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
+        x = c[0]
+        if len(x.shape) < 3:
+            raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
+        g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
+        ceil = bool(c.attr("ceil_mode", 0))
+        whole = _whole_axes(x, g, ceil, mode)
+        if whole is not None:
+            return whole
+        shared: dict[str, Any] = {
+            "kernel": g.kernel,
+            "stride": g.strides,
+            "padding": g.padding,
+            "ceil_mode": ceil,
+        }
+        include = bool(c.attr("count_include_pad", 0))
+        in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
+        if mode == "max":
+            y = (
+                ops.max_pool2d(x, **shared)
+                if in_two
+                else ops.pool(x, mode="max", dilation=g.dilations, **shared)
+            )
+            return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
+        if mode == "average" and in_two:
+            return ops.avg_pool2d(x, count_include_pad=include, **shared)
+        more = {"p": int(c.attr("p", 2))} if mode == "norm" else {"count_include_pad": include}
+        return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
+
+    return convert
+
+
+def _is_small(g: Geometry) -> bool:
+    """Whether the padding is smaller than the kernel, as the two-dimensional operators want it."""
+    return all(b < k and a < k for k, b, a in zip(g.kernel, g.befores, g.afters, strict=True))
+
+
+def _whole_axes(x: GraphNode, g: Geometry, ceil: bool, mode: str) -> GraphNode | None:
+    """A window as large as x: the mean over all spatial axes."""
+    if mode != "average" or g.kernel != x.shape[2:] or any(g.padding) or set(g.dilations) != {1}:
+        return None
+    return ops.mean(x, axis=tuple(range(2, len(x.shape))), keepdims=True)
+
+
+def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> GraphNode:
+    """Positions of the largest elements, counted over the whole of x."""
+    column_major = bool(c.attr("storage_order", 0))
+    inside = ops.max_positions(x, dilation=g.dilations, column_major=column_major, **shared)
+    n, channels, *spatial = x.shape
+    starts = np.arange(n * channels, dtype=np.int64) * math.prod(spatial)
+    return inside + constant(starts.reshape(n, channels, *(1 for _ in spatial)))
+
+
+converts("MaxPool")(_pool("max"))
+converts("AveragePool")(_pool("average"))
+converts("LpPool")(_pool("norm"))
+
+
+def _global(c: Call, ours: str) -> Value:
+    return getattr(ops, ours)(c[0], axis=tuple(range(2, c.rank)), keepdims=True)
+
+
+converts("GlobalAveragePool")(lambda c: _global(c, "mean"))
+converts("GlobalMaxPool")(lambda c: _global(c, "max"))
+
+
+@converts("GlobalLpPool")
+def global_lp_pool(c: Call) -> Value:
+    p = int(c.attr("p", 2))
+    total = ops.sum(ops.power(ops.abs(c[0]), float(p)), axis=tuple(range(2, c.rank)), keepdims=True)
+    return ops.power(total, 1.0 / p)
+
+
+@converts("MaxUnpool")
+def max_unpool(c: Call) -> Value:
+    """Zeros, with x's elements where MaxPool said they were."""
+    x, where = c[0], c[1]
+    kernel = tuple(c.attr("kernel_shape"))
+    rank = len(kernel)
+    strides, pads = tuple(c.attr("strides", (1,) * rank)), tuple(c.attr("pads", (0,) * 2 * rank))
+    spatial = [
+        (n - 1) * s + k - b - a
+        for n, s, k, b, a in zip(x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True)
+    ]
+    natural = (*x.shape[:2], *spatial)
+    shape = tuple(c.ints(2)) if c.get(2) is not None else natural
+    # positions count over the natural shape; a given one only pads
+    count = math.prod(natural)
+    zeros = ops.broadcast_to(constant(0, dtype=x.dtype), shape=(count,))
+    flat = ops.scatter_elements(zeros, ops.reshape(where, shape=(-1,)), ops.reshape(x, shape=(-1,)))
+    y = ops.reshape(flat, shape=natural)
+    return (
+        y
+        if shape == natural
+        else ops.pad(y, pads=tuple((0, m - n) for m, n in zip(shape, natural, strict=True)))
+    )

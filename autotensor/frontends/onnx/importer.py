@@ -1,0 +1,363 @@
+"""The importer: walks an ONNX graph, node after node, and has converters make nodes of ours.
+
+    initializers ─▶ constants ┐
+    inputs ─▶ Input nodes ────┴─ node by node ─▶ values by name ─▶ outputs
+
+Values are immutable nodes, so a converter may hold on to any. What depends on constants only can always be
+asked for its numbers; the rest is asked of the `Runtime`, which is either none at all (a graph is wanted,
+`Ahead`) or a running model (`staged.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+
+from autotensor.base.errors import AutotensorError
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.definitions import definition
+from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
+from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
+from autotensor.frontends.onnx.registry import Value, converter_of, operators
+from autotensor.frontends.onnx.types import Array
+from autotensor.graph.build import constant
+from autotensor.graph.evaluate import evaluate_node
+from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
+
+DEEPEST = 24  # functions and subgraphs inside one another
+MOST_NODES = 200_000  # after unrolling; far above any real model
+MISSING: Any = object()  # a result that a function does not make
+MALFORMED = (
+    TypeError,
+    ValueError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    ZeroDivisionError,
+    AttributeError,
+    AssertionError,
+)  # what reading nonsense raises: a missing attribute, an axis that is a string, …
+
+
+class Runtime(Protocol):
+    """Who knows values that depend on the model's inputs."""
+
+    def ask(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]], where: str) -> Array: ...
+
+    def host(
+        self,
+        fn: Callable[..., tuple[Array, ...]],
+        operands: Sequence[GraphNode],
+        live: Callable[[], Iterable[GraphNode]],
+        where: str,
+    ) -> tuple[GraphNode, ...]: ...
+
+    def nested(
+        self, build: Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]
+    ) -> Callable[..., Any]: ...
+
+
+class Ahead:
+    """No runtime: a graph is wanted before anything runs."""
+
+    def ask(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]], where: str) -> Array:
+        names = sorted({n.name for n in topological((node,)) if isinstance(n, Input)})
+        raise NeedsValue(
+            f"{where} needs numbers that depend on the values of {', '.join(map(repr, names))}.",
+            fix="Give those with values={...}, or call the model through autotensor.OnnxModel.",
+        )
+
+    def host(
+        self,
+        fn: Callable[..., tuple[Array, ...]],
+        operands: Sequence[GraphNode],
+        live: Callable[[], Iterable[GraphNode]],
+        where: str,
+    ) -> tuple[GraphNode, ...]:
+        raise NeedsValue(
+            f"{where} has a result whose shape depends on values.",
+            fix="Call the model through autotensor.OnnxModel, which compiles it in parts.",
+        )
+
+    def nested(self, build: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError("reached only through host, which refuses first")
+
+
+class Frame:
+    """One graph or function being walked: its values by name, and who still needs them."""
+
+    def __init__(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        outputs: Iterable[str],
+        outer: Frame | None,
+        caller: Frame | None = None,
+    ) -> None:
+        self.values: dict[str, Value] = {}
+        self.outer = outer  # whose names can be read here
+        self.caller = caller  # whose values must stay alive; its names mean nothing here
+        self.position = 0
+        self.last: dict[str, int] = dict.fromkeys(outputs, len(nodes))
+        for n in range(len(nodes) - 1, -1, -1):
+            for name in names_read(nodes[n]):
+                self.last.setdefault(name, n)
+
+    def find(self, name: str) -> Value:
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                return frame.values[name]
+            frame = frame.outer
+        raise KeyError(name)
+
+    def live(self) -> Iterable[GraphNode]:
+        """Values that this node or a later one reads."""
+        frame: Frame | None = self
+        while frame is not None:
+            for name, value in frame.values.items():
+                if frame.last.get(name, -1) >= frame.position:
+                    yield from tensors_in(value)
+            frame = frame.outer or frame.caller
+
+
+def tensors_in(value: Value) -> Iterable[GraphNode]:
+    if isinstance(value, GraphNode):
+        yield value
+    elif isinstance(value, tuple):
+        for v in value:
+            yield from tensors_in(v)
+
+
+def names_read(node: onnx.NodeProto) -> Iterable[str]:
+    """Names that a node reads, those inside its subgraphs included."""
+    yield from (n for n in node.input if n)
+    for a in node.attribute:
+        for g in (
+            (a.g, *a.graphs) if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else ()
+        ):
+            yield from (o.name for o in g.output)
+            for inner in g.node:
+                yield from names_read(inner)
+
+
+class Importer:
+    """Imports one model, for inputs of known types."""
+
+    def __init__(self, model: Loaded, runtime: Runtime) -> None:
+        self.model = model
+        self.runtime = runtime
+        self.frame: Frame | None = None
+        self.depth = 0
+        self.count = 0
+        self._known: dict[GraphNode, Array] = {}
+        self._open: dict[GraphNode, bool] = {}
+        self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.proto.functions}
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model is running, so that the host can compute parts of it."""
+        return not isinstance(self.runtime, Ahead)
+
+    # -- graphs ------------------------------------------------------------------------------------------
+    def graph(
+        self,
+        graph: onnx.GraphProto,
+        inputs: Mapping[str, Value],
+        opsets: Mapping[str, int] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> tuple[Value, ...]:
+        """The outputs of a graph, or of a subgraph of the node being imported."""
+        frame = Frame(graph.node, (o.name for o in graph.output), self.frame)
+        for tensor in graph.initializer:
+            frame.values[tensor.name] = constant(self.model.array(tensor), tensor.name)
+        if graph.sparse_initializer:
+            raise Unsupported(f"graph {graph.name!r} has sparse initializers, which are not supported.")
+        frame.values.update(inputs)
+        return self._walk(
+            frame, graph.node, [o.name for o in graph.output], opsets or self.model.opsets, attrs or {}
+        )
+
+    def function(
+        self, function: onnx.FunctionProto, inputs: Sequence[Value], attrs: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
+        """The results of a function called with these operands and attributes."""
+        frame = Frame(function.node, function.output, None, self.frame)
+        frame.values.update(dict.fromkeys(function.input))
+        frame.values.update(zip(function.input, inputs, strict=False))
+        opsets = self.model.opsets | {plain_domain(i.domain): int(i.version) for i in function.opset_import}
+        defaults = {a.name: self._attribute(a, {}) for a in function.attribute_proto}
+        given = {**defaults, **attrs}
+        return self._walk(frame, function.node, list(function.output), opsets, given, is_function=True)
+
+    def _walk(
+        self,
+        frame: Frame,
+        nodes: Sequence[onnx.NodeProto],
+        outputs: Sequence[str],
+        opsets: Mapping[str, int],
+        attrs: Mapping[str, Any],
+        is_function: bool = False,
+    ) -> tuple[Value, ...]:
+        """The named outputs; a function may leave out what its caller does not want."""
+        if self.depth >= DEEPEST:
+            raise Malformed(f"graphs and functions lie more than {DEEPEST} deep inside one another.")
+        before, self.frame = self.frame, frame
+        self.depth += 1
+        try:
+            for n, node in enumerate(nodes):
+                frame.position = n
+                self._node(frame, node, opsets, attrs)
+            frame.position = len(nodes)
+            found = []
+            for name in outputs:
+                try:
+                    found.append(frame.find(name))
+                except KeyError:
+                    if not is_function:
+                        raise Malformed(f"output {name!r} is made by no node.") from None
+                    found.append(MISSING)
+            return tuple(found)
+        finally:
+            self.depth -= 1
+            self.frame = before
+
+    # -- nodes -------------------------------------------------------------------------------------------
+    def _node(
+        self, frame: Frame, node: onnx.NodeProto, opsets: Mapping[str, int], outer_attrs: Mapping[str, Any]
+    ) -> None:
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise Malformed(f"the model has more than {MOST_NODES} nodes once its loops are unrolled.")
+        domain = plain_domain(node.domain)
+        opset = opsets.get(domain)
+        if opset is None:
+            raise Malformed(
+                f"node {node.name!r} ({node.op_type}) is of domain {domain!r}, which the model does not "
+                "import."
+            )
+        inputs = []
+        for name in node.input:
+            try:
+                inputs.append(frame.find(name) if name else None)
+            except KeyError:
+                raise Malformed(
+                    f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing before it makes."
+                ) from None
+        attrs: dict[str, Any] = {}
+        call = Call(self, node, opset, inputs, attrs)
+        try:
+            for a in node.attribute:
+                if a.ref_attr_name:
+                    if a.ref_attr_name in outer_attrs:
+                        attrs[a.name] = outer_attrs[a.ref_attr_name]
+                else:
+                    attrs[a.name] = self._attribute(a, outer_attrs)
+            call.opsets, call.outer_attrs = opsets, outer_attrs  # for subgraphs
+            results = self._convert(call, domain, opset)
+        except MALFORMED as error:
+            raise Malformed(f"{call.where} cannot be read: {type(error).__name__}: {error}.") from error
+        except (Unsupported, Malformed, NeedsValue):
+            raise
+        except RecursionError as error:
+            raise Malformed(f"{call.where} is nested too deep.") from error
+        except AutotensorError as error:
+            if call.where in error.what:
+                raise
+            raise Malformed(f"{call.where}: {error.what}") from error
+        values = results if isinstance(results, list) else [results]
+        for name, value in zip(node.output, values, strict=False):
+            if name and value is MISSING:
+                raise Unsupported(f"{call.where}: its result {name!r} is not supported.")
+            if name:
+                frame.values[name] = self._sized(call, value)
+        if missing := [name for name in node.output[len(values) :] if name]:
+            raise Unsupported(f"{call.where}: its result {missing[0]!r} is not supported.")
+
+    def _convert(self, call: Call, domain: str, opset: int) -> Any:
+        """One value, or a list of them."""
+        node = call.node
+        own = self.functions.get((domain, node.op_type, node.overload))
+        if own is not None:
+            return list(self.function(own, call.inputs, call.attrs))
+        converter = converter_of(domain, node.op_type, opset)
+        if converter is not None:
+            return converter(call)
+        found = definition(call, domain, opset)
+        if found is not None:
+            return list(self.function(found[0], call.inputs, found[1]))
+        near = f"There are converters for {len(operators())} operators; docs/onnx.md lists them."
+        raise Unsupported(f"{call.where} is not supported.", fix=near)
+
+    def _sized(self, call: Call, value: Value) -> Value:
+        for t in tensors_in(value):
+            if math.prod(t.shape) * t.dtype.bytes > MAX_BYTES:
+                raise Malformed(
+                    f"{call.where}: its result {t.dtype}{list(t.shape)} is larger than {MAX_BYTES} bytes."
+                )
+        if isinstance(value, GraphNode) and isinstance(value, Apply) and 0 in value.shape:
+            return constant(np.zeros(value.shape, value.dtype.numpy))  # nothing to compute: no kernel
+        return value
+
+    def _attribute(self, a: onnx.AttributeProto, outer: Mapping[str, Any]) -> Any:
+        kinds = onnx.AttributeProto
+        match a.type:
+            case kinds.FLOAT | kinds.INT | kinds.GRAPH:
+                return onnx.helper.get_attribute_value(a)
+            case kinds.STRING:
+                return a.s.decode("utf-8", errors="replace")
+            case kinds.TENSOR:
+                return self.model.array(a.t)
+            case kinds.INTS | kinds.FLOATS | kinds.GRAPHS:
+                return tuple(onnx.helper.get_attribute_value(a))
+            case kinds.STRINGS:
+                return tuple(s.decode("utf-8", errors="replace") for s in a.strings)
+            case kinds.TYPE_PROTO:
+                return a.tp
+            case _:
+                raise Unsupported(f"attribute {a.name!r} is of a kind that is not supported.")
+
+    # -- numbers -----------------------------------------------------------------------------------------
+    def is_open(self, node: GraphNode) -> bool:
+        """Whether a node depends on inputs of the model."""
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            if top in self._open:
+                stack.pop()
+            elif not isinstance(top, Apply):
+                self._open[stack.pop()] = isinstance(top, Input)
+            elif missing := [x for x in top.inputs if x not in self._open]:
+                stack += missing
+            else:
+                self._open[stack.pop()] = any(self._open[x] for x in top.inputs)
+        return self._open[node]
+
+    def demand(self, node: GraphNode, where: str) -> Array:
+        """The value of a node, now."""
+        if isinstance(node, Constant):
+            return node.array
+        if self.is_open(node):
+            return self.runtime.ask(node, self._live, where)
+        if node not in self._known:
+            for n in topological((node,)):
+                if isinstance(n, Apply) and n not in self._known:
+                    self._known[n] = evaluate_node(n, [self._value(x) for x in n.inputs])
+        return self._known[node]
+
+    def _value(self, node: GraphNode) -> Array:
+        return node.array if isinstance(node, Constant) else self._known[node]
+
+    def host(
+        self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode], where: str
+    ) -> tuple[GraphNode, ...]:
+        """A Python function of values; at once where these are known."""
+        if not any(self.is_open(x) for x in operands):
+            return tuple(constant(a) for a in fn(*(self.demand(x, where) for x in operands)))
+        return self.runtime.host(fn, operands, self._live, where)
+
+    def _live(self) -> Iterable[GraphNode]:
+        return self.frame.live() if self.frame is not None else ()

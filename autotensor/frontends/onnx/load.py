@@ -1,0 +1,187 @@
+"""ONNX files: parsed, with tensors read from beside the file only where that is safe.
+
+    load("model.onnx") ──▶ Loaded(proto, arrays of initializers on demand)
+
+Nothing in a file is executed. A tensor kept in another file must lie in the model's own directory, and must
+be there in full; sizes are checked before memory is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from onnx import numpy_helper
+
+from autotensor.base.errors import InputError
+from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.onnx.types import Array, checked_array, type_name
+
+OLDEST_OPSET = 6  # the oldest that exporters of torch wrote; before it broadcasting, shapes and casts differ
+MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
+_STANDARD = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A parsed model and where its files lie."""
+
+    proto: onnx.ModelProto
+    directory: Path | None = None
+    name: str = "model"
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Version by domain; the standard domain is ""."""
+        return {plain_domain(i.domain): int(i.version) for i in self.proto.opset_import}
+
+    def array(self, tensor: onnx.TensorProto) -> Array:
+        """The values of a tensor of this model. Raises Malformed or Unsupported naming it."""
+        where = f"tensor {tensor.name or '(unnamed)'!r}"
+        return checked_array(_array(tensor, self.directory, where), where)
+
+
+def plain_domain(domain: str) -> str:
+    return "" if domain in _STANDARD else domain
+
+
+def load(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
+    """A model from a file, its bytes, or a ModelProto.
+
+    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for opsets before 6.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return _checked(Loaded(source, None, _name(source, "model")))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        proto = _parsed(bytes(source), "the given bytes")
+        return _checked(Loaded(proto, None, _name(proto, "model")))
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"there is no model file {str(path)!r}.")
+    if path.stat().st_size > MAX_BYTES:
+        raise InputError(
+            f"{path} has {path.stat().st_size} bytes; a model file has at most {MAX_BYTES}.",
+            fix="Keep its tensors in files beside it (external data).",
+        )
+    return _checked(Loaded(_parsed(path.read_bytes(), str(path)), path.resolve().parent, path.stem))
+
+
+def _name(proto: onnx.ModelProto, default: str) -> str:
+    kept = "".join(c if c.isalnum() or c in "_-" else "_" for c in proto.graph.name)
+    return kept[:60] or default
+
+
+def _parsed(data: bytes, where: str) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(data)
+    except (DecodeError, RuntimeError, ValueError) as error:
+        raise Malformed(f"{where}: this is not an ONNX model ({error}).") from error
+    if (field := _not_text(proto)) is not None:
+        raise Malformed(f"{where}: this is not an ONNX model (a field {field!r} is not text).")
+    return proto
+
+
+def _not_text(root: Message) -> str | None:
+    """A text field anywhere in the model that is not UTF-8: protobuf hands such fields out as bytes."""
+    stack = [root]
+    while stack:
+        for field, value in stack.pop().ListFields():
+            if field.type == FieldDescriptor.TYPE_STRING:
+                if isinstance(value, bytes) or (
+                    not isinstance(value, str) and any(isinstance(v, bytes) for v in value)
+                ):
+                    return str(field.name)
+            elif field.type == FieldDescriptor.TYPE_MESSAGE:
+                stack += [value] if isinstance(value, Message) else value
+    return None
+
+
+def _checked(model: Loaded) -> Loaded:
+    if not model.proto.HasField("graph"):
+        raise Malformed(f"model {model.name!r} holds no graph.", fix="Is the file an ONNX model?")
+    if not model.proto.opset_import:
+        raise Malformed(f"model {model.name!r} does not say which opset it uses.")
+    version = model.opsets.get("")
+    newest = onnx.defs.onnx_opset_version()
+    if version is not None and not OLDEST_OPSET <= version <= newest:
+        raise Unsupported(
+            f"model {model.name!r} uses opset {version}; from {OLDEST_OPSET} to {newest} are supported.",
+            fix="onnx.version_converter changes a model's opset.",
+        )
+    return model
+
+
+# -- tensors ---------------------------------------------------------------------------------------------
+
+
+def _array(tensor: onnx.TensorProto, directory: Path | None, where: str) -> Array:
+    dims = [int(d) for d in tensor.dims]
+    if any(d < 0 for d in dims):
+        raise Malformed(f"{where} has the shape {dims}.")
+    if type_name(tensor.data_type) == "STRING":
+        raise Unsupported(f"{where} holds strings, which are not supported.")
+    try:
+        dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    except (KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"{where} has element type {type_name(tensor.data_type)}, which is none.") from error
+    if math.prod(dims) * dtype.itemsize > MAX_BYTES:
+        raise Malformed(f"{where} of shape {dims} is larger than {MAX_BYTES} bytes.")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, dims, dtype, directory, where)
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Malformed(f"{where} of shape {dims} cannot be read: {error}.") from error
+
+
+def _external(
+    tensor: onnx.TensorProto, dims: Sequence[int], dtype: np.dtype[Any], directory: Path | None, where: str
+) -> Array:
+    entries = {e.key: e.value for e in tensor.external_data}
+    path = _beside(entries.get("location", ""), directory, where)
+    wanted = math.prod(dims) * dtype.itemsize
+    offset = _number(entries.get("offset", "0"), where)
+    length = _number(entries["length"], where) if "length" in entries else wanted
+    size = path.stat().st_size
+    if length != wanted or offset + length > size:
+        raise Malformed(
+            f"{where} of shape {list(dims)} needs {wanted} bytes; the model points at {length} bytes from "
+            f"{offset} in {path.name!r}, which has {size}."
+        )
+    if wanted == 0:
+        return np.zeros(dims, dtype)
+    little = dtype.newbyteorder("<") if dtype.kind in "iuf" else dtype
+    values = np.memmap(path, dtype=little, mode="r", offset=offset, shape=tuple(dims))
+    return np.array(values, dtype=dtype)  # a copy: the file may change under a map
+
+
+def _beside(location: str, directory: Path | None, where: str) -> Path:
+    """The file in the model's directory. Raises Malformed for any that is not there, or elsewhere."""
+    if directory is None:
+        raise InputError(
+            f"{where} is kept in another file, and a model given as bytes has no directory.",
+            fix="Give the path of the model.",
+        )
+    relative = Path(location)
+    if not location or relative.is_absolute() or ".." in relative.parts:
+        raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
+    path = (directory / relative).resolve()
+    if not path.is_relative_to(directory):  # a symbolic link out of it
+        raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
+    if not path.is_file():
+        raise Malformed(f"{where} is kept in {location!r}, which is not beside the model.")
+    return path
+
+
+def _number(text: str, where: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise Malformed(f"{where}: {text!r} is no position in a file.")
+    return int(text)

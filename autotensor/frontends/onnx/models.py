@@ -1,0 +1,79 @@
+"""A loaded model as a graph ahead of time, or as what `staged.py` builds on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import InputError
+from autotensor.base.registry import suggest
+from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
+from autotensor.frontends.onnx.load import Loaded
+from autotensor.frontends.onnx.registry import Value
+from autotensor.frontends.onnx.signature import Shapes, bound, inputs_of, outputs_of
+from autotensor.graph.build import constant
+from autotensor.graph.build import input as new_input
+from autotensor.graph.ir import Graph, GraphNode
+
+
+def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, Any] | None = None) -> Graph:
+    """The whole model as one graph.
+
+    values: inputs that get a value now, and are no inputs of the graph then.
+    Raises NeedsValue when shapes depend on values of other inputs, Unsupported for what has no converter.
+    """
+    fixed = dict(values or {})
+    arguments = inputs_of(model)
+    for name in fixed:
+        if name not in {a.name for a in arguments}:
+            raise InputError(
+                f"values: the model has no input {name!r}.",
+                fix=suggest(name, tuple(a.name for a in arguments)),
+            )
+    found = bound([a for a in arguments if a.name not in fixed], shapes or {})
+    feeds: dict[str, Value] = {}
+    for a in arguments:
+        if a.name in fixed:
+            feeds[a.name] = constant(np.asarray(fixed[a.name]), a.name, a.dtype)
+        else:
+            assert a.dtype is not None  # bound() has refused what is no tensor
+            feeds[a.name] = new_input(found[a.name], a.dtype, a.name)
+    outputs = Importer(model, Ahead()).graph(model.proto.graph, feeds)
+    inputs = tuple(v for n, v in feeds.items() if n not in fixed)
+    return Graph(inputs, _tensors(outputs), model.name, _names(model, inputs))
+
+
+def _tensors(outputs: tuple[Value, ...]) -> tuple[GraphNode, ...]:
+    for o in outputs:
+        if not isinstance(o, GraphNode):
+            raise Unsupported(
+                "an output of the model is not a tensor.", fix="Call the model through autotensor.OnnxModel."
+            )
+    return outputs
+
+
+def _names(model: Loaded, inputs: tuple[Any, ...]) -> tuple[str, ...]:
+    """Names of the outputs, made different from those of the inputs and of one another."""
+    taken = {i.name for i in inputs}
+    out: list[str] = []
+    for name in outputs_of(model):
+        while name in taken:
+            name += "_out"
+        taken.add(name)
+        out.append(name)
+    return tuple(out)
+
+
+def build(model: Loaded, runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The model's outputs for these inputs, in the order of `inputs_of`: what `Staged` calls."""
+    names = [a.name for a in inputs_of_any(model)]
+    return Importer(model, runtime).graph(model.proto.graph, dict(zip(names, values, strict=True)))
+
+
+def inputs_of_any(model: Loaded) -> list[Any]:
+    """The model's inputs, of whatever kind."""
+    given = {t.name for t in model.proto.graph.initializer}
+    return [v for v in model.proto.graph.input if v.name not in given]

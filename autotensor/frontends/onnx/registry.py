@@ -1,0 +1,48 @@
+"""Converters: from one ONNX node to nodes of our graph.
+
+    @converts("LeakyRelu", since=6)
+    def leaky_relu(c: Call) -> Value:
+        return ops.leaky_relu(c[0], alpha=c.attr("alpha", 0.01))
+
+`since` is the opset from which on the converter holds; the newest that is not newer than the model's opset
+is taken. A converter reads operands by `c[0]` (must be there) and `c.get(1)` (None when left out), attributes
+by `c.attr`, and asks for numbers that must be known now by `c.array(1)` or `c.ints(1)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotensor.frontends.onnx.call import Call
+
+Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
+Converter = Callable[["Call"], Any]
+
+_CONVERTERS: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
+
+
+def converts(*operators: str, since: int = 1, domain: str = "") -> Callable[[Converter], Converter]:
+    """Files a converter under one or several operators of a domain ("" is ONNX's own)."""
+
+    def register(fn: Converter) -> Converter:
+        for op in operators:
+            versions = _CONVERTERS.setdefault((domain, op), [])
+            assert since not in [s for s, _ in versions], f"{op} since {since} is registered twice"
+            versions.append((since, fn))
+            versions.sort(key=lambda pair: pair[0])
+        return fn
+
+    return register
+
+
+def converter_of(domain: str, op: str, opset: int) -> Converter | None:
+    """The converter for an operator of a model that uses this opset."""
+    fitting = [fn for since, fn in _CONVERTERS.get((domain, op), []) if since <= opset]
+    return fitting[-1] if fitting else None
+
+
+def operators() -> tuple[str, ...]:
+    """Names of all operators that have a converter."""
+    return tuple(sorted({op for _, op in _CONVERTERS}))

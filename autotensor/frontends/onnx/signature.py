@@ -1,0 +1,124 @@
+"""What a model takes and gives: names, element types, shapes with symbolic dimensions.
+
+x: float32[batch, 3, 224, 224]      shapes={"batch": 8}  or  shapes={"x": (8, 3, 224, 224)}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from autotensor.base.dtype import DType
+from autotensor.base.errors import InputError
+from autotensor.base.registry import suggest
+from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.onnx.load import MAX_BYTES, Loaded
+from autotensor.frontends.onnx.types import element_type
+
+Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
+Shapes = Mapping[str, int | Sequence[int]]  # of inputs by name, and values of symbolic dimensions
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One input or output of a model."""
+
+    name: str
+    dtype: DType | None  # None: not a tensor
+    dims: tuple[Dim, ...] | None  # None: any rank
+
+    def __str__(self) -> str:
+        shape = "…" if self.dims is None else ", ".join(map(str, self.dims))
+        return f"{self.name}: {self.dtype}[{shape}]" if self.dtype else f"{self.name}: not a tensor"
+
+
+def inputs_of(model: Loaded) -> tuple[Argument, ...]:
+    """The inputs that a call must give: those without an initializer."""
+    graph = model.proto.graph
+    given = {t.name for t in graph.initializer}
+    return tuple(_argument(v) for v in graph.input if v.name not in given)
+
+
+def outputs_of(model: Loaded) -> tuple[str, ...]:
+    return tuple(v.name for v in model.proto.graph.output)
+
+
+def _argument(v: onnx.ValueInfoProto) -> Argument:
+    if v.type.WhichOneof("value") not in ("tensor_type", None):
+        return Argument(v.name, None, None)
+    t = v.type.tensor_type
+    dtype = element_type(t.elem_type, f"input {v.name!r}")
+    if not t.HasField("shape"):
+        return Argument(v.name, dtype, None)
+    dims: list[Dim] = []
+    for d in t.shape.dim:
+        if d.WhichOneof("value") == "dim_value":
+            if d.dim_value < 0:
+                raise Malformed(f"input {v.name!r} has an extent of {d.dim_value}.")
+            dims.append(int(d.dim_value))
+        else:
+            dims.append(d.dim_param or "?")
+    return Argument(v.name, dtype, tuple(dims))
+
+
+def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Every input's shape, in numbers.
+
+    Raises InputError for a dimension that stays unknown, a name that does not exist, or shapes that
+    contradict the model or one another.
+    """
+    names = {a.name for a in arguments}
+    dims = {d for a in arguments for d in a.dims or () if isinstance(d, str)}
+    for name in shapes:
+        if name not in names | dims:
+            raise InputError(
+                f"shapes: the model has no input and no dimension {name!r}.",
+                fix=suggest(name, tuple(names | dims)),
+            )
+    numbers = {name: int(v) for name, v in shapes.items() if isinstance(v, int) and name not in names}
+    found: dict[str, tuple[int, ...]] = {}
+    for a in arguments:
+        if a.dtype is None:
+            raise Unsupported(
+                f"input {a.name!r} is not a tensor.", fix="Call the model through autotensor.OnnxModel."
+            )
+        if a.name in shapes:
+            given = shapes[a.name]
+            found[a.name] = _agreed(
+                a, (given,) if isinstance(given, int) else tuple(map(int, given)), numbers
+            )
+    for a in arguments:
+        if a.name not in found:
+            found[a.name] = _filled(a, numbers)
+        if math.prod(found[a.name]) > MAX_BYTES:
+            raise InputError(f"input {a.name!r} of shape {found[a.name]} is too large.")
+    return found
+
+
+def _agreed(a: Argument, shape: tuple[int, ...], numbers: dict[str, int]) -> tuple[int, ...]:
+    fits = a.dims is None or len(a.dims) == len(shape)
+    for d, n in zip(a.dims or (), shape, strict=False):
+        if isinstance(d, str) and d != "?":
+            fits = fits and numbers.setdefault(d, n) == n
+        elif isinstance(d, int):
+            fits = fits and d == n
+    if not fits or min(shape, default=0) < 0:
+        raise InputError(f"shapes: {shape} does not fit the input {a}.")
+    return shape
+
+
+def _filled(a: Argument, numbers: Mapping[str, int]) -> tuple[int, ...]:
+    open_ = [d for d in a.dims or () if isinstance(d, str) and d not in numbers]
+    if a.dims is None or open_:
+        what = "has no shape" if a.dims is None else f"has the open dimension {', '.join(map(repr, open_))}"
+        name = open_[0] if open_ and open_[0] != "?" else a.name
+        value = "1" if open_ and open_[0] != "?" else "(1, …)"
+        raise InputError(
+            f"input {a} {what}.",
+            fix=f"Give it: shapes={{{name!r}: {value}}}; or call the model through autotensor.OnnxModel, "
+            "which takes it from the arrays.",
+        )
+    return tuple(numbers[d] if isinstance(d, str) else d for d in a.dims)

@@ -1,0 +1,55 @@
+"""ONNX's element types and ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.errors import TensorError
+from autotensor.frontends.onnx.errors import Unsupported
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_OURS = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "FLOAT16": "float16",
+    "BFLOAT16": "bfloat16",
+    "BOOL": "bool",
+    **{f"{u}INT{n}": f"{u.lower()}int{n}" for u in ("", "U") for n in (8, 16, 32, 64)},
+}
+
+
+def element_type(number: int, where: str) -> DType:
+    """The type that ONNX calls by this number. Raises Unsupported for strings, complex and tiny numbers."""
+    name = type_name(number)
+    if name not in _OURS:
+        raise Unsupported(
+            f"{where}: element type {name} is not supported.", fix=f"Known: {', '.join(_OURS)}."
+        )
+    return dtype_of(_OURS[name])
+
+
+def type_name(number: int) -> str:
+    try:
+        return str(onnx.TensorProto.DataType.Name(number))
+    except ValueError:
+        return f"number {number}"
+
+
+def onnx_number(dtype: DType) -> int:
+    """The number that ONNX gives to one of our types."""
+    names = {ours: name for name, ours in _OURS.items()}
+    return int(onnx.TensorProto.DataType.Value(names[str(dtype)]))
+
+
+def checked_array(array: Array, where: str) -> Array:
+    """The array, if its type is one of ours; else Unsupported."""
+    try:
+        dtype_of(array.dtype)
+    except TensorError as error:
+        raise Unsupported(f"{where}: {error.what}", fix=error.fix) from error
+    return array

@@ -1,0 +1,110 @@
+"""Verbs on .onnx files: a path where a model's name would stand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_tools import cli
+
+import autotensor as at
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "own.db"))
+
+
+def written(name: str, dims: list, nodes=None) -> np.ndarray:
+    """A file of one layer, relu(x @ w); its weight."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    w = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+    graph = helper.make_graph(
+        nodes or [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path(name).write_bytes(model.SerializeToString())
+    return w
+
+
+def test_compile_run_and_load():
+    w = written("layer.onnx", ["batch", 4])
+    said = cli("compile", "layer.onnx", "--batch", "5")
+    assert said.code == 0, said.err
+    assert said.out.startswith("layer_b5.atm: ")
+    x = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
+    np.testing.assert_allclose(at.load("layer_b5.atm")(x), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+    np.save("x.npy", x)
+    said = cli("run", "layer.onnx", "--batch", "5", "--input", "x.npy", "--output", "y.npy", "--json")
+    document = json.loads(said.out)
+    assert document["warning"] == ""
+    assert document["outputs"][0]["name"] == "y"
+    np.testing.assert_allclose(np.load("y.npy"), np.maximum(x @ w, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_tasks_and_bench_and_show():
+    written("layer.onnx", [2, 4])
+    said = cli("tasks", "layer.onnx", "--json")
+    assert [t["task"] for t in json.loads(said.out)] == ["layer.onnx/0"]
+    assert "vectorized" in cli("show", "layer.onnx/0", "--as", "nest").out
+    assert cli("bench", "layer.onnx", "--repeat", "3").out.startswith("layer: median ")
+
+
+def test_an_open_dimension_is_given_by_shape():
+    written("layer.onnx", [1, "seq", 4])
+    said = cli("compile", "layer.onnx")
+    assert said.code == 1
+    assert (
+        "layer.onnx: input x: float32[1, seq, 4] leaves 'seq' open. Say how large it is: --shape seq=128"
+        in said.err
+    )
+    for shape in ("seq=7", "x=1x7x4"):
+        assert cli("compile", "layer.onnx", "--shape", shape).code == 0
+        assert at.load("layer.atm").args[0].shape == (1, 7, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compile", "none.onnx"], "there is no model file 'none.onnx'"),
+        (["compile", "layer.onnx", "--batch", "3"], "input x: float32[2, 4] takes a batch of 2, not 3"),
+        (
+            ["compile", "layer.onnx", "--shape", "n=1x"],
+            "'n=1x' is no shape. Write NAME=128 or NAME=1x3x224x224",
+        ),
+        (["compile", "layer.onnx", "--shape", "n=1"], "layer.onnx has no input or dimension 'n'; it has x."),
+        (["compile", "layer.onnx", "--weights", "w.npz"], "layer.onnx holds its weights; --weights has"),
+        (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx files; mlp has its own shapes. --batch N"),
+        (["tune", "odd.onnx"], "node 'n' (ImageDecoder, opset 17) is not supported"),
+        (["tune", "broken.onnx"], "broken.onnx: this is not an ONNX model"),
+    ],
+)
+def test_messages(words, said):
+    written("layer.onnx", [2, 4])
+    from onnx import helper
+
+    written("odd.onnx", [2, 4], [helper.make_node("ImageDecoder", ["x"], ["y"], name="n")])
+    Path("broken.onnx").write_bytes(b"hello world")
+    answer = cli(*words)
+    assert answer.code == 1
+    assert said in answer.err
+
+
+def test_without_the_package(monkeypatch):
+    written("layer.onnx", [2, 4])
+    for name in [n for n in sys.modules if n.startswith(("onnx", "autotensor.frontends"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    answer = cli("compile", "layer.onnx")
+    assert answer.code == 1
+    assert "needs the package onnx, which is not installed. pip install 'autotensor[onnx]'" in answer.err

@@ -1,0 +1,190 @@
+"""From ONNX nodes to graphs: names, shapes, folding, functions, and what is said when it cannot be done."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from making import floats, model, node
+
+import autotensor as at
+from autotensor.base.errors import InputError
+from autotensor.frontends.onnx import NeedsValue, Unsupported
+from autotensor.frontends.onnx.errors import Malformed
+from autotensor.graph.evaluate import evaluate
+
+
+def run(m, *arrays, **kwargs):
+    """By the operators' references: what the graph means."""
+    return evaluate(at.from_onnx(m, **kwargs), *arrays)
+
+
+# -- graphs ----------------------------------------------------------------------------------------------
+
+
+def test_a_graph_has_the_models_names():
+    m = model(
+        [node("Conv", ["image", "w"], pads=[1, 1, 1, 1])],
+        {"image": (1, 3, 8, 8)},
+        weights={"w": floats(4, 3, 3, 3)},
+    )
+    graph = at.from_onnx(m)
+    assert graph.input_names == ("image",)
+    assert graph.output_names == ("y",)
+    assert graph.outputs[0].shape == (1, 4, 8, 8)
+    assert [n.op_name for n in graph.applies] == ["conv2d"]
+
+
+def test_symbolic_dimensions_are_bound_by_name_or_by_shape():
+    m = model([node("Relu", ["x"])], {"x": ("batch", 3)})
+    for shapes in ({"batch": 7}, {"x": (7, 3)}):
+        assert at.from_onnx(m, shapes=shapes).outputs[0].shape == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        ({}, r"input x: float32\[batch, 3\] has the open dimension 'batch'. Give it: shapes=\{'batch': 1\}"),
+        ({"x": (2, 4)}, r"shapes: \(2, 4\) does not fit the input x: float32\[batch, 3\]"),
+        ({"btach": 1}, "the model has no input and no dimension 'btach'. Did you mean 'batch'"),
+    ],
+)
+def test_shapes_that_do_not_fit(shapes, said):
+    with pytest.raises(InputError, match=said):
+        at.from_onnx(model([node("Relu", ["x"])], {"x": ("batch", 3)}), shapes=shapes)
+
+
+def test_a_shape_bound_twice_must_agree():
+    m = model([node("Add", ["a", "b"])], {"a": ("n",), "b": ("n",)})
+    with pytest.raises(InputError, match="does not fit"):
+        at.from_onnx(m, shapes={"a": (3,), "b": (4,)})
+
+
+def test_shape_arithmetic_leaves_nothing_in_the_graph():
+    """The way exporters write x.flatten(1)."""
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"]),
+        node("Unsqueeze", ["n", "axes"], ["n1"]),
+        node("Concat", ["n1", "rest"], ["shape"], axis=0),
+        node("Reshape", ["x", "shape"]),
+    ]
+    weights = {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1])}
+    graph = at.from_onnx(model(nodes, {"x": ("n", 3, 5)}, weights=weights), shapes={"n": 2})
+    assert [n.op_name for n in graph.applies] == ["reshape"]
+    assert graph.outputs[0].shape == (2, 15)
+
+
+def test_an_input_that_decides_a_shape_can_be_given_a_value():
+    m = model(
+        [node("Reshape", ["x", "shape"])], {"x": (6,), "shape": (2,)}, types={"shape": onnx.TensorProto.INT64}
+    )
+    with pytest.raises(
+        NeedsValue,
+        match=r"'the_Reshape' \(Reshape, opset 18\) needs numbers .* 'shape'. Give those with values",
+    ):
+        at.from_onnx(m)
+    graph = at.from_onnx(m, values={"shape": [2, 3]})
+    assert graph.input_names == ("x",)
+    assert graph.outputs[0].shape == (2, 3)
+
+
+def test_outputs_that_are_inputs_or_one_another():
+    m = model([node("Relu", ["x"], ["y"])], {"x": (3,)}, outputs=["x", "y"])
+    x = floats(3)
+    again, y = run(m, x)
+    np.testing.assert_array_equal(again, x)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_a_function_of_the_model_is_inlined_with_its_attributes():
+    body = onnx.helper.make_node("LeakyRelu", ["a"], ["b"])
+    named = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    body.attribute.append(named)
+    function = onnx.helper.make_function(
+        "own", "Leak", ["a"], ["b"], [body], [onnx.helper.make_opsetid("", 18)], ["slope"]
+    )
+    m = model(
+        [node("Leak", ["x"], domain="own", slope=0.5)], {"x": (3,)}, functions=[function], domains=["own"]
+    )
+    np.testing.assert_allclose(run(m, np.array([-2, 0, 2], np.float32))[0], [-1, 0, 2])
+
+
+def test_an_operator_defined_by_others_is_imported_by_its_definition():
+    m = model([node("MeanVarianceNormalization", ["x"])], {"x": (2, 3, 4, 5)})
+    x = floats(2, 3, 4, 5)
+    y = run(m, x)[0]
+    np.testing.assert_allclose(y.mean((0, 2, 3)), 0, atol=1e-5)
+    m = model([node("CenterCropPad", ["x", "shape"])], {"x": (5,)}, weights={"shape": np.array([3])})
+    np.testing.assert_array_equal(run(m, np.arange(5, dtype=np.float32))[0], [1, 2, 3])
+
+
+def test_an_unused_result_costs_nothing():
+    m = model([node("MaxPool", ["x"], ["y", "at"], kernel_shape=[2], strides=[2])], {"x": (1, 1, 6)})
+    assert [n.op_name for n in at.from_onnx(m).applies] == ["pool"]
+
+
+# -- opsets ----------------------------------------------------------------------------------------------
+
+
+def test_softmax_before_opset_13_takes_the_axes_behind_as_one():
+    x = floats(2, 3, 4)
+    old = run(model([node("Softmax", ["x"])], {"x": (2, 3, 4)}, opset=11), x)[0]
+    new = run(model([node("Softmax", ["x"])], {"x": (2, 3, 4)}, opset=13), x)[0]
+    np.testing.assert_allclose(old.sum((1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(new.sum(2), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [9, 18])
+def test_axes_are_attributes_first_and_operands_later(opset):
+    if opset == 9:
+        m = model([node("Unsqueeze", ["x"], axes=[0])], {"x": (3,)}, opset=9)
+    else:
+        m = model([node("Unsqueeze", ["x", "axes"])], {"x": (3,)}, weights={"axes": np.array([0])})
+    assert at.from_onnx(m).outputs[0].shape == (1, 3)
+
+
+def test_other_opsets_are_refused():
+    m = model([node("Relu", ["x"])], {"x": (3,)}, opset=5)
+    with pytest.raises(Unsupported, match=r"uses opset 5; from 6 to .* onnx\.version_converter"):
+        at.from_onnx(m)
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "said"),
+    [
+        ([node("ImageDecoder", ["x"])], Unsupported, r"'the_ImageDecoder' \(ImageDecoder, opset 20\) is not"),
+        ([node("Nonsense", ["x"])], Unsupported, r"'the_Nonsense' \(Nonsense, opset 20\) is not"),
+        ([node("Relu", ["z"])], Malformed, "node 'the_Relu' .* reads 'z', which nothing before it makes"),
+        ([node("Relu", ["x"], ["a"])], Malformed, "output 'y' is made by no node"),
+        ([node("Add", ["x", ""])], Malformed, r"'the_Add' \(Add, opset 20\): operand 1 is missing"),
+        ([node("Transpose", ["x"], perm=[0, 0])], Malformed, r"'the_Transpose' .*axes=\(0, 0\)"),
+        ([node("Concat", ["x"], axis=7)], Malformed, "axis 7 does not exist; there are 2"),
+        ([node("MaxPool", ["x"], kernel_shape=[2])], Malformed, r"x has shape \(2, 3\)"),
+        ([node("Cast", ["x"], to=17)], Unsupported, "element type FLOAT8E4M3FN is not supported"),
+        ([node("Dropout", ["x", "r", "t"])], Unsupported, "training_mode is on"),
+    ],
+)
+def test_messages_name_the_node(nodes, error, said):
+    m = model(nodes, {"x": (2, 3)}, opset=20, weights={"r": np.float32(0.5), "t": np.array(True)})
+    with pytest.raises(error, match=said):
+        at.from_onnx(m)
+
+
+def test_a_result_that_is_too_large_is_refused():
+    m = model([node("Expand", ["x", "shape"])], {"x": (1,)}, weights={"shape": np.array([1 << 40])})
+    with pytest.raises(Malformed, match="is larger than"):
+        at.from_onnx(m)
+
+
+def test_functions_that_call_themselves_are_refused():
+    inner = onnx.helper.make_node("Again", ["a"], ["b"], domain="own")
+    function = onnx.helper.make_function(
+        "own", "Again", ["a"], ["b"], [inner], [onnx.helper.make_opsetid("own", 1)]
+    )
+    m = model([node("Again", ["x"], domain="own")], {"x": (3,)}, functions=[function], domains=["own"])
+    with pytest.raises(Malformed, match="more than 24 deep"):
+        at.from_onnx(m)
