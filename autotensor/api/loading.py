@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotensor.runtime import model
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function
 
 
-def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Module:
+def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Function:
     """A saved kernel or model, ready to call.
 
     threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this

@@ -96,10 +96,11 @@ num_threads = Switch("num_threads", 0, _positive, "Threads of a kernel; wins ove
 provider: Switch[str] = Switch(
     "provider", "", str, "Thread provider: openmp-loaded, openmp-system, openmp-xgboost, pool, serial."
 )
+opencl: Switch[str] = Switch("opencl", "", str, "Part of the name of the OpenCL platform to use.")
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")
 
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify)}
+    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify)}
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function, open_artifact
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
 # the runtime, so who loads with `recompile` brings it along.
@@ -18,7 +18,7 @@ Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
 
 def load(
     path: str | Path, threads: int | None = None, recompile: bool = False, compiler: Compiler | None = None
-) -> Module:
+) -> Function:
     """The module saved at `path`, ready to run. Nothing but numpy and llvmlite is imported.
 
     recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
@@ -27,7 +27,7 @@ def load(
     artifact = artifacts.load(path)
     if recompile:
         artifact = rebuilt(artifact, compiler)
-    return Module(artifact, threads=threads)
+    return open_artifact(artifact, threads=threads)
 
 
 def rebuilt(artifact: Artifact, compiler: Compiler | None) -> Artifact:
