@@ -61,6 +61,7 @@ from autotensor.te.math import (
     trunc,
 )
 from autotensor.te.tensor import AxisKind, IterVar, Placeholder, Tensor, placeholder
+from autotensor.te.thread import ThreadAxis, thread_axis
 
 if_then_else = select  # both evaluate only the side they take
 Select = select  # as in tvm.tir
@@ -78,7 +79,6 @@ def create_schedule(outputs: Any) -> Any:
 _ELSEWHERE = {
     "var": "shapes are plain numbers here: write n = 1024",
     "size_var": "shapes are plain numbers here: write n = 1024",
-    "thread_axis": "CPU targets have no thread axes: use s[C].parallel(axis) instead of bind",
     "scan": "there are no loops that carry state; write one step and call it in a loop",
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "derivatives are not taken here; write their formulas",
@@ -105,6 +105,7 @@ __all__ = [
     "Placeholder",
     "Select",
     "Tensor",
+    "ThreadAxis",
     "abs",
     "acos",
     "acosh",
@@ -162,5 +163,6 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "thread_axis",
     "trunc",
 ]
