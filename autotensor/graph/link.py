@@ -94,7 +94,7 @@ class _Code:
 
     entry: str
     objects: tuple[bytes, ...]
-    meta: Mapping[str, Any]
+    meta: dict[str, Any]
 
 
 def _native(

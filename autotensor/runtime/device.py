@@ -63,7 +63,7 @@ class LaunchSpec:
             raise ValueError(f"launch of {data['kernel']!r} has grid {grid} and block {block}")
         args = tuple((int(n), int(offset)) for n, offset in data["args"])
         dynamic, number = int(data.get("dynamic_shared_bytes", 0)), int(data.get("object", 0))
-        return LaunchSpec(str(data["kernel"]), args, grid, block, dynamic, number)  # type: ignore[arg-type]
+        return LaunchSpec(str(data["kernel"]), args, grid, block, dynamic, number)
 
     def plain(self) -> dict[str, Any]:
         return {

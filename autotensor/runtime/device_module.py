@@ -289,7 +289,7 @@ class DeviceModule:
         min_seconds: float = 0.02,
         residency: Residency = "hot",
     ) -> tuple[float, ...]:
-        """Seconds of one run by the device's clock, `repeat` samples. Neither preparing nor copying is timed."""
+        """Seconds of one run by the device's clock, `repeat` samples; without preparing and copying."""
         given, results = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         with self.device.lock:
             there = self._on_device(self._inputs, given)

@@ -1,11 +1,11 @@
 """PoCL on a processor that is younger than the LLVM inside it: tell it which older one to compile for.
 
-The wheel of PoCL has LLVM 14. A processor that this does not know it calls "generic", and PoCL hands that name
-to clang, which knows none such: every build fails with "unknown target CPU 'generic'" (PoCL's issue 1049;
-later releases fall back by themselves). No option reaches that argument. The name is a pointer in the device's
-record, so we point it to the name of an older processor with the same instructions. Done only after a trial
-build has failed with just these words, for a device of the processor that we run on. What would let this file
-go: a wheel of PoCL 4 or later.
+The wheel of PoCL has LLVM 14. A processor that this does not know it calls "generic", and PoCL hands that
+name to clang, which knows none such: every build fails with "unknown target CPU 'generic'" (PoCL's issue
+1049; later releases fall back by themselves). No option reaches that argument. The name is a pointer in the
+device's record, so we point it to the name of an older processor with the same instructions. Done only after
+a trial build has failed with just these words, for a device of the processor that we run on. What would let
+this file go: a wheel of PoCL 4 or later.
 """
 
 from __future__ import annotations

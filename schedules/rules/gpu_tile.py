@@ -39,7 +39,7 @@ ACCUMULATORS = 128  # elements that a thread may sum up at once: half of a GPU's
 LEAST_COLUMNS = 4
 LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
 CORE_LANES, WARP_LANES = 16, 4  # elements of the widest vectors: of a core, of one thread's load
-CORE_TILE = 14  # vectors of a thread's tile on a core, as many as its registers hold beside the operands
+CORE_TILE = 8  # vectors of a thread's tile on a core; larger ones compile for seconds and gain little
 FEW_DOTS = 4096
 DEPTHS = (4, 8, 16, 32)  # terms that are copied at once
 MOST_TILES = 160  # options of one hole
@@ -84,7 +84,7 @@ def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
         direct = _Builder(state, stage, shape, target, shared=False)
         shared = [_Builder(state, stage, shape, target, shared=True)] if _may_share(shape, target) else []
         found.append([direct, *shared] if on_cores(target) else [*shared, direct])
-    return tuple(b.build() for builders in found for b in builders)
+    return tuple(b.build() for builders in found for b in builders if b.options)
 
 
 def _lane_choices(op: StageOp, target: Target) -> tuple[int, ...]:
@@ -137,12 +137,14 @@ class _Builder:
         self.state, self.stage, self.s, self.target, self.shared = state, stage, shape, target, shared
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
+        # threads along rows, along columns, rows of a thread, its vectors; the likely best first
+        self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)[:MOST_TILES]
 
     def build(self) -> Extension:
         name = self.stage.name
         host, anchor, first = host_and_anchor(self.state, self.stage)
         self.steps += first
-        tile = Hole(f"{name}/tile", *self._tiles())
+        tile = Hole(f"{name}/tile", tuple(self.options), self.options[0])
         self.holes.append(tile)
         thread = self._host(host, tile.name)
         self.steps.append(ComputeAt(anchor, host, thread))
@@ -228,11 +230,6 @@ class _Builder:
         wanted = 8 if self.shared else 2 if self.s.depth > 64 else 4
         return max((d for d in options if d <= wanted), default=options[0])
 
-    def _tiles(self) -> tuple[tuple[Option, ...], Option]:
-        """Options (threads along rows, along columns, rows of a thread, its vectors), and the default."""
-        options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)[:MOST_TILES]
-        return tuple(options), options[0]
-
     def _all_tiles(self) -> Iterable[Option]:
         s = self.s
         vectors = ceil(s.column.extent / s.lanes)
@@ -264,7 +261,7 @@ class _Builder:
             return False
         depth = self._depths(self.s.op.reduce_axes[-1].extent)[0]
         width = max(r.load.buffer.dtype.bytes for r in (*self.s.standing, *self.s.moving))
-        return (ty * rows + tx * v * self.s.lanes) * depth * width <= self.target.max_shared_bytes
+        return bool((ty * rows + tx * v * self.s.lanes) * depth * width <= self.target.max_shared_bytes)
 
     def _cost(self, o: Option) -> tuple[float, Option]:
         """Time of the whole result under a tile, in steps of one multiprocessor; less is better.
