@@ -101,6 +101,16 @@ def matmul_with_tails() -> Schedule:
 
 
 @case
+def double_buffered() -> Schedule:
+    """The next tiles are fetched while this turn's are used; A's three turns, B's two."""
+    s = tiled(product(8, 8, 20))
+    for tensor, turns in (("A", 3), ("B", 2)):
+        copy = fetch(s, tensor, "C.local", "k.0", (4, 4), 1)
+        s[copy].double_buffer(turns)
+    return s
+
+
+@case
 def virtual_threads() -> Schedule:
     s = tiled(product(16, 16, 8), threads=2, each=2, virtual=2)
     for tensor in ("A", "B"):

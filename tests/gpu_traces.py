@@ -24,6 +24,7 @@ from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.double_buffer import DoubleBuffer
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
@@ -104,6 +105,8 @@ def shared_copy(p: _Pick) -> Iterator[Step]:
         yield Bind(name, f"{fused}.{n + 1}", thread)
     if lanes > 1:
         yield Vectorize(name, f"{fused}.{len(factors)}")
+    if p.rng.random() < 0.4:
+        yield DoubleBuffer(name, p.rng.choice((2, 2, 3)))
 
 
 def shared_stage(p: _Pick) -> Iterator[Step]:
@@ -143,6 +146,8 @@ def local_tile(p: _Pick) -> Iterator[Step]:
         yield ComputeAt(name, near, f"{reduces[0]}.0")
         yield SplitStep(name, f"i{len(buffer.shape) - 1}", (t,))
         yield Bind(name, f"i{len(buffer.shape) - 1}.1", "threadIdx.x")
+        if p.rng.random() < 0.4:
+            yield DoubleBuffer(name, p.rng.choice((2, 3)))
 
 
 PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (

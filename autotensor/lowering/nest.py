@@ -39,6 +39,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.across import Across, ThreadLoop, is_private, meets, thread_vars
+from autotensor.lowering.ahead import Ahead, check_ahead, is_ahead
 from autotensor.lowering.apart import Part, is_apart
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
@@ -106,6 +107,7 @@ class _Nest:
         self.extents = extents
         self.private: dict[Buffer, Buffer] = {}
         self.bases: dict[Buffer, tuple[Expr, ...]] = {}
+        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
         self.touched: list[Buffer] = []
         self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
@@ -156,6 +158,10 @@ class _Nest:
     def _make_private(self, stage: Stage) -> None:
         box = self.extents.boxes[stage.name]
         shape = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        if is_ahead(stage) and isinstance(stage.place, At):
+            shape = (stage.turns, *shape)
+            turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
+            self.slots.update(dict.fromkeys(stage.op.buffers, (turn,)))
         for b in stage.op.buffers:
             self.private[b] = Buffer(
                 b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
@@ -286,16 +292,39 @@ class _Nest:
             here.check_inside(outside, stage.name, leaf.name)
             self.threads = (*outside, here)
         producers = [self.nest(p, ranges) for p in hosted]
+        ahead = self._ahead(loops, leaf, hosted, producers)
+        now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
         level = self._apart if is_apart(stage, leaf) else self._level
-        body = seq(*producers, level(loops, depth + 1, placed | frozenset(ready), ranges))
+        inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
+        body = seq(*(a.within() for a in ahead), *now, inner)
         self.threads = outside
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
-        for producer in reversed(hosted):
-            for b in reversed(producer.op.buffers):
+        body = self._allocating([p for p in hosted if not is_ahead(p)], body)
+        loop = self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+        if not ahead:
+            return loop
+        return self._allocating([a.stage for a in ahead], seq(*(a.before() for a in ahead), loop))
+
+    def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
+        for stage in reversed(stages):
+            for b in reversed(stage.op.buffers):
                 body = Alloc(self.private[b], body)
-        return self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+        return body
+
+    def _ahead(
+        self, loops: Loops, leaf: Axis, hosted: tuple[Stage, ...], producers: list[Stmt]
+    ) -> list[Ahead]:
+        """The stages at a loop that are computed ahead of it."""
+        stage = loops.stage
+        for p in hosted:
+            if is_ahead(p):
+                check_ahead(p, stage, leaf, hosted)
+        var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
+        lets = loops.lets.get(leaf.name, ())
+        pairs = zip(hosted, producers, strict=True)
+        return [Ahead(p, s, var, extent, lets) for p, s in pairs if is_ahead(p)]
 
     def _uniform(self, loops: Loops, depth: int, conditions: list[Expr]) -> list[Expr]:
         """Those that may stand around the loops from `depth` on: threads of a block that meet in there must
@@ -434,7 +463,8 @@ class _Nest:
                 self.touched.append(b)
                 out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
             else:
-                out.append((near, in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))))
+                index = in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))
+                out.append((near, (*self.slots.get(b, ()), *index)))
         return out
 
     def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
@@ -489,7 +519,8 @@ class _Body:
                 loose = guarded and self.everywhere
                 box = tuple(int(s.extent) for s in self.nest.extents.boxes[producer.name])
                 outside = box_conditions(inside, box, self.ranges) if loose else []
-                return Load(near, in_storage_order(producer, inside), all_of(*outside) if outside else mask)
+                place = (*self.nest.slots.get(buffer, ()), *in_storage_order(producer, inside))
+                return Load(near, place, all_of(*outside) if outside else mask)
             case _:
                 return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
 

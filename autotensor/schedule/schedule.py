@@ -23,6 +23,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
+from autotensor.schedule.primitives.double_buffer import DoubleBuffer
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
@@ -175,7 +176,6 @@ class Schedule:
 
 _ELSEWHERE = {  # primitives of TVM's stages
     "tensorize": "unroll and vectorize a register tile instead",
-    "double_buffer": "leave it out; a CPU fetches ahead by itself",
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "store_at": "a stage is stored where compute_at puts it",
     "storage_align": "s[C].storage(*axes, pad=n) orders and pads a private buffer",
@@ -292,6 +292,10 @@ class StageRef:
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
         """Order of dimensions of the private buffer of a stage that is computed inside another."""
         self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
+
+    def double_buffer(self, turns: int = 2) -> None:
+        """Computes a stage in shared memory ahead of the loop that reads it."""
+        self.schedule.do(DoubleBuffer(self.name, turns))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))

@@ -24,7 +24,7 @@ from autotensor.ir.expr import Binary, Const, Expr, Load, Op, Var
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.stmt import NOTHING, Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import any_node, free_vars, walk
 from autotensor.lowering.gpu.unify import axis_var, thread_extents
 
@@ -85,7 +85,7 @@ class _Inserter:
         """
         if not isinstance(s, Seq) and self.conflict(pending, self.accesses(s, lets)):
             new, left = self.stmt(s, NONE, lets)
-            return seq(BARRIER, new), left
+            return (new if _begins_with_one(new) else seq(BARRIER, new)), left
         match s:
             case Seq(stmts):
                 out: list[Stmt] = []
@@ -227,7 +227,7 @@ class _Inserter:
             if one or inside or self.threads <= frozenset().union(*(free_vars(i) for i in a.indices)):
                 return True
         pairs = list(zip(a.now(), b.now(), strict=True))
-        if self.parted and (self._alone() or any(self._elsewhere(x, y) for x, y in pairs)):
+        if any(self._elsewhere(x, y) for x, y in pairs) or (self.parted and self._alone()):
             return True
         return any(other_stage(x, y) and not free_vars(x) & a.stale for x, y in pairs)
 
@@ -258,6 +258,14 @@ def other_stage(a: Expr, b: Expr) -> bool:
             d = p.minus(q)
             return not d.terms and d.constant % int(n) != 0
     return False
+
+
+def _begins_with_one(s: Stmt) -> bool:
+    """Whether a loop meets before anything else in every turn."""
+    first = s.body if isinstance(s, For) else NOTHING
+    while isinstance(first, Alloc | Seq) and first is not NOTHING:
+        first = first.body if isinstance(first, Alloc) else first.stmts[0]
+    return isinstance(first, Barrier)
 
 
 def _parts(s: Stmt) -> list[Stmt | Expr]:
