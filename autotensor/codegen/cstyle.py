@@ -4,7 +4,8 @@
 
 Statements become statements one to one, so that the source reads like the loop IR. Vectors exist in memory
 accesses only: a store of lanes loads its operands as vectors where they are contiguous (and, if the dialect
-needs it, aligned), computes lane by lane, and stores a vector. Shared memory is declared at the top, private
+needs it, aligned), computes lane by lane, and stores a vector; a dialect that computes with vectors does that
+for all lanes at once where it can (cstyle_vector.py). Shared memory is declared at the top, private
 memory where it is allocated; compilers keep it in registers once loops are unrolled and indices constant.
 """
 
@@ -14,7 +15,8 @@ import re
 from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.cstyle_expr import Writer, is_multiple
+from autotensor.codegen.cstyle_expr import is_multiple
+from autotensor.codegen.cstyle_vector import VectorWriter, vector_buffers, width_of
 from autotensor.codegen.dialect import RESERVED, USES, Dialect
 from autotensor.ir.expr import Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope
@@ -45,7 +47,7 @@ def is_dynamic(func: PrimFunc) -> bool:
     return func.launch is not None and func.launch.shared_bytes > STATIC_SHARED_BYTES
 
 
-class _Kernel(Writer):
+class _Kernel(VectorWriter):
     """Writes one kernel."""
 
     def __init__(self, func: PrimFunc, dialect: Dialect) -> None:
@@ -53,6 +55,7 @@ class _Kernel(Writer):
         self.func = func
         self.lines: list[str] = []
         self.depth = 1
+        self.arrays = vector_buffers(func.body) if dialect.vectors else {}
         self.name_all(func)
 
     # -- names -----------------------------------------------------------------------------------------------
@@ -155,7 +158,10 @@ class _Kernel(Writer):
 
     def declared(self, b: Buffer) -> str:
         """Private memory. 16-bit floats are kept as float there, too: values of the same bits."""
-        return f"{self.dialect.values[str(b.dtype)]} {self.names[b.name]}[{max(1, b.size)}];"
+        kind, size = self.dialect.values[str(b.dtype)], max(1, b.size)
+        if b in self.arrays:
+            kind, size = self.dialect.vector_type(kind, self.arrays[b]), size // self.arrays[b]
+        return f"{kind} {self.names[b.name]}[{size}];"
 
     def let(self, s: Let, last: bool) -> None:
         name, dtype = self.names[s.var.name], s.var.type
@@ -164,6 +170,14 @@ class _Kernel(Writer):
         kind = self.dialect.values[str(dtype.element)]
         if dtype.lanes == 1:
             self.scoped((f"const {kind} {name} = {self.expr(s.value)};",), s.body, last)
+            return
+        width = width_of(dtype.lanes)
+        if width > 1 and not dtype.is_bool and self.can_compute(s.value):
+            whole = range(0, dtype.lanes, width)
+            self.wide_lets[name] = width
+            vectors = [f"{name}[{n // width}] = {self.vector(s.value, n, width)};" for n in whole]
+            declared = f"{self.dialect.vector_type(kind, width)} {name}[{dtype.lanes // width}];"
+            self.scoped((declared, *vectors), s.body, last)
             return
         lanes = [f"{name}[{n}] = {self.expr(s.value, n)};" for n in range(dtype.lanes)]
         self.scoped((f"{kind} {name}[{dtype.lanes}];", *lanes), s.body, last)
@@ -194,6 +208,8 @@ class _Kernel(Writer):
         if lanes == 1:
             self.one(s, 0)
             return
+        if self.store_vectors(s):
+            return
         before = len(self.lines)
         self.load_vectors(s)
         step = self.chunk(s.buffer, index, s.mask)
@@ -214,8 +230,25 @@ class _Kernel(Writer):
             ]
         self.vectors = {}
 
+    def store_vectors(self, s: Store) -> bool:
+        """The store with vector arithmetic, if the dialect has it and the lanes are contiguous."""
+        (index,) = s.indices
+        if not isinstance(index, Ramp) or index.stride != 1 or s.mask is not None:
+            return False
+        width = self.arrays.get(s.buffer, width_of(index.lanes))
+        if width == 1 or not self.can_compute(s.value) or self.may_meet(s) or not self.is_plain(s.buffer):
+            return False
+        for first in range(0, index.lanes, width):
+            value, at = self.vector(s.value, first, width), index.base + first if first else index.base
+            if s.buffer in self.arrays:
+                self.put(f"{self.element(s.buffer, at)} = {value};")
+            else:
+                name = self.names[s.buffer.name]
+                self.put(f"vstore{width}({value}, 0, {name} + {self.expr(at)});")
+        return True
+
     def one(self, s: Store, lane: int) -> None:
-        place = f"{self.names[s.buffer.name]}[{self.expr(s.indices[0], lane)}]"
+        place = self.place(s.buffer, s.indices[0], lane)
         text = f"{place} = {self.stored(s.buffer, self.expr(s.value, lane))};"
         self.put(text if s.mask is None else f"if ({self.expr(s.mask, lane)}) {text}")
 
@@ -228,7 +261,7 @@ class _Kernel(Writer):
             when = "" if guard[n] is None else f"if ({guard[n]}) "
             self.put(f"{when}{name}[{n}] = {self.expr(s.value, n)};")
         for n in range(lanes):
-            place = f"{self.names[s.buffer.name]}[{self.expr(s.indices[0], n)}]"
+            place = self.place(s.buffer, s.indices[0], n)
             when = "" if guard[n] is None else f"if ({guard[n]}) "
             self.put(f"{when}{place} = {self.stored(s.buffer, f'{name}[{n}]')};")
 

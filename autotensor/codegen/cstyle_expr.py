@@ -56,6 +56,7 @@ class Writer:
         self.dialect = dialect
         self.names: dict[str, str] = {}
         self.vectors: dict[Load, tuple[list[str], int]] = {}  # loaded already: variables, lanes of each
+        self.wide_lets: dict[str, int] = {}  # variables that are arrays of vectors, with their lanes
         self.positive: set[Var] = set()  # variables that are never negative
         self.helpers: set[str] = set()
 
@@ -71,7 +72,7 @@ class Writer:
     def ranked(self, e: Expr, lane: int) -> Ranked:
         match e:
             case Var(name, dtype):
-                return (self.names[name] if dtype.lanes == 1 else f"{self.names[name]}[{lane}]"), _ATOM
+                return self.variable(self.names[name], dtype.lanes, lane), _ATOM
             case Const():
                 return self.const(e)
             case Ramp(base, step, _):
@@ -102,6 +103,18 @@ class Writer:
             f"kernel {self.kernel!r}: {type(e).__name__} has no spelling in {self.dialect.name}."
         )
 
+    def variable(self, name: str, lanes: int, lane: int) -> str:
+        width = self.wide_lets.get(name, 1)
+        if lanes == 1:
+            return name
+        return (
+            f"{name}[{lane}]" if width == 1 else self.dialect.lane(f"{name}[{lane // width}]", lane % width)
+        )
+
+    def place(self, buffer: Buffer, index: Expr, lane: int) -> str:
+        """One element in memory."""
+        return f"{self.names[buffer.name]}[{self.expr(index, lane)}]"
+
     def const(self, c: Const) -> Ranked:
         t, value = c.dtype, c.value
         if t.is_bool:
@@ -121,8 +134,7 @@ class Writer:
             names, step = self.vectors[e]
             return self.loaded(e.buffer, self.dialect.lane(names[lane // step], lane % step))
         (index,) = e.indices
-        element = f"{self.names[e.buffer.name]}[{self.expr(index, lane)}]"
-        text, rank = self.loaded(e.buffer, element)
+        text, rank = self.loaded(e.buffer, self.place(e.buffer, index, lane))
         if e.mask is None:
             return text, rank
         zero = self.const(Const(_zero(e.dtype), e.dtype.element))[0]

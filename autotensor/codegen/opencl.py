@@ -8,6 +8,7 @@ import math
 from autotensor.base.dtype import DType
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
+from autotensor.codegen.cstyle_vector import vector_helpers
 from autotensor.codegen.dialect import Dialect, float_helpers, integer_helpers
 from autotensor.codegen.gpu_source import gpu_artifact
 from autotensor.ir.func import Program
@@ -54,7 +55,7 @@ def _helpers() -> dict[str, str]:
         out[f"at_isnan_{t}"] = f"{_FUNCTION} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
     for t, kind in _INTEGERS.items():
         out[f"at_abs_{t}"] = f"{_FUNCTION} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
-    return out
+    return {**out, **vector_helpers(_FUNCTION, _FLOATS.items())}
 
 
 OPENCL = Dialect(
@@ -82,6 +83,7 @@ OPENCL = Dialect(
     widest=64,
     block_size=lambda threads: "",
     helpers=_helpers(),
+    vectors=True,
     reserved=frozenset(
         [
             "kernel",
