@@ -62,7 +62,7 @@ def compile_state(
     texts: keep every stage's text (nest, ir, asm), for people; the assembly costs about a quarter of the
     build.
     """
-    program = lower(state, hook=_dump_hook(name))
+    program = lower(state, target, hook=_dump_hook(name))
     kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
@@ -92,9 +92,9 @@ def nest_text(state: State, names: Mapping[str, str] | None = None) -> str:
     return "\n\n".join(to_text(with_slices(f.body), names=shown) for f in (*program.prepare, *program.run))
 
 
-def lowered(state: State) -> Program:
+def lowered(state: State, target: Target | None = None) -> Program:
     """The program that a backend would get, with the scheduled loops among its texts."""
-    program = lower(state)
+    program = lower(state, target)
     return replace(program, texts={**program.texts, "nest": nest_text(state)})
 
 

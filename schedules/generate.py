@@ -63,6 +63,8 @@ def _expand(
 ) -> tuple[_Partial, ...]:
     done = current.done | {stage.name}
     for rule in RULES:
+        if target.kind not in rule.devices:
+            continue
         extensions = rule.expand(state, stage, target)
         if not extensions or (last_call and extensions[0].defer):
             continue

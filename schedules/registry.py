@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotensor.base.target import Target
+from autotensor.base.target import GPU_KINDS, Target
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
@@ -30,6 +30,9 @@ class Extension:
     defer: bool = False
 
 
+CPU, GPU = ("llvm", "interp"), GPU_KINDS
+ANY = (*CPU, *GPU)
+
 Expand = Callable[[State, Stage, Target], tuple[Extension, ...]]
 
 
@@ -40,16 +43,17 @@ class SketchRule:
     name: str
     order: int
     expand: Expand
+    devices: tuple[str, ...] = CPU  # kinds of targets that it is for
 
 
 RULES: list[SketchRule] = []
 
 
-def sketch_rule(name: str, *, order: int) -> Callable[[Expand], Expand]:
-    """Registers the decorated function as a sketch rule."""
+def sketch_rule(name: str, *, order: int, devices: tuple[str, ...] = CPU) -> Callable[[Expand], Expand]:
+    """Registers the decorated function as a sketch rule for these kinds of targets."""
 
     def register(fn: Expand) -> Expand:
-        RULES.append(SketchRule(name, order, fn))
+        RULES.append(SketchRule(name, order, fn, devices))
         RULES.sort(key=lambda r: r.order)
         return fn
 

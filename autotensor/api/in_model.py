@@ -20,7 +20,8 @@ from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import ranked, safe_default
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.kernel_times import KernelClock, by_workload
+from autotensor.runtime.device_times import DeviceKernelClock
+from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
 from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
@@ -29,6 +30,8 @@ from tuning_db import RACE, TrialStore
 from tuning_db.records import Sample, TrialRecord, distinct_traces, now
 
 Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
+
+Clock = KernelClock | DeviceKernelClock
 
 IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
 SCHEDULES = 4  # of a task that meet, its default among them
@@ -92,11 +95,11 @@ def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
     return {key: Trace.from_json(r.trace) for key, r in rows.items()}
 
 
-def _clock(artifact: Artifact, target: Target) -> KernelClock:
-    return KernelClock(artifact, sample_inputs(artifact.args, artifact.index_range), target.num_cores)
+def _clock(artifact: Artifact, target: Target) -> Clock:
+    return kernel_clock(artifact, sample_inputs(artifact.args, artifact.index_range), target.num_cores)
 
 
-def _compared(champion: KernelClock, challenger: KernelClock, budget_s: float) -> dict[str, list[float]]:
+def _compared(champion: Clock, challenger: Clock, budget_s: float) -> dict[str, list[float]]:
     """For every workload the challenger's seconds as multiples of the champion's, one per round."""
     ratios: dict[str, list[float]] = {}
     with timing_lock():
@@ -112,7 +115,7 @@ def _compared(champion: KernelClock, challenger: KernelClock, budget_s: float) -
     return ratios
 
 
-def _round(clock: KernelClock) -> dict[str, float]:
+def _round(clock: Clock) -> dict[str, float]:
     """Seconds of one inference by workload."""
     return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
 

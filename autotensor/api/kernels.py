@@ -14,7 +14,7 @@ from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import lower as lower_state
 from autotensor.resolve import resolve
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function, open_artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
 from autotensor.search.events import Listener
@@ -59,7 +59,7 @@ def build(
     *,
     name: str = "",
     db: Log = None,
-) -> Module:
+) -> Function:
     """A function that computes the outputs among `args`.
 
     build(schedule, args)     compiled as scheduled
@@ -79,7 +79,7 @@ def build(
         dag = _checked(what)
         with open_existing(db) as store:
             artifact = _best(dag, chosen, name or dag.outputs[-1].name, store)
-    return Module(artifact, threads=chosen.num_cores)
+    return open_artifact(artifact, threads=chosen.num_cores)
 
 
 def tune(

@@ -8,9 +8,10 @@ from pathlib import Path
 from autotensor.runtime import model
 from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function
 
 
-def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Module:
+def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Function:
     """A saved kernel or model, ready to call; one saved for several shapes answers to each of them.
 
     threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this

@@ -30,7 +30,7 @@ from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache
 from autotensor.runtime.lock import timing_lock
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function, open_artifact
 from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener
@@ -63,7 +63,7 @@ class ModelReport:
     """What tuning a model gave. Latencies are medians in seconds, measured interleaved at the end."""
 
     tuning: TuneReport
-    module: Module
+    module: Function
     default_s: float
     tuned_s: float
     path: Path | None = None
@@ -124,7 +124,7 @@ def compile_model(
     name: str = "model",
     listener: Listener | None = None,
     progress: bool = True,
-) -> Module:
+) -> Function:
     """A model as one function: NumPy in, NumPy out, one native call.
 
     trials: how many schedules to measure first; 0 takes what the tuning log knows, and defaults for the rest.
@@ -137,7 +137,7 @@ def compile_model(
         options = TuneOptions(trials=trials, seed=seed)
         return tune_model(plan, options, db=db, listener=listener, progress=progress).module
     with open_existing(db) as store:
-        return Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+        return open_artifact(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
 
 
 def resolved(plan: ModelPlan, store: TrialStore | None) -> dict[str, Resolved]:
@@ -223,7 +223,7 @@ def tune_model(
             artifacts.save(work.path, tuned)
             note_use(store, best.values(), work.path)
     return ModelReport(
-        report, Module(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes
+        report, open_artifact(tuned, threads=plan.target.num_cores), default_s, tuned_s, work.path, notes
     )
 
 
@@ -270,7 +270,7 @@ class _Saver:
 
 def race(plan: ModelPlan, *contestants: Artifact, rounds: int = 15) -> list[float]:
     """Median seconds of one inference of each, timed in turns with nothing else of ours running."""
-    modules = [Module(a, threads=plan.target.num_cores) for a in contestants]
+    modules = [open_artifact(a, threads=plan.target.num_cores) for a in contestants]
     arrays = sample_inputs(contestants[0].args, contestants[0].index_range)
     with timing_lock():
         for m in modules:

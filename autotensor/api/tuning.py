@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
+from autotensor.base.target import host
 from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, Listener
 from autotensor.search.loop import TuneOptions, TuneReport
 from autotensor.search.measure import LocalMeasurer
+from autotensor.search.rates import Rates
 from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
 from tuning_db import TrialStore
@@ -30,8 +32,13 @@ def run_tuning(
 ) -> TuneReport:
     """Tunes tasks (of one target) on this machine."""
     target = tasks[0].target
-    rates = calibrated(store, target, kernels=options.trials >= KERNELS_WORTH)
-    measuring = MeasureOptions(residency=residency, peak_flops=rates.peak(target.num_cores))
+    if target.kind == "cuda":
+        rates = Rates.guess(target)
+    else:  # OpenCL's threads run on this processor
+        processor = host().with_threads(target.num_cores) if target.is_gpu else target
+        rates = calibrated(store, processor, kernels=options.trials >= KERNELS_WORTH)
+    peak = None if target.is_gpu else rates.peak(target.num_cores)
+    measuring = MeasureOptions(residency=residency, peak_flops=peak, asm=not target.is_gpu)
 
     def peak_again() -> float:
         return calibrated(store, target, again=True).peak(target.num_cores)

@@ -96,13 +96,14 @@ num_threads = Switch("num_threads", 0, _positive, "Threads of a kernel; wins ove
 provider: Switch[str] = Switch(
     "provider", "", str, "Thread provider: openmp-loaded, openmp-system, openmp-xgboost, pool, serial."
 )
+opencl: Switch[str] = Switch("opencl", "", str, "Part of the name of the OpenCL platform to use.")
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")
 mnist: Switch[Path | None] = Switch(
     "mnist", None, _path, "Directory of MNIST's four files, for autotensor.flow.datasets."
 )
 
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify, mnist)}
+    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, mnist)}
 )
 
 

@@ -1,7 +1,8 @@
 """Targets: a description of the machine that code is made for, as data.
 
-`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one. Schedules and checks
-read the limits; `key()` is what the tuning log files records under.
+`parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, and so are
+`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is asked. Schedules and checks read the limits;
+`key()` is what the tuning log files records under.
 """
 
 from __future__ import annotations
@@ -17,6 +18,22 @@ from autotensor.base.errors import TargetError
 
 KINDS = ("llvm", "cuda", "opencl", "interp")
 NUMERICS = ("fast", "strict")
+GPU_KINDS = ("cuda", "opencl")
+
+# (multiprocessors, shared bytes one block may have, L2 bytes) by compute capability, of its largest card.
+# Source: CUDA C++ programming guide, "Technical specifications per compute capability"; data sheets.
+CUDA_ARCHS = {
+    "sm_70": (80, 96 << 10, 6 << 20),
+    "sm_75": (72, 64 << 10, 6 << 20),
+    "sm_80": (108, 163 << 10, 40 << 20),
+    "sm_86": (84, 99 << 10, 6 << 20),
+    "sm_89": (128, 99 << 10, 72 << 20),
+    "sm_90": (132, 227 << 10, 50 << 20),
+    "sm_100": (148, 227 << 10, 126 << 20),
+}
+DEFAULT_ARCH = "sm_80"
+CUDA_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
+CUDA_BLOCK = (1024, 1024, 64)  # threads along x, y, z
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +41,22 @@ class Target:
     """One kind of device and its limits; sizes in bytes."""
 
     kind: str
-    arch: str = ""  # LLVM CPU name, or sm_90, …
+    arch: str = ""  # LLVM CPU name, or sm_90, …; of OpenCL the name of a platform, "" for any
     features: str = ""  # LLVM feature string; empty means what `arch` implies
     triple: str = ""  # empty means this host
-    num_cores: int = 1
-    vector_bytes: int = 16
+    num_cores: int = 1  # multiprocessors or compute units of a GPU
+    vector_bytes: int = 16  # of a GPU: the widest access of one thread
     vector_registers: int = 16
     cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20)  # L1 data, L2, L3, …, of one core's view
     warp_size: int = 1
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
     numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels run as grids of thread blocks."""
+        return self.kind in GPU_KINDS
 
     def key(self) -> str:
         """Name in the tuning log: kind, architecture, vector width, thread count, numerics if strict."""
@@ -61,7 +83,9 @@ class Target:
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
-    Options: `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`, `-numerics=fast|strict`.
+    Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`. Of "cuda":
+    `-arch=sm_80`. Of "opencl": `-platform=NAME`. Of "cuda" and "opencl": `-cores=N` (multiprocessors),
+    `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all: `-numerics=fast|strict`.
     Raises TargetError for an unknown kind or option.
     """
     if isinstance(text, Target):
@@ -74,9 +98,12 @@ def parse(text: str | Target | None = None) -> Target:
         kind = "llvm"
     if kind not in KINDS:
         raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {', '.join(KINDS)}.")
-    target = host() if kind == "llvm" else Target(kind, num_cores=1)
+    target = host() if kind == "llvm" else gpu(kind) if kind in GPU_KINDS else Target(kind, num_cores=1)
     for option in options:
         name, _, value = option.partition("=")
+        if target.is_gpu and name != "-numerics":
+            target = _gpu_option(target, option)
+            continue
         match name:
             case "-mcpu":
                 if value not in ("native", target.arch):
@@ -97,6 +124,54 @@ def parse(text: str | Target | None = None) -> Target:
                 known = "-mcpu, -mattr, -mtriple, -threads, -numerics"
                 raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
     return target
+
+
+def gpu(kind: str, arch: str = "") -> Target:
+    """A stated GPU. OpenCL's limits are those that every platform that we know has."""
+    if kind == "opencl":
+        return Target(
+            "opencl",
+            arch,
+            num_cores=usable_cores(),
+            vector_registers=255,
+            cache_bytes=(32 << 10, 1 << 20),
+            warp_size=1,
+            max_threads_per_block=256,
+            max_shared_bytes=32 << 10,
+        )
+    arch = arch or DEFAULT_ARCH
+    if arch not in CUDA_ARCHS:
+        raise TargetError(f"target arch {arch!r} is unknown.", fix=f"Known: {', '.join(CUDA_ARCHS)}.")
+    cores, shared_bytes, l2_bytes = CUDA_ARCHS[arch]
+    return Target(
+        "cuda",
+        arch,
+        num_cores=cores,
+        vector_registers=255,  # of one thread, 32 bits each
+        cache_bytes=(128 << 10, l2_bytes),
+        warp_size=32,
+        max_threads_per_block=1024,
+        max_shared_bytes=shared_bytes,
+    )
+
+
+def _gpu_option(target: Target, option: str) -> Target:
+    name, _, value = option.partition("=")
+    match (target.kind, name):
+        case ("cuda", "-arch"):
+            return replace(gpu("cuda", value), numerics=target.numerics)
+        case ("opencl", "-platform"):
+            return replace(target, arch=value)
+        case (_, "-cores" | "-shared-bytes" | "-block-threads"):
+            if not value.isdigit() or int(value) < 1:
+                raise TargetError(f"target option {option!r}: {name[1:]} must be a positive integer.")
+            field = {"-cores": "num_cores", "-shared-bytes": "max_shared_bytes"}.get(
+                name, "max_threads_per_block"
+            )
+            return replace(target, **{field: int(value)})  # type: ignore[arg-type]
+    own = "-arch" if target.kind == "cuda" else "-platform"
+    known = f"{own}, -cores, -shared-bytes, -block-threads, -numerics"
+    raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
 
 
 @lru_cache(maxsize=1)

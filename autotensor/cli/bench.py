@@ -49,6 +49,7 @@ def bench(
     Waits for tuning runs to finish their batch. Comparing with other programs is what benchmarks/ is for.
     """
     from autotensor.cli.inputs import open_module, sample_arrays
+    from autotensor.runtime.device_module import DeviceModule
     from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.lock import timing_lock
     from autotensor.runtime.threads import current
@@ -64,7 +65,7 @@ def bench(
     found: dict[str, Any] = {
         "model": module.name,
         "threads": module.threads,
-        "provider": str(current()),
+        "provider": module.device.name if isinstance(module, DeviceModule) else str(current()),
         "repeat": repeat,
         "median_s": quantile(samples, 0.5),
         "p10_s": quantile(samples, 0.1),

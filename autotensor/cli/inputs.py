@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from autotensor.api.models import ModelPlan
     from autotensor.graph.ir import Graph
     from autotensor.resolve import Resolved
-    from autotensor.runtime.module import Module
+    from autotensor.runtime.opening import Function
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -105,7 +105,7 @@ def check_place(path: Path) -> None:
 class Known:
     """A model compiled with the best traces that the log knows."""
 
-    module: Module
+    module: Function
     found: Mapping[str, Resolved]  # by workload key
 
     @property
@@ -125,12 +125,12 @@ class Known:
 def compile_known(plan: ModelPlan, db: str | None) -> Known:
     from autotensor.api.log import open_existing
     from autotensor.api.models import link_model, resolved
-    from autotensor.runtime.module import Module
+    from autotensor.runtime.opening import open_artifact
 
     with open_existing(db) as store:
         found = resolved(plan, store)
     artifact = link_model(plan, {key: r.trace for key, r in found.items()})
-    return Known(Module(artifact, threads=plan.target.num_cores), found)
+    return Known(open_artifact(artifact, threads=plan.target.num_cores), found)
 
 
 def open_module(
@@ -141,7 +141,7 @@ def open_module(
     target: str | None,
     threads: int | None,
     shapes: Sequence[str] | None = None,
-) -> Module:
+) -> Function:
     """MODEL|FILE.atm, ready to call."""
     if is_file(name):
         if weights is not None or target is not None or batch != 1 or shapes:
@@ -168,7 +168,7 @@ def open_module(
     return known.module
 
 
-def sample_arrays(module: Module, seed: int = 0) -> list[Array]:
+def sample_arrays(module: Function, seed: int = 0) -> list[Array]:
     """Random arrays for what a call takes."""
     from autotensor.runtime.samples import sample_inputs
 

@@ -12,12 +12,13 @@ from autotensor.cli.output import put_json, say, tell
 from autotensor.insight.units import micros
 
 app = new_app()
-FORMS = ("te", "nest", "trace", "ir", "llvm", "asm")
+FORMS = ("te", "nest", "trace", "ir", "llvm", "asm", "source")
 
 EPILOG = example(
     "autotensor show resnet50/4 --as nest",
     "autotensor show 17 --as asm",
     "autotensor show af8327883368 --as trace",
+    "autotensor show mlp/0 --target opencl --source > kernel.py",
 )
 
 
@@ -28,6 +29,9 @@ def show(
     default: Annotated[
         bool, typer.Option("--default", help="The default schedule, not the best known.")
     ] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="The same as --as source: GPU kernels and a host to run them.")
+    ] = False,
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
@@ -36,8 +40,10 @@ def show(
     """Print a task under its best known schedule, or a trial under its own.
 
     te: what is computed. nest: the loops as scheduled. trace: the calls that schedule it. ir: the program
-    after all passes. llvm, asm: generated code.
+    after all passes. llvm, asm: generated code. source: a GPU's kernels, as a program with a host that runs
+    them.
     """
+    form = "source" if source else form
     if form not in FORMS:
         raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="--as")
     from autotensor.api.log import open_existing
@@ -64,8 +70,17 @@ def show(
             text = trace.to_python() or "# no steps: the loops as written"
         case "nest":
             text = nest_text(trace.replay(dag))
+        case "source":
+            if not chosen.is_gpu:
+                raise typer.BadParameter(
+                    "only GPU kernels have source; add --target opencl or --target cuda.",
+                    param_hint="--source",
+                )
+            from autotensor.insight.harness import harness
+
+            text = harness(compile_trace(dag, trace, chosen, found.workload.name))
         case "ir":
-            program = lowered(trace.replay(dag))
+            program = lowered(trace.replay(dag), chosen)
             text = "\n\n".join(to_text(f) for f in (*program.prepare, *program.run))
         case _:
             text = compile_trace(dag, trace, chosen, "kernel", asm=form == "asm").texts[form]

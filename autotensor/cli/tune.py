@@ -32,7 +32,7 @@ from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
     from autotensor.api.models import ModelReport
-    from autotensor.runtime.module import Module
+    from autotensor.runtime.opening import Function
     from autotensor.search.loop import TaskReport
 
 app = new_app()
@@ -168,7 +168,7 @@ def describe(
     }
 
 
-def seconds_in_model(module: Module) -> dict[str, float]:
+def seconds_in_model(module: Function) -> dict[str, float]:
     """Seconds that all runs of each workload take within one inference."""
     from autotensor.cli.inputs import sample_arrays
     from autotensor.runtime.kernel_times import by_workload, kernel_times

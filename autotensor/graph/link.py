@@ -5,7 +5,7 @@
 Constants are prepared now, once; equal arrays are stored once. Intermediate values lie in one arena. Inputs
 and outputs are the caller's arrays. The entry is a plan (codegen): it calls the kernels' entries in order,
 and lets threads meet only where a kernel touches bytes that one since the last meeting wrote (or writes
-bytes that one read).
+bytes that one read). On a GPU the plan is the list of launches, in the order of one queue.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -27,9 +27,11 @@ from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, check_groups, storage
 from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.module import Module
+from autotensor.runtime.device import LAUNCHES, launches
+from autotensor.runtime.opening import Function, open_artifact
 
 ARENA = "workspace.arena"
+DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
 PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides must not share one
 
 
@@ -76,27 +78,59 @@ def link(
     check_groups(graph, groups)
     artifacts = [_artifact(g, compiled) for g in groups]
     values, names = _prepare_all(groups, artifacts, {*graph.input_names, *graph.output_names})
-    memory = plan_memory(graph, groups, artifacts)
+    memory = plan_memory(graph, groups, artifacts, DEVICE_ALIGNMENT if target.is_gpu else 1)
     steps = _steps(graph, groups, artifacts, names, memory, updates)
     args = _arguments(graph, values, memory, artifacts, updates)
     index = {a.name: n for n, a in enumerate(args)}
-    calls = [
-        Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
-    ]
-    entry = f"model_{hashlib.sha256(repr((calls, args)).encode()).hexdigest()[:20]}"
-    objects = dict.fromkeys(o for a in artifacts for o in a.objects)
+    code = _launched(steps, index) if target.is_gpu else _native(steps, index, args, target)
     return Artifact(
         name=graph.name,
         target=target,
-        entry=entry,
+        entry=code.entry,
         prepare=None,
         args=args,
-        objects=(*objects, emit_plan(entry, calls, len(args), target)),
+        objects=code.objects,
         needs=tuple(sorted({n for a in artifacts for n in a.needs})),
         texts=_texts(graph, steps, memory),
         values=values,
-        meta=_meta(graph, steps, memory, index, updates) | _index_ranges(graph, groups, artifacts),
+        meta=_meta(graph, steps, memory, index, updates)
+        | _index_ranges(graph, groups, artifacts)
+        | code.meta,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """What runs the plan."""
+
+    entry: str
+    objects: tuple[bytes, ...]
+    meta: dict[str, Any]
+
+
+def _native(
+    steps: Sequence[Step], index: Mapping[str, int], args: Sequence[ArgSpec], target: Target
+) -> _Code:
+    """One native function that calls the kernels in order."""
+    calls = [
+        Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
+    ]
+    entry = f"model_{hashlib.sha256(repr((calls, tuple(args))).encode()).hexdigest()[:20]}"
+    objects = dict.fromkeys(o for s in steps for o in s.artifact.objects)
+    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), {})
+
+
+def _launched(steps: Sequence[Step], index: Mapping[str, int]) -> _Code:
+    """The launches of all kernels in order, for a device's queue or graph; nothing else is generated."""
+    objects = tuple(dict.fromkeys(o for s in steps for o in s.artifact.objects))
+    run: list[dict[str, Any]] = []
+    for s in steps:
+        numbers = {n: objects.index(o) for n, o in enumerate(s.artifact.objects)}
+        for spec in launches(s.artifact, "run"):
+            places = [(s.places[n], offset) for n, offset in spec.args]
+            moved = tuple((index[p.arg], p.offset + offset) for p, offset in places)
+            run.append(replace(spec, args=moved, object=numbers[spec.object]).plain())
+    return _Code(run[0]["kernel"] if run else "nothing", objects, {LAUNCHES: {"prepare": [], "run": run}})
 
 
 def _artifact(group: Group, compiled: Mapping[str, Artifact]) -> Artifact:
@@ -125,13 +159,13 @@ def _prepare_all(
     groups: Sequence[Group], artifacts: Sequence[Artifact], reserved: Set[str]
 ) -> tuple[dict[str, Array], list[dict[str, str]]]:
     """Arrays that the model keeps, and for every group the model's names for its constant arguments."""
-    modules: dict[int, Module] = {}
+    modules: dict[int, Function] = {}
     values: dict[str, Array] = {}
     by_digest: dict[tuple[Any, ...], str] = {}
     names: list[dict[str, str]] = []
     for group, artifact in zip(groups, artifacts, strict=True):
         if id(artifact) not in modules:
-            modules[id(artifact)] = Module(artifact)
+            modules[id(artifact)] = open_artifact(artifact)
         found: dict[str, str] = {}
         for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
             key = (array.shape, str(array.dtype), hashlib.blake2b(_bytes(array)).digest())
@@ -143,7 +177,7 @@ def _prepare_all(
     return values, names
 
 
-def _prepare(group: Group, artifact: Artifact, module: Module) -> dict[str, Array]:
+def _prepare(group: Group, artifact: Artifact, module: Function) -> dict[str, Array]:
     """The arrays that the group's kernels read: prepared ones, and constants that are read as they are."""
     bound = _bound(group)
     constants: dict[str, Array] = {}
@@ -207,11 +241,20 @@ def _index_ranges(
 # -- memory ----------------------------------------------------------------------------------------------
 
 
-def plan_memory(graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]) -> MemoryPlan:
-    """Offsets of intermediate values and of the workspaces that a kernel's threads share."""
+def plan_memory(
+    graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact], multiple: int = 1
+) -> MemoryPlan:
+    """Offsets of intermediate values and of the workspaces that a kernel's threads share.
+
+    multiple: of bytes that values take, and so of the offsets.
+    """
+
+    def whole(size: int) -> int:
+        return -(-size // multiple) * multiple
+
     outside = {storage(o) for o in graph.outputs}
     values = [
-        Lifetime(_space(n, spec.name), spec.bytes, n, n)
+        Lifetime(_space(n, spec.name), whole(spec.bytes), n, n)
         for n, a in enumerate(artifacts)
         for spec in a.role("workspace")
         if not spec.per_thread
@@ -221,7 +264,7 @@ def plan_memory(graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artif
         for k, out in enumerate(g.outputs):
             if out not in outside:
                 size = prod(out.shape) * out.dtype.bytes
-                values.append(Lifetime(_value(n, k), size, n, last.get(out, n)))
+                values.append(Lifetime(_value(n, k), whole(size), n, last.get(out, n)))
     return plan(values)
 
 
@@ -355,6 +398,7 @@ def _meta(
                 "flops": s.group.flops,
                 "slots": [[index[p.arg], p.offset] for p in s.places],
                 "barrier": s.barrier,
+                "launches": len(launches(s.artifact, "run")) if s.artifact.target.is_gpu else 1,
             }
             for s in steps
         ],

@@ -7,7 +7,8 @@ One kernel per root stage. Inside a nest:
       init:   C[…] = identity         over the spatial loops that lie inside the reduction
       for reduce leaf …: C[…] = combine(C[…], body)
 
-A vectorized reduction loop gets an accumulator per lane (`lanes.py`).
+A vectorized reduction loop gets an accumulator per lane (`lanes.py`), one that is bound to threads an
+accumulator per thread (`across.py`).
 
 A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a private buffer that
 holds just its box; which points of the box are guarded is decided in `guards.py`.
@@ -36,6 +37,9 @@ from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
+from autotensor.ir.visit import free_vars
+from autotensor.lowering.across import Across, ThreadLoop, is_private, meets, thread_vars
+from autotensor.lowering.ahead import Ahead, check_ahead, is_ahead
 from autotensor.lowering.apart import Part, is_apart
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
@@ -45,7 +49,7 @@ from autotensor.lowering.overhang import guard_loads, rows_of_vectors
 from autotensor.lowering.skip import skipping
 from autotensor.lowering.update import guard, store_all, update
 from autotensor.schedule.axis import Axis, Mark
-from autotensor.schedule.extents import Extents, derive, leaf_var
+from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order, stored
 from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
@@ -103,7 +107,10 @@ class _Nest:
         self.extents = extents
         self.private: dict[Buffer, Buffer] = {}
         self.bases: dict[Buffer, tuple[Expr, ...]] = {}
+        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
         self.touched: list[Buffer] = []
+        self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
+        self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
     # -- loops of one stage --------------------------------------------------------------------------------
 
@@ -112,10 +119,20 @@ class _Nest:
         self._check_marks(stage)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
-        return self._level(loops, 0, frozenset(), ranges)
+        self.by_thread |= thread_vars(loops)
+        outside = self.threads
+        body = self._level(loops, 0, frozenset(), ranges)
+        self.threads = outside
+        return body
 
     def _check_marks(self, stage: Stage) -> None:
         for n, leaf in enumerate(stage.leaves):
+            if leaf.thread.startswith("threadIdx") and leaf.kind is AxisKind.SPATIAL and is_private(stage):
+                raise ScheduleError(
+                    f"bind: axis {leaf.name!r} of stage {stage.name!r} is bound to {leaf.thread}, but what "
+                    "the stage computes is kept by each thread for itself.",
+                    fix=f's[{stage.name!r}].set_scope("shared"), or leave the axis unbound.',
+                )
             if leaf.mark is Mark.PARALLEL and (n > 0 or not isinstance(stage.place, Root)):
                 outside = ", ".join(a.name for a in stage.leaves[:n]) or stage.name
                 raise ScheduleError(
@@ -141,6 +158,10 @@ class _Nest:
     def _make_private(self, stage: Stage) -> None:
         box = self.extents.boxes[stage.name]
         shape = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        if is_ahead(stage) and isinstance(stage.place, At):
+            shape = (stage.turns, *shape)
+            turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
+            self.slots.update(dict.fromkeys(stage.op.buffers, (turn,)))
         for b in stage.op.buffers:
             self.private[b] = Buffer(
                 b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
@@ -243,6 +264,8 @@ class _Nest:
         stage = loops.stage
         first = _first_reduction(stage)
         if depth == first and stage.op.combiner is not None:
+            if any(in_block(a.thread) for a in stage.leaves if a.kind is AxisKind.REDUCE):
+                return self._across_threads(loops, depth, placed, ranges)
             init = self._init(loops, depth, placed)
             return seq(init, self._loop(loops, depth, placed, ranges))
         return self._loop(loops, depth, placed, ranges)
@@ -259,18 +282,56 @@ class _Nest:
             ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
         if leaf.mark is Mark.SERIAL:
             ready += some_need(loops, placed, stage.leaves[: depth + 1], ranges)
+        ready = self._uniform(loops, depth, ready)
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
             self._make_private(producer)
+        outside = self.threads
+        if leaf.thread:
+            here = ThreadLoop(leaf.thread, leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name))
+            here.check_inside(outside, stage.name, leaf.name)
+            self.threads = (*outside, here)
         producers = [self.nest(p, ranges) for p in hosted]
+        ahead = self._ahead(loops, leaf, hosted, producers)
+        now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
         level = self._apart if is_apart(stage, leaf) else self._level
-        body = seq(*producers, level(loops, depth + 1, placed | frozenset(ready), ranges))
+        inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
+        body = seq(*(a.within() for a in ahead), *now, inner)
+        self.threads = outside
         if hosted:
-            ready += some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
-        for producer in reversed(hosted):
-            for b in reversed(producer.op.buffers):
+            more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
+            ready += self._uniform(loops, depth, more)
+        body = self._allocating([p for p in hosted if not is_ahead(p)], body)
+        loop = self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+        if not ahead:
+            return loop
+        return self._allocating([a.stage for a in ahead], seq(*(a.before() for a in ahead), loop))
+
+    def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
+        for stage in reversed(stages):
+            for b in reversed(stage.op.buffers):
                 body = Alloc(self.private[b], body)
-        return self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+        return body
+
+    def _ahead(
+        self, loops: Loops, leaf: Axis, hosted: tuple[Stage, ...], producers: list[Stmt]
+    ) -> list[Ahead]:
+        """The stages at a loop that are computed ahead of it."""
+        stage = loops.stage
+        for p in hosted:
+            if is_ahead(p):
+                check_ahead(p, stage, leaf, hosted)
+        var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
+        lets = loops.lets.get(leaf.name, ())
+        pairs = zip(hosted, producers, strict=True)
+        return [Ahead(p, s, var, extent, lets) for p, s in pairs if is_ahead(p)]
+
+    def _uniform(self, loops: Loops, depth: int, conditions: list[Expr]) -> list[Expr]:
+        """Those that may stand around the loops from `depth` on: threads of a block that meet in there must
+        get there together."""
+        if not meets(self.state, loops, depth):
+            return conditions
+        return [c for c in conditions if not free_vars(c) & self.by_thread]
 
     def _guarded(self, loops: Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
         """The body under its conditions; those of lanes that nobody reads stay on what they load."""
@@ -313,6 +374,36 @@ class _Nest:
         last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))
         return lanes.around(seq(lanes.cleared(), main, last))
 
+    def _across_threads(
+        self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
+    ) -> Stmt:
+        """A reduction loop bound to threads: each sums up its part, then the parts are joined."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        if bound_inside := [a for a in inside if in_block(a.thread)]:
+            raise ScheduleError(
+                f"bind: axis {bound_inside[0].name!r} of stage {stage.name!r} is bound to threads inside a "
+                "reduction over threads.",
+                fix="Reorder so that it is outside.",
+            )
+        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        joining = tuple(
+            ThreadLoop(a.thread, leaf_var(stage.name, a.name), self._extent(stage, a.name))
+            for a in stage.leaves[depth:]
+            if a.kind is AxisKind.REDUCE and in_block(a.thread)
+        )
+        across = Across(stage.op, self.threads, joining, own)
+        parts = replace(loops, targets=across.parts)
+        main = self._loop(parts, depth, placed, ranges)
+        bound = (*stage.leaves[:depth], *inside)
+        inner = settled(loops, placed, bound)
+        last: Stmt = guard(inner, store_all(self._targets(loops), across.results))
+        join = seq(across.join(stage.name), last)
+        for a in reversed(inside):
+            join = self._wrap(loops, a, join)
+        return across.around(seq(self._init(parts, depth, placed), main, join))
+
     def _wrap(self, loops: Loops, leaf: Axis, body: Stmt) -> Stmt:
         stage = loops.stage
         for var, value in reversed(loops.lets.get(leaf.name, ())):
@@ -348,7 +439,9 @@ class _Nest:
         inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
         bound = [*stage.leaves[:depth]]
         guards_at: list[list[Expr]] = []
-        seen = set(placed)
+        # those that must not stand around a barrier; parts of sums exist for all threads
+        late = [] if loops.targets else settled(loops, placed, tuple(bound))
+        seen = {*placed, *late}
         for a in inner:
             bound.append(a)
             ready = [g for g in settled(loops, frozenset(seen), tuple(bound)) if g not in seen]
@@ -356,7 +449,7 @@ class _Nest:
             guards_at.append(ready)
         for a, ready in zip(reversed(inner), reversed(guards_at), strict=True):
             body = self._wrap(loops, a, self._guarded(loops, a, ready, body))
-        return body
+        return guard(late, body)
 
     def _targets(self, loops: Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         """Where the stage writes: (buffer, indices) per output."""
@@ -370,7 +463,8 @@ class _Nest:
                 self.touched.append(b)
                 out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
             else:
-                out.append((near, in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))))
+                index = in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))
+                out.append((near, (*self.slots.get(b, ()), *index)))
         return out
 
     def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
@@ -425,7 +519,8 @@ class _Body:
                 loose = guarded and self.everywhere
                 box = tuple(int(s.extent) for s in self.nest.extents.boxes[producer.name])
                 outside = box_conditions(inside, box, self.ranges) if loose else []
-                return Load(near, in_storage_order(producer, inside), all_of(*outside) if outside else mask)
+                place = (*self.nest.slots.get(buffer, ()), *in_storage_order(producer, inside))
+                return Load(near, place, all_of(*outside) if outside else mask)
             case _:
                 return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
 

@@ -2,7 +2,8 @@
 
     State ──build_program──▶ LOOP ──simplify, partition, protect──▶ LOOP ──flatten, vectorize, unroll──▶ FINAL
 
-`lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes.
+`lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes. GPU
+targets take the passes that are marked so, and leave out those for CPUs only.
 """
 
 from __future__ import annotations
@@ -11,10 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotensor.base import switches
+from autotensor.base.errors import ScheduleError
+from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Stmt
 from autotensor.ir.verify import Level, verify
+from autotensor.lowering.gpu.barriers import barriers
+from autotensor.lowering.gpu.check import check
+from autotensor.lowering.gpu.launch import with_launch
+from autotensor.lowering.gpu.narrow import narrow
+from autotensor.lowering.gpu.unify import unify
+from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.join import join
@@ -26,6 +35,20 @@ from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
 from autotensor.schedule.state import State
 
+When = Callable[[Target | None], bool]
+
+
+def always(target: Target | None) -> bool:
+    return True
+
+
+def is_gpu(target: Target | None) -> bool:
+    return target is not None and target.is_gpu
+
+
+def is_cpu(target: Target | None) -> bool:
+    return not is_gpu(target)
+
 
 @dataclass(frozen=True, slots=True)
 class Pass:
@@ -34,6 +57,7 @@ class Pass:
     name: str
     run: Callable[[Stmt], Stmt]
     makes: Level = Level.LOOP
+    when: When = always
 
 
 def _simplify(body: Stmt) -> Stmt:
@@ -42,7 +66,10 @@ def _simplify(body: Stmt) -> Stmt:
 
 PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
-    Pass("partition tails", partition),  # before flatten: afterwards guards no longer name axes
+    Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
+    Pass("virtual threads", vthread, when=is_gpu),
+    Pass("unify threads", unify, when=is_gpu),
+    Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
@@ -50,8 +77,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("vectorize", vectorize, makes=Level.FLAT),
     Pass("simplify vectors", _simplify, makes=Level.FLAT),
     Pass("unmask", unmask, makes=Level.FLAT),
-    Pass("promote registers", promote, makes=Level.FLAT),
-    Pass("unroll", unroll, makes=Level.FINAL),  # last: every pass after it would see all copies
+    Pass("promote registers", promote, makes=Level.FLAT, when=is_cpu),
+    Pass("narrow indices", narrow, makes=Level.FLAT, when=is_gpu),
+    Pass("prove barriers", check, makes=Level.FLAT, when=is_gpu),  # changes nothing
+    Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: passes after it would see all copies
 )
 
 VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG
@@ -59,27 +88,45 @@ VERIFY_AT = 5  # level of AUTOTENSOR_DEBUG
 Hook = Callable[[Pass, PrimFunc], None]
 
 
-def lower(state: State, *, passes: tuple[Pass, ...] = PIPELINE, hook: Hook | None = None) -> Program:
-    """The program of a state after all passes.
+def lower(
+    state: State,
+    target: Target | None = None,
+    *,
+    passes: tuple[Pass, ...] = PIPELINE,
+    hook: Hook | None = None,
+) -> Program:
+    """The program of a state after all passes for a target; None is any CPU.
 
     hook: called after every pass with the pass and the kernel it made (verifier, dumps).
-    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops.
+    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops, TargetError when it
+    needs more than a GPU target has.
     """
+    if is_cpu(target) and passes is PIPELINE:
+        refuse_threads(state, "llvm" if target is None else target.kind)
     program = build_program(state)
     careful = switches.verify() or switches.debug() >= VERIFY_AT
+    wanted = [p for p in passes if p.when(target)]
 
     def finish(func: PrimFunc) -> PrimFunc:
-        for p in passes:
+        for p in wanted:
             func = replace(func, body=p.run(func.body))
             if careful:
                 verify(func, p.makes, p.name)
             if hook is not None:
                 hook(p, func)
-        return func
+        return with_launch(func, target) if target is not None and target.is_gpu else func
 
     return replace(
         program, prepare=tuple(finish(f) for f in program.prepare), run=tuple(finish(f) for f in program.run)
     )
+
+
+def refuse_threads(state: State, kind: str) -> None:
+    """Raises ScheduleError for a schedule that binds loops to threads that the target has not."""
+    for stage in state.live():
+        for axis in stage.leaves:
+            if axis.thread:
+                raise ScheduleError(f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).")
 
 
 def lower_nest(state: State) -> Program:

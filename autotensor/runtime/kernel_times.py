@@ -20,6 +20,8 @@ from autotensor.base.errors import ArtifactError
 from autotensor.runtime import loader, threads
 from autotensor.runtime.arrays import address, aligned_copy, aligned_empty
 from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.device import DEVICE_KINDS
+from autotensor.runtime.device_times import DeviceKernelClock
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -63,11 +65,20 @@ class KernelClock:
         return out
 
 
+def kernel_clock(
+    artifact: Artifact, arrays: Sequence[Array], nthreads: int
+) -> KernelClock | DeviceKernelClock:
+    """The clock for what the artifact was compiled for."""
+    if artifact.target.kind in DEVICE_KINDS:
+        return DeviceKernelClock(artifact, arrays)
+    return KernelClock(artifact, arrays, nthreads)
+
+
 def kernel_times(
     artifact: Artifact, arrays: Sequence[Array], nthreads: int, rounds: int = 15
 ) -> list[KernelTime]:
     """Medians of all kernels, in order; empty for an artifact that is no linked model."""
-    clock = KernelClock(artifact, arrays, nthreads)
+    clock = kernel_clock(artifact, arrays, nthreads)
     clock.round()  # warms up
     samples = [clock.round() for _ in range(rounds)]
     return [

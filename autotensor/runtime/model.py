@@ -11,6 +11,7 @@ from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function, open_artifact
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above
 # the runtime, so who loads with `recompile` brings it along.
@@ -19,7 +20,7 @@ Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
 
 def load(
     path: str | Path, threads: int | None = None, recompile: bool = False, compiler: Compiler | None = None
-) -> Module:
+) -> Function:
     """The module saved at `path`, ready to run. Nothing but numpy and llvmlite is imported.
 
     recompile: make its code anew for this machine, with `compiler`, from the LLVM text kept inside.
@@ -28,8 +29,9 @@ def load(
     found = artifacts.load_all(path)
     if recompile:
         found = tuple(rebuilt(a, compiler) for a in found)
-    modules = [Module(a, threads=threads) for a in found]
-    return modules[0] if len(modules) == 1 else ByShape(modules)
+    if len(found) == 1:
+        return open_artifact(found[0], threads=threads)
+    return ByShape([Module(a, threads=threads) for a in found])
 
 
 def rebuilt(artifact: Artifact, compiler: Compiler | None) -> Artifact:

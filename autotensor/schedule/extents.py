@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Op, Var, binary, const
+from autotensor.ir.func import Scope
 from autotensor.schedule.regions import (
     Access,
     Number,
@@ -41,6 +42,7 @@ from autotensor.schedule.regions import (
     wrapped,
 )
 from autotensor.schedule.state import At, Fuse, Ref, Size, Split, Stage, State
+from autotensor.te.thread import VTHREAD
 
 Values = Mapping[Ref, Number]
 
@@ -207,6 +209,42 @@ def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:
     return Span(high, at_a, step_a, base_a), Span(low, at_b, where(moves == 1, g, 0), base_b)
 
 
+def _within(
+    state: State,
+    place: At,
+    found: Mapping[tuple[str, str], Number],
+    boxes: Mapping[str, tuple[Span, ...]],
+    symbolic: bool,
+    together: bool,
+) -> dict[str, Span]:
+    """Spans of the host's axes in one iteration of the loop that a stage is attached to.
+
+    together: for all threads of a block at once, as shared memory needs it: loops over threads outside of
+    that loop run, too, those of the host's own hosts included.
+    """
+    host = state.stage(place.stage)
+    at = host.position(place.axis)
+    threads = [a for a in host.leaves[: at + 1] if together and in_block(a.thread)]
+    own = spans(host, frozenset(a.name for a in (*threads, *host.leaves[at + 1 :])), found, symbolic)
+    if not isinstance(host.place, At):
+        return own
+    outer = boxes[host.name]
+    if together and host.scope is not Scope.SHARED:  # the box of a shared host is that of all threads anyway
+        reach_of_all = needed(state, host, host.place, found, boxes, symbolic, together=True)
+    else:
+        reach_of_all = outer
+    for axis, box, whole in zip(host.op.axes, outer, reach_of_all, strict=True):
+        wider = whole.extent - box.extent
+        span = own[axis.name]
+        own[axis.name] = moved(Span(span.extent + wider, span.at, span.step, span.base, span.gap), whole)
+    return own
+
+
+def in_block(thread: str) -> bool:
+    """Whether loops bound to this axis run on threads of one block."""
+    return thread.startswith("threadIdx") or thread == VTHREAD
+
+
 # -- boxes of producers ------------------------------------------------------------------------------------
 
 
@@ -217,19 +255,16 @@ def needed(
     found: Mapping[tuple[str, str], Number],
     boxes: Mapping[str, tuple[Span, ...]],
     symbolic: bool,
+    together: bool = False,
 ) -> tuple[Span, ...]:
     """The box of the producer that one iteration of the place's loop reads, one span per axis of the
-    producer.
+    producer. `together`, and for a producer in shared memory: that all threads of the block read.
 
     Raises ScheduleError when somebody outside that loop reads the producer, or it is read by nobody.
     """
+    own = _within(state, place, found, boxes, symbolic, together or producer.scope is Scope.SHARED)
     host = state.stage(place.stage)
     at = host.position(place.axis)
-    inside = frozenset(a.name for a in host.leaves[at + 1 :])
-    own = spans(host, inside, found, symbolic)
-    if isinstance(host.place, At):
-        for axis, box in zip(host.op.axes, boxes[host.name], strict=True):
-            own[axis.name] = moved(own[axis.name], box)
     memo: dict[str, dict[str, Span]] = {host.name: own}
 
     def axes_of(consumer: Stage) -> dict[str, Span]:

@@ -47,6 +47,7 @@ class Level:
     parts: tuple[tuple[str, Number], ...]  # axis and trips of what was fused into it, outermost first
     mark: Mark
     kind: AxisKind
+    thread: str = ""  # the GPU thread axis that it is bound to
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ def _levels(state: State, stage: Stage, extents: Extents) -> tuple[Level, ...]:
             tuple((p.partition(".")[0], trips[p]) for p in _fused(stage, a.name)),
             a.mark,
             a.kind,
+            a.thread,
         )
         for a in stage.leaves
     )

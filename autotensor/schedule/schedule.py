@@ -20,14 +20,17 @@ from typing import TYPE_CHECKING, Any
 from autotensor.base.absent import absent
 from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
+from autotensor.schedule.primitives.double_buffer import DoubleBuffer
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
+from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.state import State
@@ -36,6 +39,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.compute import Compute
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import IterVar, Placeholder, Tensor
+from autotensor.te.thread import ThreadAxis
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +176,10 @@ class Schedule:
 
 _ELSEWHERE = {  # primitives of TVM's stages
     "tensorize": "unroll and vectorize a register tile instead",
-    "double_buffer": "leave it out; a CPU fetches ahead by itself",
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "store_at": "a stage is stored where compute_at puts it",
     "storage_align": "s[C].storage(*axes, pad=n) orders and pads a private buffer",
-    "set_scope": "cache_read and cache_write take the scope",
-    "env_threads": "CPU targets have no thread axes: use s[C].parallel(axis)",
+    "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 
 
@@ -269,9 +271,13 @@ class StageRef:
     def parallel(self, axis: AxisLike) -> None:
         self.schedule.do(Parallel(self.name, self._axis(axis)))
 
-    def bind(self, axis: AxisLike, thread: Any) -> None:
-        """TVM's thread binding. Raises ScheduleError: there is no target with thread axes yet."""
-        raise ScheduleError(f"bind: target 'llvm' has no thread axes; use parallel({self._axis(axis)!r}).")
+    def bind(self, axis: AxisLike, thread: ThreadAxis | str) -> None:
+        """Gives a loop to an axis of a GPU's threads: `te.thread_axis("threadIdx.x")` or its name."""
+        self.schedule.do(Bind(self.name, self._axis(axis), str(thread)))
+
+    def set_scope(self, scope: str) -> None:
+        """Where an attached stage keeps its values: "shared" or "local"."""
+        self.schedule.do(SetScope(self.name, scope))
 
     def compute_at(self, host: Any, axis: AxisLike) -> None:
         name = self.schedule.stage_name(host)
@@ -286,6 +292,10 @@ class StageRef:
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
         """Order of dimensions of the private buffer of a stage that is computed inside another."""
         self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
+
+    def double_buffer(self, turns: int = 2) -> None:
+        """Computes a stage in shared memory ahead of the loop that reads it."""
+        self.schedule.do(DoubleBuffer(self.name, turns))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))

@@ -86,6 +86,7 @@ class Stage:
     scope: Scope = Scope.GLOBAL
     pragmas: tuple[tuple[str, str, str], ...] = ()  # (axis, key, value)
     storage: tuple[tuple[str, ...], int] | None = None  # axes of the private buffer, and padding of its rows
+    turns: int = 1  # boxes kept in shared memory: of this turn and of those computed ahead
 
     @staticmethod
     def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:

@@ -79,8 +79,14 @@ class BuildPool:
             self._idle.put(builder)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
 
-    def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
-        """One per trace, in order. Raises MeasureError when no child can be started."""
+    def build(
+        self, workload: Workload, traces: Sequence[Trace], target: Target | None = None
+    ) -> list[Built | MeasureResult]:
+        """One per trace, in order. Raises MeasureError when no child can be started.
+
+        target: another one than the candidates'.
+        """
+        text = (target or self.target).to_json()
         workload.text, workload.key  # noqa: B018  # cached properties: made here, before threads read them
 
         def one(trace: Trace) -> Built | MeasureResult:
@@ -88,7 +94,7 @@ class BuildPool:
             try:
                 request = {
                     "trace": trace.to_json(),
-                    "target": self.target.to_json(),
+                    "target": text,
                     "asm": self.options.asm,
                 }
                 return _outcome(builder.ask(workload, request, self.options.build_timeout_s))

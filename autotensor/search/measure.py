@@ -22,8 +22,9 @@ from typing import Any
 
 from autotensor.base import log
 from autotensor.base.errors import InputError, MeasureError
-from autotensor.base.target import Target
+from autotensor.base.target import Target, host
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.device import device_of
 from autotensor.runtime.lock import timing_lock
 from autotensor.schedule.trace import Trace
 from autotensor.search.building import BuildPool, Built
@@ -51,7 +52,7 @@ class Spent:
 
 
 class LocalMeasurer:
-    """The Measurer of this machine's CPU."""
+    """The Measurer of this machine's processor and its devices."""
 
     def __init__(
         self,
@@ -72,9 +73,14 @@ class LocalMeasurer:
         recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
         it. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
         """
-        if target.kind != "llvm":
-            raise InputError(f"target {target.kind!r} cannot be measured here; only 'llvm' can.")
+        if target.kind != "llvm" and not target.is_gpu:
+            raise InputError(
+                f"target {target.kind!r} cannot be measured here; 'llvm', 'opencl' and 'cuda' can."
+            )
+        if target.is_gpu:
+            device_of(target)  # says now, in one sentence, that there is none
         self.target, self.options = target, options
+        self._processor = host() if target.is_gpu else target  # that runs the reference
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
         self._pool = BuildPool(target, options, modules, path)
@@ -133,7 +139,7 @@ class LocalMeasurer:
     def _naive(self, workload: Workload) -> Mapping[str, Any]:
         """The unscheduled program, compiled once per workload."""
         if workload.key not in self._oracles:
-            (built,) = self._pool.build(workload, [oracle_trace(workload.dag)])
+            (built,) = self._pool.build(workload, [oracle_trace(workload.dag)], self._processor)
             if isinstance(built, MeasureResult):
                 raise MeasureError(
                     f"the reference of workload {workload.name!r} cannot be built: {built.error}"

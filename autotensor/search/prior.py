@@ -11,15 +11,15 @@ the learned model (`model.py`) corrects it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.base.target import Target
+from autotensor.base.target import Target, host
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.search.prior_gpu import predict_gpu
 from autotensor.search.rates import Rates
+from autotensor.search.terms import Terms
 from autotensor.search.tile import Tile, full, is_product, tile_of, ways
 
 Floats = npt.NDArray[np.float64]
@@ -38,28 +38,17 @@ CROWDED_LINES = 2.4  # times the ways more lines than ways, and every scalar mus
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Parts of a stage's predicted time in seconds, per candidate."""
-
-    compute: Floats
-    moves: tuple[Floats, ...]  # behind L1, L2, L3 …
-    chunks: Floats  # iterations of the parallel loop, 1 without one
-    imbalance: Floats  # ≥ 1
-    tile: Floats  # vector accumulators (or stores) of one unrolled step
-    loads: Floats  # vector or scalar loads of one step
-    parts: tuple[Floats, ...]  # seconds of all cores: computing, then behind every cache
-    hidden: Floats  # of these, what is a part of computing
-    launch: float  # seconds of its parallel region
-    total: Floats  # of the stage alone
-
-
 def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
     """Seconds per candidate, and the terms of every stage.
 
     A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
-    with it: what both compute adds up, and what both move, and of these the larger counts.
+    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU whose
+    threads take turns on a core are iterations of a parallel loop there.
     """
+    if target.is_gpu and target.warp_size > 1:
+        return predict_gpu(p, target, rates)
+    if target.is_gpu:
+        target = host().with_threads(target.num_cores)
     terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
     total = np.zeros(p.count)
     merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
@@ -69,10 +58,10 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
         if s.own < len(s.levels):
             visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
             fine = seconds * target.num_cores < FINE_S * visits
-            host = s.levels[len(s.levels) - s.own - 1].stage
-            around, inside = merged[host]
+            outer = s.levels[len(s.levels) - s.own - 1].stage
+            around, inside = merged[outer]
             both = tuple(a + np.where(fine, x, 0.0) for a, x in zip(around, parts, strict=True))
-            merged[host] = (both, inside + np.where(fine, hidden, 0.0))
+            merged[outer] = (both, inside + np.where(fine, hidden, 0.0))
             seconds = np.where(fine, 0.0, seconds)
         total = total + seconds + t.launch
     return np.asarray(total, dtype=np.float64), terms
@@ -98,6 +87,8 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     for level in s.levels:
         if level.mark is Mark.PARALLEL:
             chunks = full(level.extent, count)
+        elif level.thread.startswith("blockIdx"):
+            chunks = chunks * full(level.extent, count)
     cores = np.minimum(float(target.num_cores), chunks)
     imbalance = np.ceil(chunks / cores) * cores / chunks
     share = cores / imbalance

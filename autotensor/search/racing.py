@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.base.errors import MeasureError
-from autotensor.base.target import Target
+from autotensor.base.target import Target, host
 from autotensor.runtime import children
 from autotensor.runtime.children import Child
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
@@ -47,6 +47,7 @@ _GRACE_S = 1.0  # for what the child does around a run: filling, comparing
 RETAKES = 3  # of a round during which the reference kernel shows that others use the cores
 DISTURBED = 1.5  # times its best: clocks alone vary less
 _REST_S = 0.05
+CUDA_ADDRESSES = 1 << 46  # bytes that a child may address: a driver maps all cards and all memory at once
 _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
 
@@ -125,6 +126,8 @@ class Race:
         self._left_s = left_s
         self._peak, self._recalibrate = options.peak_flops, recalibrate
         memory = options.memory_bytes or default_memory_bytes()
+        if target.kind == "cuda":
+            memory = CUDA_ADDRESSES
         self._child = Child(WORKER, ["run", *modules], path=path, memory_bytes=memory)
         self._mark: Mark | None = None
         self._questions: list[Question] = []  # that this child's oracle has answered, of this task
@@ -145,7 +148,9 @@ class Race:
             self._child.start()
             self._mark, path = Mark.create()
             try:
-                answer = self._ask({"do": "start", "mark": str(path)}, _LOAD_TIMEOUT_S)
+                answer = self._ask(
+                    {"do": "start", "mark": str(path), "kind": self.target.kind}, _LOAD_TIMEOUT_S
+                )
             finally:
                 path.unlink(missing_ok=True)
             if "error" in answer:
@@ -337,7 +342,7 @@ class Race:
             "workload": self._workload.text,
             "oracle": self._oracle.plain,
             "wide": self._oracle.wide,
-            "threads": self.target.num_cores,
+            "threads": (host() if self.target.is_gpu else self.target).num_cores,
             "residency": self.options.residency,
         }
         self._loaded.clear()

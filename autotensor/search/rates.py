@@ -22,6 +22,8 @@ from autotensor.base.target import Target
 Floats = npt.NDArray[np.float64]
 
 LEVELS = ("L1", "L2", "L3")  # where the vectors of a micro-kernel come from
+# of one multiprocessor: 128 FMAs a cycle at 1.6 GHz; bytes/s from L2 and memory (A100 and H100, data sheets)
+SM_FLOPS, SM_L2, SM_MEMORY = 2 * 128 * 1.6e9, 40e9, 20e9
 REGION_S = 2e-6  # fork and join of one parallel region or barrier, as a guess
 
 
@@ -73,7 +75,9 @@ class Rates:
 
     @staticmethod
     def guess(target: Target) -> Rates:
-        """A 3.6 GHz core with one FMA a cycle in its widest vectors."""
+        """A 3.6 GHz core with one FMA a cycle in its widest vectors; of a card, a multiprocessor."""
+        if target.kind == "cuda":
+            return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores)
         return Rates(3.6e9 * 2 * target.lanes(32), (100e9, 60e9, 20e9), 30e9)
 
     def peak(self, cores: int) -> float:

@@ -242,16 +242,28 @@ class Bench:
         for name, before in prepared.items():
             if not same_bytes(arrays[name], before):
                 complaint = complaint or f"running changed the prepared constant {name!r}"
+        return self._verdict(question, arrays, candidate.bounds, complaint, seconds, inexact)
+
+    def _verdict(
+        self,
+        question: Question,
+        arrays: Mapping[str, Array],
+        bounds: Mapping[str, float],
+        complaint: str,
+        seconds: float,
+        inexact: bool,
+    ) -> dict[str, Any]:
+        """What a check answers; `complaint` is what it did beside its answer."""
         exact = question.exact and not inexact
         if inexact:
             assert question.wide is not None
-            verdict = _judge_wide(question.wide, question.answers, arrays, candidate.bounds)
+            verdict = _judge_wide(question.wide, question.answers, arrays, bounds)
         else:
-            verdict = _judge(question.answers, arrays, candidate.bounds, exact)
+            verdict = _judge(question.answers, arrays, bounds, exact)
         if verdict.complaint and not exact and not inexact:  # wrong, or terms cancel in the oracle's answer
             if question.terms is None:
                 question.terms = sizes_of_terms(self.task.workload.dag, question.pristine)
-            verdict = _judge(question.answers, arrays, candidate.bounds, exact, question.terms)
+            verdict = _judge(question.answers, arrays, bounds, exact, question.terms)
         return {
             "seconds": seconds,
             "error": verdict.error if math.isfinite(verdict.error) else None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,9 @@ class Sampler:
         """Warm up, find the number of calls that last long enough, and the sample with so many."""
         if expected < _WARM_UP_BELOW * min_seconds:
             expected = self._run(number, candidate, 1, nthreads)
-        calls = max(1, math.ceil(min_seconds / max(expected, 1e-9)))
-        while True:
-            seconds = self._run(number, candidate, calls, nthreads)
-            if seconds >= min_seconds * _LONG_ENOUGH:
-                return seconds, calls
-            growth = min(_MOST_GROWTH, 1.1 * min_seconds / max(seconds, 1e-9))
-            calls = max(calls + 1, math.ceil(calls * growth))
+        return calls_that_last(
+            lambda calls: self._run(number, candidate, calls, nthreads), expected, min_seconds
+        )
 
     def _run(self, number: int, candidate: Candidate, calls: int, nthreads: int) -> float:
         frames = candidate.frames
@@ -163,6 +159,19 @@ class Sampler:
                 first[start : start + spec.bytes] = raw(arrays[spec.name])
             _repeat(first, self._pool.raw[: each * copies])
             self._holds = number
+
+
+def calls_that_last(
+    seconds_of: Callable[[int], float], expected: float, min_seconds: float
+) -> tuple[float, int]:
+    """Seconds of so many calls that they last long enough, and their number; expected: seconds of one."""
+    calls = max(1, math.ceil(min_seconds / max(expected, 1e-9)))
+    while True:
+        seconds = seconds_of(calls)
+        if seconds >= min_seconds * _LONG_ENOUGH:
+            return seconds, calls
+        growth = min(_MOST_GROWTH, 1.1 * min_seconds / max(seconds, 1e-9))
+        calls = max(calls + 1, math.ceil(calls * growth))
 
 
 def _repeat(block: Array, into: Array) -> None:

@@ -17,8 +17,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotensor.base.errors import ArtifactError, AutotensorError, MeasureError, ScheduleError
-from autotensor.base.target import Target
+from autotensor.base.errors import (
+    ArtifactError,
+    AutotensorError,
+    MeasureError,
+    ScheduleError,
+    TargetError,
+)
+from autotensor.base.target import GPU_KINDS, Target
 from autotensor.runtime.serving import serve
 from autotensor.search.request import from_plain, source_sha, to_plain
 from tuning_db.records import Status
@@ -52,6 +58,7 @@ def builder() -> Callable[[Answer], Answer]:
 
 def runner() -> Callable[[Answer], Answer]:
     """Answers {"do": name of a verb below, …}."""
+    from autotensor.search.device_bench import DeviceBench
     from autotensor.search.mark import Mark
     from autotensor.search.native_loop import native_loop
     from autotensor.search.running import Bench
@@ -61,8 +68,8 @@ def runner() -> Callable[[Answer], Answer]:
     def run(request: Answer) -> Answer:
         nonlocal bench
         match request:
-            case {"do": "start", "mark": path}:
-                bench = Bench(Mark(Path(path)))
+            case {"do": "start", "mark": path, "kind": kind}:
+                bench = (DeviceBench if kind in GPU_KINDS else Bench)(Mark(Path(path)))
                 native_loop()
                 return {}
         assert bench is not None
@@ -107,7 +114,7 @@ def answering(verb: Callable[[Answer], Answer]) -> Callable[[str], str]:
             answer = {"status": Status.RUN_ERROR, "error": _text(error)}
         except MemoryError as error:
             answer = {"status": Status.OUT_OF_MEMORY, "error": str(error) or "there is not enough memory."}
-        except ArtifactError as error:
+        except (ArtifactError, TargetError) as error:
             answer = {"status": Status.RUN_ERROR, "error": _text(error)}
         except AutotensorError as error:
             answer = {"status": Status.BUILD_ERROR, "error": _text(error)}

@@ -62,6 +62,7 @@ from autotensor.te.math import (
     trunc,
 )
 from autotensor.te.tensor import AxisKind, IterVar, Placeholder, Tensor, placeholder
+from autotensor.te.thread import ThreadAxis, thread_axis
 
 if_then_else = select  # both evaluate only the side they take
 Select = select  # as in tvm.tir
@@ -79,7 +80,6 @@ def create_schedule(outputs: Any) -> Any:
 _ELSEWHERE = {
     "var": "shapes are plain numbers here: write n = 1024",
     "size_var": "shapes are plain numbers here: write n = 1024",
-    "thread_axis": "CPU targets have no thread axes: use s[C].parallel(axis) instead of bind",
     "scan": "there are no loops that carry state; write one step and call it in a loop",
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "derivatives are not taken here; write their formulas",
@@ -106,6 +106,7 @@ __all__ = [
     "Placeholder",
     "Select",
     "Tensor",
+    "ThreadAxis",
     "abs",
     "acos",
     "acosh",
@@ -164,5 +165,6 @@ __all__ = [
     "sum",
     "tan",
     "tanh",
+    "thread_axis",
     "trunc",
 ]

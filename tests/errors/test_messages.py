@@ -199,7 +199,9 @@ def vectorized_host() -> None:
 
 @CASES.says("bind: target 'llvm' has no thread axes; use parallel('i').")
 def bind() -> None:
-    schedule()["C"].bind("i", "blockIdx.x")
+    s = schedule()
+    s["C"].bind("i", "blockIdx.x")
+    lower(s.state)
 
 
 @CASES.says(

@@ -7,20 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from operator_tools import CASES, assert_close, build, reduction_length
 
 from autotensor.base.dtype import dtype_of
 from autotensor.operators import OPERATORS, Case, Kind, Operator, TensorType
-from autotensor.te import Tensor, placeholder
+from autotensor.te import placeholder
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 from autotensor.te.workload import Workload
-
-CASES = [(name, n) for name, op in OPERATORS.items() for n in range(len(op.cases))]
-
-
-def build(op: Operator, arrays: tuple[np.ndarray, ...], attrs: Any) -> tuple[list[Tensor], Tensor]:
-    inputs = [placeholder(a.shape, dtype_of(a.dtype), name=f"x{n}") for n, a in enumerate(arrays)]
-    return inputs, op.compute(*inputs, **attrs)
 
 
 def run(op: Operator, arrays: tuple[np.ndarray, ...], attrs: Any) -> np.ndarray:
@@ -28,24 +22,6 @@ def run(op: Operator, arrays: tuple[np.ndarray, ...], attrs: Any) -> np.ndarray:
     dag = ComputeDAG.of([*inputs, y])
     found = evaluate(dag, {f"x{n}": a for n, a in enumerate(arrays)})
     return found[dag.buffer_of(y).name]
-
-
-def reduction_length(y: Tensor) -> int:
-    """The longest reduction on the way to y."""
-    stages = ComputeDAG.of([y]).stages
-    return max(int(np.prod([a.extent for a in s.reduce_axes])) for s in stages)
-
-
-def assert_close(found: np.ndarray, wanted: np.ndarray, length: int) -> None:
-    assert found.shape == wanted.shape
-    assert found.dtype == wanted.dtype
-    if found.dtype.kind != "f":
-        np.testing.assert_array_equal(found, wanted)
-    else:
-        eps = float(np.finfo(found.dtype).eps)
-        scale = float(np.max(np.abs(wanted), initial=1.0))
-        tolerance = eps * (8 + 4 * np.sqrt(length)) * scale
-        np.testing.assert_allclose(found, wanted, rtol=16 * eps, atol=tolerance)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{name}-{n}" for name, n in CASES])

@@ -10,6 +10,7 @@ from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
 from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into, nested
 from autotensor.schedule.step import step
+from autotensor.te.thread import BLOCK_AXES
 
 
 @step
@@ -51,6 +52,12 @@ class ComputeAt:
             raise ScheduleError(
                 f"compute_at: stage {stage.name!r} has a parallel loop.",
                 fix="Attach it before parallel, or not at all.",
+            )
+        if blocks := [a for a in stage.leaves if a.thread in BLOCK_AXES]:
+            raise ScheduleError(
+                f"compute_at: axis {blocks[0].name!r} of stage {stage.name!r} is bound to "
+                f"{blocks[0].thread}, and inside {host.name!r} there is one block only.",
+                fix="Attach it instead of binding it to blocks.",
             )
         placed = state.with_stage(replace(stage, place=At(host.name, axis.name)))
         _check_cycle(placed, placed.stage(stage.name))

@@ -1,0 +1,175 @@
+"""CUDA C++: the dialect, and the backend that makes source text of a program. NVRTC compiles it, and needs no
+headers for it."""
+
+from __future__ import annotations
+
+import math
+
+from autotensor.base.dtype import DType
+from autotensor.base.target import Target
+from autotensor.codegen.backend import backend
+from autotensor.codegen.dialect import Dialect, float_helpers, integer_helpers
+from autotensor.codegen.gpu_source import gpu_artifact
+from autotensor.ir.func import Program
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import ObjectCache
+
+_INTEGERS = {
+    **{"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"},
+    **{
+        "uint8": "unsigned char",
+        "uint16": "unsigned short",
+        "uint32": "unsigned int",
+        "uint64": "unsigned long long",
+    },
+}
+_FLOATS = {"float32": "float", "float64": "double"}
+_FUNCTION = "__device__ __forceinline__"
+
+_NAMES = {"abs": "fabs", "round": "rint"}
+_OWN = ("sigmoid", "isnan", "isinf")
+
+
+def _call(name: str, t: DType) -> str:
+    if t.is_int or name in _OWN:
+        return f"at_{name}_{t}"
+    return _NAMES.get(name, name) + ("f" if t.bits == 32 else "")
+
+
+def _constant(value: float, t: DType) -> str:
+    if math.isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(value):
+        return "__int_as_float(0x7f800000)" if value > 0 else "__int_as_float(0xff800000)"
+    return repr(value) if t.bits == 64 else f"{value!r}f"
+
+
+# One instruction since sm_80; before, a comparison more than fmaxf, which drops NaN.
+_MINMAX32 = """{fn} float at_{name}_float32(float a, float b) {{
+#if __CUDA_ARCH__ >= 800
+    float r;
+    asm("{name}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#else
+    return a {sign} b || a != a ? a : b;
+#endif
+}}"""
+
+
+def _helpers() -> dict[str, str]:
+    fn = _FUNCTION
+    out = {
+        "at_pack": "template <class T, int N> struct alignas(sizeof(T) * N) at_pack { T lane[N]; };",
+        **integer_helpers(fn, _INTEGERS),
+        **float_helpers(fn, "__float_as_uint", "__uint_as_float"),
+        "at_h2f": f"""{fn} float at_h2f(unsigned short h) {{
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}}""",
+        "at_f2h": f"""{fn} unsigned short at_f2h(float x) {{
+    unsigned short h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}}""",
+    }
+    for t, kind in {**_INTEGERS, **_FLOATS}.items():
+        nan = " || a != a" if t in _FLOATS else ""
+        for name, sign in (("min", "<="), ("max", ">=")):
+            out[f"at_{name}_{t}"] = (
+                f"{fn} {kind} at_{name}_{t}({kind} a, {kind} b) {{ return a {sign} b{nan} ? a : b; }}"
+            )
+    for name, sign in (("min", "<="), ("max", ">=")):
+        out[f"at_{name}_float32"] = _MINMAX32.format(fn=fn, name=name, sign=sign)
+    for t, kind in _FLOATS.items():
+        exp, inf = (
+            ("expf", "__int_as_float(0x7f800000)")
+            if t == "float32"
+            else (
+                "exp",
+                "__longlong_as_double(0x7ff0000000000000LL)",
+            )
+        )
+        fabs = "fabsf" if t == "float32" else "fabs"
+        out[f"at_sigmoid_{t}"] = f"{fn} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + {exp}(-x)); }}"
+        out[f"at_isnan_{t}"] = f"{fn} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
+        out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"
+    for t, kind in _INTEGERS.items():
+        out[f"at_abs_{t}"] = f"{fn} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
+    return out
+
+
+def _vector_store(kind: str, pointer: str, at: str, lanes: int, values: list[str]) -> str:
+    pack = f"at_pack<{kind}, {lanes}>"
+    return f"*({pack}*)({pointer} + {at}) = {pack}{{{{{', '.join(values)}}}}};"
+
+
+CUDA = Dialect(
+    name="CUDA C++",
+    kernel='extern "C" __global__ void',
+    pointer=lambda kind, const: f"{'const ' if const else ''}{kind}* __restrict__",
+    shared="__shared__ __align__(16)",
+    barrier="__syncthreads();",
+    threads={axis: f"(int){axis}" for axis in (f"{k}Idx.{d}" for k in ("block", "thread") for d in "xyz")},
+    types={
+        **_INTEGERS,
+        **_FLOATS,
+        "bool": "unsigned char",
+        "float16": "unsigned short",
+        "bfloat16": "unsigned short",
+    },
+    values={**_INTEGERS, **_FLOATS, "bool": "bool", "float16": "float", "bfloat16": "float"},
+    function=_FUNCTION,
+    call=_call,
+    constant=_constant,
+    vector_load=lambda kind, pointer, at, lanes: f"*(const at_pack<{kind}, {lanes}>*)({pointer} + {at})",
+    vector_store=_vector_store,
+    vector_type=lambda kind, lanes: f"at_pack<{kind}, {lanes}>",
+    lane=lambda vector, n: f"{vector}.lane[{n}]",
+    aligned=True,
+    widest=16,
+    block_size=lambda threads: f" __launch_bounds__({threads})",
+    helpers=_helpers(),
+    reserved=frozenset(
+        [
+            "threadIdx",
+            "blockIdx",
+            "blockDim",
+            "gridDim",
+            "warpSize",
+            "shared_memory",
+            "dim3",
+            "half",
+            "float2",
+            "float4",
+            "int2",
+            "int4",
+            "at_pack",
+            "fabs",
+            "fmax",
+            "fmin",
+            "hypot",
+            "ldexp",
+            "nan",
+            "nextafter",
+            "remainder",
+            "j0",
+            "j1",
+            "jn",
+            "y0",
+            "y1",
+            "yn",
+            "gamma",
+            "clock",
+            "lrint",
+        ]
+    ),
+)
+
+
+@backend("cuda")
+def compile_cuda(
+    program: Program, target: Target, *, name: str, asm: bool = False, cache: ObjectCache | None = None
+) -> Artifact:
+    """CUDA C++ source of a program."""
+    return gpu_artifact(program, target, CUDA, name)

@@ -1,0 +1,66 @@
+"""ahead: stages that are computed turns before the loop that reads them gets there (`double_buffer`).
+
+for k:                         S[0] = f(0)
+  S[k % 2] = f(k)     ──▶      for k:
+  C += S[k % 2]                  if k + 1 < n: S[(k + 1) % 2] = f(k + 1)
+                                 C += S[k % 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.expr import Cmp, Expr, Var, compare, const
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import If, Stmt, seq
+from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.state import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """One stage and what computes its box for a turn of the loop over `var`."""
+
+    stage: Stage
+    body: Stmt
+    var: Var
+    extent: int
+    lets: tuple[tuple[Var, Expr], ...]  # variables that follow from `var`
+
+    def of_turn(self, turn: Expr) -> Stmt:
+        """The box of another turn."""
+        values: dict[Var, Expr] = {self.var: turn}
+        for name, value in self.lets:
+            values[name] = substitute(value, values)
+        return substitute(self.body, values)
+
+    def before(self) -> Stmt:
+        """What has to be there when the loop begins."""
+        return seq(*(self.of_turn(const(n)) for n in range(min(self.stage.turns - 1, self.extent))))
+
+    def within(self) -> Stmt:
+        """What each turn computes for a later one."""
+        later = self.var + (self.stage.turns - 1)
+        return If(compare(Cmp.LT, later, const(self.extent)), self.of_turn(later))
+
+
+def is_ahead(stage: Stage) -> bool:
+    return stage.turns > 1
+
+
+def check_ahead(stage: Stage, host: Stage, leaf: Axis, beside: Sequence[Stage]) -> None:
+    """Raises ScheduleError when a stage cannot be computed ahead of the host's loop."""
+    if leaf.mark is not Mark.SERIAL:
+        raise ScheduleError(
+            f"double_buffer: loop {leaf.name!r} of {host.name!r} is {leaf.mark.value}; its turns do not "
+            "follow one another.",
+            fix=f"Attach {stage.name!r} to a plain loop.",
+        )
+    for other in beside:
+        if other is not stage and any(b in other.op.buffers for b in stage.op.reads()):
+            raise ScheduleError(
+                f"double_buffer: stage {stage.name!r} reads {other.name!r}, computed in the same turn.",
+                fix=f"Attach {other.name!r} to {stage.name!r}.",
+            )

@@ -1,0 +1,1 @@
+"""Passes for GPU targets: `vthread`, `unify`, `barriers`, `narrow`; `check` proves, `launch` counts."""

@@ -1,0 +1,351 @@
+"""check: proof that the barriers of a kernel suffice, by other means than those that put them there.
+
+Two accesses of one buffer in shared memory, one of them a write, with no barrier between them on some way
+through the kernel, must not be of one element and two threads. Every such pair is looked at, and all its
+addresses are counted out: for all threads of a block, all turns of the loops that run between two barriers,
+all lanes. What several turns have in common drops out where it moves both addresses alike.
+
+    for k:                                 pairs: store S (k), store S (k)
+      barrier                                     store S (k), load S (k)      ──▶  a barrier lies between
+      S[tx] = …                                   load S (k), store S (k+1)    ──▶  a barrier lies between
+      barrier
+      C += S[(tx + 1) % 32]
+
+Conditions are taken into account where their values are known, and else assumed to hold. What cannot be
+proved is refused, with the two accesses in the message: a schedule that needs such a thing is none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm, prod
+
+import numpy as np
+
+from autotensor.base.errors import LoweringError
+from autotensor.ir.affine import affine
+from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Unary, Var
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.node import children
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.visit import any_node, free_vars, walk
+from autotensor.lowering.gpu.indices import Values, in_lane, values_of
+
+MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
+MOST_TURNS = 512  # combinations of values of loops around a pair
+LANE = "lane"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A load or store of shared memory on some way through the kernel."""
+
+    buffer: Buffer
+    at: Expr | None  # flat index; None: any
+    writes: bool
+    conditions: tuple[Expr, ...]
+    own: frozenset[Var]  # variables that take all values, whatever other accesses' are
+    shown: str
+
+    def running(self, var: Var) -> Access:
+        """The access where the variable may have any value."""
+        return replace(self, own=self.own | {var})
+
+    @property
+    def vars(self) -> frozenset[Var]:
+        return frozenset().union(
+            *(free_vars(e) for e in (*self.conditions, *(() if self.at is None else (self.at,))))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Where a statement stands."""
+
+    env: Mapping[Var, Expr] = field(default_factory=dict)  # values of variables on this way through
+    conditions: tuple[Expr, ...] = ()
+    own: frozenset[Var] = frozenset()
+    parted: bool = False  # under a condition that depends on the thread
+
+    def value(self, e: Expr) -> Expr:
+        return substitute(e, self.env) if self.env else e
+
+
+def check(body: Stmt) -> Stmt:
+    """The body. Raises LoweringError when threads may meet at an element of shared memory without a barrier
+    between them, or when not all of them come to a barrier."""
+    if any_node(body, lambda n: isinstance(n, Barrier) or (isinstance(n, Alloc) and _is_shared(n.buffer))):
+        _Prover().run(body)
+    return body
+
+
+def _is_shared(b: Buffer) -> bool:
+    return b.scope is Scope.SHARED
+
+
+class _Prover:
+    def __init__(self) -> None:
+        self.sizes: dict[Var, tuple[int, int]] = {}  # begin and extent of loop variables and lanes
+        self.threads: list[Var] = []
+        self.since: list[Access] = []  # the accesses since the last barrier
+        self.proved: set[tuple[Access, Access]] = set()
+
+    def run(self, body: Stmt) -> None:
+        while isinstance(body, For) and body.kind is ForKind.THREAD:
+            self._size(body)
+            if body.thread.startswith("threadIdx"):
+                self.threads.append(body.var)
+            body = body.body
+        if any(self.sizes[t][1] > 1 for t in self.threads):
+            self.stmt(body, _Context())
+
+    def _size(self, loop: For) -> None:
+        if not isinstance(loop.begin, Const) or not isinstance(loop.extent, Const):
+            raise LoweringError(f"check: loop {loop.var.name!r} of a GPU kernel has no constant extent.")
+        self.sizes[loop.var] = (int(loop.begin.value), int(loop.extent.value))
+
+    # -- ways through the kernel -----------------------------------------------------------------------------
+    def stmt(self, s: Stmt, ctx: _Context) -> None:
+        match s:
+            case Seq(stmts):
+                for x in stmts:
+                    self.stmt(x, ctx)
+            case Alloc(_, body):
+                self.stmt(body, ctx)
+            case Let(var, value, body):
+                self.reads(value, ctx, s)
+                self.stmt(body, replace(ctx, env={**ctx.env, var: ctx.value(value)}))
+            case Barrier():
+                if ctx.parted:
+                    raise LoweringError(
+                        "check: a barrier stands under a condition that depends on the thread: "
+                        f"`{' and '.join(str(c) for c in ctx.conditions)}`."
+                    )
+                self.since = []
+            case If():
+                self._branches(s, ctx)
+            case For():
+                self._loop(s, ctx)
+            case Store(buffer, indices, value, mask):
+                under = ctx
+                if mask is not None:
+                    self.reads(mask, ctx, s)
+                    under = self._under(ctx, mask)
+                for e in (*indices, value):
+                    self.reads(e, under, s)
+                if _is_shared(buffer):
+                    self.access(buffer, indices[0], True, None, under, s)
+            case Evaluate(value):
+                self.reads(value, ctx, s)
+
+    def _under(self, ctx: _Context, cond: Expr, holds: bool = True) -> _Context:
+        known = ctx.value(cond)
+        return replace(ctx, conditions=(*ctx.conditions, known if holds else Unary(Neg.NOT, known)))
+
+    def _branches(self, s: If, ctx: _Context) -> None:
+        self.reads(s.cond, ctx, s)
+        parted = ctx.parted or self._differs(ctx.value(s.cond))
+        before = list(self.since)
+        self.stmt(s.then, replace(self._under(ctx, s.cond), parted=parted))
+        after, self.since = self.since, before
+        if s.otherwise is not None:
+            self.stmt(s.otherwise, replace(self._under(ctx, s.cond, False), parted=parted))
+        self.since = list(dict.fromkeys((*self.since, *after)))
+
+    def _differs(self, cond: Expr) -> bool:
+        """Whether a condition may differ between threads. One that reads memory may."""
+        wide = {t for t in self.threads if self.sizes[t][1] > 1}
+        return bool(free_vars(cond) & wide) or any(
+            isinstance(n, Load) and n.buffer.scope is not Scope.GLOBAL for n in walk(cond)
+        )
+
+    def _loop(self, s: For, ctx: _Context) -> None:
+        self._size(s)
+        var, turns = s.var, self.sizes[s.var][1]
+        if turns == 0:
+            return
+        if not any_node(s.body, lambda n: isinstance(n, Barrier)):
+            self.stmt(s.body, replace(ctx, own=ctx.own | {var}))
+            return
+        self.stmt(s.body, ctx)
+        if turns > 1:
+            if _always_meets(s.body):
+                self.stmt(s.body, replace(ctx, env={**ctx.env, var: ctx.value(var + 1)}))
+            else:  # any two turns may lie between two barriers
+                self.since = [a.running(var) for a in self.since]
+                self.stmt(s.body, ctx)
+        self.since = [a.running(var) for a in self.since]
+
+    # -- accesses --------------------------------------------------------------------------------------------
+    def reads(self, e: Expr, ctx: _Context, s: Stmt) -> None:
+        for n in walk(e):
+            if isinstance(n, Load) and _is_shared(n.buffer):
+                self.access(n.buffer, n.indices[0], False, n.mask, ctx, s)
+
+    def access(
+        self, buffer: Buffer, index: Expr, writes: bool, mask: Expr | None, ctx: _Context, s: Stmt
+    ) -> None:
+        at: Expr | None = ctx.value(index)
+        conditions = ctx.conditions if mask is None else (*ctx.conditions, ctx.value(mask))
+        own = ctx.own
+        if index.dtype.lanes > 1:
+            number = Var(f"{LANE}{index.dtype.lanes}")
+            self.sizes[number] = (0, index.dtype.lanes)
+            at = None if at is None else in_lane(at, number)
+            conditions = tuple(c for c in (in_lane(c, number) for c in conditions) if c is not None)
+            own = own | {number}
+        a = Access(buffer, at, writes, conditions, own, f"{'store' if writes else 'load'} in `{_first(s)}`")
+        for b in (*self.since, *((a,) if writes else ())):
+            if b.buffer is buffer and (a.writes or b.writes) and (a, b) not in self.proved:
+                self._prove(b, a)
+                self.proved.add((a, b))
+        self.since.append(a)
+
+    def _prove(self, a: Access, b: Access) -> None:
+        """Raises LoweringError unless the two never touch one element from two threads."""
+        if a.at is None or b.at is None:
+            self._fail(a, b, "an index that is not known before the kernel runs")
+            return
+        around = (a.vars | b.vars) - self._inner(a) - self._inner(b)
+        moving = [v for v in around if not _moves_alike(v, a.at, b.at)]
+        for v in sorted(around - set(moving), key=lambda v: v.name):  # conditions may tell more
+            if prod(self.sizes.get(x, (0, 0))[1] for x in (*moving, v)) <= MOST_TURNS and v in self.sizes:
+                moving.append(v)
+        for turn in self._turns(a, b, moving):
+            first, second = self._owners(a, turn), self._owners(b, turn)
+            if first is None or second is None:
+                self._fail(a, b, "indices that cannot be counted out")
+                return
+            bad = _meet(first, second)
+            if bad is not None:
+                at, one, other = bad
+                self._fail(a, b, f"element {at}, of thread {one} and thread {other}")
+
+    def _fail(self, a: Access, b: Access, what: str) -> None:
+        raise LoweringError(
+            f"check: two threads may meet in {a.buffer.name!r} without a barrier between: "
+            f"{a.shown} and {b.shown}, {what}."
+        )
+
+    def _inner(self, a: Access) -> frozenset[Var]:
+        return a.own | frozenset(self.threads)
+
+    def _turns(self, a: Access, b: Access, around: Sequence[Var]) -> Iterator[dict[Var, Values]]:
+        """Values of the variables that both accesses have in common, in all combinations that may differ."""
+        ranges = []
+        for v in around:
+            begin, extent = self.sizes.get(v, (0, 0))
+            period = _period(v, [e for e in (a.at, b.at, *a.conditions, *b.conditions) if e is not None])
+            ranges.append(range(begin, begin + min(extent, period or extent)))
+        if prod(len(r) for r in ranges) > MOST_TURNS:
+            self._fail(a, b, f"indices that depend on {', '.join(v.name for v in around)} in too many ways")
+        for values in itertools.product(*ranges):
+            yield {v: np.asarray(x) for v, x in zip(around, values, strict=True)}
+
+    def _owners(self, a: Access, turn: Mapping[Var, Values]) -> tuple[Values, Values, Values] | None:
+        """Addresses that are touched, and for each the least and the greatest thread that does."""
+        assert a.at is not None
+        inner = sorted(self._inner(a) & a.vars | set(self.threads), key=lambda v: v.name)
+        sizes = [self.sizes[v] for v in inner]
+        if prod(n for _, n in sizes) > MOST_POINTS:
+            return None
+        grids = np.meshgrid(*(np.arange(b, b + n) for b, n in sizes), indexing="ij", sparse=True)
+        env = {**turn, **dict(zip(inner, grids, strict=True))}
+        rest = free_vars(a.at) - set(env)
+        env.update({v: np.asarray(0) for v in rest})  # moves both addresses alike
+        at = values_of(a.at, env)
+        if at is None:
+            return None
+        known = {v: x for v, x in env.items() if v not in rest}
+        keep: Values = np.asarray(True)
+        for c in a.conditions:
+            holds = values_of(c, known)
+            if holds is not None:
+                keep = np.logical_and(keep, holds)
+        number: Values = np.asarray(0)
+        for t in self.threads:
+            number = number * self.sizes[t][1] + env[t]
+        at, number, keep = np.broadcast_arrays(at, number, keep)
+        return _extremes(at[keep], number[keep])
+
+
+def _extremes(at: Values, number: Values) -> tuple[Values, Values, Values]:
+    order = np.lexsort((number, at))
+    at, number = at[order], number[order]
+    if not at.size:
+        return at, number, number
+    first = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
+    last = np.concatenate((first[1:], [at.size])) - 1
+    return at[first], number[first], number[last]
+
+
+def _meet(a: tuple[Values, Values, Values], b: tuple[Values, Values, Values]) -> tuple[int, int, int] | None:
+    """An address that two threads touch, one in each access, and the two; None if there is none."""
+    common, i, j = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
+    one = (a[1][i] == a[2][i]) & (b[1][j] == b[2][j]) & (a[1][i] == b[1][j])
+    bad = np.flatnonzero(~one)
+    if not bad.size:
+        return None
+    n = int(bad[0])
+    least, most = int(a[1][i[n]]), int(b[2][j[n]])
+    if least == most:
+        least, most = int(a[2][i[n]]), int(b[1][j[n]])
+    return int(common[n]), least, most
+
+
+def _moves_alike(v: Var, a: Expr, b: Expr) -> bool:
+    """Whether a variable adds the same to both addresses."""
+    p, q = affine(a), affine(b)
+    if p is None or q is None or p.coefficient(v) != q.coefficient(v):
+        return v not in free_vars(a) | free_vars(b)
+    return not any(v in free_vars(t) for x in (p, q) for t in x.terms if t is not v)
+
+
+def _period(v: Var, exprs: Sequence[Expr]) -> int:
+    """n, if the variable occurs in (v*c + d) % m only: it is enough to look at n values; 0 otherwise."""
+    found = 1
+    for e in exprs:
+        for n in walk(e):
+            match n:
+                case Binary(Op.MOD, x, Const(m)) if v in free_vars(x):
+                    total = affine(x)
+                    if total is None or any(v in free_vars(t) for t in total.terms if t is not v):
+                        return 0
+                    found = lcm(found, int(m))
+        without = _without_mods(e)
+        if v in without:
+            return 0
+    return found if found > 1 else 0
+
+
+def _without_mods(e: Expr) -> frozenset[Var]:
+    """Variables that occur outside of remainders."""
+    match e:
+        case Binary(Op.MOD, _, Const()):
+            return frozenset()
+        case Var():
+            return frozenset((e,))
+        case _:
+            return frozenset().union(*(_without_mods(c) for c in children(e) if isinstance(c, Expr)))
+
+
+def _always_meets(s: Stmt) -> bool:
+    """Whether a barrier stands on every way through a statement."""
+    match s:
+        case Barrier():
+            return True
+        case Seq(stmts):
+            return any(_always_meets(x) for x in stmts)
+        case For() | Let() | Alloc():
+            return _always_meets(s.body)
+        case If(_, then, otherwise):
+            return otherwise is not None and _always_meets(then) and _always_meets(otherwise)
+        case _:
+            return False
+
+
+def _first(s: Stmt) -> str:
+    return str(s).strip().split("\n", 1)[0]

@@ -1,0 +1,108 @@
+"""Index expressions over all values of their variables at once, with NumPy. For the proof in `check.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Cast,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Neg,
+    Op,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+)
+
+Values = np.ndarray[Any, np.dtype[Any]]
+
+_BINARY: dict[Op, Any] = {
+    Op.ADD: np.add,
+    Op.SUB: np.subtract,
+    Op.MUL: np.multiply,
+    Op.FLOORDIV: np.floor_divide,
+    Op.MOD: np.remainder,
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+    Op.SHL: np.left_shift,
+    Op.SHR: np.right_shift,
+}
+_COMPARE: dict[Cmp, Any] = {
+    Cmp.EQ: np.equal,
+    Cmp.NE: np.not_equal,
+    Cmp.LT: np.less,
+    Cmp.LE: np.less_equal,
+    Cmp.GT: np.greater,
+    Cmp.GE: np.greater_equal,
+}
+
+
+def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
+    """The values of an integer or bool expression, broadcast over those of its variables; None when it
+    depends on anything else (memory, floats, variables without values).
+    """
+    match e:
+        case Var():
+            return env.get(e)
+        case Const(value, dtype):
+            return None if dtype.is_float else np.asarray(value)
+        case Binary(op, a, b) if op in _BINARY:
+            x, y = values_of(a, env), values_of(b, env)
+            if x is None or y is None or (op in (Op.FLOORDIV, Op.MOD) and not np.all(y)):
+                return None
+            return np.asarray(_BINARY[op](x, y))
+        case Compare(op, a, b):
+            x, y = values_of(a, env), values_of(b, env)
+            return None if x is None or y is None else np.asarray(_COMPARE[op](x, y))
+        case Unary(Neg.NOT, a) if e.dtype.is_bool:
+            x = values_of(a, env)
+            return None if x is None else np.logical_not(x)
+        case Unary(Neg.NEG, a):
+            x = values_of(a, env)
+            return None if x is None else np.negative(x)
+        case Select(cond, then, otherwise):
+            c, x, y = (values_of(p, env) for p in (cond, then, otherwise))
+            return None if c is None or x is None or y is None else np.where(c, x, y)
+        case Cast(dtype, a) if dtype.is_int and a.dtype.is_int:
+            return values_of(a, env)
+        case _:
+            return None
+
+
+def in_lane(e: Expr, lane: Var) -> Expr | None:
+    """One lane of a vector index or mask, as a scalar expression of the lane's number; None for others."""
+    match e:
+        case _ if e.dtype.lanes == 1:
+            return e
+        case Ramp(base, step, _):
+            return base + _as(lane, base) * step
+        case Broadcast(a, _):
+            return a
+        case Binary(op, a, b):
+            x, y = in_lane(a, lane), in_lane(b, lane)
+            return None if x is None or y is None else Binary(op, x, y)
+        case Compare(op, a, b):
+            x, y = in_lane(a, lane), in_lane(b, lane)
+            return None if x is None or y is None else Compare(op, x, y)
+        case Unary(op, a):
+            x = in_lane(a, lane)
+            return None if x is None else Unary(op, x)
+        case _:
+            return None
+
+
+def _as(lane: Var, like: Expr) -> Expr:
+    """The lane's number in another integer type."""
+    return lane if lane.dtype is like.dtype else Cast(like.dtype, lane)

@@ -1,0 +1,188 @@
+"""unify: one variable per thread axis, around the whole kernel.
+
+    for i.0 in bind(4, "blockIdx.x"):                     for bx in bind(4, "blockIdx.x"):
+      for c in bind(16, "threadIdx.x"): S[c] = …            for tx in bind(32, "threadIdx.x"):
+      for i.1 in bind(32, "threadIdx.x"): C[…] = …    ──▶     if tx < 16: S[tx] = …
+                                                              C[…] = …
+
+A loop that is shorter than the axis becomes a condition. What all threads see is stored once: by thread 0 of
+every axis that no loop around the store is bound to. Loops of a schedule for CPUs run here, too: a PARALLEL
+one becomes blocks, if there are none yet.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.errors import LoweringError
+from autotensor.ir.expr import Cmp, Const, Expr, Load, Var, all_of, compare, const
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.node import map_children
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import any_node, collect, free_vars, walk
+from autotensor.te.thread import BLOCK_AXES, THREAD_AXES
+
+AXES = (*reversed(BLOCK_AXES), *reversed(THREAD_AXES))  # outermost first; x changes fastest
+
+Axes = frozenset[str]
+
+
+def axis_var(axis: str) -> Var:
+    """The variable that stands for a thread axis in the whole kernel."""
+    return Var(axis)
+
+
+def thread_extents(body: Stmt) -> dict[str, int]:
+    """Extents of the thread axes of a unified kernel."""
+    found: dict[str, int] = {}
+    while isinstance(body, For) and body.kind is ForKind.THREAD:
+        assert isinstance(body.extent, Const)
+        found[body.thread] = int(body.extent.value)
+        body = body.body
+    return found
+
+
+def unify(body: Stmt) -> Stmt:
+    body = _blocks_for_parallel(body)
+    extents: dict[str, int] = {}
+    for loop in collect(body, For):
+        if loop.kind is not ForKind.THREAD:
+            continue
+        if not isinstance(loop.extent, Const) or not isinstance(loop.begin, Const) or loop.begin.value != 0:
+            raise LoweringError(f"bind: loop {loop.var.name!r} has no constant extent from 0 on.")
+        extents[loop.thread] = max(extents.get(loop.thread, 1), int(loop.extent.value))
+    body = _Unifier(extents).stmt(body, ())
+    for axis in reversed(AXES):
+        if axis in extents:
+            body = For(axis_var(axis), const(0), const(extents[axis]), ForKind.THREAD, body, axis)
+    return body
+
+
+def _blocks_for_parallel(s: Stmt) -> Stmt:
+    """The statement with its PARALLEL loop bound to blocks, or serial."""
+    parallel = [n for n in collect(s, For) if n.kind is ForKind.PARALLEL]
+    if not parallel:
+        return s
+    alone = (
+        isinstance(s, For)
+        and s is parallel[0]
+        and not any(n.kind is ForKind.THREAD and n.thread in BLOCK_AXES for n in collect(s, For))
+    )
+
+    def visit(x: Stmt) -> Stmt:
+        new = map_children(x, lambda c: visit(c) if isinstance(c, Stmt) else c)
+        if isinstance(new, For) and new.kind is ForKind.PARALLEL:
+            if alone and x is s:
+                return For(new.var, new.begin, new.extent, ForKind.THREAD, new.body, "blockIdx.x")
+            return For(new.var, new.begin, new.extent, ForKind.SERIAL, new.body)
+        return new
+
+    return visit(s)
+
+
+class _Unifier:
+    """extents: of all thread axes. `wide`: axes of more than one thread."""
+
+    def __init__(self, extents: dict[str, int]) -> None:
+        self.extents = extents
+        self.wide = frozenset(a for a, n in extents.items() if n > 1)
+        self.depths: dict[Buffer, int] = {}  # thread loops around each shared buffer
+
+    def stmt(self, s: Stmt, inside: tuple[str, ...]) -> Stmt:
+        """inside: axes of the thread loops around a statement, outermost first."""
+        match s:
+            case For(var, _, Const(extent), ForKind.THREAD, body, axis):
+                inner = self.stmt(substitute(body, {var: axis_var(axis)}), (*inside, axis))
+                if int(extent) < self.extents[axis]:
+                    return If(compare(Cmp.LT, axis_var(axis), const(int(extent))), inner)
+                return inner
+            case For(var, begin, extent, kind, body, thread):
+                return _outside(For(var, begin, extent, kind, self.stmt(body, inside), thread), self.wide)
+            case Let(var, value, body):
+                return _outside(Let(var, value, self.stmt(body, inside)), self.wide)
+            case Alloc(buffer, body):
+                if buffer.scope is Scope.SHARED:
+                    self.depths[buffer] = len(inside)
+                return Alloc(buffer, self.stmt(body, inside))
+            case Store():
+                missing = self.wide - self.covered(s, inside)
+                return If(_first(missing), s) if missing else s
+            case Seq(stmts):
+                return _joined(tuple(self.stmt(x, inside) for x in stmts))
+            case _:
+                return map_children(s, lambda c: self.stmt(c, inside) if isinstance(c, Stmt) else c)
+
+    def covered(self, s: Store, inside: tuple[str, ...]) -> Axes:
+        """Axes along which the threads store different elements, or elements of their own.
+
+        Shared memory is filled by the loops inside of its allocation; around that all threads do the same,
+        unless each has a row (across.py).
+        """
+        match s.buffer.scope:
+            case Scope.GLOBAL:
+                return frozenset(inside)
+            case Scope.SHARED:
+                rows = frozenset().union(*(free_vars(i) for i in s.indices))
+                own = {a for a in self.wide if axis_var(a) in rows}
+                return frozenset(inside[self.depths[s.buffer] :]) | own | (self.wide & set(BLOCK_AXES))
+            case _:
+                return self.wide
+
+
+def _first(axes: Axes) -> Expr:
+    """Whether a thread is the first along all of these axes."""
+    return all_of(*(compare(Cmp.LT, axis_var(a), const(1)) for a in sorted(axes)))
+
+
+def _outside(s: For | Let, wide: Axes) -> Stmt:
+    """`for …: if first: S` as `if first: for …: S`, and so with variables: only that thread computes them."""
+    match s.body:
+        case If(cond, then, None) if _says_first(cond, wide) and not any_node(then, _is_barrier):
+            if isinstance(s, Let):
+                return If(cond, Let(s.var, s.value, then))
+            return If(cond, For(s.var, s.begin, s.extent, s.kind, then, s.thread))
+        case _:
+            return s
+
+
+def _joined(stmts: tuple[Stmt, ...]) -> Stmt:
+    """Neighbours under one and the same condition about threads, under one."""
+    out: list[Stmt] = []
+    for s in stmts:
+        last = out[-1] if out else None
+        match last, s:
+            case If(a, x, None), If(b, y, None) if a is b and _only_threads(a) and not _meet(x, y):
+                out[-1] = If(a, seq(x, y))
+            case _:
+                out.append(s)
+    return seq(*out)
+
+
+def _meet(a: Stmt, b: Stmt) -> bool:
+    """Whether a barrier may have to stand between two statements."""
+    return bool(_shared(a) & _shared(b))
+
+
+def _shared(s: Stmt) -> set[Buffer]:
+    return {n.buffer for n in walk(s) if isinstance(n, Load | Store) and n.buffer.scope is Scope.SHARED}
+
+
+def _only_threads(cond: Expr) -> bool:
+    return bool(free_vars(cond)) and all(v.name in AXES for v in free_vars(cond))
+
+
+def _says_first(cond: Expr, wide: Axes) -> bool:
+    return any(cond is _first(frozenset(c)) for c in _subsets(wide))
+
+
+def _subsets(axes: Axes) -> list[Axes]:
+    found: list[Axes] = [frozenset()]
+    for a in sorted(axes):
+        found += [s | {a} for s in found]
+    return [s for s in found if s]
+
+
+def _is_barrier(node: object) -> bool:
+    return isinstance(node, Barrier)
+
+
+__all__ = ["AXES", "axis_var", "thread_extents", "unify"]

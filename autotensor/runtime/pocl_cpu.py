@@ -1,0 +1,64 @@
+"""PoCL on a processor that is younger than the LLVM inside it: tell it which older one to compile for.
+
+The wheel of PoCL has LLVM 14. A processor that this does not know it calls "generic", and PoCL hands that
+name to clang, which knows none such: every build fails with "unknown target CPU 'generic'" (PoCL's issue
+1049; later releases fall back by themselves). No option reaches that argument. The name is a pointer in the
+device's record, so we point it to the name of an older processor with the same instructions. Done only after
+a trial build has failed with just these words, for a device of the processor that we run on. What would let
+this file go: a wheel of PoCL 4 or later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+UNKNOWN = "unknown target CPU 'generic'"
+_RECORD_BYTES = 4096  # of a device's record; it has about 1500
+_LAST_ADDRESS = 1 << 47
+
+# (features that the processor has, a processor known to LLVM 14 that has no more), the best first
+_KNOWN = (
+    (("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"), b"skylake-avx512"),
+    (("avx2", "fma", "bmi2", "f16c"), b"haswell"),
+    ((), b"x86-64"),
+)
+_names: list[ctypes.Array[ctypes.c_char]] = []  # PoCL keeps pointers to them for as long as the process lives
+
+
+def known_name(features: str) -> bytes:
+    """A processor that an old LLVM knows, with no instructions but these.
+
+    >>> known_name("+sse2,+avx2,+fma,+bmi2,+f16c")
+    b'haswell'
+    """
+    has = {f.lstrip("+") for f in features.split(",") if not f.startswith("-")}
+    return next(name for needed, name in _KNOWN if has.issuperset(needed))
+
+
+def name_processor(record: int, features: str) -> bool:
+    """Gives the device record at that address a name that clang knows; False if none was found to replace.
+
+    record: `int_ptr` of pyopencl's device. Memory is read through the system, so that a value that is no
+    pointer is an error of reading, not a crash.
+    """
+    chosen = ctypes.create_string_buffer(known_name(features))
+    replaced = False
+    with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+
+        def read(at: int, size: int) -> bytes:
+            try:
+                memory.seek(at)
+                return memory.read(size) or b""
+            except (OSError, ValueError, OverflowError):
+                return b""  # nobody's memory
+
+        data = read(record, _RECORD_BYTES)
+        for offset in range(0, len(data) - 7, 8):
+            pointer = int.from_bytes(data[offset : offset + 8], "little")
+            if _RECORD_BYTES < pointer < _LAST_ADDRESS and read(pointer, 8) == b"generic\0":
+                ctypes.c_void_p.from_address(record + offset).value = ctypes.addressof(chosen)
+                replaced = True
+    if replaced:
+        _names.append(chosen)
+    return replaced

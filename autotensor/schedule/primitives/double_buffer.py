@@ -1,0 +1,48 @@
+"""double_buffer: the next turn's copy is fetched while this turn's is computed with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.func import Scope
+from autotensor.schedule.state import At, State
+from autotensor.schedule.step import step
+
+MOST = 4  # turns: more have never paid, and shared memory is short
+
+
+@step
+class DoubleBuffer:
+    """Keep several turns' boxes of a stage in shared memory, and compute it ahead of its loop.
+
+        for k:              ──DoubleBuffer("S", 2)──▶     S[0] = f(0)
+          S = f(k)                                        for k:
+          C += S                                            if k + 1 < n: S[(k + 1) % 2] = f(k + 1)
+                                                            C += S[k % 2]
+
+    turns: boxes that are kept, 2 to 4; the stage is computed turns - 1 turns ahead. The loop that it is
+    attached to then needs one barrier a turn instead of two, and loads are on their way meanwhile.
+    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when the loop is
+    not a plain one, or the stage reads another that is computed in the same turn.
+    Source: `double_buffer` of TVM; software pipelining (Lam, PLDI 1988).
+    """
+
+    stage: str
+    turns: int
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if not isinstance(stage.place, At) or stage.scope is not Scope.SHARED:
+            raise ScheduleError(
+                f"double_buffer: stage {stage.name!r} is not attached to a loop and kept in shared memory.",
+                fix='Use cache_read(…, "shared") and compute_at first.',
+            )
+        if not 2 <= self.turns <= MOST:
+            raise ScheduleError(
+                f"double_buffer: {self.turns} boxes of stage {stage.name!r} cannot be kept; 2 to {MOST} can."
+            )
+        return state.with_stage(replace(stage, turns=self.turns))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].double_buffer({self.turns})'

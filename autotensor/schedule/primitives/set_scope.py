@@ -1,0 +1,38 @@
+"""set_scope: where the values of an attached stage are kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.primitives.cache import scope_of
+from autotensor.schedule.state import State
+from autotensor.schedule.step import step
+
+
+@step
+class SetScope:
+    """Keep what a stage computes in the shared memory of its block, or in each thread's own.
+
+        B at (C, i.0)     ──SetScope("B", "shared")──▶     all threads of the block compute B and read it
+
+    It decides only while the stage is computed inside another one's loop; at root it is in global memory.
+    Raises ScheduleError for an unknown scope or an output.
+    Source: `set_scope` of TVM.
+    """
+
+    stage: str
+    scope: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        scope = scope_of("set_scope", self.scope)
+        if state.is_output(stage):
+            raise ScheduleError(
+                f"set_scope: stage {stage.name!r} is an output and stays in global memory.",
+                fix="Use cache_write to compute it near by.",
+            )
+        return state.with_stage(replace(stage, scope=scope))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].set_scope("{self.scope}")'

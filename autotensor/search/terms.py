@@ -1,0 +1,26 @@
+"""What the priors say of a stage: its predicted time in parts. Features read them, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Parts of a stage's predicted time in seconds, per candidate."""
+
+    compute: Floats
+    moves: tuple[Floats, ...]  # behind L1, L2, L3 …
+    chunks: Floats  # iterations of the parallel loop, 1 without one
+    imbalance: Floats  # ≥ 1
+    tile: Floats  # vector accumulators (or stores) of one unrolled step
+    loads: Floats  # vector or scalar loads of one step
+    parts: tuple[Floats, ...]  # seconds of all cores: computing, then behind every cache
+    hidden: Floats  # of these, what is a part of computing
+    launch: float  # seconds of its parallel region
+    total: Floats  # of the stage alone

@@ -1,0 +1,33 @@
+"""Thread axes of a GPU, in TVM's spelling: `te.thread_axis("threadIdx.x")`, to be given to `s[C].bind`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.base.errors import ScheduleError
+
+VTHREAD = "vthread"
+BLOCK_AXES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+THREAD_AXES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+ALL_AXES = (*BLOCK_AXES, *THREAD_AXES, VTHREAD)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadAxis:
+    """One axis of the grid or of a block. Its extent is that of the loops bound to it."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def thread_axis(dom: object = None, tag: str = "") -> ThreadAxis:
+    """The thread axis of that name; `te.thread_axis((0, 64), "threadIdx.x")` is accepted as in TVM.
+
+    The given extent is not needed: the loop that is bound has one. Raises ScheduleError for an unknown name.
+    """
+    name = dom if isinstance(dom, str) else tag
+    if name not in ALL_AXES:
+        raise ScheduleError(f"thread axis {name!r} is unknown.", fix=f"Known: {', '.join(ALL_AXES)}.")
+    return ThreadAxis(name)

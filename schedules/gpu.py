@@ -1,0 +1,83 @@
+"""What the GPU rules share: threads of a block, and loops bound to a grid.
+
+bind_flat("C", axes, threads)       C's spatial loops as one, cut into blocks of so many threads
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.bind import Bind
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.state import Size, Stage, State
+from autotensor.schedule.step import Step
+from schedules.analysis import epilogue
+
+BLOCK = 256  # threads of a block, where nothing speaks for another number
+LEAST_BLOCK = 32
+
+
+def on_cores(target: Target) -> bool:
+    """Whether threads of a block take turns on one core (OpenCL on a processor), rather than run in warps.
+
+    There a thread had better do the work of many, in vectors, and a barrier costs as much as a loop.
+    """
+    return target.warp_size == 1
+
+
+def powers_of_two(low: int, high: int) -> tuple[int, ...]:
+    """
+    >>> powers_of_two(4, 20)
+    (4, 8, 16)
+    """
+    return tuple(1 << n for n in range(31) if low <= 1 << n <= high)
+
+
+def fused(stage: str, axes: tuple[str, ...]) -> tuple[list[Step], str]:
+    """Neighbouring loops as one: the steps and its name."""
+    steps: list[Step] = []
+    name = axes[0]
+    for axis in axes[1:]:
+        steps.append(FuseStep(stage, name, axis))
+        name = fuse_name(name, axis)
+    return steps, name
+
+
+def bind_flat(stage: str, axes: tuple[str, ...], threads: Size) -> tuple[list[Step], str]:
+    """Loops as one, cut into blocks: the steps, and the name of the loop over threads."""
+    steps, name = fused(stage, axes)
+    steps += [
+        SplitStep(stage, name, (threads,)),
+        Bind(stage, f"{name}.0", "blockIdx.x"),
+        Bind(stage, f"{name}.1", "threadIdx.x"),
+    ]
+    return steps, f"{name}.1"
+
+
+def block_hole(stage: Stage, target: Target) -> Hole:
+    """How many threads a block has, for loops without any reuse."""
+    points = prod(a.extent for a in stage.op.axes)
+    most = max(1, min(points, target.max_threads_per_block))
+    options = powers_of_two(min(LEAST_BLOCK, most), most) or (most,)
+    wanted = min(BLOCK, max(options))
+    if not on_cores(target):  # every multiprocessor should have a block before blocks get large
+        wanted = min(wanted, max(LEAST_BLOCK, points // target.num_cores))
+    default = max((o for o in options if o <= wanted), default=options[0])
+    return Hole(f"{stage.name}/threads", tuple((o,) for o in options), (default,))
+
+
+def host_and_anchor(state: State, stage: Stage) -> tuple[str, str, list[Step]]:
+    """The stage whose loops are bound, the one that accumulates inside it, and steps to make that."""
+    after = epilogue(state, stage)
+    if after is not None:
+        return after.name, stage.name, []
+    return stage.name, f"{stage.name}.local", [CacheWrite(stage.name, "local")]
+
+
+def option(*values: int) -> Option:
+    return tuple(values)

@@ -1,0 +1,62 @@
+"""Long reductions of few results: the threads of a block share one, and join their parts in shared memory.
+
+    S[i] = Σ_k f(i, k)     ──▶     for (i → blockIdx.x): for (k.1 → threadIdx.x): for k.0: …   then a tree
+
+Results that are many keep a thread each (gpu_bind), unless rows run along memory: then neighbouring threads
+of one row read neighbouring elements. The number of threads is a hole.
+Source: cross-thread reduction of Ansor (Zheng et al., OSDI 2020).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.bind import Bind
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from schedules.analysis import contiguous_reduction, untouched
+from schedules.gpu import BLOCK, fused, on_cores, powers_of_two
+from schedules.registry import GPU, Extension, sketch_rule
+
+LEAST_TERMS = 64  # below, joining the parts takes longer than a loop
+MANY = 2048  # threads that a multiprocessor keeps: with so many results each, every thread has its own
+TERMS_ON_CORES = 4096  # where threads take turns on a core, only fewer results than cores are worth it
+
+
+@sketch_rule("gpu_reduce", order=15, devices=GPU)
+def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if not op.is_reduction or not untouched(stage) or state.attached(stage.name):
+        return ()
+    if not _pays(stage, target):
+        return ()
+    terms = prod(a.extent for a in op.reduce_axes)
+    most = min(target.max_threads_per_block, 1 << (terms - 1).bit_length())
+    options = powers_of_two(min(32, most), most)
+    default = max(o for o in options if o <= max(options[0], min(BLOCK, terms // 2)))
+    hole = Hole(f"{stage.name}/threads", tuple((o,) for o in options), (default,))
+    steps: list[Step] = []
+    if op.axes:
+        more, row = fused(stage.name, tuple(a.name for a in op.axes))
+        steps += [*more, Bind(stage.name, row, "blockIdx.x")]
+    more, term = fused(stage.name, tuple(a.name for a in op.reduce_axes))
+    steps += [
+        *more,
+        SplitStep(stage.name, term, (Ref(hole.name),)),
+        Bind(stage.name, f"{term}.1", "threadIdx.x"),
+    ]
+    return (Extension(tuple(steps), (hole,), (stage.name,)),)
+
+
+def _pays(stage: Stage, target: Target) -> bool:
+    op = stage.op
+    results, terms = prod(a.extent for a in op.axes), prod(a.extent for a in op.reduce_axes)
+    if on_cores(target):
+        return results < target.num_cores and terms >= TERMS_ON_CORES
+    if terms < LEAST_TERMS:
+        return False
+    few = results < MANY * target.num_cores // 8
+    return few and (contiguous_reduction(op) or results < target.num_cores * 32)

@@ -1,0 +1,291 @@
+"""Products on a GPU: a block has a tile of the result, each of its threads a smaller one in registers.
+
+    C[i, j] = Σ_k A[i, k] B[k, j]
+
+    direct     blocks (i.0, j.0) ─ threads (i.1, j.1) ─ k ─ rows i.2 × vectors j.2 × lanes j.3
+    shared     … k.0 ─ copy A[tile, k.1], B[k.1, tile] to shared memory, all threads together ─ k.1 ─ …
+
+Two structures, tried in the order that suits the device: where threads run in warps operands are shared,
+where they take turns on a core a thread's vectors are the whole tile and shared memory would only be another
+copy. Padding in front of the product is written straight into shared memory, or computed beforehand. Any
+reduction is tiled like this whose last axis runs along memory, pooling too; without reuse there are no rows.
+Source: multi-level tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.bind import Bind
+from autotensor.schedule.primitives.cache import CacheRead
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.set_scope import SetScope
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import IterDef, StageOp
+from schedules.analysis import Read, reads, untouched
+from schedules.gpu import fused, host_and_anchor, on_cores, powers_of_two
+from schedules.registry import GPU, Extension, sketch_rule
+from schedules.roles import padding_in_front
+
+ACCUMULATORS = 128  # elements that a thread may sum up at once: half of a GPU's registers, all of a core's
+LEAST_COLUMNS = 4
+LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
+CORE_LANES, WARP_LANES = 16, 4  # elements of the widest vectors: of a core, of one thread's load
+CORE_TILE = 8  # vectors of a thread's tile on a core; larger ones compile for seconds and gain little
+FEW_DOTS = 4096
+DEPTHS = (4, 8, 16, 32)  # terms that are copied at once
+MOST_TILES = 160  # options of one hole
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What is tiled: columns along the last axis, rows along the one before that reuses something."""
+
+    op: StageOp
+    column: IterDef
+    row: IterDef | None
+    others: tuple[IterDef, ...]
+    standing: tuple[Read, ...]  # do not move along columns
+    moving: tuple[Read, ...]
+    lanes: int
+
+    @property
+    def rows(self) -> int:
+        return self.row.extent if self.row else 1
+
+    @property
+    def depth(self) -> int:
+        """Terms of one result."""
+        return prod(a.extent for a in self.op.reduce_axes)
+
+    @property
+    def blocks(self) -> int:
+        return prod(a.extent for a in self.others)
+
+
+@sketch_rule("gpu_tile", order=13, devices=GPU)
+def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    op = stage.op
+    if not op.is_reduction or len(op.buffers) != 1 or not untouched(stage) or state.attached(stage.name):
+        return ()
+    found = []
+    for lanes in _lane_choices(op, target):
+        shape = _shape(op, lanes)
+        if shape is None:
+            return ()
+        direct = _Builder(state, stage, shape, target, shared=False)
+        shared = [_Builder(state, stage, shape, target, shared=True)] if _may_share(shape, target) else []
+        found.append([direct, *shared] if on_cores(target) else [*shared, direct])
+    return tuple(b.build() for builders in found for b in builders if b.options)
+
+
+def _lane_choices(op: StageOp, target: Target) -> tuple[int, ...]:
+    """Widths of vectors, the likely best first; tails cost, so those that divide come first."""
+    if not op.axes:
+        return (1,)
+    columns = op.axes[-1].extent
+    if not on_cores(target):
+        return (WARP_LANES, 1) if columns % WARP_LANES == 0 else (1,)
+    even = [n for n in (16, 8, 4) if columns % n == 0 and n <= CORE_LANES]
+    if even and even[0] * 2 > min(columns, CORE_LANES) // 2:
+        return tuple(even[:2])
+    return (8,) if columns >= 8 else (4,) if columns >= 4 else (1,)
+
+
+def _shape(op: StageOp, lanes: int) -> _Shape | None:
+    """The roles of axes; None where the last axis is short or does not run along memory."""
+    if not op.axes or op.axes[-1].extent < LEAST_COLUMNS:
+        return None
+    column = op.axes[-1]
+    operands = reads(op)
+    moving = tuple(r for r in operands if r.uses(column.name))
+    straight = all(r.strides.get(column.name) == 1 for r in moving)
+    if not moving or (not straight and _few_dots(op, moving)):
+        return None  # threads across the reduction read rows better
+    standing = tuple(r for r in operands if not r.uses(column.name))
+    candidates = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in operands)]
+    row = candidates[-1] if candidates else None
+    others = tuple(a for a in op.axes[:-1] if a is not row)
+    return _Shape(op, column, row, others, standing, moving, lanes)
+
+
+def _few_dots(op: StageOp, moving: tuple[Read, ...]) -> bool:
+    """Whether these are few results of dot products of rows."""
+    last = op.reduce_axes[-1].name
+    along = all(r.strides.get(last) == 1 for r in moving)
+    return along and prod(a.extent for a in op.axes) < FEW_DOTS
+
+
+def _may_share(s: _Shape, target: Target) -> bool:
+    """Whether operands are used often enough within a block to be copied."""
+    deep = s.op.reduce_axes[-1].extent >= DEPTHS[0] and s.depth >= LEAST_SHARED
+    return deep and s.rows >= LEAST_SHARED // 2 and s.column.extent >= LEAST_SHARED and bool(s.standing)
+
+
+class _Builder:
+    """Writes one sketch."""
+
+    def __init__(self, state: State, stage: Stage, shape: _Shape, target: Target, *, shared: bool) -> None:
+        self.state, self.stage, self.s, self.target, self.shared = state, stage, shape, target, shared
+        self.steps: list[Step] = []
+        self.holes: list[Hole] = []
+        # threads along rows, along columns, rows of a thread, its vectors; the likely best first
+        self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)[:MOST_TILES]
+
+    def build(self) -> Extension:
+        name = self.stage.name
+        host, anchor, first = host_and_anchor(self.state, self.stage)
+        self.steps += first
+        tile = Hole(f"{name}/tile", tuple(self.options), self.options[0])
+        self.holes.append(tile)
+        thread = self._host(host, tile.name)
+        self.steps.append(ComputeAt(anchor, host, thread))
+        copied = self._anchor(anchor, tile.name)
+        return Extension(tuple(self.steps), tuple(self.holes), (host, anchor, name, *copied))
+
+    # -- loops --------------------------------------------------------------------------------------------
+
+    def _host(self, host: str, tile: str) -> str:
+        """Blocks, threads, and the tile of a thread; gives the innermost loop over threads."""
+        own = self.state.stage(host).op.axes
+        names = {a.name: b.name for a, b in zip(self.stage.op.axes, own, strict=True)}
+        c = names[self.s.column.name]
+        others = [names[a.name] for a in self.s.others]
+        self.steps.append(SplitStep(host, c, (Ref(tile, 1), Ref(tile, 3), self.s.lanes)))
+        blocks, threads, inner = [*others, f"{c}.0"], [f"{c}.1"], [f"{c}.2", f"{c}.3"]
+        bound = [Bind(host, f"{c}.1", "threadIdx.x")]
+        if self.s.row is not None:
+            r = names[self.s.row.name]
+            self.steps.append(SplitStep(host, r, (Ref(tile, 0), Ref(tile, 2))))
+            blocks, threads, inner = [*others, f"{r}.0", f"{c}.0"], [f"{r}.1", *threads], [f"{r}.2", *inner]
+            bound.append(Bind(host, f"{r}.1", "threadIdx.y"))
+        self.steps.append(Reorder(host, (*blocks, *threads, *inner)))
+        steps, block = fused(host, tuple(blocks))
+        self.steps += [*steps, Bind(host, block, "blockIdx.x"), *bound]
+        self.steps += [Unroll(host, axis) for axis in inner[:-1]]
+        self.steps.append(Vectorize(host, inner[-1]) if self.s.lanes > 1 else Unroll(host, inner[-1]))
+        return threads[-1]
+
+    def _anchor(self, anchor: str, tile: str) -> list[str]:
+        """Reduction outside, an unrolled tile of vectors inside; copies at its outer loop."""
+        op, c = self.stage.op, self.s.column.name
+        self.steps.append(SplitStep(anchor, c, (self.s.lanes,)))
+        *outer, last = [a.name for a in op.reduce_axes]
+        extent = op.reduce_axes[-1].extent
+        options = self._depths(extent) if self.shared else tuple(d for d in (1, 2, 4, 8) if extent % d == 0)
+        hole = Hole(f"{self.stage.name}/depth", tuple((d,) for d in options), (self._depth(options),))
+        self.holes.append(hole)
+        self.steps.append(SplitStep(anchor, last, (Ref(hole.name),)))
+        reduction = [*outer, f"{last}.0", f"{last}.1"]
+        spatial = [a.name for a in op.axes[:-1]]
+        self.steps.append(Reorder(anchor, (*reduction, *spatial, f"{c}.0", f"{c}.1")))
+        self.steps += [Unroll(anchor, axis) for axis in (f"{last}.1", *spatial, f"{c}.0")]
+        self.steps.append(Vectorize(anchor, f"{c}.1") if self.s.lanes > 1 else Unroll(anchor, f"{c}.1"))
+        return self._copies(anchor, f"{last}.0", tile) if self.shared else []
+
+    def _copies(self, anchor: str, at: str, tile: str) -> list[str]:
+        """Every operand with reuse in shared memory, fetched by all threads of the block."""
+        pads = {b: p for p in padding_in_front(self.state, self.stage.op) for b in p.op.buffers}
+        done: list[str] = []
+        for buffer in dict.fromkeys(r.load.buffer for r in (*self.s.standing, *self.s.moving)):
+            if buffer in pads:
+                copy, op = pads[buffer].name, pads[buffer].op
+                names = tuple(a.name for a in op.axes)
+                self.steps += [SetScope(copy, "shared"), ComputeAt(copy, anchor, at)]
+            else:
+                copy = f"{buffer.name}.shared:{anchor}"
+                names = tuple(f"i{n}" for n in range(len(buffer.shape)))
+                self.steps += [CacheRead(buffer.name, "shared", (anchor,)), ComputeAt(copy, anchor, at)]
+            steps, flat = fused(copy, names)
+            self.steps += steps
+            if self.s.row is not None:
+                self.steps += [
+                    SplitStep(copy, flat, (Ref(tile, 0), Ref(tile, 1))),
+                    Bind(copy, f"{flat}.1", "threadIdx.y"),
+                    Bind(copy, f"{flat}.2", "threadIdx.x"),
+                ]
+            else:
+                self.steps += [
+                    SplitStep(copy, flat, (Ref(tile, 1),)),
+                    Bind(copy, f"{flat}.1", "threadIdx.x"),
+                ]
+            done.append(copy)
+        return done
+
+    # -- sizes --------------------------------------------------------------------------------------------
+
+    def _depths(self, extent: int) -> tuple[int, ...]:
+        """Terms to copy at once; those that do not divide would need guards in the innermost loop."""
+        return tuple(d for d in DEPTHS if extent % d == 0) or (1,)
+
+    def _depth(self, options: tuple[int, ...]) -> int:
+        wanted = 8 if self.shared else 2 if self.s.depth > 64 else 4
+        return max((d for d in options if d <= wanted), default=options[0])
+
+    def _all_tiles(self) -> Iterable[Option]:
+        s = self.s
+        vectors = ceil(s.column.extent / s.lanes)
+        most = self.target.max_threads_per_block
+        thread_counts = (1, 2, 4, 8) if on_cores(self.target) else powers_of_two(1, 64)
+        if self.shared:
+            thread_counts = tuple(t for t in thread_counts if t >= 4)
+        for tx in thread_counts or (1,):
+            if tx > max(1, vectors) and tx > 1:
+                continue
+            for ty in thread_counts if s.row is not None else (1,):
+                if tx * ty > most or (ty > 1 and ty >= 2 * s.rows):
+                    continue
+                for v in (1, 2, 3, 4, 6):
+                    if v > 1 and tx * v > vectors:
+                        continue
+                    for rows in _row_counts(s.rows):
+                        yield ty, tx, rows, v
+        yield 1, 1, 1, 1
+
+    def _fits(self, o: Option) -> bool:
+        """Registers and shared memory, before anything is lowered."""
+        ty, tx, rows, v = o
+        if rows * v * self.s.lanes > (ACCUMULATORS if not on_cores(self.target) else 2 * ACCUMULATORS):
+            return False
+        if not self.shared:
+            return True
+        if ty * tx < 4:
+            return False
+        depth = self._depths(self.s.op.reduce_axes[-1].extent)[0]
+        width = max(r.load.buffer.dtype.bytes for r in (*self.s.standing, *self.s.moving))
+        return bool((ty * rows + tx * v * self.s.lanes) * depth * width <= self.target.max_shared_bytes)
+
+    def _cost(self, o: Option) -> tuple[float, Option]:
+        """Time of the whole result under a tile, in steps of one multiprocessor; less is better.
+
+        A step loads the tile's rows and vectors and multiplies them; a block that hangs over the edge works
+        for nothing, and the last wave of blocks leaves multiprocessors idle.
+        """
+        ty, tx, rows, v = o
+        s, t = self.s, self.target
+        blocks = ceil(s.rows / (ty * rows)) * ceil(s.column.extent / (tx * v * s.lanes)) * s.blocks
+        if on_cores(t):
+            work = rows * v + 0.5 * (rows + v) + 1.0
+            spills = max(0.0, rows * v * s.lanes / 16 - CORE_TILE) * 2.0
+            each = (work + spills) * ty * tx * s.depth + 40.0
+            return each * max(1.0, ceil(blocks / t.num_cores)), o
+        threads = ty * tx
+        warps = ceil(threads / t.warp_size)
+        loads = (ty * rows + tx * v * s.lanes) / threads if self.shared else 0.0
+        per_step = rows * v * s.lanes + (rows + v * s.lanes) * 0.6 + loads * 4.0
+        latency = max(1.0, 8.0 / (warps * max(1.0, min(4.0, blocks / t.num_cores))))
+        waves = max(1.0, blocks / t.num_cores)
+        return per_step * warps * latency * (ceil(waves) if waves < 4 else waves), o
+
+
+def _row_counts(extent: int) -> tuple[int, ...]:
+    """Rows of a thread: those that divide, and some that do not."""
+    return tuple(r for r in range(1, min(extent, 14) + 1) if extent % r == 0 or r in (4, 6, 8)) or (1,)

@@ -1,0 +1,79 @@
+"""Whole models through OpenCL, untuned: equal to the processor's within 1e-4, saved and loaded again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotensor as at
+from autotensor.api.models import default_traces, link_model, plan_model
+from autotensor.graph.ir import Graph
+from autotensor.models import MODELS, bert, resnet
+from autotensor.models.transformer import Size
+from autotensor.runtime.device_module import DeviceModule
+from autotensor.runtime.opening import Function, open_artifact
+
+pytestmark = [pytest.mark.opencl, pytest.mark.timeout(600)]
+
+BLOCK = Size(layers=1, hidden=64, heads=4, vocabulary=100, positions=40)
+
+
+def untuned(graph: Graph, target: str) -> Function:
+    plan = plan_model(graph, target)
+    return open_artifact(link_model(plan, default_traces(plan)))
+
+
+def compare(graph: Graph, inputs: Mapping[str, Any]) -> Function:
+    """Runs the graph on both; differences are relative to the largest output."""
+    arrays = list(inputs.values())
+    f = untuned(graph, "opencl")
+    assert isinstance(f, DeviceModule)
+    wanted, found = untuned(graph, "llvm")(*arrays), f(*arrays)
+    scale = float(np.abs(wanted).max())
+    np.testing.assert_allclose(found / scale, wanted / scale, atol=1e-4)
+    return f
+
+
+@pytest.mark.parametrize("name", ["mlp", "small_cnn"])
+def test_small_models(name: str, tmp_path: Path) -> None:
+    model = MODELS.get(name)
+    inputs = model.inputs(np.random.default_rng(0))
+    f = compare(model.build(), inputs)
+    f.save(tmp_path / "model.atm")
+    again = at.load(tmp_path / "model.atm")
+    assert isinstance(again, DeviceModule)
+    np.testing.assert_array_equal(again(*inputs.values()), f(*inputs.values()))
+
+
+def test_a_block_of_a_transformer() -> None:
+    compare(bert.build(1, tokens=24, size=BLOCK), bert.inputs(np.random.default_rng(0), 1, 24, BLOCK))
+
+
+def test_resnet18_of_small_images() -> None:
+    compare(resnet.build(18, image=32), resnet.inputs(np.random.default_rng(0), image=32))
+
+
+@pytest.mark.slow
+def test_resnet18() -> None:
+    model = MODELS.get("resnet18")
+    compare(model.build(), model.inputs(np.random.default_rng(0)))
+
+
+def test_the_arena_is_shared_and_the_kernels_have_times() -> None:
+    """Offsets suit any device's parts of buffers; every kernel of the plan has its launches and its time."""
+    from autotensor.runtime.kernel_times import kernel_times
+    from autotensor.runtime.samples import sample_inputs
+
+    model = MODELS.get("small_cnn")
+    f = untuned(model.build(), "opencl")
+    meta = f.artifact.meta
+    assert all(offset % 512 == 0 for k in meta["kernels"] for _, offset in k["slots"])
+    assert sum(k["launches"] for k in meta["kernels"]) == len(meta["launches"]["run"])
+    assert meta["memory"]["arena_bytes"] < meta["memory"]["unshared_bytes"]
+    times = kernel_times(f.artifact, sample_inputs(f.args, f.artifact.index_range), 1, rounds=2)
+    assert [t.name for t in times] == [k["name"] for k in meta["kernels"]]
+    assert all(t.seconds > 0 for t in times)

@@ -1,0 +1,237 @@
+"""Schedules for GPUs as a person would write them, by name; goldens, compilers and planted faults use them.
+
+CASES["matmul"]()     a Schedule, ready to be lowered for a GPU target
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autotensor import te
+from autotensor.schedule.schedule import Schedule, StageRef, create_schedule
+from autotensor.te import Tensor
+
+CASES: dict[str, Callable[[], Schedule]] = {}
+
+
+def case(fn: Callable[[], Schedule]) -> Callable[[], Schedule]:
+    CASES[fn.__name__] = fn
+    return fn
+
+
+def product(m: int, n: int, k: int, dtype: str = "float32") -> Tensor:
+    a, b = te.placeholder((m, k), name="A", dtype=dtype), te.placeholder((k, n), name="B", dtype=dtype)
+    r = te.reduce_axis(k, name="k")
+    return te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+
+
+def fetch(s: Schedule, tensor: str, reader: str, axis: str, threads: tuple[int, int], lanes: int) -> StageRef:
+    """A copy in shared memory, fetched by all threads, `lanes` elements at once."""
+    copy = s.cache_read(tensor, "shared", [reader])
+    s[copy].compute_at(s[reader], axis)
+    loop = s[copy].fuse("i0", "i1")
+    _, ty, tx, lane = s[copy].split(loop, factors=(*threads, lanes))
+    s[copy].bind(ty, te.thread_axis("threadIdx.y"))
+    s[copy].bind(tx, te.thread_axis("threadIdx.x"))
+    if lanes > 1:
+        s[copy].vectorize(lane)
+    return copy
+
+
+def tiled(c: Tensor, threads: int = 4, each: int = 2, depth: int = 4, virtual: int = 1) -> Schedule:
+    """C in tiles: a tile of a block in shared memory, one of a thread in registers."""
+    s = create_schedule(c)
+    near = s.cache_write(c, "local")
+    by, vy, ty, yi = s[c].split("i", factors=(virtual, threads, each))
+    bx, vx, tx, xi = s[c].split("j", factors=(virtual, threads, each))
+    s[c].reorder(by, bx, vy, vx, ty, tx, yi, xi)
+    for axis, thread in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"), (tx, "threadIdx.x")):
+        s[c].bind(axis, te.thread_axis(thread))
+    if virtual > 1:
+        s[c].bind(vy, te.thread_axis("vthread"))
+        s[c].bind(vx, te.thread_axis("vthread"))
+    s[near].compute_at(s[c], tx)
+    ko, ki = s[near].split("k", factor=depth)
+    s[near].reorder(ko, ki, "i", "j")
+    for axis in ("i", "j"):
+        s[near].unroll(axis)
+    return s
+
+
+@case
+def elementwise() -> Schedule:
+    """A tail: 100 elements in blocks of 32 threads."""
+    a = te.placeholder((100,), name="A")
+    b = te.compute((100,), lambda i: te.exp(a[i]) + 1.0, name="B")
+    s = create_schedule(b)
+    outer, inner = s[b].split("i", factor=32)
+    s[b].bind(outer, te.thread_axis("blockIdx.x"))
+    s[b].bind(inner, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def vectors() -> Schedule:
+    """Four elements at once, and a type of 16 bits."""
+    a = te.placeholder((64,), name="A", dtype="float16")
+    b = te.compute((64,), lambda i: te.maximum(a[i] * 2.0, 0.0), name="B")
+    s = create_schedule(b)
+    outer, inner, lane = s[b].split("i", factors=(8, 4))
+    s[b].bind(outer, te.thread_axis("blockIdx.x"))
+    s[b].bind(inner, te.thread_axis("threadIdx.x"))
+    s[b].vectorize(lane)
+    return s
+
+
+@case
+def matmul() -> Schedule:
+    s = tiled(product(16, 16, 16))
+    for tensor in ("A", "B"):
+        fetch(s, tensor, "C.local", "k.0", (4, 4), 2)
+    return s
+
+
+@case
+def matmul_with_tails() -> Schedule:
+    """No extent is a multiple of anything."""
+    s = tiled(product(13, 11, 9))
+    for tensor in ("A", "B"):
+        fetch(s, tensor, "C.local", "k.0", (4, 4), 1)
+    return s
+
+
+@case
+def double_buffered() -> Schedule:
+    """The next tiles are fetched while this turn's are used; A's three turns, B's two."""
+    s = tiled(product(8, 8, 20))
+    for tensor, turns in (("A", 3), ("B", 2)):
+        copy = fetch(s, tensor, "C.local", "k.0", (4, 4), 1)
+        s[copy].double_buffer(turns)
+    return s
+
+
+@case
+def virtual_threads() -> Schedule:
+    s = tiled(product(16, 16, 8), threads=2, each=2, virtual=2)
+    for tensor in ("A", "B"):
+        fetch(s, tensor, "C.local", "k.0", (2, 2), 2)
+    return s
+
+
+@case
+def row_sums() -> Schedule:
+    """A reduction across the threads of a block, some of which have nothing to add."""
+    a = te.placeholder((6, 50), name="A")
+    k = te.reduce_axis(50, name="k")
+    b = te.compute((6,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = create_schedule(b)
+    ko, ki = s[b].split("k", factor=12)
+    s[b].reorder("i", ki, ko)
+    s[b].bind("i", te.thread_axis("blockIdx.x"))
+    s[b].bind(ki, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def rows_of_threads() -> Schedule:
+    """Four rows a block, each summed up by eight threads, TVM's way."""
+    a = te.placeholder((6, 50), name="A")
+    k = te.reduce_axis(50, name="k")
+    b = te.compute((6,), lambda i: te.max(a[i, k], axis=k), name="B")
+    s = create_schedule(b)
+    _, ki = s[b].split("k", factor=8)
+    part = s.rfactor(b, ki)
+    io, ii = s[b].split("i", factor=4)
+    s[b].bind(io, te.thread_axis("blockIdx.x"))
+    s[b].bind(ii, te.thread_axis("threadIdx.y"))
+    inner = s[b].op.reduce_axis[0]
+    s[b].bind(inner, te.thread_axis("threadIdx.x"))
+    s[part].compute_at(s[b], inner)
+    return s
+
+
+@case
+def arg_max() -> Schedule:
+    """A reduction of pairs, across threads."""
+    a = te.placeholder((3, 20), name="A")
+    k = te.reduce_axis(20, name="k")
+
+    def join(x: tuple[te.Expr, te.Expr], y: tuple[te.Expr, te.Expr]) -> tuple[te.Expr, te.Expr]:
+        first = te.any(x[1] > y[1], te.all(x[1] == y[1], x[0] < y[0]))
+        return te.select(first, x[0], y[0]), te.maximum(x[1], y[1])
+
+    best = te.comm_reducer(join, lambda t0, t1: (te.max_value(t0), te.min_value(t1)), name="best")
+    at, value = te.compute((3,), lambda i: best((te.cast("int32", k), a[i, k]), axis=k), name="M")
+    s = create_schedule([at, value])
+    ko, ki = s["M"].split("k", factor=8)
+    s["M"].reorder("i", ki, ko)
+    s["M"].bind("i", te.thread_axis("blockIdx.x"))
+    s["M"].bind(ki, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def softmax() -> Schedule:
+    """Three stages inside a block of the fourth, in shared memory."""
+    a = te.placeholder((6, 50), name="A")
+    k, r = te.reduce_axis(50, name="k"), te.reduce_axis(50, name="r")
+    high = te.compute((6,), lambda i: te.max(a[i, k], axis=k), name="high")
+    e = te.compute((6, 50), lambda i, j: te.exp(a[i, j] - high[i]), name="e")
+    total = te.compute((6,), lambda i: te.sum(e[i, r], axis=r), name="total")
+    out = te.compute((6, 50), lambda i, j: e[i, j] / total[i], name="S")
+    s = create_schedule(out)
+    _, lane = s[out].split("j", factor=16)
+    s[out].bind("i", te.thread_axis("blockIdx.x"))
+    s[out].bind(lane, te.thread_axis("threadIdx.x"))
+    for stage, axis in ((total, "r"), (e, "j"), (high, "k")):
+        s[stage].compute_at(s[out], "i")
+        s[stage].set_scope("shared")
+        outer, inner = s[stage].split(axis, factor=16)
+        if stage is not e:
+            s[stage].reorder(inner, outer)
+        s[stage].bind(inner, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def split_k() -> Schedule:
+    """Blocks along the reduction; a second kernel adds up what they computed."""
+    c = product(8, 8, 32)
+    s = create_schedule(c)
+    s[c].split("k", factor=8)
+    part = s.rfactor(c, "k.0")
+    for stage in (part, c):
+        s[stage].bind("i", te.thread_axis("threadIdx.y"))
+        s[stage].bind("j", te.thread_axis("threadIdx.x"))
+    s[part].bind("k.0", te.thread_axis("blockIdx.x"))
+    return s
+
+
+@case
+def convolution() -> Schedule:
+    """A window of the input in shared memory, with padding that was inlined."""
+    x, w = te.placeholder((10, 10), name="X"), te.placeholder((3, 3), name="W", constant=True)
+    pad = te.compute(
+        (12, 12),
+        lambda y, z: te.if_then_else(te.all(y >= 1, y < 11, z >= 1, z < 11), x[y - 1, z - 1], 0.0),
+        name="pad",
+    )
+    p, q = te.reduce_axis(3, name="p"), te.reduce_axis(3, name="q")
+    out = te.compute((10, 10), lambda i, j: te.sum(pad[i + p, j + q] * w[p, q], axis=[p, q]), name="Y")
+    s = create_schedule(out)
+    by, bx, ty, tx = s[out].tile("i", "j", 4, 4)
+    for axis, thread in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"), (tx, "threadIdx.x")):
+        s[out].bind(axis, te.thread_axis(thread))
+    s[pad].compute_at(s[out], bx)
+    s[pad].set_scope("shared")
+    _, y = s[pad].split("y", factor=4)
+    _, z = s[pad].split("z", factor=4)
+    s[pad].bind(y, te.thread_axis("threadIdx.y"))
+    s[pad].bind(z, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def untouched() -> Schedule:
+    """The empty schedule: one thread does everything."""
+    return create_schedule(product(3, 4, 5))

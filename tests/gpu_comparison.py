@@ -1,0 +1,27 @@
+"""One computation under one GPU trace, in the interpreter: no race, no missing barrier, nothing out of
+bounds, and bit for bit what the empty trace gives.
+
+    check_gpu(dag, trace)     raises comparison.Different, with everything to paste, when not
+"""
+
+from __future__ import annotations
+
+from comparison import agree, blaming, expected, interpreted, verified
+from gpu_traces import TARGET
+
+from autotensor.ir.func import Program
+from autotensor.lowering.pipeline import lower
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import random_inputs
+
+
+def check_gpu(dag: ComputeDAG, trace: Trace, *, seed: int = 0) -> Program:
+    """The lowered program, that has been found right."""
+    inputs = random_inputs(dag, seed, "integer")
+    truth = expected(dag, inputs)
+    with blaming("lowering", dag, trace):
+        program = lower(trace.replay(dag), TARGET, hook=verified)
+    with blaming("interpreter", dag, trace):
+        agree(dag, inputs, truth, interpreted(dag, program, inputs, 1))
+    return program

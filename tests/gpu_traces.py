@@ -1,0 +1,213 @@
+"""Random legal schedules for GPUs: those for CPUs, with loops bound to blocks and threads, copies in shared
+memory, reductions across threads, virtual threads.
+
+    trace = gpu_trace(random.Random(7), dag)
+
+What the target or the lowering refuses with a message of its own is left out; that the barriers do not
+suffice (`check: …`) is never a refusal but a fault, and so is a crash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from math import prod
+
+from random_traces import _Nothing, _Pick, random_trace
+
+from autotensor.base.errors import LoweringError, ScheduleError, TargetError
+from autotensor.base.target import Target, parse
+from autotensor.ir.func import Program
+from autotensor.lowering.pipeline import lower
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import derive
+from autotensor.schedule.primitives.bind import Bind
+from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt
+from autotensor.schedule.primitives.double_buffer import DoubleBuffer
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.set_scope import SetScope
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Root, State
+from autotensor.schedule.step import Step
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.tensor import AxisKind
+
+TARGET: Target = parse("opencl -block-threads=64 -shared-bytes=16384")
+POINTS = 4000  # iterations of one stage's loops, times threads: the interpreter runs them all
+SMALL = (2, 2, 3, 4, 4, 5, 8)
+
+
+def bind(p: _Pick) -> Iterator[Step]:
+    """One loop of any stage to any axis."""
+    s = p.stage()
+    axes = [
+        "threadIdx.x",
+        "threadIdx.y",
+        "vthread",
+        *(("blockIdx.x", "blockIdx.y") * isinstance(s.place, Root)),
+    ]
+    yield Bind(s.name, p.axis(s), p.one(axes))
+
+
+def blocks(p: _Pick) -> Iterator[Step]:
+    """A root stage over blocks and threads, maybe with virtual threads between."""
+    s = p.one([s for s in p.state.live() if isinstance(s.place, Root)])
+    axis = p.axis(s, AxisKind.SPATIAL)
+    parts = p.rng.choice((1, 1, 2))
+    yield SplitStep(s.name, axis, tuple(p.rng.choice(SMALL) for _ in range(parts)))
+    rest = [a.name for a in s.leaves if a.name != axis]
+    outer = [f"{axis}.{n}" for n in range(parts + 1)]
+    yield Reorder(s.name, (*outer, *rest))
+    yield Bind(s.name, outer[0], p.one(("blockIdx.x", "blockIdx.y")))
+    if parts == 2:
+        yield Bind(s.name, outer[1], p.one(("vthread", "threadIdx.y")))
+    yield Bind(s.name, outer[-1], "threadIdx.x")
+
+
+def across(p: _Pick) -> Iterator[Step]:
+    """A reduction over threads."""
+    s = p.one([s for s in p.state.live() if s.op.is_reduction])
+    axis = p.axis(s, AxisKind.REDUCE)
+    yield SplitStep(s.name, axis, (p.rng.choice(SMALL),))
+    inner = f"{axis}.1"
+    spatial = [a.name for a in s.leaves if a.kind is AxisKind.SPATIAL]
+    reduces = [a.name for a in s.leaves if a.kind is AxisKind.REDUCE and a.name != axis]
+    loops = [inner, f"{axis}.0", *reduces]
+    p.rng.shuffle(loops)
+    yield Reorder(s.name, (*spatial, *loops))
+    yield Bind(s.name, inner, p.one(("threadIdx.x", "threadIdx.x", "threadIdx.y")))
+
+
+def shared_copy(p: _Pick) -> Iterator[Step]:
+    """A copy in shared memory at a loop of a reader, fetched together."""
+    host = p.stage()
+    buffer = p.one(host.op.reads())
+    yield CacheRead(buffer.name, "shared", (host.name,))
+    name = f"{buffer.name}.shared:{host.name}"
+    yield ComputeAt(name, host.name, p.axis(host, serial=False))
+    loops = [f"i{n}" for n in range(len(buffer.shape))]
+    fused = loops[0] if loops else ""
+    for n in range(1, len(loops)):
+        yield FuseStep(name, fused, loops[n])
+        fused = f"({fused}*{loops[n]})"
+    bound = [a.thread for a in host.leaves if a.thread.startswith("threadIdx")]
+    lanes = p.rng.choice((1, 1, 2, 4))
+    if not fused:
+        return
+    threads = bound or ["threadIdx.x"]
+    factors = (*(p.rng.choice(SMALL) for _ in threads), lanes)
+    yield SplitStep(name, fused, factors)
+    for n, thread in enumerate(threads):
+        yield Bind(name, f"{fused}.{n + 1}", thread)
+    if lanes > 1:
+        yield Vectorize(name, f"{fused}.{len(factors)}")
+    if p.rng.random() < 0.4:
+        yield DoubleBuffer(name, p.rng.choice((2, 2, 3)))
+
+
+def shared_stage(p: _Pick) -> Iterator[Step]:
+    """A stage computed by a block for one of its readers."""
+    s = p.one([s for s in p.state.live() if not p.state.is_output(s)])
+    host = p.one(p.state.consumers(s))
+    yield ComputeAt(s.name, host.name, p.axis(host, serial=False))
+    yield SetScope(s.name, "shared")
+    axis = p.axis(s)
+    yield SplitStep(s.name, axis, (p.rng.choice(SMALL),))
+    yield Bind(s.name, f"{axis}.1", "threadIdx.x")
+
+
+def local_tile(p: _Pick) -> Iterator[Step]:
+    """A stage computed into registers at a thread's loop, its operands in shared memory."""
+    s = p.one([s for s in p.state.live() if isinstance(s.place, Root) and s.op.axes])
+    axis = s.op.axes[-1].name
+    yield CacheWrite(s.name, "local")
+    near = f"{s.name}.local"
+    v, t, i = p.rng.choice((1, 2)), p.rng.choice(SMALL), p.rng.choice((1, 2, 3))
+    yield SplitStep(s.name, axis, (v, t, i))
+    rest = [a.name for a in s.op.axes[:-1]]
+    yield Reorder(s.name, (f"{axis}.0", *rest, f"{axis}.1", f"{axis}.2", f"{axis}.3"))
+    yield Bind(s.name, f"{axis}.0", "blockIdx.x")
+    yield Bind(s.name, f"{axis}.1", "vthread")
+    yield Bind(s.name, f"{axis}.2", "threadIdx.x")
+    yield ComputeAt(near, s.name, f"{axis}.2")
+    reduces = [a.name for a in s.op.reduce_axes]
+    spatial = [a.name for a in s.op.axes]
+    if not reduces:
+        return
+    yield SplitStep(near, reduces[0], (p.rng.choice(SMALL),))
+    yield Reorder(near, (f"{reduces[0]}.0", f"{reduces[0]}.1", *reduces[1:], *spatial))
+    for buffer in s.op.reads():
+        yield CacheRead(buffer.name, "shared", (near,))
+        name = f"{buffer.name}.shared:{near}"
+        yield ComputeAt(name, near, f"{reduces[0]}.0")
+        yield SplitStep(name, f"i{len(buffer.shape) - 1}", (t,))
+        yield Bind(name, f"i{len(buffer.shape) - 1}.1", "threadIdx.x")
+        if p.rng.random() < 0.4:
+            yield DoubleBuffer(name, p.rng.choice((2, 3)))
+
+
+PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
+    *(bind,) * 3,
+    *(blocks,) * 4,
+    *(across,) * 3,
+    *(shared_copy,) * 4,
+    *(shared_stage,) * 3,
+    *(local_tile,) * 3,
+)
+
+
+def gpu_trace(rng: random.Random, dag: ComputeDAG, steps: int = 6) -> Trace:
+    """A legal trace for TARGET."""
+    trace = random_trace(rng, dag, rng.choice((0, 0, 2, 4)))
+    if lowered(trace.replay(dag)) is None:
+        trace = Trace()
+    state = trace.replay(dag)
+    for _ in range(rng.randint(1, steps)):
+        proposal = rng.choice(PROPOSALS)(_Pick(rng, state))
+        while True:
+            try:
+                step = next(proposal, None)
+            except (_Nothing, ScheduleError):
+                break
+            after = None if step is None else applied(state, step)
+            if step is None or after is None:
+                break
+            trace, state = trace.then(step), after
+    return trace
+
+
+def applied(state: State, step: Step) -> State | None:
+    """The state after a step; None when it, the lowering or the target refuses it, or it became large."""
+    try:
+        after = step.apply(state)
+        extents = derive(after)
+        for s in after.live():
+            sizes = [int(extents[s.name, a.name]) for a in s.leaves]
+            vector = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.VECTORIZED]
+            if prod(vector) > 64 or prod(sizes) > POINTS:
+                return None
+    except ScheduleError:
+        return None
+    program = lowered(after)
+    if program is None or any(f.launch and prod(f.launch.block) > 32 for f in program.run):
+        return None
+    return after
+
+
+def lowered(state: State) -> Program | None:
+    """The program for TARGET; None when it is refused for a reason that is the schedule's."""
+    try:
+        return lower(state, TARGET)
+    except (ScheduleError, TargetError):
+        return None
+    except LoweringError as e:
+        if e.what.startswith(("barriers: threads would", "vectorize: ", "unroll: ")):
+            return None
+        raise
+
+
+__all__ = ["TARGET", "gpu_trace", "lowered"]

@@ -1,0 +1,29 @@
+"""Every operator × every sample case under the GPU default schedule, run through OpenCL, equals its NumPy
+reference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from operator_tools import CASES, assert_close, build, reduction_length
+
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.operators import OPERATORS
+from autotensor.runtime.opening import open_artifact
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace
+
+
+@pytest.mark.opencl
+@pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
+def test_default_schedule_equals_reference(name: str, number: int) -> None:
+    op = OPERATORS.get(name)
+    case = op.cases[number]
+    arrays = case.arrays(np.random.default_rng(number))
+    inputs, y = build(op, arrays, case.attrs)
+    dag = ComputeDAG.of([*inputs, y])
+    target = parse("opencl")
+    run = open_artifact(compile_trace(dag, default_trace(dag, target), target, name))
+    found = run(*(a.copy() for a in arrays))
+    assert_close(found, np.asarray(op.reference(*arrays, **case.attrs)), reduction_length(y))
