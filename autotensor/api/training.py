@@ -25,7 +25,7 @@ from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.rematerialise import TradeOff
 from autotensor.autodiff.steps import TrainingGraph, training_graph
-from autotensor.base.errors import InputError
+from autotensor.base.errors import InputError, TargetError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter, constant
@@ -60,13 +60,19 @@ def training_step(
     learning rate of the step. memory_budget: most bytes for intermediate values; where they take more, some
     are computed twice (`step.trade_off` says what that costs). trials: schedules to measure, as in
     `compile_model`.
-    Raises GraphError when the loss is no scalar, or does not depend on a parameter.
+    Raises GraphError when the loss is no scalar, or does not depend on a parameter; TargetError for a GPU.
     """
     program = training_graph(loss, parameters, optimizer, outputs, rate, memory_budget, name)
     plan = plan_model(program.graph, target, updates=program.updates)
+    if plan.target.is_gpu:  # launches with outputs written over inputs are not linked yet
+        raise TargetError(
+            f"training steps run on the CPU, not on {plan.target.kind}.",
+            fix="Leave the target out, or give an llvm one.",
+        )
     if trials:
         options = TuneOptions(trials=trials, seed=seed)
-        module = tune_model(plan, options, db=db, listener=listener, progress=progress).module
+        tuned = tune_model(plan, options, db=db, listener=listener, progress=progress).module
+        module = Module(tuned.artifact, threads=plan.target.num_cores)
     else:
         with open_existing(db) as store:
             module = Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)

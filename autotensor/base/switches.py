@@ -103,7 +103,10 @@ mnist: Switch[Path | None] = Switch(
 )
 
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, mnist)}
+    {
+        s.name: s
+        for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, mnist)
+    }
 )
 
 

@@ -31,7 +31,7 @@ from autotensor.frontends.torch.creation import from_tensor
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function
 
 Run = Callable[..., Any]
 
@@ -180,7 +180,7 @@ def _decompositions() -> dict[Any, Any]:
 class CompiledPart:
     """A module and where its arguments and results are among those of a part."""
 
-    module: Module | None  # None: nothing is computed
+    module: Function | None  # None: nothing is computed
     inputs: tuple[int, ...]  # of the part's arguments, those that the module takes, in order
     results: tuple[Any, ...]  # per result: ("out", n), ("arg", n), or ("value", x)
 
