@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import load
-    from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.model_tuning import tune_model
+    from autotensor.api.models import compile_model, plan_model
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
     from autotensor.graph.build import call, input, ops
     from autotensor.graph.ir import Graph
     from autotensor.schedule.schedule import create_schedule
-    from autotensor.search.loop import TuneOptions
+    from autotensor.search.options import TuneOptions
 
 # public name → module that defines it
 _HOMES = {
     "AutotensorError": "autotensor.base.errors",
     "Graph": "autotensor.graph.ir",
     "Target": "autotensor.base.target",
-    "TuneOptions": "autotensor.search.loop",
+    "TuneOptions": "autotensor.search.options",
     "build": "autotensor.api.kernels",
     "call": "autotensor.graph.build",
     "compile_model": "autotensor.api.models",
@@ -43,7 +44,7 @@ _HOMES = {
     "ops": "autotensor.graph.build",
     "plan_model": "autotensor.api.models",
     "tune": "autotensor.api.kernels",
-    "tune_model": "autotensor.api.models",
+    "tune_model": "autotensor.api.model_tuning",
 }
 
 __all__ = [

@@ -97,9 +97,12 @@ provider: Switch[str] = Switch(
     "provider", "", str, "Thread provider: openmp-loaded, openmp-system, openmp-xgboost, pool, serial."
 )
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")
+no_shipped = Switch(
+    "no_shipped", False, _flag, "1 ignores the tuned schedules and the cost model that come with autotensor."
+)
 
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify)}
+    {s.name: s for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, verify, no_shipped)}
 )
 
 
