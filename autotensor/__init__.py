@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from autotensor import te
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import by_shape, load
-    from autotensor.api.models import compile_model, plan_model, tune_model
+    from autotensor.api.model_tuning import tune_model
+    from autotensor.api.models import compile_model, plan_model
     from autotensor.api.onnx_models import OnnxModel, from_onnx
     from autotensor.api.torch_models import from_torch
     from autotensor.api.training import training_step
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from autotensor.graph.ir import Graph
     from autotensor.imperative.traced import compile
     from autotensor.schedule.schedule import create_schedule
-    from autotensor.search.loop import TuneOptions
+    from autotensor.search.options import TuneOptions
 
 # public name → module that defines it
 _HOMES = {
@@ -38,7 +39,7 @@ _HOMES = {
     "Graph": "autotensor.graph.ir",
     "OnnxModel": "autotensor.api.onnx_models",
     "Target": "autotensor.base.target",
-    "TuneOptions": "autotensor.search.loop",
+    "TuneOptions": "autotensor.search.options",
     "build": "autotensor.api.kernels",
     "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
@@ -56,7 +57,7 @@ _HOMES = {
     "plan_model": "autotensor.api.models",
     "training_step": "autotensor.api.training",
     "tune": "autotensor.api.kernels",
-    "tune_model": "autotensor.api.models",
+    "tune_model": "autotensor.api.model_tuning",
 }
 
 __all__ = [

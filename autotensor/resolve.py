@@ -1,61 +1,76 @@
 """Workload and target → the best trace that is known, and where it comes from.
 
-Order: the tuning log (this machine's verified rows only), the rules' default. Of the log, what won the last
-race of the task is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat
-the default beyond the noise of their race; on a tie the default stays, so that tuned is never slower than
-untuned. A row of another machine is never taken; `Resolved.note` says when there is one.
+Order: the tuning log (this machine's verified rows only), the schedules that come with the package for this
+class of machines (`schedules/shipped.py`), the rules' default. Of the log, what won the last race of the task
+is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default
+beyond the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row
+of another machine is never taken; `Resolved.note` says when there is one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.machine import host_machine
+from autotensor.base.paired import Paired, paired
 from autotensor.base.target import Target
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
+from schedules.shipped import untuned
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
 
 LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
 LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
-ERRORS = 2.6  # standard errors by which one of five challengers must be faster: lucky once in forty races
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A trace and its origin: "log" or "default"."""
+    """A trace and its origin: "log", "shipped" or "default"."""
 
     trace: Trace
     source: str
-    seconds: float | None = None  # as measured, for source "log"
+    seconds: float | None = None  # as measured, here for source "log", elsewhere for "shipped"
     trial: int | None = None
     note: str = ""
+    default: Trace | None = None  # the rules' own trace, with which this one was compared
 
 
 def resolve(workload: Workload, target: Target, store: TrialStore | None = None) -> Resolved:
     """The best verified trace for a workload on this machine, else the rules' default."""
     default = safe_default(workload, target)
+    shipped = untuned(workload, target, default.hash)
     note = ""
     if store is not None:
         fingerprint = host_machine().fingerprint
+        if shipped is not None and _met(store, workload, target, fingerprint, shipped[1].hash):
+            shipped = None  # how it did here is in the log
         for row in ranked(store, workload, target, fingerprint, default.hash):
+            if shipped is not None and row.trace_hash == default.hash:
+                break  # that the default won here says nothing about what was not among the trials
             try:
                 trace = Trace.from_json(row.trace)
                 trace.replay(workload.dag)
             except ScheduleError as e:
                 note = f"trial {row.id} no longer applies: {e.what}"
                 continue
-            return Resolved(trace, "log", row.median_s, row.id)
+            return Resolved(trace, "log", row.median_s, row.id, default=default)
         foreign = store.best_foreign(workload.key, target.key(), fingerprint, k=1)
-        if foreign:
+        if foreign and shipped is None:
             cpu = foreign[0].machine.cpu_model
             note = f"the log has schedules for this from {cpu}, which were not measured here"
-    return Resolved(default, "default", note=note)
+    if shipped is not None:
+        offer, trace = shipped
+        return Resolved(trace, "shipped", offer.record.seconds, note=note, default=default)
+    return Resolved(default, "default", note=note, default=default)
+
+
+def _met(store: TrialStore, workload: Workload, target: Target, fingerprint: str, trace_hash: str) -> bool:
+    """Whether a trace was ever measured here, or failed to be."""
+    return any(r.trace_hash == trace_hash for r in store.trials(workload.key, target.key(), fingerprint))
 
 
 def ranked(
@@ -88,20 +103,18 @@ def race_order(contestants: Sequence[TrialRecord], default_hash: str) -> list[Tr
     if default is None:
         return rows
     gains = [(relative_time(r, default), r) for r in rows if r is not default]
-    faster = sorted((g for g in gains if g[0][0] < 1 - g[0][1]), key=lambda g: g[0][0])
+    faster = sorted((g for g in gains if g[0].faster_than(1 - LEAST_GAIN)), key=lambda g: g[0].middle)
     won = [r for _, r in faster]
     return [*won, default, *(r for r in rows if r is not default and r not in won)]
 
 
-def relative_time(challenger: TrialRecord, default: TrialRecord) -> tuple[float, float]:
-    """Median ratio of their samples, and by how much it must stay below 1 to mean anything."""
-    pairs = zip(challenger.samples, default.samples, strict=False)
-    ratios = [c.seconds / max(d.seconds, 1e-12) for c, d in pairs]
-    if not ratios:
-        return _time(challenger) / max(_time(default), 1e-12), LEAST_GAIN_APART
-    middle = median(ratios)
-    spread = 1.4826 * median(abs(r - middle) for r in ratios)  # a standard deviation, whatever the outliers
-    return middle, max(LEAST_GAIN, ERRORS * 1.2533 * spread / len(ratios) ** 0.5)
+def relative_time(challenger: TrialRecord, default: TrialRecord) -> Paired:
+    """How their samples compare, round by round; medians, with bounds apart, where there are none."""
+    mine, theirs = ([s.seconds for s in r.samples] for r in (challenger, default))
+    if mine and theirs:
+        return paired(mine, theirs)
+    ratio = _time(challenger) / max(_time(default), 1e-12)
+    return Paired(ratio, ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART))
 
 
 def gain(default_s: float, tuned_s: float, default: str = "") -> str:

@@ -72,10 +72,12 @@ VARIANTS = {
 
 def build(name: str, model: str, out: Path, trials: int, threads: int, seed: int) -> dict[str, Any]:
     """Tunes and compiles one variant; runs in a process of its own, for it changes modules."""
-    from autotensor.api.models import default_traces, link_model, tune_model
+    from autotensor.api.model_tuning import tune_model
+    from autotensor.api.models import default_traces, link_model
+    from autotensor.base import switches
     from autotensor.runtime import artifact
     from autotensor.schedule.trace import Trace
-    from autotensor.search.loop import TuneOptions
+    from autotensor.search.options import TuneOptions
 
     variant = VARIANTS[name]
     apply(variant)
@@ -84,7 +86,8 @@ def build(name: str, model: str, out: Path, trials: int, threads: int, seed: int
     share, began, spent = round(trials * variant.trials), time.perf_counter(), 0
     if variant.search and share:
         options = TuneOptions(trials=share, seed=seed, model=variant.model)
-        done = tune_model(plan, options, db=out.with_suffix(".db"), path=out)
+        with switches.override(no_shipped=True):
+            done = tune_model(plan, options, db=out.with_suffix(".db"), path=out)
         spent = done.tuning.trials
     else:
         plain = {t.workload.key: Trace() for t in plan.tasks}

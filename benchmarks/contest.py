@@ -43,11 +43,26 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class Contestant:
-    """A column of the table."""
+    """A column of the table.
+
+    Several may live in one process, which is of the spec of the first: what differs by little should not
+    differ by where memory lies, too. They are then told apart by `variant`, which their job's name ends with.
+    """
 
     name: str
     spec: Spec
     mine: bool = False
+    process: str = ""  # who has one of the same name shares it; "": its own
+    variant: str = ""
+
+    @property
+    def home(self) -> str:
+        """Name of the process."""
+        return self.process or self.name
+
+    def job(self, name: str) -> str:
+        """What its process calls the job."""
+        return f"{name}@{self.variant}" if self.variant else name
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,9 @@ class Field:
     timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        self._children = {c.name: child_of(c.spec) for c in self.contestants}
+        first = {c.home: c.spec for c in reversed(self.contestants)}
+        self._children = {home: child_of(spec) for home, spec in first.items()}
+        self._homes = {c.name: c.home for c in self.contestants}
         self._random = random.Random(self.timing.seed)
         self._stack = ExitStack()
 
@@ -87,7 +104,7 @@ class Field:
 
     def unit(self, suite: str, job: str) -> dict[str, Cell]:
         """One job, all contestants: set up, checked, timed in turns. Cells by contestant."""
-        cells = {c.name: self._set_up(c.name, suite, job) for c in self.contestants}
+        cells = {c.name: self._set_up(c, suite, job) for c in self.contestants}
         self._compare(cells)
         live = [name for name, cell in cells.items() if not why_not(cell)]
         blocks: dict[str, list[dict[str, Any]]] = {name: [] for name in live}
@@ -108,11 +125,11 @@ class Field:
                 ask(child, {"do": "clear"}, 60.0)
         return cells
 
-    def _set_up(self, name: str, suite: str, job: str) -> Cell:
-        output = self._output(name)
+    def _set_up(self, c: Contestant, suite: str, job: str) -> Cell:
+        output = self._output(c.name)
         output.unlink(missing_ok=True)
-        asked = {"do": "setup", "suite": suite, "job": job, "output": str(output)}
-        return ask(self._children[name], asked, SETUP_TIMEOUT_S)
+        asked = {"do": "setup", "suite": suite, "job": c.job(job), "output": str(output), "name": c.name}
+        return ask(self._children[c.home], asked, SETUP_TIMEOUT_S)
 
     def _output(self, name: str) -> Path:
         return self.folder / f"{name}.npy"
@@ -141,7 +158,8 @@ class Field:
                 wait_until_idle(IDLE_WAIT_S)
             busy, began = busy_seconds(), time.perf_counter()
             timeout = 60.0 + 20 * self.timing.block_s
-            answer = ask(self._children[name], {"do": "time", "seconds": self.timing.block_s}, timeout)
+            asked = {"do": "time", "seconds": self.timing.block_s, "name": name}
+            answer = ask(self._children[self._homes[name]], asked, timeout)
             if "failed" in answer:
                 return answer
             wall = time.perf_counter() - began

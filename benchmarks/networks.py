@@ -122,8 +122,9 @@ class Network:
         """Fills the log of the spec. The same call again measures nothing."""
         from operator_job import target_of
 
-        from autotensor.api.models import plan_model, tune_model
-        from autotensor.search.loop import TuneOptions
+        from autotensor.api.model_tuning import tune_model
+        from autotensor.api.models import plan_model
+        from autotensor.search.options import TuneOptions
 
         plan = plan_model(self.graph(), target_of(spec))
         report = tune_model(plan, TuneOptions(trials=trials, seed=seed), db=spec.log)

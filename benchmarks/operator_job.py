@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from peers import Ready, Skip, Spec
 from suite import get
+from suite.case import Case
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -15,8 +16,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 class OperatorJob:
     """A case of the suite; `module`, `onnx`, `arrays` and `channels_last` are the case's."""
 
-    def __init__(self, name: str) -> None:
-        self.case = get(name)
+    def __init__(self, name: str, case: Case | None = None) -> None:
+        """`case`: one that the suite does not have."""
+        self.case = case or get(name)
         self.arrays = self.case.arrays
         self.channels_last = self.case.channels_last
 

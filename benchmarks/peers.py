@@ -33,13 +33,22 @@ class Spec:
     channels_last: bool = False  # torch: activations and weights in channels-last order
     numerics: str = "strict"  # ours: "fast" also allows Winograd's convolution
     log: str = ""  # ours: tuning log; "" takes default schedules
-    file: str = ""  # ours: a compiled model
+    file: str = ""  # ours: a compiled model, or a folder of schedules; tvm: where its packages are
     environment: dict[str, str] = field(default_factory=dict)
 
     def variables(self) -> dict[str, str]:
         """Environment of its process: every library's own way to say how many threads."""
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "AUTOTENSOR_NUM_THREADS")
-        return {**dict.fromkeys(names, str(self.threads)), "PYTHONUNBUFFERED": "1", **self.environment}
+        names = (
+            "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS",
+            "AUTOTENSOR_NUM_THREADS",
+        )  # fmt: skip
+        ours = {"AUTOTENSOR_NO_SHIPPED": "1"}  # what comes tuned may have been tuned on these very rows
+        return {
+            **dict.fromkeys(names, str(self.threads)),
+            "PYTHONUNBUFFERED": "1",
+            **ours,
+            **self.environment,
+        }
 
 
 def ours(job: Any, spec: Spec) -> Ready:
@@ -171,6 +180,30 @@ def openvino(job: Any, spec: Spec) -> Ready:
     return run, output
 
 
+def tvm(job: Any, spec: Spec) -> Ready:
+    """What TVM's MetaSchedule found (metaschedule.py), outputs given. Its own packages come last in line."""
+    import sys
+
+    if spec.file not in sys.path:
+        sys.path.append(spec.file)
+    library, arrays, take = job.tvm(spec.threads)
+    import tvm as package
+
+    function = package.runtime.load_module(str(library))["main"]
+    given = [package.runtime.tensor(a) for a in arrays]
+    out = package.runtime.empty(take.shape, "float32")
+    keep = (*given, out)
+
+    def run(_: object = keep) -> None:
+        function(*keep)
+
+    def output() -> Array:
+        run()
+        return np.asarray(take(out.numpy()))
+
+    return run, output
+
+
 KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "ours": ours,
     "numpy": numpy,
@@ -178,6 +211,7 @@ KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "inductor": inductor,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
+    "tvm": tvm,
 }
 PACKAGES = {"inductor": "torch", "ours": "autotensor"}  # of a kind, where it has another name
 

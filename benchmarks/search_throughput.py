@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 from results import machine
-from search_tasks import convolution
+from search_tasks import workload as task_workload
 
 from autotensor.base.target import Target, host
+from autotensor.search.boosted import XGBModel
 from autotensor.search.features import features
-from autotensor.search.loop import TuneOptions, tune
+from autotensor.search.loop import tune
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.model import XGBModel
+from autotensor.search.options import TuneOptions
 from autotensor.search.population import sample
 from autotensor.search.prior import Rates, predict
 from autotensor.search.task import Task
@@ -108,7 +109,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     target = host().with_threads(arguments.threads) if arguments.threads else host()
-    workload = convolution(28, 128, 128, 3)
+    workload = task_workload("layer2")
     rates = Rates.guess(target)
     report: dict[str, Any] = {
         "workload": workload.name,

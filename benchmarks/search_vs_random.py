@@ -1,6 +1,6 @@
 """Does the search beat chance? The same sketches, the same number of trials, model-guided against uniform.
 
-    python benchmarks/search_vs_random.py [--tasks gemm,softmax] [--seeds 3] [--trials 200] [--json FILE]
+    python benchmarks/search_vs_random.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
 
 Winners are timed again side by side, each as two copies; a win counts only beyond what the copies of one
 winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the guided search
@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 from results import machine
-from search_tasks import TASKS
+from search_tasks import SAMPLE, chosen
+from search_tasks import workload as task_workload
 
 from autotensor.base.target import Target, host
 from autotensor.codegen.peak import measure_peak
@@ -32,8 +33,9 @@ from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, RoundDone
-from autotensor.search.loop import TuneOptions, tune
+from autotensor.search.loop import tune
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.options import TuneOptions
 from autotensor.search.prior import Rates
 from autotensor.search.request import MeasureResult
 from autotensor.search.task import Task
@@ -134,7 +136,7 @@ def reached(curve: tuple[float, ...], goal: float) -> int | None:
 
 def contest(name: str, seed: int, trials: int, target: Target, rates: Rates, busy: bool) -> dict[str, Any]:
     """Guided against random on one task and seed."""
-    workload = TASKS[name]()
+    workload = task_workload(name)
     order = ("xgb", "random") if seed % 2 == 0 else ("random", "xgb")
     found = {model: search(workload, model, seed, trials, target, rates, busy) for model in order}
     guided, blind = found["xgb"], found["random"]
@@ -162,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", default=",".join(TASKS), help=f"of {', '.join(TASKS)}")
+    parser.add_argument("--tasks", default=",".join(SAMPLE), help="of search_tasks.py, or families")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument(
@@ -178,7 +180,7 @@ def main() -> None:
     began = time.perf_counter()
     rows = []
     print(f"{'task':34} seed  guided us  random us    gain  spread score  trials to reach random")
-    for name in arguments.tasks.split(","):
+    for name in chosen(arguments.tasks, None):
         for seed in range(arguments.seeds):
             r = contest(name, seed, arguments.trials, target, rates, arguments.busy)
             rows.append(r)

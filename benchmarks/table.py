@@ -24,7 +24,7 @@ from results import Results
 # Seconds that setting up takes, roughly, before anything was measured: (operators, models)
 SETUP_S = {
     "ours": (1.5, 15.0), "torch": (0.3, 3.0), "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
-    "openvino": (0.3, 2.0), "numpy": (0.2, 0.0),
+    "openvino": (0.3, 2.0), "numpy": (0.2, 0.0), "tvm": (0.1, 1.0),
 }  # fmt: skip
 TRIAL_S = 0.25  # of tuning
 START_S = 2.5  # of a process
@@ -44,7 +44,7 @@ class Row:
 class Plan:
     """What is to be made."""
 
-    suite: str  # "operators", "models" or "scaling"
+    suite: str  # "operators", "models", "scaling" or "search"
     rows: Sequence[Row]
     contestants: Sequence[Contestant]
     timing: Timing
@@ -58,7 +58,7 @@ class Plan:
 
     def unit_seconds(self) -> float:
         """A guess at one row in one set of processes."""
-        column = self.suite != "operators"
+        column = self.suite not in ("operators", "search")
         setup = sum(SETUP_S[c.spec.kind][column] for c in self.contestants)
         return setup + self.timing.seconds(len(self.contestants))
 

@@ -196,10 +196,12 @@ class TrialStore(ABC):
         limit: int | None = None,
         after: int = 0,
         newest: bool = False,
+        before: datetime | None = None,
     ) -> tuple[TrialRecord, ...]:
         """Trials in order of storing, only those with an id above `after` (to read what is new).
 
-        limit: at most so many, the first ones, or the last ones if `newest`.
+        limit: at most so many, the first ones, or the last ones if `newest`. before: only those that were
+        created before (to read what a run knew when it began).
         """
 
     @abstractmethod

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 
 from tuning_db.contract import (
     RACE,
@@ -200,6 +201,7 @@ class MemoryStore(TrialStore):
         limit: int | None = None,
         after: int = 0,
         newest: bool = False,
+        before: datetime | None = None,
     ) -> tuple[TrialRecord, ...]:
         statuses = as_statuses(status)
         with self._open():
@@ -212,6 +214,7 @@ class MemoryStore(TrialStore):
                 and session in (None, t.session)
                 and (statuses is None or t.status in statuses)
                 and (t.id or 0) > after
+                and (before is None or t.created < before)
             )
             if limit is None:
                 return found

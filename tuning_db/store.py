@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -352,8 +353,11 @@ class SqlStore(TrialStore):
         limit: int | None = None,
         after: int = 0,
         newest: bool = False,
+        before: datetime | None = None,
     ) -> tuple[TrialRecord, ...]:
         q = filtered(TRIALS, workload_key, target_key, machine, session, as_statuses(status))
+        if before is not None:
+            q = q.where(m.Trial.created < before)
         q = q.where(m.Trial.id > after).order_by(m.Trial.id.desc() if newest else m.Trial.id).limit(limit)
         found = self._read(lambda c: tuple(trials_from(c, c.execute(q).all())))
         return found[::-1] if newest else found

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import ranked, safe_default
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.device_times import DeviceKernelClock
 from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
-from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.lock import timing_by
 from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
@@ -45,9 +46,11 @@ def race_in_model(
     store: TrialStore,
     build: Build,
     budget_s: float = BUDGET_S,
+    patience: Deadline = NEVER,
 ) -> int:
     """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
 
+    patience: until when others on the machine may time before us; a race that did not begin then is not held.
     Nothing is measured when the log's last race of every task was such a one.
     """
     entered = {w.key: contestants(w, target, store) for w in workloads}
@@ -66,7 +69,9 @@ def race_in_model(
             break
         chosen = {key: entered[key][min(n, len(entered[key]) - 1)] for key in first}
         challenger = _clock(build(known | _traces(chosen)), target)
-        for key, samples in _compared(champion, challenger, left_s / (most - n) - linking_s).items():
+        for key, samples in _compared(
+            champion, challenger, left_s / (most - n) - linking_s, patience
+        ).items():
             if key in first and n < len(entered[key]):
                 times[key].append(samples)
     rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
@@ -99,10 +104,15 @@ def _clock(artifact: Artifact, target: Target) -> Clock:
     return kernel_clock(artifact, sample_inputs(artifact.args, artifact.index_range), target.num_cores)
 
 
-def _compared(champion: Clock, challenger: Clock, budget_s: float) -> dict[str, list[float]]:
-    """For every workload the challenger's seconds as multiples of the champion's, one per round."""
+def _compared(
+    champion: Clock, challenger: Clock, budget_s: float, patience: Deadline
+) -> dict[str, list[float]]:
+    """For every workload the challenger's seconds as multiples of the champion's, one per round; none when
+    others on the machine did not let us begin in time."""
     ratios: dict[str, list[float]] = {}
-    with timing_lock():
+    with timing_by(patience) as alone:
+        if not alone:
+            return {}
         champion.round()
         challenger.round()
         began = time.monotonic()

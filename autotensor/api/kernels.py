@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
+from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_state, nest_text
@@ -18,7 +19,8 @@ from autotensor.runtime.opening import Function, open_artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
 from autotensor.search.events import Listener
-from autotensor.search.loop import TuneOptions, TuneReport
+from autotensor.search.loop import TuneReport
+from autotensor.search.options import TuneOptions
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.inside import check_reads
@@ -92,6 +94,8 @@ def tune(
     name: str = "",
     model: str = "xgb",
     fresh: bool = False,
+    effort: str = "normal",
+    until_gain_below: float | None = None,
     deadline_s: float | None = None,
     listener: Listener | None = None,
     progress: bool = True,
@@ -99,15 +103,27 @@ def tune(
     """Searches for a fast schedule of the computation; every trial is kept in the tuning log.
 
     The same call again measures nothing; more trials continue. `build(args)` then uses the best.
+    trials: a ceiling. effort: "quick", "normal" or "full" (search/effort.py has what they mean).
+    until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
+    the effort says. deadline_s: it ends in so many seconds, from now on.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     """
     from autotensor.api.tuning import run_tuning, shown
 
-    options = TuneOptions(trials=trials, seed=seed, model=model, fresh=fresh, deadline_s=deadline_s)
+    options = TuneOptions(
+        trials=trials,
+        seed=seed,
+        model=model,
+        effort=effort,
+        until_gain_below=until_gain_below,
+        fresh=fresh,
+        deadline_s=deadline_s,
+    )
+    deadline = Deadline.after(options.limit_s)
     dag = _checked(args)
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        report = run_tuning([task], options, store, listener=heard, residency="hot")
+        report = run_tuning([task], options, store, listener=heard, residency="hot", deadline=deadline)
     return replace(report, log=log_name(db))
 
 

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.api.log import Log, open_existing
-from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log, tune_model
+from autotensor.api.model_tuning import tune_model
+from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.rematerialise import TradeOff
 from autotensor.autodiff.steps import TrainingGraph, training_graph
@@ -34,7 +35,7 @@ from autotensor.runtime import checkpoint
 from autotensor.runtime.arrays import aligned_copy
 from autotensor.runtime.module import Module
 from autotensor.search.events import Listener
-from autotensor.search.loop import TuneOptions
+from autotensor.search.options import TuneOptions
 
 
 def training_step(

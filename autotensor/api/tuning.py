@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 
+from autotensor.base.deadline import Deadline
 from autotensor.base.target import host
 from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, Listener
-from autotensor.search.loop import TuneOptions, TuneReport
+from autotensor.search.loop import LATE, TuneReport
 from autotensor.search.measure import LocalMeasurer
+from autotensor.search.options import TuneOptions
 from autotensor.search.rates import Rates
 from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
 KERNELS_WORTH = 256  # trials: a run of minutes; seconds that micro-kernels take once do not matter
+KERNELS_WORTH_S = 300.0  # of a deadline: the same
+LEAST_SEARCH_S = 4.0  # until the deadline: children start, sketches are made, one batch is measured
+LEAST_BUILD_S = 5.0  # that one candidate may take to compile, however near the deadline
+WAIT_SHARE = 0.2  # of a deadline is over when we no longer wait for others who time something, to calibrate
+CALIBRATION_WORTH_S = 120.0  # of a deadline: below it, calibrating for seconds costs more than it brings
 
 
 def run_tuning(
@@ -29,28 +35,39 @@ def run_tuning(
     listener: Listener | None = None,
     residency: Residency = "graph",
     stopped: Callable[[], bool] = lambda: False,
+    deadline: Deadline | None = None,
 ) -> TuneReport:
-    """Tunes tasks (of one target) on this machine."""
+    """Tunes tasks (of one target) on this machine.
+
+    deadline: when it must be over; None: as the options say, from now on.
+    """
+    until = deadline or Deadline.after(options.limit_s)
+    if until.left_s() < LEAST_SEARCH_S:
+        return loop.untouched(tasks, LATE)
     target = tasks[0].target
+    kernels = options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
+    brief = until.given_s < CALIBRATION_WORTH_S
     if target.kind == "cuda":
         rates = Rates.guess(target)
     else:  # OpenCL's threads run on this processor
         processor = host().with_threads(target.num_cores) if target.is_gpu else target
-        rates = calibrated(store, processor, kernels=options.trials >= KERNELS_WORTH)
-    peak = None if target.is_gpu else rates.peak(target.num_cores)
-    measuring = MeasureOptions(residency=residency, peak_flops=peak, asm=not target.is_gpu)
+        rates = calibrated(store, processor, kernels=kernels, brief=brief, patience=until.share(WAIT_SHARE))
+    measuring = MeasureOptions(
+        residency=residency,
+        peak_flops=None if target.is_gpu else rates.peak(target.num_cores),
+        asm=not target.is_gpu,
+        build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
+    )
+    # what comes later would not be raced
+    raced = until.less(loop.RACES_SHARE * until.given_s) if until.is_set else until
 
     def peak_again() -> float:
         return calibrated(store, target, again=True).peak(target.num_cores)
 
-    deadline_s = float("inf") if options.deadline_s is None else options.deadline_s
-    until = time.monotonic() + (1.0 - loop.RACES_SHARE) * deadline_s  # what comes later would not be raced
-
-    def left_s() -> float:
-        return until - time.monotonic()
-
     with closing(
-        LocalMeasurer(target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again, left_s=left_s)
+        LocalMeasurer(
+            target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again, left_s=raced.left_s
+        )
     ) as measurer:
         return loop.tune(
             tasks,
@@ -62,6 +79,7 @@ def run_tuning(
             seeds=measuring.seeds,
             residency=residency,
             stopped=stopped,
+            deadline=until,
         )
 
 
@@ -73,7 +91,7 @@ def shown(options: TuneOptions, listener: Listener | None, progress: bool) -> It
         return
     from autotensor.insight.progress import Progress
 
-    with Progress(options.trials, options.deadline_s) as lines:
+    with Progress(options.trials, options.limit_s) as lines:
 
         def hear(event: Event) -> None:
             lines.hear(event)

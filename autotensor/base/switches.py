@@ -98,16 +98,15 @@ provider: Switch[str] = Switch(
 )
 opencl: Switch[str] = Switch("opencl", "", str, "Part of the name of the OpenCL platform to use.")
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")
+no_shipped = Switch(
+    "no_shipped", False, _flag, "1 ignores the tuned schedules and the cost model that come with autotensor."
+)
 mnist: Switch[Path | None] = Switch(
     "mnist", None, _path, "Directory of MNIST's four files, for autotensor.flow.datasets."
 )
 
-SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType(
-    {
-        s.name: s
-        for s in (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, mnist)
-    }
-)
+_ALL = (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, no_shipped, mnist)
+SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType({s.name: s for s in _ALL})
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelOrFile,
+    NoShipped,
     Seed,
     Shapes,
     TargetText,
@@ -42,6 +43,7 @@ def bench(
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
+    no_shipped: NoShipped = False,
     json: AsJson = False,
 ) -> None:
     """Time inferences of random input on an otherwise idle machine, then each kernel in its place.

@@ -13,6 +13,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelName,
+    NoShipped,
     NumericsText,
     Shapes,
     TargetText,
@@ -46,11 +47,13 @@ def compile(
     target: TargetText = None,
     numerics: NumericsText = None,
     db: Db = None,
+    no_shipped: NoShipped = False,
     json: AsJson = False,
 ) -> None:
-    """Compile a model into one .atm file, with the best verified schedules the log knows for this machine.
+    """Compile a model into one .atm file, with the best verified schedules that are known for this machine.
 
-    What was never tuned gets default schedules: slower, never wrong. Needs no C compiler.
+    Those of the log first, then those that come with autotensor for this class of machines. What was never
+    tuned gets default schedules: slower, never wrong. Needs no C compiler.
     """
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import atm_path, build_graph, check_place, compile_known, facts
@@ -68,7 +71,7 @@ def compile(
         put_json({**document, "notes": notes, "target": plan.target.key(), "memory": memory, **plan.facts})
         return
     say(f"{path}: {size(path.stat().st_size)}, {len(plan.groups)} kernels, {len(plan.tasks)} tasks.")
-    say(f"Schedules: {sources['log']} from the log, {sources['default']} default.")
+    say(f"Schedules: {known.summary}.")
     least, unshared = size(memory["lower_bound_bytes"]), size(memory["unshared_bytes"])
     say(f"Memory of a call: {size(memory['arena_bytes'])} (at least {least}; {unshared} without reuse).")
     for note in notes:

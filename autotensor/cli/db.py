@@ -1,4 +1,4 @@
-"""`autotensor db VERB`: look into a tuning log, move trials between logs, check one."""
+"""`autotensor db VERB`: look into a tuning log, move trials between logs, check one; what ships tuned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotensor.base.errors import InputError
-from autotensor.cli.options import AsJson, Db, example, new_app
+from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
 from autotensor.cli.output import put_json, say, table
 from autotensor.insight.units import gflops, micros
 
@@ -220,3 +220,80 @@ def upgrade(db: Db = None, json: AsJson = False) -> None:
     put_json({"log": place, "schema_version": version}) if json else say(
         f"{place}: schema version {version}."
     )
+
+
+@app.command(
+    "export-tuned",
+    epilog=example(
+        "autotensor db export-tuned --to schedules/tuned", "autotensor db export-tuned a.db b.db --to tuned"
+    ),
+)
+def export_tuned(
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where the classes of machines are.")],
+    logs: Annotated[
+        list[str] | None, typer.Argument(metavar="[LOG]...", help="Logs to read. Default: the user's own.")
+    ] = None,
+    cost_model: Annotated[
+        bool, typer.Option("--cost-model", help="Fit the cost models that ship beside them, too.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Add the winners of a log's races to the tuned schedules that ship with autotensor.
+
+    One file for each class of machines, one line for each workload and target: what beat its default beyond
+    the noise. Of two, the one is kept that gained more.
+    """
+    from autotensor.api import shipping
+
+    done: list[shipping.Exported] = []
+    models: list[Path] = []
+    for log in logs or [None]:  # type: ignore[list-item]  # None is the user's own
+        with _reading(log) as store:
+            done += shipping.export_tuned(store, to)
+            models += shipping.export_cost_model(store, to) if cost_model else []
+    if json:
+        files = [{"file": str(e.path), "new": e.new, "kept": e.kept, "dropped": e.dropped} for e in done]
+        put_json({"schedules": files, "cost_models": [str(m) for m in models]})
+        return
+    for e in done:
+        say(f"{e.path}: {e.new} new, {e.kept} as before, {e.dropped} dropped.")
+    for model in models:
+        say(f"{model}: {model.stat().st_size >> 10} KiB.")
+    if not done:
+        say("No race in it was won against a default: no schedules to export.")
+
+
+@app.command("shipped", epilog=example("autotensor db shipped", "autotensor db shipped --json"))
+def shipped(target: TargetText = None, threads: Threads = None, json: AsJson = False) -> None:
+    """List the tuned schedules that ship with autotensor, and what they are worth on this machine.
+
+    exact: used without tuning. compatible: measured first by a tuning run, never used unmeasured. refused:
+    neither. AUTOTENSOR_NO_SHIPPED=1 ignores all of them.
+    """
+    from autotensor.base import switches
+    from schedules.shipped import cost_model, inventory
+
+    chosen = target_of(target, threads)
+    found = inventory(chosen)
+    learned = cost_model(chosen)
+    if json:
+        shelves = [
+            {"class": i.name, "cpu": i.machine.cpu_model, "cores": i.machine.cores, "target": i.target,
+             "schedules": i.count, "fit": i.verdict.fit.value, "reason": i.verdict.reason}
+            for i in found
+        ]  # fmt: skip
+        used = not switches.no_shipped()
+        put_json({"classes": shelves, "cost_model": learned and str(learned), "used": used})
+        return
+    if not found:
+        say("No schedules come with this version.")
+        return
+    rows = [
+        (i.machine.cpu_model, i.machine.cores, i.target, i.count, i.verdict.fit.value, i.verdict.reason)
+        for i in found
+    ]
+    table(("machine", "cores", "target", "schedules", "fit", "because"), rows)
+    say()
+    say(f"Cost model: {learned.parent.name if learned else 'none that fits'}.")
+    if switches.no_shipped():
+        say("AUTOTENSOR_NO_SHIPPED is set: none of this is used.")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +28,7 @@ REQUIRED = (
 )  # fmt: skip
 OPTIONAL = {  # module → package, and what it gives; only what is used, or people install it for nothing
     "PIL": ("pillow", "photos as input"),
+    "matplotlib": ("matplotlib", "pictures by explain --plot"),
 }
 PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed that no test runs
     ("linux", "x86_64"): ("tested", "compiling, running and tuning"),
@@ -38,14 +41,21 @@ PLATFORMS = {  # (system, processor) → what is known of it; nothing is claimed
 }
 UNKNOWN = ("untested", "nobody has tried")
 LOW_DISK = 200 << 20
+DIFFERENCES = (0.1, 0.03, 0.01)  # of which --aa says whether they can be told
 
 
-@app.command(epilog=example("autotensor doctor", "autotensor doctor --calibrate", "autotensor doctor --json"))
+@app.command(epilog=example("autotensor doctor", "autotensor doctor --calibrate", "autotensor doctor --aa"))
 def doctor(
     calibrate: Annotated[
         bool,
         typer.Option(
             "--calibrate", help="Measure all rates again, micro-kernels too, and keep them in the log."
+        ),
+    ] = False,
+    aa: Annotated[
+        bool,
+        typer.Option(
+            "--aa", help="Time equal kernels against each other: which differences can be told here and now?"
         ),
     ] = False,
     threads: Threads = None,
@@ -56,7 +66,7 @@ def doctor(
 
     The exit code is 1 if there are problems. Peak, bandwidths and regions are measured once, in a few
     seconds, and kept in the tuning log; --calibrate measures them for teams of 1, 2, 4 … threads, and
-    the micro-kernels, in about a quarter of a minute.
+    the micro-kernels, in about a quarter of a minute. --aa takes as long and keeps nothing.
     """
     problems: list[str] = []
     found: dict[str, Any] = {
@@ -68,6 +78,8 @@ def doctor(
         "places": _places(db, problems),
         "rates": _rates(db, threads, calibrate, problems),
     }
+    if aa:
+        found["aa"] = _aa(threads, problems)
     found["problems"] = problems
     put_json(found) if json else _print(found, target_of(None, threads))
     if problems:
@@ -208,6 +220,37 @@ def _rates(db: str | None, threads: int | None, again: bool, problems: list[str]
     return {n: {"value": value, "unit": unit, "measured": None} for n, (value, unit) in found.items()}
 
 
+def _aa(threads: int | None, problems: list[str]) -> dict[str, Any] | None:
+    """What the measurer says of equal kernels."""
+    from autotensor.base.errors import AutotensorError
+    from autotensor.search.selfcheck import self_check
+
+    try:
+        found = self_check(target_of(None, threads))
+    except AutotensorError as error:
+        problems.append(f"nothing can be timed: {error}")
+        return None
+    if not found.can_tell(max(DIFFERENCES)):
+        problems.append(
+            f"equal kernels differ by up to {found.told_from:.0%}: differences of {max(DIFFERENCES):.0%} "
+            "cannot be told. Stop what else runs on this machine, or tune elsewhere."
+        )
+    return asdict(found)
+
+
+def aa_lines(d: Mapping[str, Any]) -> list[str]:
+    """The A/A check in words."""
+    told = [f"{x:.0%} {'can' if d['told_from'] <= x else 'cannot'} be told" for x in DIFFERENCES]
+    return [
+        f"{d['pairs']} races of equal kernels in {d['wall_s']:.0f} s: a difference was claimed in "
+        f"{d['claimed']}",
+        f"differences of {', of '.join(told)} here and now (from {d['told_from']:.1%} on)",
+        f"the same kernel again varies by {d['spread']:.1%}, over the reference kernel's time by "
+        f"{d['normalised']:.1%}; the machine drifted by {d['drift']:.1%}; others used "
+        f"{d['others_cores']:.1f} cores",
+    ]
+
+
 def _print(d: dict[str, Any], target: Target) -> None:
     p, m = d["platform"], d["machine"]
     say(f"Platform   {p['system']} {p['processor']}, {p['python']}: {p['standing']} ({p['why']})")
@@ -222,6 +265,8 @@ def _print(d: dict[str, Any], target: Target) -> None:
     say(f"Threads    {d['threads']['provider']}; available: {', '.join(d['threads']['available'])}")
     for line in rate_lines(d["rates"], target):
         say(f"Rate       {line}")
+    for name, line in zip(("A/A", "", ""), aa_lines(d["aa"]) if d.get("aa") else (), strict=False):
+        say(f"{name:10} {line}")
     for name, place in d["places"].items():
         free = f", {size(place['free_bytes'])} free" if "free_bytes" in place else ""
         trials = f", {place['trials']} trials" if "trials" in place else ""

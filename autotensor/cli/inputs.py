@@ -103,7 +103,7 @@ def check_place(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A model compiled with the best traces that the log knows."""
+    """A model compiled with the best traces that are known."""
 
     module: Function
     found: Mapping[str, Resolved]  # by workload key
@@ -111,10 +111,17 @@ class Known:
     @property
     def sources(self) -> dict[str, int]:
         """How many tasks' schedules come from where."""
-        counts = {"log": 0, "default": 0}
+        counts = {"log": 0, "shipped": 0, "default": 0}
         for r in self.found.values():
             counts[r.source] += 1
         return counts
+
+    @property
+    def summary(self) -> str:
+        """The same in words."""
+        n = self.sources
+        shipped = f"{n['shipped']} shipped, " if n["shipped"] else ""
+        return f"{n['log']} from the log, {shipped}{n['default']} default"
 
     @property
     def notes(self) -> list[str]:
@@ -161,8 +168,7 @@ def open_module(
 
     plan = plan_model(build_graph(name, batch, weights, shapes), target_of(target, threads))
     known = compile_known(replace(plan, facts=facts(name, weights)), db)
-    log, default = known.sources["log"], known.sources["default"]
-    tell(f"Compiled {name}: {log} tasks from the log, {default} with default schedules.")
+    tell(f"Compiled {name}, schedules: {known.summary}.")
     for note in known.notes:
         tell(f"Note: {note}.")
     return known.module

@@ -20,7 +20,7 @@ VERBS = {
     "models": "List the built-in models.",
     "tasks": "List what a model computes, and the best known time of each part.",
     "show": "Print a task or trial: expressions, loops, calls, IR, LLVM, assembly.",
-    "explain": "What the log knows about a task: its fastest trials, its failures.",
+    "explain": "Why a schedule takes the time it takes; a task's fastest trials; pictures.",
     "db": "Look into a tuning log; export, import, merge, check it.",
     "doctor": "What this machine can do, what is installed, what is missing.",
 }

@@ -32,6 +32,25 @@ NumericsText = Annotated[
         help="strict forbids algorithms that round differently (Winograd). Default: fast, each gated.",
     ),
 ]
+
+
+def _without_shipped(ctx: typer.Context, value: bool) -> bool:
+    """Sets the switch while the command runs."""
+    if value:
+        from autotensor.base import switches
+
+        ctx.with_resource(switches.override(no_shipped=True))
+    return value
+
+
+NoShipped = Annotated[
+    bool,
+    typer.Option(
+        "--no-shipped",
+        callback=_without_shipped,
+        help="Ignore the tuned schedules that come with autotensor, and their cost model.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ModelName = Annotated[
     str,
@@ -91,6 +110,23 @@ def duration_s(text: str) -> float:
     if not 0 < seconds < float("inf"):
         raise typer.BadParameter(f"{text!r} is not a duration above zero.", param_hint=DEADLINE)
     return seconds
+
+
+def share_of(text: str, hint: str) -> float:
+    """A share, written as a fraction or in percent.
+
+    >>> share_of("1%", ""), share_of("0.5 %", ""), share_of("0.01", "")
+    (0.01, 0.005, 0.01)
+    """
+    compact = text.replace(" ", "")
+    number, is_percent = compact.removesuffix("%"), compact.endswith("%")
+    if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
+        raise typer.BadParameter(f"{text!r} is no share. Write 1% or 0.01.", param_hint=hint)
+    share = float(number) / 100.0 if is_percent else float(number)
+    if not 0.0 <= share < 1.0:
+        meant = f" Write {number}% for {number} percent." if not is_percent and share < 100.0 else ""
+        raise typer.BadParameter(f"{text!r} is not below 100 %.{meant}", param_hint=hint)
+    return share
 
 
 def warn_of_threads(threads: int | None) -> None:

@@ -13,6 +13,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelOrFile,
+    NoShipped,
     Seed,
     Shapes,
     TargetText,
@@ -55,6 +56,7 @@ def run(
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
+    no_shipped: NoShipped = False,
     json: AsJson = False,
 ) -> None:
     """Run a model once, and print the five best classes if it is a classifier.

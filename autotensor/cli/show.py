@@ -49,19 +49,21 @@ def show(
     from autotensor.api.log import open_existing
     from autotensor.compiler import compile_trace, lowered, nest_text, te_text
     from autotensor.ir.printer import to_text
-    from autotensor.resolve import resolve
+    from autotensor.resolve import resolve, safe_default
     from autotensor.schedule.trace import Trace
 
     chosen = target_of(target, threads)
     with open_existing(db) as store:
         found = find(what, store)
-        best = resolve(found.workload, chosen, None if default else store)
-    trace, origin = best.trace, "default schedule"
+        best = None if default else resolve(found.workload, chosen, store)
+    trace, origin = best.trace if best else safe_default(found.workload, chosen), "default schedule"
     if found.trial is not None:
         trace = Trace.from_json(found.trial.trace)
         origin = f"trial {found.trial.id}, {found.trial.status}, {micros(found.trial.median_s)} us"
-    elif best.source == "log":
+    elif best and best.source == "log":
         origin = f"trial {best.trial}, {micros(best.seconds)} us"
+    elif best and best.source == "shipped":
+        origin = f"comes with autotensor, {micros(best.seconds)} us on this class of machines"
     dag = found.workload.dag
     match form:
         case "te":

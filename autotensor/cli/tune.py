@@ -16,6 +16,7 @@ from autotensor.cli.options import (
     Batch,
     Db,
     ModelName,
+    NoShipped,
     NumericsText,
     Seed,
     Shapes,
@@ -25,20 +26,22 @@ from autotensor.cli.options import (
     duration_s,
     example,
     new_app,
+    share_of,
     target_of,
 )
 from autotensor.cli.output import put_json, say, table, tell
 from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
-    from autotensor.api.models import ModelReport
-    from autotensor.runtime.opening import Function
+    from autotensor.api.model_tuning import ModelReport
     from autotensor.search.loop import TaskReport
+    from autotensor.search.options import TuneOptions
 
 app = new_app()
 
 EPILOG = example(
     "autotensor tune mlp --trials 64",
+    "autotensor tune resnet --effort quick",
     "autotensor tune resnet --trials 2000 --deadline 15m",
     "autotensor tune resnet18 --weights resnet18.safetensors --out photos.atm",
 )
@@ -49,8 +52,26 @@ def tune(
     ctx: typer.Context,
     model: ModelName,
     trials: Annotated[int, typer.Option(min=1, help="Most candidates to measure, over all tasks.")] = 1000,
+    effort: Annotated[
+        str,
+        typer.Option(
+            metavar="quick|normal|full",
+            help="quick: two batches of 8 trials for each heavy task (90 % of the time), a minute at most. "
+            "normal: every task, until a batch promises less than 0.05 % of the model's time. full: every "
+            "task until its limit, its space or high confidence; longer final races.",
+        ),
+    ] = "normal",
+    until_gain_below: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="End when no task's next batch is expected to save this share of the model's time: 1%, "
+            "0.005. Default: as --effort says.",
+        ),
+    ] = None,
     deadline: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop searching after so long: 90s, 3m, 1h30m.")
+        str | None,
+        typer.Option(metavar="TIME", help="Be done, model written, after so long: 90s, 3m, 1h30m."),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")
@@ -70,6 +91,7 @@ def tune(
     target: TargetText = None,
     numerics: NumericsText = None,
     db: Db = None,
+    no_shipped: NoShipped = False,
     json: AsJson = False,
 ) -> None:
     """Search for fast schedules of a model on this machine.
@@ -79,6 +101,11 @@ def tune(
     nothing, more trials continue, --fresh starts anew.
     """
     deadline_s = None if deadline is None else duration_s(deadline)
+    least = None if until_gain_below is None else share_of(until_gain_below, "'--until-gain-below'")
+    if effort not in ("quick", "normal", "full"):
+        raise typer.BadParameter(
+            f"{effort!r} is no effort. Known: quick, normal, full.", param_hint="'--effort'"
+        )
     if cost_model not in ("xgb", "prior", "random"):
         raise typer.BadParameter(
             f"{cost_model!r} is no cost model. Known: xgb, prior, random.", param_hint="'--cost-model'"
@@ -86,34 +113,51 @@ def tune(
     from dataclasses import replace
 
     from autotensor.api.log import check_log, log_name
-    from autotensor.api.models import plan_model, tune_model
+    from autotensor.api.model_tuning import tune_model
+    from autotensor.api.models import plan_model
+    from autotensor.base.deadline import Deadline
     from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
     from autotensor.cli.interrupts import Interrupts
     from autotensor.insight.progress import Progress
-    from autotensor.search.loop import TuneOptions
+    from autotensor.search.options import TuneOptions
 
+    options = TuneOptions(
+        trials=trials,
+        seed=seed,
+        model=cost_model,
+        effort=effort,
+        until_gain_below=least,
+        fresh=fresh,
+        deadline_s=deadline_s,
+    )
+    until = Deadline.after(options.limit_s)
     chosen = target_of(target, threads, numerics)
     graph = build_graph(model, batch, weights, shape)
     path = out or atm_path(graph, batch)
     check_place(path)
     check_log(db)
     (tell if json else say)(f"Log: {log_name(db)}   model file: {path}")
-    options = TuneOptions(trials=trials, seed=seed, model=cost_model, fresh=fresh, deadline_s=deadline_s)
     stop, began = Interrupts(), time.time()
     try:
         with stop:
             plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
             tell(f"Compiling {len(plan.tasks)} tasks as known so far; then {path} can be run.")
-            with Progress(trials, deadline_s) as progress:
-                heard = progress.hear
+            with Progress(trials, options.limit_s) as progress:
                 report = tune_model(
-                    plan, options, db=db, path=path, listener=heard, stopped=stop.asked, progress=False
+                    plan,
+                    options,
+                    db=db,
+                    path=path,
+                    listener=progress.hear,
+                    stopped=stop.asked,
+                    progress=False,
+                    deadline=until,
                 )
     except KeyboardInterrupt:
         written = path.is_file() and path.stat().st_mtime >= began
         tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
         raise typer.Exit(stop.code or 128 + signal.SIGINT) from None
-    document = describe(report, model, db, progress.statuses, options.seed)
+    document = describe(report, model, db, progress.statuses, options)
     document["interrupted"] = stop.asked()
     if stop.asked():
         document["reason"] = "it was interrupted"
@@ -132,27 +176,32 @@ def again(ctx: typer.Context) -> str:
     for name, value in ctx.params.items():
         given = str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")
         if given and name not in ("model", "fresh", "json"):
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [f"--{name.replace('_', '-')}", *(() if value is True else (str(value),))]
     return shlex.join(words)
 
 
 def describe(
-    report: ModelReport, model: str, db: str | None, statuses: Mapping[str, int], seed: int
+    report: ModelReport, model: str, db: str | None, statuses: Mapping[str, int], options: TuneOptions
 ) -> dict[str, Any]:
     """Everything that was found, as JSON data; seconds and operations a second."""
     from autotensor.api.log import log_name
+    from autotensor.api.prediction import disagreement
 
     tuning = report.tuning
     peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
-    inside = seconds_in_model(report.module)
+    inside = {t.key: t.inside_s for t in report.times}
     return {
         "model": model,
         "file": None if report.path is None else str(report.path),
         "log": log_name(db),
         "target": tuning.tasks[0].task.target.key(),
-        "seed": seed,
+        "seed": options.seed,
+        "effort": options.effort,
+        "until_gain_below": options.least_gain,
         "default_s": report.default_s,
         "tuned_s": report.tuned_s,
+        "predicted_s": report.predicted_s,
+        "disagreement": disagreement(report.times, report.tuned_s),
         "trials": tuning.trials,
         "reused": tuning.reused,
         "failures": sum(t.failures for t in tuning.tasks),
@@ -166,17 +215,6 @@ def describe(
         "inputs": [str(a) for a in report.module.args if a.role != "output"],
         "tasks": sorted((_task(t, inside, peak) for t in tuning.tasks), key=lambda t: -t["share"]),
     }
-
-
-def seconds_in_model(module: Function) -> dict[str, float]:
-    """Seconds that all runs of each workload take within one inference."""
-    from autotensor.cli.inputs import sample_arrays
-    from autotensor.runtime.kernel_times import by_workload, kernel_times
-    from autotensor.runtime.lock import timing_lock
-
-    with timing_lock():
-        kernels = kernel_times(module.artifact, sample_arrays(module), module.threads, rounds=7)
-    return by_workload((k.workload, k.seconds) for k in kernels)
 
 
 def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dict[str, Any]:
@@ -235,7 +273,12 @@ def print_report(d: Mapping[str, Any]) -> None:
     )
     for note in d["notes"]:
         say(f"Note: {note}.")
-    say(f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}.")
+    say(
+        f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}; "
+        f"its tasks add up to {millis(d['predicted_s'])}."
+    )
+    if d["disagreement"]:
+        say(f"Note: {d['disagreement']}.")
     names, kinds = ", ".join(i.split(":")[0] for i in d["inputs"]), "; ".join(d["inputs"])
     say(f'Use it: import autotensor as at; y = at.load("{d["file"]}")({names})  # {kinds}')
 

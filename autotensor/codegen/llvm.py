@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -129,8 +130,21 @@ def compile_program(
         objects=(compiled.object,),
         needs=needs(target),
         texts={**program.texts, **compiled.texts},
-        meta={"entry_constants": kept, "alone": not any(_is_shared(f) for f in program.run)},
+        meta={
+            "entry_constants": kept,
+            "prepared_by": _prepared_by(program),
+            "alone": not any(_is_shared(f) for f in program.run),
+        },
     )
+
+
+def _prepared_by(program: Program) -> dict[str, Any]:
+    """What prepares the constants, as a hash that is the same for programs that differ in the rest only."""
+    constants = program.buffers(Role.CONSTANT)
+    reads = [b.name for b in constants if any(b in f.params for f in program.prepare)]
+    roles = [(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
+    prepared = [r for r in roles if r[1] in ("constant", "prepared")]
+    return {"code": object_key(repr(prepared), *map(str, program.prepare)), "reads": reads}
 
 
 def _is_shared(func: PrimFunc) -> bool:

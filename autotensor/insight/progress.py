@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotensor.insight.units import clock, gflops
-from autotensor.search.events import Event, Improved, Resumed, RoundDone, TaskDone
+from autotensor.search.events import Event, ModelSaved, Resumed, RoundDone, TaskDone
 
 NAME_WIDTH = 44
 BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
@@ -55,7 +55,9 @@ class Progress:
                 self._advance(trials)
             case TaskDone(task, reason):
                 self._line(f"done: {task.label}: {reason}")
-            case Improved():
+            case ModelSaved(path, first) if first:
+                self._line(f"{path} can be run.")
+            case _:
                 pass
 
     def _show(self, e: RoundDone) -> None:

@@ -41,6 +41,18 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def amount(count: float) -> str:
+    """How many, in three digits from a hundred thousand on.
+
+    >>> amount(1.0), amount(2.54), amount(12345.0), amount(28.9e6)
+    ('1', '2.5', '12,345', '28.9 M')
+    """
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= max(scale, 1e5):
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:,.0f}" if count >= 10 or count == round(count) else f"{count:.1f}"
+
+
 def clock(seconds: float) -> str:
     """
     >>> clock(75), clock(3725)

@@ -80,11 +80,13 @@ class ArgSpec:
 class Artifact:
     """Compiled code with everything needed to load, explain and rebuild it.
 
-    meta is free JSON, with two keys that the runtime reads besides `alone`:
+    meta is free JSON, with three keys that the runtime reads besides `alone`:
 
     entry_constants  the names of the constants that `entry` itself still reads. The others are dropped once
                      they are prepared, which halves the weights in memory and on disk; without the key all
                      are kept.
+    prepared_by      {"code": hash, "reads": names of constants} of `prepare`: two artifacts for one target
+                     with equal ones prepare the same arrays from the same constants
     index_ranges     by name of an argument, the least and the largest value that its elements may have, for
                      arguments that hold indices
     """
@@ -117,6 +119,13 @@ class Artifact:
         constants = tuple(a.name for a in self.role("constant"))
         kept = self.meta.get("entry_constants")
         return constants if kept is None else tuple(n for n in constants if n in kept)
+
+    def prepared_by(self) -> tuple[str, tuple[str, ...]]:
+        """A hash of what `prepare` does, "" if it is not known, and the constants that it reads."""
+        found = self.meta.get("prepared_by")
+        if found is None:
+            return "", tuple(a.name for a in self.role("constant"))
+        return found["code"], tuple(found["reads"])
 
     def index_range(self, name: str) -> tuple[int, int] | None:
         """The values that an argument's elements may have if they are indices; None: any."""

@@ -1,9 +1,12 @@
-"""One timing at a time on this machine: a lock that all processes of the user share.
+"""One timing at a time on this machine, and no compiling beside it: a lock that all processes share.
 
-    with timing_lock():          waits until no other process times anything
+    with timing_lock():          waits until no other process times or compiles candidates
         with timing_lock(): …    the same thread may take it again
+    with compiling():            waits until no other process times anything; any number compile together
+    with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
 
-The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that.
+The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that. Whoever waits to time
+holds a second lock meanwhile, which compilers pass through: however many they are, timing gets its turn.
 """
 
 from __future__ import annotations
@@ -14,13 +17,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 
 _POLL_SECONDS = 0.02
+
+
+class BusyError(MeasureError):
+    """Somebody else kept the lock for as long as we could wait."""
 
 
 class MachineLock:
@@ -30,16 +38,22 @@ class MachineLock:
         self.path = path
         self._threads = threading.RLock()  # between threads of this process; counts re-entrance
         self._depth = 0
+        self._owner: int | None = None  # the thread that has it
         self._file: int | None = None
 
     def acquire(self, timeout_s: float | None = None) -> None:
-        """Wait for the lock. Raises MeasureError naming the holder after `timeout_s`; None waits for ever."""
+        """Wait for the lock. Raises BusyError naming the holder after `timeout_s`; None waits for ever."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._threads.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise self._busy(timeout_s)
         try:
             if self._depth == 0:
-                self._file = self._take(deadline, timeout_s)
+                with ExitStack() as turn:
+                    turn.callback(os.close, self._take(self._turn, deadline, timeout_s))
+                    self._file = self._take(self.path, deadline, timeout_s)
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+                self._owner = threading.get_ident()
             self._depth += 1
         except BaseException:
             self._threads.release()
@@ -48,9 +62,23 @@ class MachineLock:
     def release(self) -> None:
         self._depth -= 1
         if self._depth == 0 and self._file is not None:
+            os.ftruncate(self._file, 0)  # those who share it have no name
             os.close(self._file)  # gives the kernel's lock back
-            self._file = None
+            self._file = self._owner = None
         self._threads.release()
+
+    @contextmanager
+    def shared(self, timeout_s: float | None = None) -> Iterator[None]:
+        """Inside the block nobody has the lock but, perhaps, this thread; others may share it, too."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        if self._owner == threading.get_ident():
+            yield
+            return
+        with ExitStack() as held:
+            with ExitStack() as turn:
+                turn.callback(os.close, self._take(self._turn, deadline, timeout_s, shared=True))
+                held.callback(os.close, self._take(self.path, deadline, timeout_s, shared=True))
+            yield
 
     @contextmanager
     def __call__(self, timeout_s: float | None = None) -> Iterator[None]:
@@ -61,48 +89,72 @@ class MachineLock:
             self.release()
 
     def holder(self) -> str:
-        """Process id that took the lock last, as text; empty when unknown."""
+        """Process id that has the lock, as text; empty when nobody has, or several share it."""
         try:
             return self.path.read_text().strip()
         except (OSError, UnicodeDecodeError):
             return ""
 
-    def _take(self, deadline: float | None, timeout_s: float | None) -> int:
+    @property
+    def _turn(self) -> Path:
+        return self.path.with_suffix(".turn")
+
+    def _take(self, path: Path, deadline: float | None, timeout_s: float | None, shared: bool = False) -> int:
+        """A file of which we hold the kernel's lock."""
         import fcntl  # POSIX only, like everything that times here
 
         # Not followed if it is a link: the folder may be shared by users when TMPDIR says so.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         try:
-            file = os.open(self.path, flags, 0o600)
+            file = os.open(path, flags, 0o600)
         except OSError as error:
-            raise MeasureError(f"the timing lock {self.path} cannot be opened: {error.strerror}.") from error
+            raise MeasureError(f"the timing lock {path} cannot be opened: {error.strerror}.") from error
         try:
             while True:
                 try:
                     # Blocking would be fairer, but cannot be given up in time.
-                    fcntl.flock(file, fcntl.LOCK_EX | (0 if deadline is None else fcntl.LOCK_NB))
+                    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+                    fcntl.flock(file, kind | (0 if deadline is None else fcntl.LOCK_NB))
                     break
                 except BlockingIOError:
                     if deadline is not None and time.monotonic() >= deadline:
                         raise self._busy(timeout_s) from None
                     time.sleep(_POLL_SECONDS)
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         except BaseException:
             os.close(file)
             raise
         return file
 
-    def _busy(self, timeout_s: float | None) -> MeasureError:
+    def _busy(self, timeout_s: float | None) -> BusyError:
         holder = self.holder()
         by = f" by process {holder}" if holder else ""
-        return MeasureError(f"the timing lock {self.path} is held{by}; gave up after {timeout_s:g} s.")
+        return BusyError(f"the timing lock {self.path} is held{by}; gave up after {timeout_s:g} s.")
 
 
 @contextmanager
 def timing_lock(timeout_s: float | None = None) -> Iterator[None]:
     """Hold the machine's timing lock inside the block."""
     with _machine_lock(private_folder())(timeout_s):
+        yield
+
+
+@contextmanager
+def timing_by(deadline: Deadline) -> Iterator[bool]:
+    """Waits for the timing lock until the deadline; gives whether it is held. Rough times are better than
+    none."""
+    with ExitStack() as turn:
+        held = True
+        try:
+            turn.enter_context(timing_lock(max(0.0, deadline.left_s()) if deadline.is_set else None))
+        except BusyError:
+            held = False
+        yield held
+
+
+@contextmanager
+def compiling(timeout_s: float | None = None) -> Iterator[None]:
+    """Inside the block no other process of this user times anything. Raises BusyError after `timeout_s`."""
+    with _machine_lock(private_folder()).shared(timeout_s):
         yield
 
 

@@ -80,16 +80,11 @@ class Slab:
 
         Ends the life of those placed before.
         """
-        room = [_padded(n, shift) + 2 * FENCE_BYTES for n in needs]
+        room = [room_of(n, shift) for n in needs]
         self.reserve(sum(room))
         placed, at = [], 0
         for need, size in zip(needs, room, strict=True):
-            start = at + FENCE_BYTES + shift * need.dtype.itemsize
-            stop = start + need.bytes
-            array: Array = np.ndarray(need.shape, need.dtype, self._raw.data, start)
-            byte = _READ if need.read_only else _WRITTEN
-            placed.append(Fenced(need.name, array, self._raw[at:start], self._raw[stop : at + size], byte))
-            placed[-1].mend()
+            placed.append(lay(need, self._raw[: at + size], at, shift))
             at += size
         return placed
 
@@ -101,6 +96,22 @@ class Slab:
     @property
     def raw(self) -> Array:
         return self._raw
+
+
+def lay(need: Need, raw: Array, at: int, shift: int = 0) -> Fenced:
+    """A fenced array in bytes `at` to the end of `raw`, `shift` elements off alignment."""
+    start = at + FENCE_BYTES + shift * need.dtype.itemsize
+    stop = start + need.bytes
+    array: Array = np.ndarray(need.shape, need.dtype, raw.data, start)
+    fenced = Fenced(need.name, array, raw[at:start], raw[stop:], _READ if need.read_only else _WRITTEN)
+    fenced.mend()
+    return fenced
+
+
+def room_of(need: Need, shift: int = 0) -> int:
+    """Bytes that a fenced array takes."""
+    size = need.bytes + shift * need.dtype.itemsize
+    return -(-size // ALIGNMENT) * ALIGNMENT + 2 * FENCE_BYTES
 
 
 def stretches(*arrays: Array) -> Iterator[tuple[Array, ...]]:
@@ -126,6 +137,8 @@ def same_bytes(a: Array, b: Array) -> bool:
     return x.size == y.size and all(np.array_equal(part, other) for part, other in stretches(x, y))
 
 
-def _padded(need: Need, shift: int) -> int:
-    size = need.bytes + shift * need.dtype.itemsize
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def repeat(block: Array, into: Array) -> None:
+    """Fills bytes with the bytes of a block, again and again."""
+    whole = into.nbytes // block.nbytes * block.nbytes
+    into[:whole].reshape(-1, block.nbytes)[...] = block
+    into[whole:] = block[: into.nbytes - whole]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 from autotensor.base.target import Target, usable_cores
 from autotensor.runtime import children
 from autotensor.runtime.children import Child, Reply
+from autotensor.runtime.lock import BusyError, compiling
 from autotensor.schedule.trace import Trace
-from autotensor.search.request import MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.search import alarm
+from autotensor.search.request import MeasureOptions, MeasureResult, OutOfTime, default_memory_bytes
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
@@ -67,8 +70,11 @@ class BuildPool:
         options: MeasureOptions,
         modules: Sequence[str] = (),
         path: Sequence[str | Path] = (),
+        left_s: Callable[[], float] = lambda: float("inf"),
     ) -> None:
+        """left_s: seconds until the deadline; until then others who time something are waited for."""
         self.target, self.options = target, options
+        self._left_s = left_s
         count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
@@ -82,7 +88,8 @@ class BuildPool:
     def build(
         self, workload: Workload, traces: Sequence[Trace], target: Target | None = None
     ) -> list[Built | MeasureResult]:
-        """One per trace, in order. Raises MeasureError when no child can be started.
+        """One per trace, in order. Raises MeasureError when no child can be started, OutOfTime when others
+        time something until the deadline.
 
         target: another one than the candidates'.
         """
@@ -101,7 +108,10 @@ class BuildPool:
             finally:
                 self._idle.put(builder)
 
-        return list(self._threads.map(one, traces))
+        with ExitStack() as turn:
+            with in_time():
+                turn.enter_context(compiling(patience_s(self._left_s())))  # not beside what another times
+            return list(self._threads.map(one, traces))
 
     def pids(self) -> tuple[int, ...]:
         return tuple(b.child.pid for b in self._builders if b.child.pid is not None)
@@ -110,6 +120,24 @@ class BuildPool:
         self._threads.shutdown()
         for builder in self._builders:
             builder.child.close()
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Who waits inside the block for a lock waits until the deadline; afterwards there is no time left."""
+    try:
+        yield
+    except BusyError as error:
+        raise OutOfTime(error.what) from error
+
+
+def patience_s(left_s: float) -> float | None:
+    """How long to wait for a lock; None: for ever.
+
+    >>> patience_s(float("inf")), patience_s(2.0), patience_s(-1.0)
+    (None, 2.0, 0.0)
+    """
+    return None if left_s == float("inf") else max(0.0, left_s)
 
 
 def _outcome(reply: Reply) -> Built | MeasureResult:
@@ -150,6 +178,8 @@ def failure(reply: Reply) -> tuple[Status, str]:
             "SIGKILL" in reply.detail
         ):  # not by us: the system was short of memory
             return Status.OUT_OF_MEMORY, text
+        case children.Status.CRASHED if alarm.SIGNAL in reply.detail:
+            return Status.RUN_TIMEOUT, text
         case children.Status.CRASHED if "SIGABRT" in reply.detail:
             return Status.ABORTED, text
         case children.Status.CRASHED:

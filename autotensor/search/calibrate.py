@@ -21,14 +21,15 @@ from dataclasses import dataclass, replace
 import psutil
 
 from autotensor.base import log
+from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.codegen.peak import fma_yardstick
 from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
 from autotensor.runtime.arrays import Array, aligned_empty
-from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.lock import timing_by, timing_lock
 from autotensor.search.microkernels import measure_microkernels
-from autotensor.search.probes import BUDGET_S, cpu_times, measure_rates, others_cores
+from autotensor.search.probes import BUDGET_S, ROUNDS, cpu_times, measure_rates, others_cores
 from autotensor.search.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
 from tuning_db.records import Calibration, now
@@ -42,6 +43,7 @@ WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads t
 BUSY = 0.25  # cores that others used on average, from which on it is worth saying
 RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
 FMA_STEPS = 5_000
+BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,22 @@ def team_sizes(cores: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, cores)))
 
 
-def measure(target: Target, teams: Sequence[int] | None = None) -> Values:
+def measure(
+    target: Target, teams: Sequence[int] | None = None, brief: bool = False, patience: Deadline = NEVER
+) -> Values:
     """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
 
     teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
     to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
+    brief: a short look, for who has no such seconds; what others disturbed is not tried again.
+    patience: until when others may time before us.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
-    with timing_lock():
+    with timing_by(patience):
         began = cpu_times()
         probes = [p for threads in wanted for p in _probes(target, threads)]
-        measured = measure_rates([p.stick for p in probes], budget_s=BUDGET_S)
+        rounds, budget_s = (BRIEF_ROUNDS, 0.0) if brief else (ROUNDS, BUDGET_S)
+        measured = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
         others = others_cores(began, cpu_times())
     found: Values = {}
     for p, m in zip(probes, measured, strict=True):
@@ -144,19 +151,23 @@ def calibrated(
     again: bool = False,
     teams: Sequence[int] | None = None,
     kernels: bool = False,
+    brief: bool = False,
+    patience: Deadline = NEVER,
     listener: Said = lambda done, all_: None,
 ) -> Rates:
     """Rates from the log for the target's number of threads, measured first when they are missing.
 
     again: measure all of it anew. teams: numbers of threads to have besides. kernels: micro-kernels too,
-    which take about ten seconds once; without them the prior has its formula.
+    which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
+    from a short look, which is not kept. patience: until when others on the machine may time before us.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
-    with timing_lock():  # first: whoever had the lock before may have measured the same
+    with timing_by(patience):  # first: whoever had the lock before may have measured the same
         known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
         values = {name: c.value for name, c in known.items()}
         if again or _missing(known, wanted):
-            values |= _remember(store, measure(target, wanted))
+            found = measure(target, wanted, brief, patience)
+            values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
         if kernels and (again or not kernels_of(values, target).steps):
             values |= _remember(store, measure_kernels(target, listener))
     return rates_of(values, target)

@@ -45,16 +45,14 @@ class Room:
     """Memory for what candidates write, used by one after the other."""
 
     outputs: Slab
-    own: Slab  # prepared constants and workspaces
+    own: Slab  # workspaces
 
     def place(self, artifact: Artifact, nthreads: int, shift: int = 0) -> dict[str, Fenced]:
-        """Everything that the artifact writes, filled with traps; outputs off alignment by `shift`."""
+        """Everything that a call writes, filled with traps; outputs off alignment by `shift`."""
         outputs, own = [], []
         for a in artifact.args:
             if a.role == "output":
                 outputs.append(Need(a.name, a.shape, dtype_of(a.dtype).numpy))
-            elif a.role == "prepared":
-                own.append(Need(a.name, a.shape, dtype_of(a.dtype).numpy, read_only=True))
             elif a.role == "workspace":
                 own.append(Need(a.name, *workspace(a, nthreads)))
         placed = [*self.outputs.place(outputs, shift), *self.own.place(own)]
@@ -64,8 +62,10 @@ class Room:
 
 
 def frame(artifact: Artifact, arrays: Mapping[str, Array]) -> Any:
-    """The argument array: bare addresses in the artifact's order; the caller keeps `arrays` alive."""
-    return (ctypes.c_void_p * max(1, len(artifact.args)))(*(address(arrays[a.name]) for a in artifact.args))
+    """The argument array: bare addresses in the artifact's order, null for what is not among `arrays`, which
+    the caller keeps alive."""
+    found = (arrays.get(a.name) for a in artifact.args)
+    return (ctypes.c_void_p * max(1, len(artifact.args)))(*(None if a is None else address(a) for a in found))
 
 
 def workspace(a: ArgSpec, nthreads: int) -> tuple[tuple[int, ...], np.dtype[Any]]:

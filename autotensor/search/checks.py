@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,9 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
+from autotensor.ir.func import Buffer
 from autotensor.ir.visit import walk
-from autotensor.search.buffers import stretches
+from autotensor.search.buffers import raw, repeat, stretches
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.indices import index_ranges
 from autotensor.te.reference import random_inputs
@@ -44,14 +46,24 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 KINDS = ("normal", "positive", "integer")
 LEAST_POSITIVE = 0.1
+LARGE_BYTES = 64 << 20
+PERIOD = 1_000_003  # elements after which large constants repeat: a prime, so that no two rows are equal
 MISMATCHES = 1e-3  # share of the results of an argmax, a rounding … of floats that may fall on the other side
 
 
-def make_inputs(dag: ComputeDAG, kind: str, seed: int) -> dict[str, Array]:
-    """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms."""
-    arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal")
+def make_inputs(
+    dag: ComputeDAG, kind: str, seed: int, known: Mapping[str, Array] = MappingProxyType({})
+) -> dict[str, Array]:
+    """Inputs by name. "positive": |x| + 0.1 of the normal ones, for roots and logarithms.
+
+    known: inputs that are there already.
+    """
+    arrays = random_inputs(dag, seed, "integer" if kind == "integer" else "normal", without=known)
+    arrays.update(known)
     limits, ranges = index_limits(dag), index_ranges(dag)
     for n, b in enumerate(dag.inputs):
+        if b.name in known:
+            continue
         if b.name in limits:
             rng = np.random.default_rng([seed, n, 1])
             low, high = ranges.get(b.name, (0, max(0, limits[b.name] - 1)))
@@ -60,6 +72,23 @@ def make_inputs(dag: ComputeDAG, kind: str, seed: int) -> dict[str, Array]:
         elif kind == "positive" and b.dtype.is_float:
             arrays[b.name] = (np.abs(arrays[b.name]) + LEAST_POSITIVE).astype(b.dtype.numpy)
     return arrays
+
+
+def large_constants(dag: ComputeDAG) -> tuple[Buffer, ...]:
+    """Constants that are the same in every question: making and preparing 400 MB takes a second each time."""
+    return tuple(
+        b for b in dag.inputs if b.name in dag.constants and b.dtype.is_float and b.bytes >= LARGE_BYTES
+    )
+
+
+def fill_large(array: Array, kind: str) -> None:
+    """Small whole numbers, above zero for "positive" questions. Sums of products with whole numbers are exact
+    with them; any others serve as well as random ones."""
+    rng = np.random.default_rng(PERIOD)
+    most = 2 if array.dtype.itemsize > 2 else 1
+    low = 1 if kind == "positive" else -most
+    block = rng.integers(low, most + 1, min(PERIOD, array.size)).astype(array.dtype)
+    repeat(raw(block), array.reshape(-1).view(np.uint8))
 
 
 def index_limits(dag: ComputeDAG) -> dict[str, int]:

@@ -9,23 +9,30 @@ and constants where they are in a whole model: on the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.device import Device, DeviceCall, Memory, Run, device_of, launches
-from autotensor.search.buffers import Fenced, raw, same_bytes
+from autotensor.search.alarm import within
+from autotensor.search.buffers import Fenced, Need, raw, same_bytes
 from autotensor.search.checks import output_bounds
+from autotensor.search.held import Held
 from autotensor.search.mark import Mark
 from autotensor.search.native_loop import native_loop
 from autotensor.search.running import Bench
-from autotensor.search.sampling import calls_that_last
 
+LEAST_PREPARE_S = 10.0  # that `prepare` may take beside the limit of a run
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
+_LONG_ENOUGH = 0.75  # of min_seconds
+_MOST_GROWTH = 100.0  # of the calls in a sample: one near the clock's resolution is not trusted further
+_TAKES = 4.0  # times the calls themselves, with what is done before each
 
 
 @dataclass(slots=True, eq=False)
@@ -61,46 +68,64 @@ class DeviceBench(Bench):
 
     # -- checking -----------------------------------------------------------------------------------------
 
-    def check(self, number: int, kind: str, seed: int, inexact: bool = False) -> dict[str, Any]:
-        """Run once, between fences and traps; the verdict, and the seconds that the run took."""
+    def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
+        """Run once, between fences and traps; the verdict, and the seconds that the run took.
+
+        limit_s: this process ends if the run takes longer. inexact: as in `Bench.check`.
+        """
         candidate, question = self._on_device[number], self.task.questions[kind, seed]
         artifact, device = candidate.artifact, self._opened()
+        specs = artifact.role("prepared")
+        made = Held([Need(a.name, a.shape, dtype_of(a.dtype).numpy, read_only=True) for a in specs])
+        made.trap()
         placed = self._room.place(artifact, 1)
-        mirrors = {
-            name: _Mirror(device, fenced) for name, fenced in (*question.inputs.items(), *placed.items())
-        }
+        read = {**question.large.fenced, **question.held.fenced, **made.fenced}
+        mirrors = {name: _Mirror(device, fenced) for name, fenced in {**read, **placed}.items()}
         for m in mirrors.values():
             m.send()
         memory = {name: m.array for name, m in mirrors.items()}
-        if launches(artifact, "prepare"):
-            with self._mark(number, "prepare"):
+        if specs:
+            with self._mark(number, "prepare"), within(limit_s + LEAST_PREPARE_S):
                 plan_of(device, artifact, "prepare", memory)()
                 device.finish()
-            for spec in artifact.role("prepared"):
+            for spec in specs:
                 mirrors[spec.name].fetch()
-        prepared = {a.name: placed[a.name].array.copy() for a in artifact.role("prepared")}
-        with self._mark(number, "run"):
+        complaint = made.broken()
+        with self._mark(number, "run"), within(limit_s):
             seconds = device.seconds(plan_of(device, artifact, "run", memory), 1)
-        for m in mirrors.values():
-            m.fetch()
-        complaint = next((c for f in placed.values() if (c := f.complaint())), "") or question.spoiled()
-        for name, before in prepared.items():
-            if not same_bytes(placed[name].array, before):
-                complaint = complaint or f"running changed the prepared constant {name!r}"
-        arrays = {name: f.array for name, f in (*question.inputs.items(), *placed.items())}
-        return self._verdict(question, arrays, candidate.bounds, complaint, seconds, inexact)
+        for name in placed:
+            mirrors[name].fetch()
+        stray = next((c for f in placed.values() if (c := f.complaint())), "")
+        changed = next((f"it changed its input {name!r}" for name in read if not mirrors[name].is_kept()), "")
+        arrays = {name: f.array for name, f in {**read, **placed}.items()}
+        return self._verdict(
+            question, arrays, candidate.bounds, complaint or stray or changed, seconds, inexact
+        )
 
     # -- timing -------------------------------------------------------------------------------------------
 
-    def sample(self, wanted: Sequence[tuple[int, int, float]], min_seconds: float) -> dict[str, Any]:
-        """One sample of each candidate, in the order given, and the time of the processor's reference."""
+    def sample(
+        self,
+        wanted: Sequence[tuple[int, int, float]],
+        min_seconds: float,
+        limit_s: float,
+        calm_s: float | None,
+    ) -> dict[str, Any]:
+        """One sample of each candidate, in the order given, and the time of the processor's reference; see
+        `Sampler.sample`."""
         reference = native_loop().reference_seconds(self._threads)
-        device, samples = self._opened(), {}
+        samples: dict[str, tuple[float, int]] = {}
+        if calm_s is not None and reference > calm_s:
+            return {"reference": reference, "samples": samples}
+        device = self._opened()
         for number, calls, expected in wanted:
             run = self._timed(self._on_device[number])
+            within_s = limit_s + _TAKES * max(min_seconds, expected)
 
-            def seconds_of(count: int, run: Run = run, number: int = number) -> float:
-                with self._mark(number, "run"):
+            def seconds_of(
+                count: int, run: Run = run, number: int = number, within_s: float = within_s
+            ) -> float:
+                with self._mark(number, "run"), within(within_s):
                     return device.seconds(run, count)
 
             if calls == 0:
@@ -116,7 +141,7 @@ class DeviceBench(Bench):
         """The candidate's plan over memory of its own, with the inputs of the first question."""
         if candidate.run is None:
             device, artifact = self._opened(), candidate.artifact
-            values = next(iter(self.task.questions.values())).pristine
+            values = next(iter(self.task.questions.values())).inputs
             memory = {}
             for spec in artifact.args:
                 memory[spec.name] = device.allocate(spec.bytes)
@@ -131,6 +156,19 @@ class DeviceBench(Bench):
     def _opened(self) -> Device:
         assert self._device is not None
         return self._device
+
+
+def calls_that_last(
+    seconds_of: Callable[[int], float], expected: float, min_seconds: float
+) -> tuple[float, int]:
+    """Seconds of so many calls that they last long enough, and their number; expected: seconds of one."""
+    calls = max(1, math.ceil(min_seconds / max(expected, 1e-9)))
+    while True:
+        seconds = seconds_of(calls)
+        if seconds >= min_seconds * _LONG_ENOUGH:
+            return seconds, calls
+        growth = min(_MOST_GROWTH, 1.1 * min_seconds / max(seconds, 1e-9))
+        calls = max(calls + 1, math.ceil(calls * growth))
 
 
 def plan_of(device: Device, artifact: Artifact, part: str, memory: Mapping[str, Memory]) -> Run:
@@ -167,6 +205,12 @@ class _Mirror:
         self._bytes[start : start + f.array.nbytes] = raw(f.array)
         self._bytes[start + f.array.nbytes :] = f.after
         self._device.write(self._whole, self._bytes)
+
+    def is_kept(self) -> bool:
+        """Whether the device still holds what was last sent or fetched, fences included."""
+        now = np.empty_like(self._bytes)
+        self._device.read(self._whole, now)
+        return same_bytes(now, self._bytes)
 
     def fetch(self) -> None:
         f, start = self._fenced, self._start

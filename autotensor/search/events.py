@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotensor.search.task import Candidate, Task
 
@@ -58,5 +59,13 @@ class Raced:
     default_won: bool
 
 
-Event = RoundDone | Improved | TaskDone | Resumed | Raced
+@dataclass(frozen=True, slots=True)
+class ModelSaved:
+    """The file at `path` is a whole model that can be run, with the best schedules so far."""
+
+    path: Path
+    first: bool  # of this run
+
+
+Event = RoundDone | Improved | TaskDone | Resumed | Raced | ModelSaved
 Listener = Callable[[Event], None]

@@ -16,32 +16,41 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
 from autotensor.search.prior import Terms
+from autotensor.search.tile import shape_of
 from autotensor.te.tensor import AxisKind
 
 Floats = npt.NDArray[np.float64]
 
-SCHEMA = 2
+SCHEMA = 3
 DEPTHS = 7  # loop levels around the tile that are listed, innermost first
 GROUPS = ("weights", "inputs", "stores")
+LEAST_SHARE = 2.0**-12  # of the whole time; less is nothing
 
 NAMES: tuple[str, ...] = (
     "prior",
-    "prior.compute",
-    "prior.L1",
-    "prior.L2",
-    "prior.memory",
-    "prior.others",
+    "share.compute",
+    "share.L1",
+    "share.L2",
+    "share.memory",
+    "share.others",
+    "time_per_operation",
     "stages",
     "flops",
     "chunks",
+    "chunk_time",
     "imbalance",
     "tile",
+    "rows",
+    "vectors",
+    "depth",
     "loads",
     "fma_per_load",
     "lanes",
     "unrolled_reduction",
     "reduction",
     "steps_per_tile",
+    "overhang",
+    "padding",
     "strided_loads",
     "broadcast_loads",
     "unit_loads",
@@ -51,6 +60,12 @@ NAMES: tuple[str, ...] = (
     "overcompute",
     "parallel_bytes",
     "alias",
+    "second.share",
+    "second.time_per_operation",
+    "second.tile",
+    "second.lanes",
+    "second.strided_loads",
+    "second.chunks",
 )
 
 
@@ -61,33 +76,33 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
         return np.zeros((count, len(NAMES)))
     heavy = max(range(len(p.stages)), key=lambda n: p.stages[n].work)
     s, t = p.stages[heavy], terms[heavy]
-    others = (
-        np.sum([x.total for n, x in enumerate(terms) if n != heavy], axis=0)
-        if len(terms) > 1
-        else np.zeros(count)
-    )
+    others = np.sum([np.zeros(count), *(x.total for n, x in enumerate(terms) if n != heavy)], axis=0)
     cores = np.minimum(float(target.num_cores), t.chunks)
+    rows, vectors, depth = shape_of(s, count)
+    moves = (t.moves[0], t.moves[1] if len(t.moves) > 1 else t.moves[0], t.moves[-1])
     columns: list[Any] = [
         _log(total * 1e9),
-        _log(t.compute / cores * 1e9),
-        _log(t.moves[0] / cores * 1e9),
-        _log((t.moves[1] if len(t.moves) > 1 else t.moves[0]) / cores * 1e9),
-        _log(t.moves[-1] / cores * 1e9),
-        _log(others * 1e9),
+        *(_share(x / cores, total) for x in (t.compute, *moves)),
+        _share(others, total),
+        np.log2(t.compute / s.work),
         len(p.stages),
         _log(_points(s, count) * max(1.0, s.flops_per_point)),
         _log(t.chunks),
+        _log(total * cores / t.chunks * 1e9),
         t.imbalance,
         t.tile,
+        rows,
+        vectors,
+        depth,
         t.loads,
         t.tile / np.maximum(t.loads, 0.25),
         s.lanes,
         _unrolled_reduction(s, count),
         _log(_reduction(s, count)),
         _log(_steps(s, count)),
-        sum(o.vector == "strided" for o in s.operands if not o.write),
-        sum(o.vector == "broadcast" for o in s.operands if not o.write),
-        sum(o.vector == "unit" for o in s.operands if not o.write),
+        np.log2(_full(s.points, count) / _points(s, count)),
+        np.log2(_points(s, count) * max(1.0, s.flops_per_point) / s.work),
+        *_loads(s),
         *_footprints(s, count),
         *_trips(s, count),
         sum(x.own < len(x.levels) for x in p.stages),
@@ -99,8 +114,35 @@ def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Targ
             )
         ),
         _alias(s),
+        *_second(p, terms, heavy, total),
     ]
     return np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), (count,)) for c in columns], axis=1)
+
+
+def _second(p: LoopPicture, terms: Sequence[Terms], heavy: int, total: Floats) -> list[Any]:
+    """The same in short of the stage that comes next in operations."""
+    if len(p.stages) == 1:
+        return [0.0] * sum(name.startswith("second.") for name in NAMES)
+    n = max((n for n in range(len(p.stages)) if n != heavy), key=lambda n: p.stages[n].work)
+    s, t = p.stages[n], terms[n]
+    return [
+        _share(t.total, total),
+        np.log2(t.compute / s.work),
+        t.tile,
+        s.lanes,
+        _loads(s)[0],
+        _log(t.chunks),
+    ]
+
+
+def _loads(s: StagePicture) -> tuple[int, ...]:
+    """Number of operands by kind: strided, broadcast, unit."""
+    kinds = [o.vector for o in s.operands if not o.write]
+    return tuple(kinds.count(k) for k in ("strided", "broadcast", "unit"))
+
+
+def _share(part: Floats, total: Floats) -> Any:
+    return np.log2(np.maximum(part / total, LEAST_SHARE))
 
 
 def _log(x: Any) -> Any:

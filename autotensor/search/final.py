@@ -5,8 +5,8 @@
     the default ────────────────┘
 
 The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins
-is decided where it is used (`resolve.race_order`). Nothing is measured when the latest race had these
-contestants.
+is decided where it is used (`resolve.race_order`), by the latest race, perhaps one inside a model. Nothing is
+measured when every contestant has been in a race.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
 from autotensor.search.request import Measurer
 from autotensor.search.task import Task
+from tuning_db import RACE, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
 CHALLENGERS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
@@ -40,16 +41,18 @@ class Final:
         return self.winner.median_s
 
 
-def final_race(task: Task, default_hash: str, journal: Journal, measurer: Measurer) -> Final | None:
+def final_race(
+    task: Task, default_hash: str, journal: Journal, measurer: Measurer, timing_s: float = TIMING_S
+) -> Final | None:
     """Races a task's best, if that has not been done. None when there is nothing to choose from."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
     entered = contestants(task, default_hash, journal)
     if len(entered) < 2:
         return None
     raced = journal.store.last_race(*place)
-    if not {c.trace_hash for c in entered} <= {r.trace_hash for r in raced}:
+    if not {c.trace_hash for c in entered} <= raced_traces(*place, journal.store):
         longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
-        repeat = max(SAMPLES[0], min(SAMPLES[1], int(TIMING_S / longest)))
+        repeat = max(SAMPLES[0], min(SAMPLES[1], int(timing_s / longest)))
         results = measurer.measure(task.workload, [Trace.from_json(c.trace) for c in entered], repeat)
         raced = journal.race(entered, results)
     order = race_order(raced, default_hash)
@@ -57,6 +60,13 @@ def final_race(task: Task, default_hash: str, journal: Journal, measurer: Measur
         return None
     default = next((r for r in order if r.trace_hash == default_hash), None)
     return Final(order[0], None if default is None else default.median_s, tuple(order))
+
+
+def raced_traces(workload_key: str, target_key: str, machine: str, store: TrialStore) -> frozenset[str]:
+    """Hashes of all traces that took part in any race of a task on a machine."""
+    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
+    rows = store.trials(workload_key, target_key, machine)
+    return frozenset(r.trace_hash for r in rows if r.session in races)
 
 
 def contestants(task: Task, default_hash: str, journal: Journal) -> list[TrialRecord]:

@@ -34,7 +34,7 @@ class Journal:
     seeds: tuple[int, ...]
     residency: str
     races: Session | None = None  # started by the first race
-    finished: bool = False  # the run that is continued had finished all its tasks
+    ended_before: str = ""  # why the run that is continued ended, if it did
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
@@ -161,9 +161,9 @@ def open_journal(
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
     earlier = None if fresh else store.find_session(run_key)
-    finished = False
+    ended_before = ""
     if earlier is not None and earlier.machine == machine.fingerprint:
-        finished = earlier.stop_reason == ALL_FINISHED
+        ended_before = earlier.stop_reason or ""
         session = store.reopen_session(earlier.id)
     else:
         session = store.start_session(
@@ -173,7 +173,7 @@ def open_journal(
             environment=environment,
             options=dict(options),
         )
-    return Journal(store, session, environment, seeds, residency, finished=finished)
+    return Journal(store, session, environment, seeds, residency, ended_before=ended_before)
 
 
 def know_machine(store: TrialStore) -> None:

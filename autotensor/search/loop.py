@@ -14,59 +14,55 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
-from autotensor.base import log
+from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target
 from autotensor.resolve import gain
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.allocate import CLOSE, NEAR_LIMIT, Standing, choose, stop_reason
+from autotensor.search.allocate import (
+    CLOSE,
+    NEAR_LIMIT,
+    TOO_LITTLE,
+    Standing,
+    choose,
+    seconds_of,
+    stop_reason,
+)
+from autotensor.search.boosted import XGBModel
+from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
+from autotensor.search.ensemble import Ensemble
 from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final import Final, final_race
-from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, open_journal, retell, run_key
-from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
+from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
+from autotensor.search.knowledge import recall
+from autotensor.search.model import CostModel, PriorModel, RandomModel
+from autotensor.search.options import TuneOptions
+from autotensor.search.pace import Pace
+from autotensor.search.phases import relative_gain
 from autotensor.search.prior import Rates
 from autotensor.search.request import Measurer, OutOfTime
+from autotensor.search.shipped import start_model, with_shipped
+from autotensor.search.stopping import Outlook
 from autotensor.search.task import Candidate, Task
 from autotensor.search.tuner import SearchOptions, Tuner
-from autotensor.te.workload import Workload
+from schedules.generate import generate
+from schedules.shipped import fits
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
-MODELS = ("xgb", "prior", "random")
-LEARNED = 4000  # newest rows of other runs that the model learns from at the start
-# what a final race takes, roughly; so much is kept of a deadline for each, this share of it at most
-RACE_S = 1.8
+# what a final race takes beside its timing, roughly; with it, so much is kept of a deadline for each, this
+# share of it at most
+RACE_S = 0.8
 RACES_SHARE = 0.2
+LEAST_RACE_S = 0.2  # of timing: what is shorter decides nothing
 # the time beside it is the race's: the trial was lucky, or others used the cores while it was raced
 RACED_SLOWER = "one trial came within 3 % of the limit"
 NOTHING_LEFT = "nothing is left to ask"
 FINISHED_BEFORE = "an earlier run finished it"
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOptions:
-    """How much and how to search."""
-
-    trials: int = 1000  # ceiling over all tasks
-    seed: int = 0
-    model: str = "xgb"  # or "prior" (no learning), "random" (the baseline)
-    batch: int = 8
-    deadline_s: float | None = None
-    least_gain: float = 0.01  # a task stops when a batch is not expected to save this share of its time
-    fresh: bool = False  # start anew instead of continuing
-    warm_start: bool = True  # learn from other workloads in the log
-    patience: bool = True  # False: never stop a task early
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.trials, "__index__") or self.trials < 1:
-            raise InputError(f"trials is {self.trials!r}; it must be a whole number, at least 1.")
-        if self.model not in MODELS:
-            raise InputError(f"cost model {self.model!r} is unknown.", fix=f"Known: {', '.join(MODELS)}.")
-        if self.batch < 1:
-            raise InputError(f"batch is {self.batch}; it must be at least 1.")
-        if self.deadline_s is not None and self.deadline_s <= 0:
-            raise InputError(f"deadline is {self.deadline_s} s; it must be positive.")
+SPENT = "all trials are spent"
+LATE = "the deadline is reached"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -124,6 +120,8 @@ class _Run:
     failures: int = 0
     rejected: int = 0
     gains: list[float] = field(default_factory=list)
+    seconds: float = 0.0  # that its batches took
+    outlook: Outlook | None = None
     ended: str = ""  # why it cannot go on, whatever its standing
     announced: bool = False
     final: Final | None = None
@@ -131,18 +129,28 @@ class _Run:
 
     def standing(self) -> Standing:
         best, gains = self.tuner.best_seconds, tuple(self.gains)
-        return Standing(self.task, best, self.bound_s, self.batches, gains, self.tuner.exhausted)
+        each = self.seconds / self.batches if self.batches else 1.0
+        exhausted = self.tuner.exhausted
+        return Standing(
+            self.task, best, self.bound_s, self.batches, gains, exhausted, self.outlook, max(each, 1e-3)
+        )
 
-    def count(self, before: float, statuses: Sequence[Status]) -> None:
+    def count(
+        self,
+        before: float,
+        statuses: Sequence[Status],
+        build_s: Sequence[float | None],
+        median_s: Sequence[float | None],
+    ) -> None:
         """A batch was told; `before` is the best time before it. What was rejected took no measurement."""
         after = self.tuner.best_seconds
+        self.seconds += seconds_of(build_s, median_s)
         ran = [s for s in statuses if s is not Status.REJECTED]
         self.batches += 1
         self.trials += len(ran)
         self.failures += len(ran) - ran.count(Status.OK)
         self.rejected += len(statuses) - len(ran)
-        found_first = before == float("inf") and after < before
-        self.gains.append(1.0 if found_first else (before - after) / before if after < before else 0.0)
+        self.gains.append(relative_gain(before, after))
 
 
 def tune(
@@ -157,15 +165,25 @@ def tune(
     seeds: tuple[int, ...] = (0, 1),
     residency: str = "graph",
     stopped: Callable[[], bool] = lambda: False,
+    deadline: Deadline | None = None,
 ) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
     Tasks whose reference cannot be built or run are left out, with the reason in their report. Raises
     MeasureError when that is so of all of them.
     stopped: asked between batches; True ends the run (Ctrl-C in the command line).
+    deadline: when the races must be over; None: as the options say, from now on.
     """
-    loop = _Loop(tasks, options, store, measurer, rates, listener, search, seeds, residency, stopped)
+    until = deadline or Deadline.after(options.limit_s)
+    rates = replace(rates, warm_weights=residency == "hot")
+    loop = _Loop(tasks, options, store, measurer, rates, listener, search, seeds, residency, stopped, until)
     return loop.run()
+
+
+def untouched(tasks: Sequence[Task], reason: str) -> TuneReport:
+    """The report of a run for which there was no time."""
+    reports = (TaskReport(t, None, None, None, 0, 0, reason) for t in merge(tasks))
+    return TuneReport(tuple(reports), 0, 0, 0.0, reason)
 
 
 class _Loop:
@@ -183,30 +201,54 @@ class _Loop:
         seeds: tuple[int, ...],
         residency: str,
         stopped: Callable[[], bool],
+        deadline: Deadline,
     ) -> None:
-        self.options, self.measurer, self.stopped = options, measurer, stopped
+        self.options, self.measurer, self.stopped, self.deadline = options, measurer, stopped, deadline
         self.started = time.monotonic()
         self.clock = {"search": 0.0, "measure": 0.0, "log": 0.0, "race": 0.0}
         self.say: Listener = listener or (lambda event: None)
-        self.model = make_model(options.model, options.seed)
-        chosen = search or SearchOptions(random_only=options.model == "random")
         merged = merge(tasks)
-        key = run_key(merged, merged[0].target.key(), _key_options(options), options.seed)
+        start = start_model(merged[0].target) if options.model == "xgb" and options.warm_start else None
+        self.model, self.rates = make_model(options.model, options.seed, start), rates
+        chosen = search or SearchOptions(random_only=options.model == "random")
+        tuners = [self._tuner(t, chosen) for t in merged]
+        target = merged[0].target
+        key = run_key(merged, target.key(), key_options(options, target, residency), options.seed)
         asked = asdict(options)
         self.journal = open_journal(store, merged, key, options.seed, asked, seeds, residency, options.fresh)
         self.runs = [
             _Run(t, tuner, lower_bound(t, rates, cold=residency == "graph", sketches=tuner.sketches))
-            for t in merged
-            for tuner in [Tuner(t, self.model, rates, seed=options.seed, options=chosen)]
+            for t, tuner in zip(merged, tuners, strict=True)
         ]
-        self.rates = rates
         self.trials = 0
-        self.late = False  # the deadline came while a reference was at work
+        self.late = False  # the deadline is too near for another batch
+        self.pace = Pace()
+        self._leave_light()
+
+    def _tuner(self, task: Task, search: SearchOptions) -> Tuner:
+        """The proposer of a task, which begins with what comes with the package."""
+        sketches: tuple[Sketch, ...] = generate(task.workload.dag, task.target)
+        seeds: tuple[Candidate, ...] = ()
+        if self.options.warm_start and not search.random_only:
+            sketches, seeds = with_shipped(task, sketches)
+        tuner = Tuner(task, self.model, self.rates, seed=self.options.seed, options=search, sketches=sketches)
+        tuner.suggest(seeds)
+        return tuner
+
+    def _leave_light(self) -> None:
+        """Ends the tasks that the effort does not cover: together they are a small share of the whole."""
+        expected = [(_expected_s(r), r) for r in self.runs]
+        left_s = (1.0 - self.options.means.coverage) * sum(s for s, _ in expected)
+        for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest is never left
+            left_s -= seconds
+            if left_s < 0.0:
+                return
+            run.ended = COVERED
 
     def run(self) -> TuneReport:
         began = time.perf_counter()
         if self.options.warm_start and self.options.model == "xgb":
-            learn_from_log(self.journal, [r.task for r in self.runs], self.model, self.rates)
+            self._recall()
         reused = self.trials = self._resume()
         self.clock["search"] += time.perf_counter() - began
         if reused:
@@ -215,46 +257,70 @@ class _Loop:
             self._finish_tasks()
             run = self._next()
             if run is None:
-                reason = ALL_FINISHED
+                reason = self._why_finished()
                 break
             self._round(run)
         if not self.stopped():
-            for run in self.runs:
-                if not self._past_deadline():
-                    self._race(run)
+            for run in sorted(self.runs, key=_expected_s, reverse=True):
+                self._race(run)
         self.journal.end(reason)
         reports = tuple(self._report(r) for r in self.runs)
         elapsed = time.monotonic() - self.started
         return TuneReport(reports, self.trials, reused, elapsed, reason, self.clock)
 
+    def _recall(self) -> None:
+        """Teaches the model what the log knows, and has each task begin with what was fast elsewhere."""
+        target = self.runs[0].task.target
+        known = recall(self.journal, target)
+        known.teach(self.model, target, self.rates, [r.tuner for r in self.runs])
+        for run in self.runs:
+            run.tuner.suggest(known.seeds(run.tuner))
+
     def _over(self) -> str:
         """Why the whole run ends; "" while it goes on."""
-        deadline = self.options.deadline_s
         if self.trials >= self.options.trials:
-            return "all trials are spent"
-        if deadline is not None:
-            open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
-            kept = min(RACES_SHARE * deadline, RACE_S * open_races)
-            if self.late or time.monotonic() - self.started > deadline - kept:
-                return "the deadline is reached"
+            return SPENT
+        if self.late or self._left_s() <= 0.0:
+            return LATE
         return "it was stopped" if self.stopped() else ""
 
-    def _past_deadline(self) -> bool:
-        deadline = self.options.deadline_s
-        return deadline is not None and time.monotonic() - self.started > deadline
+    def _left_s(self) -> float:
+        """Seconds until the deadline, less what the races that are still to be held take of it."""
+        each = RACE_S + self.options.means.race_s
+        open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
+        return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
+
+    def _reason(self, run: _Run) -> str:
+        """Why a task gets no more trials; "" while it may have some."""
+        batches = self.options.means.batches
+        if not run.ended and batches is not None and run.batches >= batches:
+            return BATCHES_SPENT
+        return run.ended or stop_reason(run.standing(), self._least_s()) or ""
+
+    def _why_finished(self) -> str:
+        """Why no task is left."""
+        reasons = {self._reason(r) for r in self.runs}
+        if FINISHED_BEFORE in reasons:  # by this effort: a greater one goes on
+            return self.journal.ended_before
+        if reasons & {COVERED, BATCHES_SPENT}:
+            return EFFORT_SPENT
+        return too_little(self.options.least_gain) if TOO_LITTLE in reasons else ALL_FINISHED
+
+    def _least_s(self) -> float:
+        """Seconds of the whole that a task's next batch must promise; negative: hope is no reason to stop."""
+        if not self.options.patience:
+            return -1.0
+        return self.options.least_gain * sum(map(_expected_s, self.runs))
 
     def _next(self) -> _Run | None:
-        open_ = [r for r in self.runs if not r.ended]
-        found = choose([r.standing() for r in open_], self._least_gain())
+        open_ = [r for r in self.runs if not self._reason(r)]
+        found = choose([r.standing() for r in open_], self._least_s())
         return None if found is None else next(r for r in open_ if r.task is found.task)
-
-    def _least_gain(self) -> float:
-        return self.options.least_gain if self.options.patience else -1.0
 
     def _finish_tasks(self) -> None:
         """Says which tasks are finished, and races them."""
         for run in self.runs:
-            reason = run.ended or stop_reason(run.standing(), self._least_gain())
+            reason = self._reason(run)
             if reason and not run.announced:
                 run.announced = True
                 self.say(TaskDone(run.task, reason))
@@ -263,14 +329,20 @@ class _Loop:
     # -- one batch ------------------------------------------------------------------------------------------
 
     def _batch_size(self, run: _Run) -> int:
-        """As asked for; at first at most an equal share of the budget: every task gets its default."""
+        """As asked for; at first at most an equal share of the budget: every task gets its default. Less when
+        the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
-        return min(self.options.batch, share, self.options.trials - self.trials)
+        wanted = min(self.options.batch, share, self.options.trials - self.trials)
+        return self.pace.fitting(first=not run.batches, left_s=self._left_s(), wanted=wanted)
 
     def _round(self, run: _Run) -> None:
         """One batch of one task."""
         t0 = time.perf_counter()
-        batch = run.tuner.ask(self._batch_size(run))
+        size = self._batch_size(run)
+        if size == 0:
+            self.late = True
+            return
+        batch = run.tuner.ask(size)
         t1 = time.perf_counter()
         self.clock["search"] += t1 - t0
         if not batch:
@@ -301,10 +373,12 @@ class _Loop:
         run.tuner.tell(batch, seconds)
         if run.default_s is None and batch[0].made_by == "default":
             run.default_s = seconds[0]
-        run.count(before, [r.status for r in results])
+        run.count(before, [r.status for r in results], [r.build_seconds for r in results], seconds)
+        run.outlook = run.tuner.outlook(self.options.batch)
         self.trials = sum(r.trials for r in self.runs)
         self.clock["measure"] += t3 - t2
         self.clock["log"] += t4 - t3
+        self.pace.count(first=run.batches == 1, trials=len(batch), seconds=time.perf_counter() - t0)
         self.clock["search"] += time.perf_counter() - t4
         if run.tuner.best is not None and run.tuner.best_seconds < before:
             self.say(Improved(run.task, run.tuner.best, run.tuner.best_seconds))
@@ -324,13 +398,18 @@ class _Loop:
         )
 
     def _race(self, run: _Run) -> None:
-        """The final race of a task, once."""
-        if run.raced or not run.trials:
+        """The final race of a task, once; shorter when the deadline is near, none when it is too near."""
+        left_s = self.deadline.left_s() - RACE_S
+        timing_s = min(self.options.means.race_s, left_s)
+        if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return
         began = time.perf_counter()
         run.raced = True
         try:
-            run.final = final_race(run.task, run.tuner.default().trace.hash, self.journal, self.measurer)
+            default = run.tuner.default().trace.hash
+            run.final = final_race(run.task, default, self.journal, self.measurer, timing_s)
+        except OutOfTime:
+            self.late = True
         except MeasureError as error:
             run.ended = run.ended or error.what
         self.clock["race"] += time.perf_counter() - began
@@ -346,18 +425,25 @@ class _Loop:
         rounds: dict[tuple[str, str, int], list[TrialRecord]] = {}
         for row in self.journal.store.trials(session=self.journal.session.id):
             rounds.setdefault((row.workload, row.target, row.round or 0), []).append(row)
-        for (workload, target, _), rows in rounds.items():
+        ran = sum(r.status is not Status.REJECTED for rows in rounds.values() for r in rows)
+        last = {place[:2]: place for place in rounds} if ran < self.options.trials else {}
+        for (workload, target, number), rows in rounds.items():
             run = by_task.get((workload, target))
             if run is None:
                 continue
             before = run.tuner.best_seconds
             retell(run.tuner, rows)
             run.tuner.skip_round()
-            run.count(before, [r.status for r in rows])
+            run.count(before, [r.status for r in rows], [r.build_s for r in rows], [r.median_s for r in rows])
             if rows[0].made_by == "default":
                 run.default_s = rows[0].median_s
-                if self.journal.finished and rows[0].trace_hash == run.tuner.default().trace.hash:
+                if (
+                    self.journal.ended_before in final_reasons(self.options)
+                    and rows[0].trace_hash == run.tuner.default().trace.hash
+                ):
                     run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
+            if not run.ended and last.get((workload, target)) == (workload, target, number):
+                run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
         return sum(r.trials for r in self.runs)
 
     def _report(self, run: _Run) -> TaskReport:
@@ -368,7 +454,7 @@ class _Loop:
             winner = run.final.winner
             best_s, default_s = run.final.seconds, run.final.default_s
             best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
-        reason = run.ended or stop_reason(run.standing(), self._least_gain()) or "the budget ended"
+        reason = self._reason(run) or "the budget ended"
         raced = run.final is not None
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER
@@ -377,10 +463,19 @@ class _Loop:
         )
 
 
-def make_model(name: str, seed: int) -> CostModel:
+def _expected_s(run: _Run) -> float:
+    """Seconds that all runs of a task take in the whole, as far as it is known."""
+    best = run.tuner.best_seconds
+    if best < float("inf"):
+        return run.task.weight * best
+    return run.task.seconds if run.task.seconds is not None else run.task.weight * run.bound_s
+
+
+def make_model(name: str, seed: int, start: Ensemble | None = None) -> CostModel:
+    """A cost model by name; `start` is what one that learns knows already."""
     match name:
         case "xgb":
-            return XGBModel(seed)
+            return XGBModel(seed, start)
         case "prior":
             return PriorModel()
         case _:
@@ -388,14 +483,28 @@ def make_model(name: str, seed: int) -> CostModel:
 
 
 def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """One task per workload, weights added, heaviest (by operations) first."""
+    """One task per workload, weights added, heaviest first: by seconds where they are known, else by
+    operations."""
     found: dict[str, Task] = {}
     for t in tasks:
         old = found.get(t.workload.key)
-        found[t.workload.key] = t if old is None else replace(old, weight=old.weight + t.weight)
+        found[t.workload.key] = t if old is None else _added(old, t)
     if not found:
         raise InputError("there is nothing to tune.")
-    return tuple(sorted(found.values(), key=lambda t: -t.weight * t.workload.dag.flops()))
+    timed = all(t.seconds is not None for t in found.values())
+    return tuple(
+        sorted(
+            found.values(),
+            key=lambda t: -(t.seconds or 0.0) if timed else -t.weight * t.workload.dag.flops(),
+        )
+    )
+
+
+def _added(one: Task, other: Task) -> Task:
+    """Two tasks of one workload as one."""
+    known = one.seconds is not None and other.seconds is not None
+    seconds = (one.seconds or 0.0) + (other.seconds or 0.0) if known else None
+    return replace(one, weight=one.weight + other.weight, seconds=seconds)
 
 
 def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:
@@ -411,27 +520,14 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
     return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
 
 
-def _key_options(options: TuneOptions) -> dict[str, object]:
-    """Options that make another run; budgets do not."""
-    return {"model": options.model, "batch": options.batch}
+def final_reasons(options: TuneOptions) -> frozenset[str]:
+    """Why a run may have ended that has nothing left to do for such options, whatever their trials."""
+    quick = [EFFORT_SPENT] if options.means.batches is not None else []
+    return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
 
 
-def learn_from_log(journal: Journal, tasks: Sequence[Task], model: CostModel, rates: Rates) -> int:
-    """Teaches the model what other runs on this machine measured, of any workload; gives the rows."""
-    store, target = journal.store, tasks[0].target
-    known = {w.key: w for w in store.workloads()}
-    by_workload: dict[str, list[TrialRecord]] = {}
-    for row in store.trials(
-        target_key=target.key(), machine=journal.session.machine, status=Status.OK, limit=LEARNED, newest=True
-    ):
-        if row.session != journal.session.id and row.verified:
-            by_workload.setdefault(row.workload, []).append(row)
-    taught = 0
-    for key, rows in by_workload.items():
-        try:
-            workload = Workload.from_text(known[key].text, known[key].name, key)
-        except InputError as damaged:
-            log.warn(f"nothing is learned from it: {damaged.what}")
-            continue
-        taught += retell(Tuner(Task(workload, target), model, rates), rows)
-    return taught
+def key_options(options: TuneOptions, target: Target, residency: str) -> dict[str, object]:
+    """Options that make another run; budgets do not. One that begins with what comes with the package, for
+    this class of machines, is another than one that does not."""
+    key: dict[str, object] = {"model": options.model, "batch": options.batch, "residency": residency}
+    return {**key, "shipped": True} if options.warm_start and fits(target) else key

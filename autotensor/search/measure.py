@@ -25,9 +25,9 @@ from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target, host
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.device import device_of
-from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.lock import BusyError, timing_lock
 from autotensor.schedule.trace import Trace
-from autotensor.search.building import BuildPool, Built
+from autotensor.search.building import BuildPool, Built, in_time, patience_s
 from autotensor.search.gate import refusal
 from autotensor.search.oracle import Oracle, oracle_trace, wide_workload
 from autotensor.search.racing import Entrant, Race
@@ -83,8 +83,9 @@ class LocalMeasurer:
         self._processor = host() if target.is_gpu else target  # that runs the reference
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
-        self._pool = BuildPool(target, options, modules, path)
+        self._pool = BuildPool(target, options, modules, path, left_s)
         self._race = Race(target, options, modules, path, recalibrate, left_s)
+        self._left_s = left_s
         self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
         self._best: dict[str, float] = {}  # seconds, by workload
 
@@ -110,11 +111,16 @@ class LocalMeasurer:
         return self._run(workload, oracle, let_in, tolerances, repeat)
 
     def measure_artifacts(
-        self, workload: Workload, artifacts: Sequence[Artifact], tolerance: float | None = None
+        self,
+        workload: Workload,
+        artifacts: Sequence[Artifact],
+        tolerance: float | None = None,
+        repeat: int | None = None,
     ) -> list[MeasureResult]:
         """The same for code that is compiled already; its arguments have the workload's canonical names."""
         built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
-        return self._run(workload, self._oracle(workload, [tolerance]), built, [tolerance] * len(built))
+        oracle = self._oracle(workload, [tolerance])
+        return self._run(workload, oracle, built, [tolerance] * len(built), repeat)
 
     def pids(self) -> tuple[int, ...]:
         """The children that live now."""
@@ -163,10 +169,11 @@ class LocalMeasurer:
         began = time.perf_counter()
         with ExitStack() as turn:
             try:
-                turn.enter_context(timing_lock(_PATIENCE_S))
-            except MeasureError as busy:
+                turn.enter_context(timing_lock(min(_PATIENCE_S, max(0.0, self._left_s()))))
+            except BusyError as busy:
                 log.warn(f"{busy.what.partition(';')[0]}; waiting.")
-                turn.enter_context(timing_lock())
+                with in_time():
+                    turn.enter_context(timing_lock(patience_s(self._left_s())))
             got = time.perf_counter()
             if entrants:
                 incumbent_s = self._best.get(workload.key)

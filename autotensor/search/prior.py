@@ -11,12 +11,15 @@ the learned model (`model.py`) corrects it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target, host
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.schedule.extents import Number
+from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
 from autotensor.search.prior_gpu import predict_gpu
 from autotensor.search.rates import Rates
 from autotensor.search.terms import Terms
@@ -42,8 +45,8 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     """Seconds per candidate, and the terms of every stage.
 
     A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
-    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU whose
-    threads take turns on a core are iterations of a parallel loop there.
+    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU
+    whose threads take turns on a core are iterations of a parallel loop there.
     """
     if target.is_gpu and target.warp_size > 1:
         return predict_gpu(p, target, rates)
@@ -156,35 +159,60 @@ def _steps(s: StagePicture, count: int) -> Floats:
 
 
 def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
-    """Bytes that are brought into each cache because they did not stay in it, nearest first.
-
-    In a cache stays what the outermost loop level touches whose operands fit together. Whenever that level is
-    entered they are brought in again, but for those that are the same as the last time.
-    """
-    operands = [
-        [full(b, count) for b in sizes]
-        for o, sizes in zip(s.operands, s.bytes, strict=True)
-        if not (o.write and s.is_reduction)  # accumulators are in registers
-    ]
-    entered = [np.ones(count)]
-    for level in s.levels:
-        entered.append(entered[-1] * full(level.trips, count))
-    depth = len(s.levels) + 1
-    working = [np.sum([sizes[n] for sizes in operands], axis=0) for n in range(depth)]
-    traffic = np.zeros((depth, count))
-    for sizes in operands:
-        times = entered[0]
-        for n in range(depth):
-            same = sizes[n] == sizes[n - 1] if n else False
-            times = np.where(same, times, entered[n])
-            traffic[n] += sizes[n] * times
+    """Bytes that are brought into each cache because they did not stay in it, nearest first."""
+    operands = [full_sizes(sizes, count) for _, sizes in moved(s)]
+    times = entered(s, count)
+    working = np.sum(operands, axis=0) if operands else np.zeros((len(times), count))  # [levels, candidates]
+    traffic = np.sum([brought(sizes, times) for sizes in operands], axis=0) if operands else working
     out = []
     for cache in target.cache_bytes[: len(rates.bandwidths)]:
-        fits = np.stack([w <= FITS * cache for w in working])  # [levels, candidates]
-        first = np.where(fits.any(axis=0), fits.argmax(axis=0), depth - 1)
-        out.append(traffic[first, np.arange(count)])
-    out[-1] = np.where(working[0] <= FITS * target.cache_bytes[len(out) - 1], 0.0, out[-1])
+        out.append(traffic[kept(working, cache), np.arange(count)])
+    # what fits as a whole is still there since the last call, but for weights that make room for others'
+    stays = [working[0] <= FITS * cache for cache in target.cache_bytes[: len(out)]]
+    if rates.warm_weights:
+        return tuple(np.where(fits, 0.0, t) for fits, t in zip(stays, out, strict=True))
+    out[-1] = np.where(stays[-1], 0.0, out[-1])
     return (*out[:-1], np.maximum(out[-1], _cold(s, count)))
+
+
+def moved(s: StagePicture) -> list[tuple[Operand, tuple[Number, ...]]]:
+    """Operands that caches hold, with their bytes per level; accumulators are in registers."""
+    return [
+        (o, sizes) for o, sizes in zip(s.operands, s.bytes, strict=True) if not (o.write and s.is_reduction)
+    ]
+
+
+def full_sizes(sizes: Sequence[Number], count: int) -> Floats:
+    """[levels, candidates]"""
+    return np.stack([full(b, count) for b in sizes])
+
+
+def entered(s: StagePicture, count: int) -> Floats:
+    """[levels + 1, candidates]: how often every level begins; last, how often the body runs."""
+    times = [np.ones(count)]
+    for level in s.levels:
+        times.append(times[-1] * full(level.trips, count))
+    return np.stack(times)
+
+
+def brought(sizes: Floats, times: Floats) -> Floats:
+    """[levels + 1, candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
+    touches.
+
+    Whenever the level is entered they are brought in again, but for those that are the same as the last time.
+    """
+    out, again = [], times[0]
+    for n in range(len(times)):
+        if n:
+            again = np.where(sizes[n] == sizes[n - 1], again, times[n])
+        out.append(sizes[n] * again)
+    return np.stack(out)
+
+
+def kept(working: Floats, cache: float) -> npt.NDArray[np.int64]:
+    """Per candidate the outermost level whose operands fit together into a cache; it is what stays there."""
+    fits = working <= FITS * cache
+    return np.where(fits.any(axis=0), fits.argmax(axis=0), len(working) - 1)
 
 
 def _cold(s: StagePicture, count: int) -> Floats:

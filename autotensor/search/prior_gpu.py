@@ -4,8 +4,8 @@
 
     waves       blocks / (multiprocessors × blocks that one holds), the last one as long as the others
     holds       as many blocks as threads, shared memory and registers allow
-    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor issues;
-                slower when too few threads hide the latency
+    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor
+                issues; slower when too few threads hide the latency
 
 Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), much reduced.
 """

@@ -1,6 +1,7 @@
 """The run phase, seen from the parent: check every candidate, then time those that are right side by side.
 
     check 0  check 1 … │ round 0: reference 0 1 2 … │ round 1: reference 1 2 … 0 │ … │ verify 0  verify 1 …
+                                     race_rule.py: who goes on to the next round?
 
 The child does one thing per request, so whatever kills it, what was known before is kept; the mark says who
 was running. That one is blamed, the child is replaced and the rest go on.
@@ -23,10 +24,12 @@ from autotensor.base.target import Target, host
 from autotensor.runtime import children
 from autotensor.runtime.children import Child
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
+from autotensor.search.alarm import SIGNAL
 from autotensor.search.building import WORKER, Built, failure
 from autotensor.search.checks import exact_on_integers
 from autotensor.search.mark import NOBODY, Mark
 from autotensor.search.oracle import Oracle
+from autotensor.search.race_rule import racing
 from autotensor.search.request import (
     LEAST_SAMPLES,
     MeasureOptions,
@@ -39,17 +42,20 @@ from tuning_db.records import Status
 
 Question = tuple[str, int, bool]  # kind, seed, exact
 
-SLOW = 3.0  # times the best: such a candidate gets its three samples and no more
-SURELY_SLOW = 4.0  # the same, judged from runs with cold caches
+SURELY_SLOW = 4.0  # times the best, judged from runs with cold caches: such a candidate is not timed further
+HOPELESS = 100.0  # times the best: a run that takes so long, and a second, is ended
+_LEAST_LIMIT_S = 1.0
 ABOVE_PEAK = 1.10
 _FRESH: Question = ("normal", 7919, False)  # a seed far from anybody's; no check before timing asks it
 _GRACE_S = 1.0  # for what the child does around a run: filling, comparing
-RETAKES = 3  # of a round during which the reference kernel shows that others use the cores
+RETAKES = 3  # of a round before which the reference kernel shows that others use the cores
 DISTURBED = 1.5  # times its best: clocks alone vary less
 _REST_S = 0.05
 CUDA_ADDRESSES = 1 << 46  # bytes that a child may address: a driver maps all cards and all memory at once
 _LOAD_TIMEOUT_S = 60.0
 _DEATHS_WITHOUT_BLAME = 2
+# times what its calls take: what is done before each, warming up, finding their number, taking it again
+_SAMPLE_TAKES = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +83,12 @@ class Entrant:
     @property
     def median(self) -> float:
         return statistics.median(self.samples)
+
+    @property
+    def prepared_by(self) -> str:
+        """Equal for candidates that share what is prepared."""
+        found = self.built.artifact["meta"].get("prepared_by")
+        return "" if found is None else str(found["code"])
 
     def fail(self, status: Status, error: str) -> None:
         self.status, self.error = status, error
@@ -170,14 +182,18 @@ class Race:
         exact = exact_on_integers(workload.dag)
         questions: list[Question] = [("normal", seed, False) for seed in self.options.seeds]
         questions.append(("integer", self.options.seeds[0], exact))
+        # who is raced again has been measured already, however slow
+        self._best = incumbent_s = None if repeat else incumbent_s
+        self._limited = repeat is None
         self._run_task(questions)
         began = time.perf_counter()
-        for e in entrants:
+        together = sorted(entrants, key=lambda e: e.prepared_by)  # what is prepared is not kept for ever
+        for e in together:
             self._guard(e, partial(self._check_all, e, questions))
         checked = time.perf_counter()
         self._time(entrants, incumbent_s)
         timed = time.perf_counter()
-        for e in entrants:
+        for e in reversed(together):
             if e.alive and len(e.checks) == len(questions) and e.calls:
                 self._guard(e, partial(self._verify, e, questions[0]))
         self.check_seconds += checked - began + time.perf_counter() - timed
@@ -213,12 +229,20 @@ class Race:
             return
         kind, seed, _ = question
         inexact = e.tolerance is not None
-        request = {"do": "check", "number": e.number, "kind": kind, "seed": seed, "inexact": inexact}
+        request = {
+            "do": "check",
+            "number": e.number,
+            "kind": kind,
+            "seed": seed,
+            "inexact": inexact,
+            "limit": self._limit(),
+        }
         answer = self._ask(request, self.options.run_timeout_s + _GRACE_S)
         if "error" in answer and "seconds" not in answer:
             e.fail(Status(answer["status"] or Status.RUN_ERROR), answer["error"])
             return
         e.checks.append(answer["seconds"])
+        self._best = min(answer["seconds"], self._best or answer["seconds"])
         if answer["complaint"]:
             e.max_error, e.allowed = answer["error"], answer["allowed"]
             e.fail(Status.WRONG_RESULT, f"on {kind} inputs of seed {seed}{when}, {answer['complaint']}.")
@@ -253,19 +277,13 @@ class Race:
     # -- timing -------------------------------------------------------------------------------------------
 
     def _time(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> None:
-        racing = [e for e in entrants if e.alive]
-        known = [*(min(e.checks) for e in racing), *([incumbent_s] if incumbent_s else [])]
-        best = min(known, default=0.0)
-        for e in racing:
-            if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > max(
-                SURELY_SLOW * best, self.options.min_seconds
-            ):
-                e.samples = list(e.checks)
-                e.note = "clearly slow: its samples are the runs that checked it"
-        racing = [e for e in racing if not e.samples]
+        for e in self._surely_slow(entrants, incumbent_s):
+            e.samples = list(e.checks)
+            e.note = "clearly slow: its samples are the runs that checked it"
+        entered = [e for e in entrants if e.alive and not e.samples]
         deaths = 0
         turn = 0
-        while unfinished := [e for e in racing if e.alive and not self._finished(e, best)]:
+        while unfinished := self._unfinished(entered, incumbent_s):
             at = turn % len(unfinished)
             try:
                 self._round([*unfinished[at:], *unfinished[:at]])
@@ -281,16 +299,27 @@ class Race:
                 if deaths >= _DEATHS_WITHOUT_BLAME:
                     for e in unfinished:
                         e.fail(Status.RUN_ERROR, f"the process died while nobody was running: {death.error}")
-            timed = [e.median for e in racing if e.alive and len(e.samples) >= LEAST_SAMPLES]
-            best = min([*timed, *([incumbent_s] if incumbent_s else [])], default=best)
         reference = next((e.references[-1] for e in entrants if e.references), None)
         for e in entrants:
             if e.samples and not e.references and reference is not None:
                 e.references = [reference] * len(e.samples)
 
-    def _finished(self, e: Entrant, best: float) -> bool:
-        taken = len(e.samples)
-        return taken >= self._repeat or (taken >= LEAST_SAMPLES and e.median > SLOW * best)
+    def _surely_slow(self, entrants: Sequence[Entrant], incumbent_s: float | None) -> list[Entrant]:
+        """Those whose checks say enough: three runs each, with cold caches, and none near the best."""
+        alive = [e for e in entrants if e.alive]
+        best = min([*(min(e.checks) for e in alive), *([incumbent_s] if incumbent_s else [])], default=0.0)
+        limit = max(SURELY_SLOW * best, self.options.min_seconds)
+        if not self.options.racing:
+            return []
+        return [e for e in alive if len(e.checks) >= LEAST_SAMPLES and min(e.checks) > limit]
+
+    def _unfinished(self, entered: Sequence[Entrant], incumbent_s: float | None) -> list[Entrant]:
+        """Those that need another sample."""
+        alive = [e for e in entered if e.alive]
+        if not self.options.racing:
+            return [e for e in alive if len(e.samples) < self._repeat]
+        going_on = racing({e.number: e.samples for e in alive}, self._repeat, incumbent_s)
+        return [e for e in alive if e.number in going_on]
 
     def _round(self, entrants: Sequence[Entrant]) -> None:
         while missing := [e for e in entrants if e.alive and e.number not in self._loaded]:
@@ -298,14 +327,21 @@ class Race:
         least = self.options.min_seconds
         running = [e for e in entrants if e.alive]
         wanted = [(e.number, e.calls, e.samples[-1] if e.samples else min(e.checks)) for e in running]
-        expected = sum(max(least, seconds) * 4 for _, _, seconds in wanted)
-        request = {"do": "sample", "wanted": wanted, "min_seconds": least}
+        expected = sum(max(least, seconds) * _SAMPLE_TAKES for _, _, seconds in wanted)
+        request: dict[str, Any] = {
+            "do": "sample",
+            "wanted": wanted,
+            "min_seconds": least,
+            "limit": self._limit(),
+        }
         for retake in range(RETAKES + 1):
+            calm = DISTURBED * self._calm if retake < RETAKES and self._calm < float("inf") else None
+            request["calm"] = calm
             answer = self._ask(request, expected + self.options.run_timeout_s + _GRACE_S)
             if "samples" not in answer:
                 raise MeasureError(f"timing failed: {answer['error']}")
             self._calm = min(self._calm, answer["reference"])
-            if answer["reference"] <= DISTURBED * self._calm or retake == RETAKES:
+            if answer["samples"]:
                 break
             time.sleep(_REST_S * (retake + 1))  # others use the cores: their slices would be timed, not ours
         for e in running:
@@ -314,6 +350,13 @@ class Race:
             e.references.append(answer["reference"])
 
     # -- the child ----------------------------------------------------------------------------------------
+
+    def _limit(self) -> float:
+        """Seconds that one run may take."""
+        most = self.options.run_timeout_s
+        if not self._limited or self._best is None:
+            return most
+        return min(most, max(_LEAST_LIMIT_S, HOPELESS * self._best))
 
     def _load(self, e: Entrant) -> bool:
         """Whether the child has the candidate's code now."""
@@ -393,5 +436,7 @@ class Race:
             answer: dict[str, Any] = json.loads(reply.text)
             return answer
         status, error = failure(reply)
+        if SIGNAL in reply.detail:
+            error = f"one run took more than {request['limit']:.3g} s."
         self._loaded.clear()
         raise _Dead(status, error, *self._mark.read())

@@ -9,8 +9,8 @@ the reduction; `MicroKernels` says how long a step takes, with the vectors comin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,13 +72,16 @@ class Rates:
     team_bandwidths: tuple[float, ...] = ()  # like `bandwidths`, of all threads together; (): as many times
     region_s: float = REGION_S  # fork and join of one parallel region
     kernels: MicroKernels = field(default_factory=MicroKernels)
+    warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
 
     @staticmethod
     def guess(target: Target) -> Rates:
-        """A 3.6 GHz core with one FMA a cycle in its widest vectors; of a card, a multiprocessor."""
+        """A 3.6 GHz core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a
+        card, a multiprocessor."""
         if target.kind == "cuda":
             return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores)
-        return Rates(3.6e9 * 2 * target.lanes(32), (100e9, 60e9, 20e9), 30e9)
+        caches = max(1, min(len(target.cache_bytes), 3))
+        return Rates(3.6e9 * 2 * target.lanes(32), (*(100e9, 60e9)[: caches - 1], 20e9), 30e9)
 
     def peak(self, cores: int) -> float:
         """FLOP/s of all threads of the target together."""
@@ -89,3 +92,12 @@ class Rates:
         if self.team_bandwidths:
             return self.team_bandwidths[level]
         return self.memory_bandwidth if level == len(self.bandwidths) - 1 else self.bandwidths[level] * cores
+
+
+def as_timed(rates: Rates, residencies: Iterable[str]) -> Rates:
+    """The rates for times that were taken so: weights stay in the caches where everything was hot.
+
+    >>> as_timed(Rates(1e11, (1e10,), 1e10), ["hot", "model"]).warm_weights
+    True
+    """
+    return replace(rates, warm_weights="hot" in set(residencies))

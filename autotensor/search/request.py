@@ -50,6 +50,7 @@ class MeasureOptions:
     workers: int | None = None  # children that build; None: one per core
     # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
     peak_flops: float | None = None
+    racing: bool = True  # False: as many samples of each candidate, however slow it is
     asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
 
     def __post_init__(self) -> None:

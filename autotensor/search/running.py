@@ -8,7 +8,8 @@
     bench.sample([(7, 0, 0.001), …]) ──▶ one sample of each
 
 When it runs, a candidate gets its arguments as in a compiled model: constants that only `prepare` reads are
-gone.
+gone. What `prepare` makes of them is made once for all candidates of a task that share this code, and large
+constants are the same in every question: preparing 400 MB of weights takes longer than running a kernel.
 """
 
 from __future__ import annotations
@@ -30,24 +31,29 @@ from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, aligned_copy, aligned_empty
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.cache import default_cache, object_key
-from autotensor.search.buffers import Fenced, Need, Slab, raw, same_bytes, stretches
+from autotensor.search.alarm import within
+from autotensor.search.buffers import Need, Slab, raw, stretches
 from autotensor.search.candidate import Candidate, Room, frame
 from autotensor.search.checks import (
     Verdict,
     compare,
     compare_wide,
+    fill_large,
+    large_constants,
     make_inputs,
     output_bounds,
     sizes_of_terms,
 )
+from autotensor.search.held import Held
 from autotensor.search.mark import Mark
 from autotensor.search.request import Residency, source_sha
 from autotensor.search.sampling import Sampler
 from autotensor.te.workload import Workload
 
-ORACLE_FORMAT = "1"  # of cached answers; another when inputs are made in another way
+ORACLE_FORMAT = "2"  # of cached answers; another when inputs are made in another way
 _CACHED_BYTES = 32 << 20  # larger answers are computed again rather than kept on disk
 _TASK_BYTES = 512 << 20  # of inputs and answers of earlier tasks that are kept in memory
+_PREPARED_BYTES = 1 << 30  # of this task's prepared constants
 _SHIFT_ELEMENTS = 1  # arrays are aligned to their element only, and every other question insists on it
 
 
@@ -55,32 +61,23 @@ _SHIFT_ELEMENTS = 1  # arrays are aligned to their element only, and every other
 class Question:
     """One set of inputs and the oracle's answers."""
 
-    inputs: dict[str, Fenced]  # constants too
+    held: Held  # inputs, constants too
+    large: Held  # those that are the same in other questions
     kind: str  # of the inputs; not always the one that was asked for
-    pristine: dict[str, Array]
     answers: dict[str, Array]
     shift: int
     exact: bool  # answers must be equal bit for bit
     terms: dict[str, float] | None = None  # sizes of the answers' terms; None: nobody has asked yet
     wide: dict[str, Array] | None = None  # what the float64 program answers; None: nobody has asked yet
 
-    def spoiled(self) -> str:
-        """What a candidate did to its inputs, which is mended; empty if nothing."""
-        found = ""
-        for name, fenced in self.inputs.items():
-            if complaint := fenced.complaint():
-                found = found or complaint
-                fenced.mend()
-            if not same_bytes(fenced.array, self.pristine[name]):
-                found = found or f"it changed its input {name!r}"
-                fenced.array[...] = self.pristine[name]
-        return found
+    @property
+    def inputs(self) -> dict[str, Array]:
+        return {**self.large.arrays, **self.held.arrays}
 
     @property
     def bytes(self) -> int:
         wide = {} if self.exact else self.wide or {}  # exact ones are the answers themselves
-        answers = (*self.answers.values(), *wide.values())
-        return sum(2 * a.nbytes for a in self.pristine.values()) + sum(a.nbytes for a in answers)
+        return self.held.bytes + sum(a.nbytes for a in (*self.answers.values(), *wide.values()))
 
 
 @dataclass(slots=True, eq=False)
@@ -91,11 +88,14 @@ class Task:
     oracle: Artifact
     wide: Artifact | None = None  # the oracle in float64; None: no candidate so far needs it
     questions: dict[tuple[str, int], Question] = field(default_factory=dict)
-    hot: dict[str, Array] = field(default_factory=dict)  # inputs and outputs for timing
+    large: dict[str, Held] = field(default_factory=dict)  # large constants, by kind of the question
+    prepared: dict[object, Held] = field(default_factory=dict)  # by code and what it read, latest last
+    hot: dict[str, Array] = field(default_factory=dict)  # activations and outputs for timing
 
     @property
     def bytes(self) -> int:
-        return sum(q.bytes for q in self.questions.values())
+        own = sum(q.bytes for q in self.questions.values())
+        return own + sum(h.bytes for h in self.large.values())
 
 
 class Bench:
@@ -119,6 +119,9 @@ class Bench:
         self.forget()
         task = self._tasks[workload.key] = self._tasks.pop(workload.key, Task(workload, oracle))
         task.wide = wide or task.wide
+        for other in self._tasks.values():
+            if other is not task:
+                other.prepared.clear()
         while len(self._tasks) > 1 and sum(t.bytes for t in self._tasks.values()) > _TASK_BYTES:
             del self._tasks[next(iter(self._tasks))]
 
@@ -145,13 +148,13 @@ class Bench:
                 question.wide = question.answers
             else:
                 assert task.wide is not None
-                question.wide = self._oracle_answers(task.wide, question.pristine, question.kind, seed)
+                question.wide = self._oracle_answers(task.wide, question.inputs, question.kind, seed)
 
     def _question(self, kind: str, seed: int, exact: bool) -> Question:
         task = self.task
         best: tuple[float, str, dict[str, Array], dict[str, Array]] = (0.0, kind, {}, {})
         for k in [kind] if exact else [kind, "positive"]:  # roots and logarithms of normal numbers say little
-            inputs = make_inputs(task.workload.dag, k, seed)
+            inputs = make_inputs(task.workload.dag, k, seed, self._large(k).arrays)
             answers = self._oracle_answers(task.oracle, inputs, k, seed)
             share = _finite_share(answers)
             if share > best[0]:
@@ -161,12 +164,27 @@ class Bench:
         share, k, inputs, answers = best
         if share == 0.0:
             raise MeasureError("its answers are not finite on random inputs, so no candidate can be checked.")
+        large = self._large(k)
         shift = _SHIFT_ELEMENTS if len(task.questions) % 2 else 0
-        needs = [Need(n, a.shape, a.dtype, read_only=True) for n, a in inputs.items()]
-        placed = Slab().place(needs, shift)
-        for fenced in placed:
-            fenced.array[...] = inputs[fenced.name]
-        return Question({f.name: f for f in placed}, k, inputs, answers, shift, exact)
+        own = {name: a for name, a in inputs.items() if name not in large.arrays}
+        held = Held([Need(n, a.shape, a.dtype, read_only=True) for n, a in own.items()], shift)
+        for name, array in held.arrays.items():
+            array[...] = own[name]
+        held.seal()
+        return Question(held, large, k, answers, shift, exact)
+
+    def _large(self, kind: str) -> Held:
+        """Large constants of a kind of questions, made once per task."""
+        task = self.task
+        kind = "positive" if kind == "positive" else "any"
+        if kind not in task.large:
+            buffers = large_constants(task.workload.dag)
+            held = Held([Need(b.name, b.shape, b.dtype.numpy, read_only=True) for b in buffers])
+            for array in held.arrays.values():
+                fill_large(array, kind)
+            held.seal()
+            task.large[kind] = held
+        return task.large[kind]
 
     def _oracle_answers(
         self, oracle: Artifact, inputs: Mapping[str, Array], kind: str, seed: int
@@ -194,7 +212,8 @@ class Bench:
         candidate = Candidate.of(oracle, {})
         room = Room(Slab(), Slab())  # naive loops store every stage: far more than any candidate needs later
         placed = {name: f.array for name, f in room.place(oracle, self._threads).items()}
-        arrays = {**{name: aligned_copy(a) for name, a in inputs.items()}, **placed}
+        prepared = {a.name: aligned_empty(a.shape, a.dtype) for a in oracle.role("prepared")}
+        arrays = {**{name: np.ascontiguousarray(a) for name, a in inputs.items()}, **placed, **prepared}
         slots = frame(oracle, arrays)
         for function in filter(None, (candidate.loaded.prepare, candidate.loaded.entry)):
             threads.launch(function, ctypes.addressof(slots), self._threads)
@@ -211,37 +230,68 @@ class Bench:
         self._candidates[number] = candidate
         return sum(a.bytes for a in candidate.rotating)
 
+    def _prepared(self, number: int, question: Question) -> tuple[Held, str]:
+        """What a candidate's `prepare` makes of the constants, and a complaint about it."""
+        task, candidate = self.task, self._candidates[number]
+        prepare = candidate.loaded.prepare
+        if not prepare:
+            return Held([]), ""
+        artifact = candidate.artifact
+        code, reads = artifact.prepared_by()
+        own = any(name not in question.large.arrays for name in reads)
+        key = (code or source_sha(artifact), id(question) if own else id(question.large))
+        if key in task.prepared:
+            task.prepared[key] = task.prepared.pop(key)  # now the latest
+            return task.prepared[key], ""
+        specs = artifact.role("prepared")
+        made = Held(
+            [Need(a.name, a.shape, dtype_of(a.dtype).numpy, read_only=True) for a in specs],
+            changed="running changed the prepared constant",
+        )
+        made.trap()
+        placed = {name: f.array for name, f in self._room.place(artifact, self._threads).items()}
+        slots = frame(artifact, {**question.inputs, **placed, **made.arrays})
+        with self._mark(number, "prepare"):
+            threads.launch(prepare, ctypes.addressof(slots), self._threads)
+        complaint = made.broken() or question.held.complaint()
+        made.seal()
+        if not complaint:
+            task.prepared[key] = made
+            while len(task.prepared) > 1 and sum(h.bytes for h in task.prepared.values()) > _PREPARED_BYTES:
+                del task.prepared[next(iter(task.prepared))]
+        return made, complaint
+
+    def _constants(self, number: int) -> dict[str, Array]:
+        """What a candidate's calls read beside activations."""
+        first = next(iter(self.task.questions.values()))
+        return {**first.inputs, **self._prepared(number, first)[0].arrays}
+
     def forget(self) -> None:
         """Unload all candidates."""
         self._candidates.clear()
         self._sampler.forget()
 
-    def check(self, number: int, kind: str, seed: int, inexact: bool = False) -> dict[str, Any]:
+    def check(self, number: int, kind: str, seed: int, inexact: bool, limit_s: float) -> dict[str, Any]:
         """Run once, between fences and traps; the verdict, and the seconds that the run took.
 
-        inexact: its algorithm rounds differently; compare its floats with those of the float64 program.
+        limit_s: this process ends if the run takes longer. inexact: its algorithm rounds differently; compare
+        its floats with those of the float64 program.
         """
         candidate, question = self._candidates[number], self.task.questions[kind, seed]
         artifact, loaded = candidate.artifact, candidate.loaded
+        prepared, complaint = self._prepared(number, question)
         placed = self._room.place(artifact, self._threads, question.shift)
-        arrays = {name: f.array for name, f in (*question.inputs.items(), *placed.items())}
+        constants, kept = {a.name for a in artifact.role("constant")}, artifact.entry_constants()
+        inputs = {n: a for n, a in question.inputs.items() if n not in constants or n in kept}
+        arrays = {**inputs, **prepared.arrays, **{name: f.array for name, f in placed.items()}}
         slots = frame(artifact, arrays)
-        if loaded.prepare:
-            with self._mark(number, "prepare"):
-                threads.launch(loaded.prepare, ctypes.addressof(slots), self._threads)
-        prepared = {a.name: arrays[a.name].copy() for a in artifact.role("prepared")}
-        kept = artifact.entry_constants()
-        for k, spec in enumerate(artifact.args):
-            if spec.role == "constant" and spec.name not in kept:
-                slots[k] = None
-        with self._mark(number, "run"):
+        with self._mark(number, "run"), within(limit_s):
             began = time.perf_counter()
             threads.launch(loaded.entry, ctypes.addressof(slots), self._threads)
             seconds = time.perf_counter() - began
-        complaint = next((c for f in placed.values() if (c := f.complaint())), "") or question.spoiled()
-        for name, before in prepared.items():
-            if not same_bytes(arrays[name], before):
-                complaint = complaint or f"running changed the prepared constant {name!r}"
+        stray = next((c for f in placed.values() if (c := f.complaint())), "")
+        spoiled, changed = question.held.complaint(), prepared.complaint()  # both: they are mended
+        complaint = complaint or stray or spoiled or changed
         return self._verdict(question, arrays, candidate.bounds, complaint, seconds, inexact)
 
     def _verdict(
@@ -262,7 +312,7 @@ class Bench:
             verdict = _judge(question.answers, arrays, bounds, exact)
         if verdict.complaint and not exact and not inexact:  # wrong, or terms cancel in the oracle's answer
             if question.terms is None:
-                question.terms = sizes_of_terms(self.task.workload.dag, question.pristine)
+                question.terms = sizes_of_terms(self.task.workload.dag, question.inputs)
             verdict = _judge(question.answers, arrays, bounds, exact, question.terms)
         return {
             "seconds": seconds,
@@ -271,19 +321,29 @@ class Bench:
             "complaint": complaint or verdict.complaint,
         }
 
-    def sample(self, wanted: Sequence[tuple[int, int, float]], min_seconds: float) -> dict[str, Any]:
+    def sample(
+        self,
+        wanted: Sequence[tuple[int, int, float]],
+        min_seconds: float,
+        limit_s: float,
+        calm_s: float | None,
+    ) -> dict[str, Any]:
         """One sample of each candidate; see Sampler.sample."""
-        task = self.task
+        task, dag = self.task, self.task.workload.dag
+        activations = [b.name for b in dag.inputs if b.name not in dag.constants]
         if not task.hot:
-            first = next(iter(task.questions.values())).pristine
-            task.hot = {b.name: aligned_copy(first[b.name]) for b in task.workload.dag.inputs}
-            task.hot |= {b.name: aligned_empty(b.shape, b.dtype) for b in task.workload.dag.outputs}
+            first = next(iter(task.questions.values())).inputs
+            task.hot = {name: aligned_copy(first[name]) for name in activations}
+            task.hot |= {b.name: aligned_empty(b.shape, b.dtype) for b in dag.outputs}
         return self._sampler.sample(
             self._candidates,
             wanted,
             task.hot,
-            self._room,
+            [task.hot[name] for name in activations],
+            self._constants,
             min_seconds=min_seconds,
+            limit_s=limit_s,
+            calm_s=calm_s,
             nthreads=self._threads,
             residency=self._residency,
         )

@@ -1,32 +1,44 @@
 """Timing in the run child: samples of candidates as they would run in a whole model.
 
 There, a hundred megabytes of weights pass through the caches in one inference, while activations come
-straight from the layer before. So each call takes the next of many copies of the constants, and the same
-inputs and outputs as the last.
+straight from the layer before. So each call takes the next of many copies of the constants, and finds its
+inputs as that layer left them: written, each core's share in its own cache.
+
+A sample is the median of its calls. One of few calls that lost a core on the way is taken again: the kernel's
+count of involuntary switches says so, whatever the clocks do.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
+import resource
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.runtime import threads
 from autotensor.runtime.arrays import Array, address, aligned_empty
-from autotensor.search.buffers import Slab, raw
-from autotensor.search.candidate import Candidate, Room, frame, offsets, workspace
+from autotensor.search.alarm import within
+from autotensor.search.buffers import Slab, raw, repeat
+from autotensor.search.candidate import Candidate, offsets, workspace
 from autotensor.search.mark import Mark
-from autotensor.search.native_loop import native_loop
+from autotensor.search.native_loop import native_loop, touch_list
 from autotensor.search.request import Residency, rotation_copies
 
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds
+_TOO_SHORT = 0.3  # of min_seconds: the calls were counted while another program had the core
+_WARM_UP = 3  # calls; of so many, one is hardly ever without a core to itself
+_PATIENCE = 20.0  # times min_seconds: a sample that takes so long is over, whatever its calls
+_PIECE = 4  # calls under the first time limit; each later one has twice as many
 # of the calls in a sample: a first one near the clock's resolution is not trusted further
 _MOST_GROWTH = 100.0
+_TAKES = 4.0  # times the calls themselves, with what is done before each
+_MANY_CALLS = 5  # of so many the median is right though one of them was interrupted
+_RETAKES = 2  # of a sample of fewer
+_RETAKEN_BELOW_S = 0.1  # longer ones are interrupted anyway, and cost too much
 _BLOCK = 1 << 18  # random floats, repeated: making 64 MB of them takes half a second
 _ROOM = 1.25  # candidates of a task need about as much; growing means page faults and new frames for all
 
@@ -49,52 +61,72 @@ class Sampler:
         candidates: Mapping[int, Candidate],
         wanted: Sequence[tuple[int, int, float]],
         hot: Mapping[str, Array],
-        room: Room,
+        activations: Sequence[Array],
+        constants: Callable[[int], Mapping[str, Array]],
         *,
         min_seconds: float,
+        limit_s: float,
+        calm_s: float | None,
         nthreads: int,
         residency: Residency,
     ) -> dict[str, Any]:
         """One sample of each candidate, in the order given, and the time of the reference kernel.
 
         wanted: (number, calls in a sample or 0 if unknown, expected seconds of a call). hot: inputs and
-        outputs.
+        outputs; activations: those of them that another layer makes, the latest first. constants: as
+        given and as prepared, of a candidate by its number. limit_s: this process ends when a sample takes so
+        much longer than expected. calm_s: no samples are taken, and none given, when the reference kernel
+        takes longer; None: they are, whatever it takes.
         """
+        touched = touch_list(activations) if activations and residency == "graph" else None
         reference = native_loop().reference_seconds(nthreads)
-        samples = {}
+        samples: dict[str, tuple[float, int]] = {}
+        if calm_s is not None and reference > calm_s:
+            return {"reference": reference, "samples": samples}
         for number, calls, expected in wanted:
             candidate = candidates[number]
             sizes = [a.bytes for a in candidate.rotating]
             _, size = offsets(sizes)
             copies = rotation_copies(size, residency)
             if size:
-                self._fill(number, candidates, size * copies, copies, hot, room, nthreads)
+                self._fill(number, candidates, size * copies, copies, constants)
             if candidate.frames is None:
                 self._make_frames(candidate, copies, hot, nthreads)
-            if calls == 0:
-                seconds, calls = self._first(number, candidate, expected, min_seconds, nthreads)
-            else:
-                seconds = self._run(number, candidate, calls, nthreads)
-            samples[str(number)] = (seconds / calls, calls)
+            within_s = limit_s + _TAKES * max(min_seconds, expected)
+            patience_s = _PATIENCE * min_seconds
+            call = partial(self._run, number, candidate, nthreads, touched, within_s, patience_s)
+            seconds = _calm(call, calls) if calls else 0.0
+            if calls * seconds < _TOO_SHORT * min_seconds:  # or nobody has counted yet
+                seconds, calls = _first(call, expected, min_seconds)
+            samples[str(number)] = (seconds, calls)
         return {"reference": reference, "samples": samples}
 
-    def _first(
-        self, number: int, candidate: Candidate, expected: float, min_seconds: float, nthreads: int
-    ) -> tuple[float, int]:
-        """Warm up, find the number of calls that last long enough, and the sample with so many."""
-        if expected < _WARM_UP_BELOW * min_seconds:
-            expected = self._run(number, candidate, 1, nthreads)
-        return calls_that_last(
-            lambda calls: self._run(number, candidate, calls, nthreads), expected, min_seconds
-        )
+    def _run(
+        self,
+        number: int,
+        candidate: Candidate,
+        nthreads: int,
+        touched: Array | None,
+        limit_s: float,
+        patience_s: float,
+        calls: int,
+    ) -> Array:
+        """Seconds of each call; of fewer calls when they take longer than `patience_s` together.
 
-    def _run(self, number: int, candidate: Candidate, calls: int, nthreads: int) -> float:
+        On a busy machine a call of microseconds may wait for a core for milliseconds.
+        """
         frames = candidate.frames
         assert frames is not None
-        with self._mark(number, "run"):
-            seconds = native_loop().run(candidate.loaded.entry, frames, candidate.turn, calls, nthreads)
-        candidate.turn = (candidate.turn + calls) % len(frames)
-        return seconds
+        entry = candidate.loaded.entry
+        taken: list[Array] = []
+        spent, piece = 0.0, _PIECE
+        while calls > 0 and spent < patience_s:
+            now = min(calls, piece)
+            with self._mark(number, "run"), within(limit_s):
+                taken.append(native_loop().run(entry, frames, candidate.turn, now, nthreads, touched))
+            candidate.turn = (candidate.turn + now) % len(frames)
+            calls, spent, piece = calls - now, spent + float(taken[-1].sum()), 2 * piece
+        return np.concatenate(taken)
 
     def _make_frames(
         self, candidate: Candidate, copies: int, hot: Mapping[str, Array], nthreads: int
@@ -125,14 +157,12 @@ class Sampler:
         candidates: Mapping[int, Candidate],
         size: int,
         copies: int,
-        hot: Mapping[str, Array],
-        room: Room,
-        nthreads: int,
+        constants: Callable[[int], Mapping[str, Array]],
     ) -> None:
         """Constants for timed calls, at least `size` bytes.
 
-        Time does not depend on the values of floats, so all candidates share random ones; others are prepared
-        for the candidate at each visit, for integers may be indices.
+        Time does not depend on the values of floats, so all candidates share random ones; others are its own,
+        for integers may be indices.
         """
         if self._pool.raw.nbytes < size:
             self._pool.reserve(int(size * _ROOM))
@@ -144,37 +174,51 @@ class Sampler:
         if len(kinds) == 1 and dtype_of(kind := kinds.pop()).is_float:
             if self._holds != kind:
                 block = np.random.default_rng(0).standard_normal(_BLOCK).astype(dtype_of(kind).numpy)
-                _repeat(raw(block), self._pool.raw)
+                repeat(raw(block), self._pool.raw)
                 self._holds = kind
         elif self._holds != number:
-            placed = {name: f.array for name, f in room.place(candidate.artifact, nthreads).items()}
-            arrays = {**hot, **placed}
-            slots = frame(candidate.artifact, arrays)
-            if candidate.loaded.prepare:
-                with self._mark(number, "prepare"):
-                    threads.launch(candidate.loaded.prepare, ctypes.addressof(slots), nthreads)
+            arrays = constants(number)
             starts, each = offsets([a.bytes for a in candidate.rotating])
             first = np.zeros(each, np.uint8)
             for spec, start in zip(candidate.rotating, starts, strict=True):
                 first[start : start + spec.bytes] = raw(arrays[spec.name])
-            _repeat(first, self._pool.raw[: each * copies])
+            repeat(first, self._pool.raw[: each * copies])
             self._holds = number
 
 
-def calls_that_last(
-    seconds_of: Callable[[int], float], expected: float, min_seconds: float
-) -> tuple[float, int]:
-    """Seconds of so many calls that they last long enough, and their number; expected: seconds of one."""
-    calls = max(1, math.ceil(min_seconds / max(expected, 1e-9)))
+def _first(call: Callable[[int], Array], expected: float, min_seconds: float) -> tuple[float, int]:
+    """Warm up, find the number of calls that last long enough, and the sample with so many.
+
+    A call takes the least that was seen: of one that lost a core on the way it would be two milliseconds, and
+    a sample of a kernel of six microseconds would have a single call.
+    """
+    least, spent = expected, 0.0
+    if expected < _WARM_UP_BELOW * min_seconds:
+        least = float(call(_WARM_UP).min())
+    calls = max(1, math.ceil(min_seconds / max(least, 1e-9)))
     while True:
-        seconds = seconds_of(calls)
-        if seconds >= min_seconds * _LONG_ENOUGH:
-            return seconds, calls
-        growth = min(_MOST_GROWTH, 1.1 * min_seconds / max(seconds, 1e-9))
-        calls = max(calls + 1, math.ceil(calls * growth))
+        times = call(calls)
+        least, spent = min(least, float(times.min())), spent + float(times.sum())
+        lasting = len(times) * max(least, 1e-9)
+        if lasting >= min_seconds * _LONG_ENOUGH or spent >= min_seconds * _PATIENCE:
+            return float(np.median(times)), calls
+        calls = max(calls + 1, math.ceil(calls * min(_MOST_GROWTH, 1.1 * min_seconds / lasting)))
 
 
-def _repeat(block: Array, into: Array) -> None:
-    whole = into.nbytes // block.nbytes * block.nbytes
-    into[:whole].reshape(-1, block.nbytes)[...] = block
-    into[whole:] = block[: into.nbytes - whole]
+def _calm(call: Callable[[int], Array], calls: int) -> float:
+    """The median of so many calls; of few, such that nobody took a core away meanwhile, if possible."""
+    found: list[float] = []
+    for _ in range(1 + _RETAKES):
+        before = _switches()
+        times = call(calls)
+        found.append(float(np.median(times)))
+        if calls >= _MANY_CALLS or times.sum() > _RETAKEN_BELOW_S:
+            return found[-1]
+        if _switches() == before:
+            return found[-1]
+    return min(found)
+
+
+def _switches() -> int:
+    """How often a thread of this process had to make room for somebody else's."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

@@ -22,6 +22,8 @@ class Task:
     target: Target
     weight: float = 1.0
     name: str = ""
+    # of all its runs in one inference, as timed inside the model before the search; None: nobody has
+    seconds: float | None = None
 
     @property
     def label(self) -> str:
@@ -30,7 +32,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A sketch and decisions for its holes; `made_by`: default, drafted, bred, random, left over."""
+    """A sketch and decisions for its holes; `made_by`: the part of the search that proposed it (tuner.py)."""
 
     sketch: Sketch
     decisions: Mapping[str, Option]

@@ -51,6 +51,12 @@ def full(x: Any, count: int) -> Floats:
 
 
 def tile_of(s: StagePicture, count: int, lanes: Floats) -> Tile:
+    shape = shape_of(s, count)
+    return Tile(*shape, _loads(s, count, lanes), _lines(s, count), _chained(s, count))
+
+
+def shape_of(s: StagePicture, count: int) -> tuple[Floats, Floats, Floats]:
+    """Rows, vectors and depth."""
     rows, vectors, depth = np.ones(count), np.ones(count), np.ones(count)
     own = s.levels[len(s.levels) - s.own :]
     along = {root(v.axis) for v in own if v.mark is Mark.VECTORIZED}
@@ -62,7 +68,7 @@ def tile_of(s: StagePicture, count: int, lanes: Floats) -> Tile:
                 vectors = vectors * full(level.extent, count)
             else:
                 rows = rows * full(level.extent, count)
-    return Tile(rows, vectors, depth, _loads(s, count, lanes), _lines(s, count), _chained(s, count))
+    return rows, vectors, depth
 
 
 def root(axis: str) -> str:

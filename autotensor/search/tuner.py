@@ -4,12 +4,14 @@
     batch = tuner.ask(8)              candidates worth measuring
     tuner.tell(batch, results)        seconds, or None for a failure
 
-    whole space ──prior──▶ drafts ┐
-                                  ├──model──▶ ranking ──diversity, a little chance──▶ batch
-    told ──mutate, cross──▶ children ┘
+    seeds     the default; what the log suggests (`transfer.py`)                      first batch
+    verify    whole space ──prior──▶ drafts ──model──▶ ranking ──diversity──▶ batch   ┐ each while it pays
+    descend   best two told ──single steps──▶ neighbours ──model──▶ batch             ┘ (`phases.py`)
 
 The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
-kept is described by features. In every round the model ranks drafts and children of the best told candidates.
+kept is described by features. A little of every batch is left to chance. For sketches of the general rules,
+whose spaces are too large to be drafted well, mutants and crossovers of the best told stand beside the
+drafts. `Candidate.made_by` says where each came from, so that the log can tell what ever wins.
 Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
 was killed continues as if it had not been.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
@@ -26,10 +28,13 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.schedule.picture import LoopPicture, look
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.state import State
+from autotensor.search.acquire import diverse, order
 from autotensor.search.features import features
-from autotensor.search.model import CostModel
+from autotensor.search.model import CostModel, Prediction
+from autotensor.search.phases import Phase, phase, relative_gain
 from autotensor.search.population import (
     Ints,
     Population,
@@ -42,6 +47,7 @@ from autotensor.search.population import (
     unique,
 )
 from autotensor.search.prior import Rates, predict
+from autotensor.search.stopping import Outlook, outlook
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 
@@ -49,6 +55,10 @@ Floats = npt.NDArray[np.float64]
 Place = tuple[
     int, bytes
 ]  # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+
+# rules that know nothing of the computation; their spaces are too large and too even to be drafted well
+GENERAL_RULES = frozenset({"tile_general", "fallback"})
+REACH = 2  # holes in which a step of the descent differs, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class SearchOptions:
     spread: int = 256  # and so many by chance, lest the prior hides something
     parents: int = 16  # told candidates that breed
     children: int = 192  # mutants and crossovers per round
-    local_share: float = 0.25  # of a batch, children of the best told, whatever else looks better
+    descents: int = 2  # told candidates from which single steps are taken
     random_share: float = 0.1  # of a batch, drawn without looking at the model
     random_only: bool = False  # True: uniform over all candidates (the baseline)
 
@@ -76,6 +86,13 @@ class Described:
     prior: Floats  # [candidates], seconds
     picture: LoopPicture
     made_by: str
+    _looks: dict[int, object] = field(default_factory=dict)  # of rows that somebody asked for
+
+    def look(self, row: int) -> object:
+        """What its loops come to; candidates that look the same are the same."""
+        if row not in self._looks:
+            self._looks[row] = look(self.picture, row)
+        return self._looks[row]
 
     def __len__(self) -> int:
         return len(self.prior)
@@ -119,11 +136,14 @@ class Tuner:
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._moves = [moves_of(s.holes) for s in self.sketches]
         self._siblings = _siblings(self.sketches)
+        self._algorithms = tuple(_algorithms(s) for s in self.sketches)
         self._asked: set[Place] = set()
         self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
         self._told: list[_Told] = []
         self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._drafts: list[Described] | None = None
+        self._seeds: tuple[Candidate, ...] = ()
+        self._gains: list[float] = []  # relative improvement by every batch
         self._round = 0
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -132,6 +152,10 @@ class Tuner:
         """What the rules would take without measuring; always the first candidate."""
         first = self.sketches[0]
         return Candidate(first, first.defaults(), "default")
+
+    def suggest(self, seeds: Sequence[Candidate]) -> None:
+        """Candidates of this task's sketches that are asked right after the default."""
+        self._seeds = (*self._seeds, *seeds)
 
     def skip_round(self) -> None:
         """Counts a round whose results were told from the log, so that the next one draws other numbers."""
@@ -151,22 +175,38 @@ class Tuner:
     def exhausted(self) -> bool:
         return len(self._asked) >= self.space
 
+    def outlook(self, count: int) -> Outlook | None:
+        """What the model promises of the drafts that are left; None while there is no time to beat."""
+        left = self.unmeasured()
+        return None if left is None else outlook(left, self.best_seconds, count)
+
+    def unmeasured(self) -> Prediction | None:
+        """What the model expects of the drafts that are left; None while there is no time to beat.
+
+        What looks the same as a candidate that was asked is not left: it is the same, and no news.
+        """
+        if self.options.random_only or not self._told:
+            return None
+        drafts = self._pool_of_drafts()
+        left = [(d, [n for n in range(len(d)) if self._is_new(d, n)]) for d in drafts]
+        matrix = np.concatenate([d.matrix[rows] for d, rows in left])
+        prior = np.concatenate([d.prior[rows] for d, rows in left])
+        return self.model.predict(matrix, prior, self.task.workload.key)
+
     def ask(self, count: int) -> list[Candidate]:
         """Up to `count` new candidates, most promising first; fewer when the space runs out."""
         out: list[Candidate] = []
         rng = self._rng("ask", self._round)
         self._round += 1
-        if not self._asked:
-            self._take(self.default(), out, count)
+        for c in (self.default(), *self._seeds):
+            self._take(c, out, count)
         if not self.options.random_only:
             by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
+            if phase(self._gains) is Phase.DESCEND:
+                self._descend(out, count - by_chance)
             pool = self._pool(rng)
             ranking = self._ranking(pool)
-            bred = [r for r in ranking if pool[r[1]].made_by == "bred"]
-            local = round(count * self.options.local_share) if bred else 0
-            self._choose(pool, ranking, out, count - by_chance - local)
-            self._choose(pool, bred, out, count - by_chance - local // 2)
-            self._step(rng, out, count - by_chance)
+            self._choose(pool, ranking, out, count - by_chance)
             self._random(rng, out, count)
             self._rest(pool, ranking, out, count)
         self._random(rng, out, count, tries=8)
@@ -196,18 +236,32 @@ class Tuner:
             decisions = {h.name: h.options[int(rng.integers(0, len(h.options)))] for h in s.holes}
             self._take(Candidate(s, decisions, "random"), out, count)
 
-    def _step(self, rng: np.random.Generator, out: list[Candidate], count: int) -> None:
-        """Fills the batch with single steps from the best told, whatever the model thinks of them.
+    def _descend(self, out: list[Candidate], count: int) -> None:
+        """Fills the batch with small steps from the best told, the most promising first.
 
-        A model that is wrong about one hole would never look beyond it.
+        In one hole while there are such; then in two, lest a valley that runs askew looks like its end.
         """
-        if not self._told:
-            return
-        best = min(self._told, key=lambda t: t.seconds)
-        s = self.sketches[best.sketch]
-        for row in rng.permutation(neighbours(best.row, self._moves[best.sketch])):
-            decisions = {h.name: h.options[int(k)] for h, k in zip(s.holes, row, strict=True)}
-            self._take(Candidate(s, decisions, "step"), out, count)
+        near = [(t.sketch, t.row) for t in self._best(self.options.descents)]
+        for _ in range(REACH):
+            near = self._neighbours(near)
+            if len(out) >= count or not near:
+                return
+            steps = self._describe(near, "descent")
+            for seconds, n, row in self._ranking(steps) if steps else ():
+                if steps[n].look(row) not in self._looks:
+                    self._take_row(steps[n], row, seconds, out, count)
+
+    def _best(self, count: int) -> list[_Told]:
+        return sorted(self._told, key=lambda t: t.seconds)[:count]
+
+    def _neighbours(self, places: Sequence[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
+        """One step away in one hole; and the same decisions in sketches with equal holes."""
+        found: dict[Place, tuple[int, Ints]] = {}
+        for n, row in places:
+            steps = [(n, moved) for moved in neighbours(row, self._moves[n])]
+            for m, moved in (*steps, *((m, row) for m in self._siblings[n])):
+                found.setdefault((m, moved.tobytes()), (m, moved))
+        return list(found.values())
 
     def _enumerate(self, out: list[Candidate], count: int) -> None:
         """Fills the batch with what is left of a space of which nearly everything was asked."""
@@ -221,9 +275,13 @@ class Tuner:
     # -- the pool: drafts and children ---------------------------------------------------------------------
 
     def _pool(self, rng: np.random.Generator) -> list[Described]:
+        return [*self._pool_of_drafts(), *self._children(rng)]
+
+    def _pool_of_drafts(self) -> list[Described]:
+        """The drafts, made when they are first needed."""
         if self._drafts is None:
             self._drafts = self._draft(self._rng("draft", 0))
-        return [*self._drafts, *self._children(rng)]
+        return self._drafts
 
     def _draft(self, rng: np.random.Generator) -> list[Described]:
         """The most promising candidates by the prior, of all sketches together, and some by chance."""
@@ -261,26 +319,25 @@ class Tuner:
         return Population(pop.sketch, pop.state, choices[first]), np.concatenate([prior, found])[first]
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
-        """Mutants and crossovers of the best told, and the same decisions in sketches with equal holes."""
-        best = sorted(self._told, key=lambda t: t.seconds)[: self.options.parents]
-        rows: dict[int, list[Ints]] = {}
+        """Mutants and crossovers of the best told, of sketches that general rules made."""
+        best = [t for t in self._best(self.options.parents) if is_general(self.sketches[t.sketch])]
+        found: list[tuple[int, Ints]] = []
         for n in sorted({t.sketch for t in best}):
             parents = np.stack([t.row for t in best if t.sketch == n])
             half = max(1, self.options.children * len(parents) // (2 * len(best)))
             pairs = rng.integers(0, len(parents), (3, half))
             mutants = mutate(parents[pairs[0]], self._moves[n], rng)
             crossed = mutate(crossover(parents[pairs[1]], parents[pairs[2]], rng), self._moves[n], rng)
-            rows.setdefault(n, []).extend((mutants, crossed))
-        for t in best[:2]:
-            for n in self._siblings[t.sketch]:
-                rows.setdefault(n, []).append(t.row[None, :])
-            rows.setdefault(t.sketch, []).append(neighbours(t.row, self._moves[t.sketch]))
-        out = []
-        for n, parts in sorted(rows.items()):
-            new = [r for r in unique(np.concatenate(parts)) if (n, r.tobytes()) not in self._asked]
-            if new:
-                out.append(self._described(n, np.stack(new), "bred"))
-        return out
+            found += [(n, row) for row in unique(np.concatenate((mutants, crossed)))]
+        return self._describe(found, "bred")
+
+    def _describe(self, places: Sequence[tuple[int, Ints]], made_by: str) -> list[Described]:
+        """What was not asked of these, by sketch."""
+        rows: dict[int, list[Ints]] = {}
+        for n, row in places:
+            if (n, row.tobytes()) not in self._asked:
+                rows.setdefault(n, []).append(row)
+        return [self._described(n, np.stack(mine), made_by) for n, mine in sorted(rows.items())]
 
     def _described(self, number: int, choices: Ints, made_by: str = "") -> Described:
         """Candidates of one sketch with features and prior."""
@@ -292,14 +349,15 @@ class Tuner:
     # -- ranking -------------------------------------------------------------------------------------------
 
     def _ranking(self, pool: Sequence[Described]) -> list[tuple[float, int, int]]:
-        """(predicted seconds, number in the pool, row), best first."""
+        """(predicted seconds, number in the pool, row), most promising first: see acquire.py."""
         matrix = np.concatenate([d.matrix for d in pool])
         prior = np.concatenate([d.prior for d in pool])
-        seconds = self.model.predict(matrix, prior, self.task.workload.key)
+        prediction = self.model.predict(matrix, prior, self.task.workload.key)
         owner = np.concatenate([np.full(len(d), n) for n, d in enumerate(pool)])
         rows = np.concatenate([np.arange(len(d)) for d in pool])
-        order = np.argsort(seconds, kind="stable")
-        return list(zip(seconds[order].tolist(), owner[order].tolist(), rows[order].tolist(), strict=True))
+        best = order(prediction, min((t.seconds for t in self._told), default=float("inf")))
+        columns = (prediction.seconds[best], owner[best], rows[best])
+        return list(zip(*(c.tolist() for c in columns), strict=True))
 
     def _choose(
         self,
@@ -308,19 +366,25 @@ class Tuner:
         out: list[Candidate],
         count: int,
     ) -> None:
-        """The best of the ranking: a third with one sketch and tile at most, one of what looks the same."""
-        limit = max(1, count // 3)
-        families: dict[tuple[int, Option], int] = {}
-        for seconds, n, row in ranking:
+        """The first of the ranking that are not alike: in family, or in what their loops come to."""
+        if len(out) >= count:
+            return
+        owed = set(self._algorithms) - {self._algorithms[n] for n, _ in self._asked}
+        for seconds, n, row in diverse(
+            ranking,
+            new=lambda r: self._is_new(pool[r[1]], r[2]),
+            family=lambda r: (pool[r[1]].sketch, self._tile(pool[r[1]], r[2])),
+            kind=lambda r: self._algorithms[pool[r[1]].sketch],
+            owed=owed,
+            count=count,
+        ):
+            self._take_row(pool[n], row, seconds, out, count)
             if len(out) >= count:
                 return
-            d = pool[n]
-            if d.place(row) in self._asked or look(d.picture, row) in self._looks:
-                continue
-            family = (d.sketch, self._tile(d, row))
-            if families.get(family, 0) < limit:
-                families[family] = families.get(family, 0) + 1
-                self._take_row(d, row, seconds, out, count)
+
+    def _is_new(self, d: Described, row: int) -> bool:
+        """Whether neither it nor one that looks the same was asked."""
+        return d.place(row) not in self._asked and d.look(row) not in self._looks
 
     def _rest(
         self,
@@ -342,7 +406,7 @@ class Tuner:
         before = len(out)
         self._take(Candidate(s, decisions, d.made_by, predicted=seconds), out, count)
         if len(out) > before:
-            self._looks.add(look(d.picture, row))
+            self._looks.add(d.look(row))
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
     def _tile(self, d: Described, row: int) -> Option:
@@ -354,26 +418,28 @@ class Tuner:
 
     def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
         """Results in order; None is a failure. Candidates of an earlier run may be told too."""
+        before = self.best_seconds
         told: list[tuple[int, Ints]] = []
-        learned: list[tuple[int, Ints, float]] = []
+        learned: list[float] = []
         for c, t in zip(candidates, seconds, strict=True):
             number = self._number.get(c.sketch.hash)
             if number is not None:
                 row = encode(c.sketch, c.decisions)
                 self._asked.add((number, row.tobytes()))
                 told.append((number, row))
+                learned.append(np.nan if t is None else t)
                 if t is not None:
-                    learned.append((number, row, t))
+                    self._told.append(_Told(t, number, row))
             if t is not None and t < self.best_seconds:
                 self.best, self.best_seconds = c, t
+        self._gains.append(relative_gain(before, self.best_seconds))
         self._describe_missing(told)
-        if not learned:
+        if not told:
             return
-        self._told.extend(_Told(t, n, row) for n, row, t in learned)
-        known = [self._rows[n, row.tobytes()] for n, row, _ in learned]
+        known = [self._rows[n, row.tobytes()] for n, row in told]
         matrix = np.stack([m for m, _ in known])
         prior = np.asarray([p for _, p in known])
-        self.model.learn(matrix, prior, np.asarray([t for _, _, t in learned]), self.task.workload.key)
+        self.model.learn(matrix, prior, np.asarray(learned), self.task.workload.key)
 
     def _describe_missing(self, rows: Sequence[tuple[int, Ints]]) -> None:
         """Features of told candidates that did not come out of the pool."""
@@ -385,7 +451,7 @@ class Tuner:
             d = self._described(n, np.stack(mine))
             for at in range(len(d)):
                 self._rows[d.place(at)] = (d.matrix[at], float(d.prior[at]))
-                self._looks.add(look(d.picture, at))
+                self._looks.add(d.look(at))
 
     def candidate(
         self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"
@@ -397,6 +463,16 @@ class Tuner:
         s = self.sketches[number]
         fits = len(decisions) == len(s.holes) and all(decisions.get(h.name) in h.options for h in s.holes)
         return Candidate(s, decisions, made_by) if fits else None
+
+
+def is_general(sketch: Sketch) -> bool:
+    """Whether no rule that knows the computation made it."""
+    return not GENERAL_RULES.isdisjoint(sketch.made_by)
+
+
+def _algorithms(sketch: Sketch) -> tuple[str, ...]:
+    """What computes the stages that are not computed as they are written."""
+    return tuple(step.algorithm for step in sketch.steps if isinstance(step, UseAlgorithm))
 
 
 def _siblings(sketches: Sequence[Sketch]) -> tuple[tuple[int, ...], ...]:

@@ -90,10 +90,17 @@ def runner() -> Callable[[Answer], Answer]:
                 return {}
             case {"do": "load", "number": number, "artifact": artifact, "tolerance": tolerance}:
                 return {"prepared_bytes": bench.load(number, from_plain(artifact), tolerance)}
-            case {"do": "check", "number": number, "kind": kind, "seed": seed, "inexact": inexact}:
-                return bench.check(number, kind, seed, inexact)
-            case {"do": "sample", "wanted": wanted, "min_seconds": least}:
-                return bench.sample(wanted, least)
+            case {
+                "do": "check",
+                "number": number,
+                "kind": kind,
+                "seed": seed,
+                "inexact": inexact,
+                "limit": limit,
+            }:
+                return bench.check(number, kind, seed, inexact, limit)
+            case {"do": "sample", "wanted": wanted, "min_seconds": least, "limit": limit, "calm": calm}:
+                return bench.sample(wanted, least, limit, calm)
             case {"do": "forget"}:
                 bench.forget()
                 return {}

@@ -11,7 +11,7 @@ program may be from the result is in `tolerance.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -289,8 +289,10 @@ class Values:
 # -- inputs ------------------------------------------------------------------------------------------------
 
 
-def random_inputs(dag: ComputeDAG, seed: int, kind: str = "normal") -> dict[str, Array]:
-    """Inputs by name; the same seed gives the same arrays.
+def random_inputs(
+    dag: ComputeDAG, seed: int, kind: str = "normal", without: Collection[str] = ()
+) -> dict[str, Array]:
+    """Inputs by name, but for those `without`; the same seed gives the same arrays.
 
     kind: "normal": floats from the standard normal distribution, integers from -100 … 100 (0 … 100 if
     unsigned). "integer": floats from -2 … 2 (-1 … 1 in 16-bit types), so that sums of products are exact and
@@ -303,6 +305,8 @@ def random_inputs(dag: ComputeDAG, seed: int, kind: str = "normal") -> dict[str,
     for n, b in enumerate(dag.inputs):
         rng = np.random.default_rng([seed, n])
         t = b.dtype
+        if b.name in without:
+            continue
         if t.is_bool:
             out[b.name] = rng.random(b.shape) < 0.5
         elif t.is_float and kind == "normal":

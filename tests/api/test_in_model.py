@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from told import tell, two_convolutions
 
 from autotensor.api.in_model import IN_MODEL, contestants, race_in_model
-from autotensor.api.models import link_model, plan_model, traces_from_log
-from autotensor.base.machine import environment_versions, host_machine
-from autotensor.graph.build import input, ops
+from autotensor.api.models import link_model, traces_from_log
+from autotensor.base.machine import host_machine
 from autotensor.resolve import resolve, safe_default
 from autotensor.schedule.trace import Trace
-from autotensor.search.journal import know_machine
 from tuning_db import TrialStore, connect
-from tuning_db.records import Sample, Status, TrialRecord, Verification, now
-
-RIGHT = Verification(0.0, 1e-5, (0, 1), verdict=True)
 
 
 @pytest.fixture
 def plan():
-    rng = np.random.default_rng(0)
-    x = input((1, 16, 20, 20))
-    y = ops.relu(ops.conv2d(x, rng.standard_normal((32, 16, 3, 3)).astype("float32"), padding=1))
-    return plan_model(ops.relu(ops.conv2d(y, rng.standard_normal((32, 32, 3, 3)).astype("float32"))))
+    return two_convolutions()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> TrialStore:
     return connect(tmp_path / "log.db")
-
-
-def tell(plan, store: TrialStore, *, slow_s: float, default_s: float) -> None:
-    """A race in the log, in which the plain nest and the default of every task took so long."""
-    know_machine(store)
-    machine, environment = host_machine().fingerprint, store.ensure_environment(environment_versions())
-    store.ensure_target(plan.target.key(), plan.target.to_json())
-    session = store.start_session(run_key="race:told", seed=0, machine=machine, environment=environment)
-    for t in plan.tasks:
-        store.ensure_workload(t.workload.key, t.name, t.workload.text, 1.0)
-        row = TrialRecord(
-            session=session.id,
-            workload=t.workload.key,
-            target=plan.target.key(),
-            machine=machine,
-            environment=environment,
-            trace="{}",
-            trace_hash="x",
-            status=Status.OK,
-            median_s=1.0,
-        )
-        for trace, seconds in ((Trace(), slow_s), (safe_default(t.workload, plan.target), default_s)):
-            samples = tuple(Sample(seconds, "graph") for _ in range(5))
-            told = replace(row, trace=trace.to_json(), trace_hash=trace.hash, median_s=seconds)
-            store.add_trials([replace(told, samples=samples, verification=RIGHT, created=now())])
-    store.end_session(session.id, "")
 
 
 def race(plan, store: TrialStore, budget_s: float = 10.0) -> int:

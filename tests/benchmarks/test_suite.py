@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import suite
+from peers import Skip
+from suite.attention import Attention
 from suite.capsule import Capsule
 from suite.conv import Conv
+from suite.fused import Fused
 from suite.matmul import Dense, Product
+from suite.pools import Pool
 from suite.rows import Rows
+from suite.written import Diffusion, LogCoshPool, Pairs
 
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
@@ -29,8 +34,21 @@ SMALL = (
     Dense("biased", 5, 6, 7, bias=True),
     *(Rows(k, k, (3, 8)) for k in ("softmax", "layer_norm", "gelu", "sum", "relu")),
     Rows("norm2", "norm2", (2, 3, 8)),
+    Fused(Conv("head", 1, (5, 5), 4, 6, 3, 1, 1), ("bias", "add", "relu")),
+    Fused(Conv("narrow", 1, (4, 4), 4, 4, 3, 1, 1, 1, 4), ("bias", "relu6")),
+    Fused(Dense("layer", 3, 5, 4), ("bias", "gelu")),
+    Fused(Dense("shortcut", 3, 5, 4), ("bias", "add")),
+    Attention("attention", 2, 3, 5, 4),
+    Attention("causal", 2, 4, 4, 3, causal=True),
+    Pool("max_pool", 7, 3, 3, 2, 1),
+    Pool("mean", 4, 3),
 )
-by_name = pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
+WRITTEN = (
+    LogCoshPool("log_cosh_pool", 4, 2, 3),
+    *(Pairs(kind, kind, 3, 4, 5) for kind in ("distance", "tropical", "kernel")),
+    Diffusion("diffusion", 3, 4),
+)
+by_name = pytest.mark.parametrize("case", [*SMALL, *WRITTEN], ids=lambda c: c.name)
 
 
 def ours(case):
@@ -67,12 +85,22 @@ def test_torch_computes_the_same(case):
 
 
 @pytest.mark.onnx
-@by_name
+@pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
 def test_onnx_computes_the_same(case):
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(case.onnx(), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {f"in{n}": a for n, a in enumerate(case.arrays[0])})
     assert close(got, ours(case))
+
+
+def test_what_nobody_has_is_not_asked_of_the_libraries():
+    with pytest.raises(Skip, match="there is no ONNX model of it"):
+        WRITTEN[0].onnx()
+
+
+def test_a_tail_of_unknown_operators_is_refused():
+    with pytest.raises(ValueError, match="'swish' cannot follow an operator here; known: bias"):
+        Fused(Dense("dense", 3, 5, 4), ("swish",))
 
 
 def test_groups_have_what_they_promise():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from autotensor.api.models import ModelReport, kept_defaults
+from autotensor.api.model_tuning import ModelReport, kept_defaults
 from autotensor.cli.bench import _merged
 from autotensor.cli.tune import latency
 from autotensor.runtime.kernel_times import KernelTime

@@ -12,7 +12,19 @@ from autotensor import __version__
 from autotensor.cli.main import VERBS
 
 HEAVY = ("numpy", "llvmlite", "sqlalchemy", "xgboost", "tqdm", "psutil", "rich.table", "PIL", "torch")
-DB_VERBS = ("path", "list", "best", "failures", "export", "import", "merge", "check", "upgrade")
+DB_VERBS = (
+    "path",
+    "list",
+    "best",
+    "failures",
+    "export",
+    "import",
+    "merge",
+    "check",
+    "upgrade",
+    "export-tuned",
+    "shipped",
+)
 
 
 def test_overview_names_every_verb():

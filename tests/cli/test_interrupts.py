@@ -46,7 +46,7 @@ def test_a_verb_is_interrupted(monkeypatch) -> None:
 def test_tune_is_interrupted_before_its_search(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("threading.Timer.start", lambda self: None)
-    monkeypatch.setattr("autotensor.api.models.tune_model", ctrl_c)
+    monkeypatch.setattr("autotensor.api.model_tuning.tune_model", ctrl_c)
     said = cli("tune", "mlp", "--db", "log.db")
     assert (said.code, said.err) == (
         130,

@@ -38,6 +38,16 @@ CASES = [
         r"Invalid value for '--deadline': 'soon' is not a duration. Write 90s, 3m or 1h30m. .*",
     ),
     (
+        ["tune", "mlp", "--effort", "heroic"],
+        2,
+        r"Invalid value for '--effort': 'heroic' is no effort. Known: quick, normal, full. .*",
+    ),
+    (
+        ["tune", "mlp", "--until-gain-below", "5"],
+        2,
+        r"Invalid value for '--until-gain-below': '5' is not below 100 %. Write 5% for 5 percent. .*",
+    ),
+    (
         ["tune", "mlp", "--deadline", "0s"],
         2,
         r"Invalid value for '--deadline': '0s' is not a duration above zero. .*",

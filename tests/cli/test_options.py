@@ -7,7 +7,7 @@ import typer
 
 from autotensor.base import switches
 from autotensor.base.target import usable_cores
-from autotensor.cli.options import duration_s, target_of
+from autotensor.cli.options import duration_s, share_of, target_of
 from autotensor.cli.output import layout
 from autotensor.insight.units import clock, gflops, micros, percent, size
 
@@ -24,6 +24,30 @@ def test_duration(text, seconds):
 def test_no_duration(text):
     with pytest.raises(typer.BadParameter):
         duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("1%", 0.01), ("0.5 %", 0.005), ("0.01", 0.01), (".5", 0.5), ("0", 0.0)]
+)
+def test_share(text, share):
+    assert share_of(text, "'--until-gain-below'") == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("little", "'little' is no share. Write 1% or 0.01."),
+        ("-1%", "'-1%' is no share. Write 1% or 0.01."),
+        ("", "'' is no share. Write 1% or 0.01."),
+        ("1e-3", "'1e-3' is no share. Write 1% or 0.01."),
+        ("1", "'1' is not below 100 %. Write 1% for 1 percent."),
+        ("150%", "'150%' is not below 100 %."),
+    ],
+)
+def test_no_share(text, said):
+    with pytest.raises(typer.BadParameter) as caught:
+        share_of(text, "'--until-gain-below'")
+    assert caught.value.message == said
 
 
 def test_more_threads_than_cores_are_remarked_upon(capsys):

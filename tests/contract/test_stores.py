@@ -255,6 +255,14 @@ class TestStoreContract:
         assert [t.trace_hash for t in store.trials(limit=9, newest=True)] == ["t0", "t1", "t2", "t3", "t4"]
         assert store.trials(limit=0, newest=True) == ()
 
+    def test_what_was_known_before_an_instant(self, store: TrialStore, task: Task) -> None:
+        for hour in range(4):
+            made = datetime(2026, 1, 1, hour, tzinfo=UTC)
+            store.add_trials([replace(task.trial(f"t{hour}"), created=made)])
+        then = datetime(2026, 1, 1, 2, tzinfo=UTC)
+        assert [t.trace_hash for t in store.trials(before=then)] == ["t0", "t1"]
+        assert [t.trace_hash for t in store.trials(before=then, limit=1, newest=True)] == ["t1"]
+
     def test_last_race_is_the_latest_of_its_task_and_machine(self, store: TrialStore, task: Task) -> None:
         def race(hour: int, *hashes: str, machine: str = task.machine) -> None:
             started = datetime(2026, 1, 1, hour, tzinfo=UTC)

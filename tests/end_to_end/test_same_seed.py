@@ -7,7 +7,8 @@ import pytest
 
 import autotensor as at
 from autotensor.models import MODELS
-from autotensor.search.model import PriorModel, RandomModel, XGBModel
+from autotensor.search.boosted import XGBModel
+from autotensor.search.model import PriorModel, RandomModel
 from autotensor.search.prior import Rates
 from autotensor.search.tuner import Tuner
 

@@ -81,7 +81,7 @@ def test_merged_log_never_applies_a_foreign_row_silently(tmp_path, plan):
         assert "Zen 9" in foreign.note
         assert resolve(nowhere, plan.target, store).note == ""
     said = json.loads(cli("compile", "mlp", "--db", log, "-o", tmp_path / "m.atm", "--json").out)
-    assert said["tasks"] == {"log": 1, "default": 2}
+    assert said["tasks"] == {"log": 1, "shipped": 0, "default": 2}
     assert said["notes"] == ["the log has schedules for this from Zen 9, which were not measured here"]
     assert [t["best_s"] for t in json.loads(cli("tasks", "mlp", "--db", log, "--json").out)] == [
         4e-5,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+CLASSES = len(list((ROOT / "schedules" / "tuned").glob("*/schedules.jsonl")))
 
 PROGRAM = """
 import autotensor, schedules, tuning_db, numpy as np
@@ -24,6 +25,10 @@ m = autotensor.compile_model(MODELS.get("small_cnn").build())
 assert m(np.zeros((1, 1, 8, 8), "float32")).shape == (1, 10)
 with tuning_db.connect("log.db") as log:
     assert log.check().ok
+from schedules import shipped
+from schedules.records import SCHEDULES, read_class
+assert all(read_class(folder / SCHEDULES).records for folder in shipped.classes())
+assert len(shipped.classes()) == {classes}
 """
 
 
@@ -65,7 +70,7 @@ def test_installed_elsewhere(wheel, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(home), "AUTOTENSOR_DB": str(tmp_path / "own.db")}
     tune = ["tune", "mlp", "--trials", "3", "--threads", "1"]
     for command in (
-        [sys.executable, "-c", PROGRAM.format(home=str(home))],
+        [sys.executable, "-c", PROGRAM.format(home=str(home), classes=CLASSES)],
         [str(home / "bin" / "autotensor"), "models"],
         [sys.executable, "-m", "autotensor.cli.main", *tune],
     ):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.errors import MeasureError
 from autotensor.runtime import lock
-from autotensor.runtime.lock import MachineLock
+from autotensor.runtime.lock import BusyError, MachineLock, compiling, timing_by
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +34,16 @@ lock, counter = MachineLock(Path(sys.argv[1])), Path(sys.argv[2])
 for _ in range(100):
     with lock():
         counter.write_text(str(int(counter.read_text()) + 1))
+"""
+
+
+SHARE = """
+import sys
+from pathlib import Path
+from autotensor.runtime.lock import MachineLock
+with MachineLock(Path(sys.argv[1])).shared():
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -83,12 +94,74 @@ def test_reentrant_in_a_thread_but_not_between_threads(tmp_path: Path) -> None:
     assert order == ["first", "other"]
 
 
+def test_many_share_it_and_nobody_has_it_meanwhile(tmp_path: Path) -> None:
+    """Compiling in one process keeps timing in another waiting, and the other way round."""
+    path = tmp_path / "l"
+    with start(SHARE, path) as one, start(SHARE, path) as other:
+        for holder in (one, other):
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+        with pytest.raises(MeasureError) as caught:
+            MachineLock(path).acquire(timeout_s=0.1)
+        assert caught.value.what == f"the timing lock {path} is held; gave up after 0.1 s."
+        one.communicate("")
+        with pytest.raises(MeasureError):
+            MachineLock(path).acquire(timeout_s=0.1)
+        other.communicate("")
+        with MachineLock(path)(timeout_s=5):
+            late = start(SHARE, path)
+            assert late.stdout is not None
+            time.sleep(0.3)
+            assert late.poll() is None
+            began = time.monotonic_ns()
+        assert late.stdout.readline() == "held\n"
+        assert time.monotonic_ns() > began
+        late.communicate("")
+
+
+def test_who_waits_for_the_lock_comes_before_those_who_would_share_it_next(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    guard = MachineLock(path)
+    order: list[str] = []
+
+    def timing() -> None:
+        with MachineLock(path)():
+            order.append("timing")
+
+    def compiling() -> None:
+        with MachineLock(path).shared():
+            order.append("compiling")
+
+    with guard.shared():
+        threads = []
+        for work in (timing, compiling):
+            threads.append(threading.Thread(target=work))
+            threads[-1].start()
+            time.sleep(0.2)
+        assert order == []
+    for thread in threads:
+        thread.join(5)
+    assert order == ["timing", "compiling"]
+
+
+def test_who_has_it_may_share_it_with_itself(tmp_path: Path) -> None:
+    guard = MachineLock(tmp_path / "l")
+    with guard():
+        with guard.shared():
+            pass
+        with pytest.raises(MeasureError):
+            MachineLock(tmp_path / "l").acquire(timeout_s=0.05)
+    with MachineLock(tmp_path / "l")(timeout_s=0):
+        pass
+
+
 def test_the_machines_lock_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
     with lock.timing_lock(), lock.timing_lock():
         assert lock.private_folder().stat().st_mode & 0o777 == 0o700
     folder = lock.private_folder()
-    (folder / "timing.lock").unlink()
+    for file in folder.iterdir():
+        file.unlink()
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(MeasureError, match="belongs to somebody else"):
@@ -98,3 +171,18 @@ def test_the_machines_lock_is_private(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_folder_that_vanished(tmp_path: Path) -> None:
     with pytest.raises(MeasureError, match="cannot be opened: No such file or directory"):
         MachineLock(tmp_path / "no" / "l").acquire()
+
+
+def test_who_must_be_done_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process (here: another open file) has it; the deadline comes, and it is not ours afterwards."""
+    monkeypatch.setattr(lock, "private_folder", lambda: tmp_path)
+    other = MachineLock(tmp_path / "timing.lock")
+    with other():
+        with timing_by(Deadline.after(0.05)) as alone:
+            assert not alone
+        with pytest.raises(BusyError, match=r"gave up after 0\.01 s"), compiling(0.01):
+            pass
+    with timing_by(Deadline.after(0.0)) as alone:
+        assert alone
+    with timing_by(NEVER) as alone, compiling(0.0):
+        assert alone

@@ -110,6 +110,11 @@ _VARIANTS: dict[str, dict[str, str]] = {
         "EXTRA": "  %k = call i32 @raise(i32 9)",
     },
     "loop": {"EXTRA": "  br label %again\nagain:\n  br label %again\nnever:"},
+    "loops late": {
+        "DECLARE": "@calls = global i64 0",
+        "BEFORE": _ODD_CALLS,
+        "EXTRA": "  br i1 %late, label %again, label %fine\nagain:\n  br label %again\nfine:",
+    },
     "flood": {},
 }
 

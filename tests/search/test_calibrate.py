@@ -42,7 +42,9 @@ class Measuring:
         self.teams: list[tuple[int, ...]] = []
         self.kernels = 0
 
-    def measure(self, target: Target, teams: Sequence[int] | None = None) -> Values:
+    def measure(
+        self, target: Target, teams: Sequence[int] | None = None, brief: bool = False, patience: object = None
+    ) -> Values:
         self.teams.append(tuple(teams or ()))
         return dict(self.values)
 
@@ -112,6 +114,16 @@ def test_what_a_busy_machine_did_not_allow_is_tried_again_later(measuring: Measu
     late.put_calibration(host_machine().fingerprint, records)
     measuring.values = ONE | TEAM
     assert calibrated(late, TWO).team_flops == 1.9e11
+    assert len(measuring.teams) == 2
+
+
+def test_a_short_look_is_not_kept(measuring: Measuring) -> None:
+    store = MemoryStore()
+    assert calibrated(store, TWO, brief=True).team_flops == 1.9e11
+    assert store.calibration(host_machine().fingerprint) == {}
+    calibrated(store, TWO)
+    assert len(measuring.teams) == 2
+    calibrated(store, TWO, brief=True)  # it is known now
     assert len(measuring.teams) == 2
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evil_kernels import TARGET, addition, evil, good, hungry
 
+from autotensor.search import racing
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
 from tuning_db.records import Status
 
@@ -38,7 +40,7 @@ DEADLY = {
     "exit": (Status.RUN_ERROR, "it exited with status 3"),
     "kill": (Status.OUT_OF_MEMORY, "SIGKILL"),
     "flood": (Status.OUTPUT_LIMIT, "it printed more than"),
-    "loop": (Status.RUN_TIMEOUT, "no answer within"),
+    "loop": (Status.RUN_TIMEOUT, "it ran: one run took more than 0.5 s."),
 }
 
 
@@ -73,6 +75,18 @@ def test_the_deadly_are_blamed_and_the_good_get_their_times(measurer: LocalMeasu
     left = measurer.pids()
     assert len(left) == 2
     assert sorted(left) == sorted(children_of(os.getpid()))
+
+
+def test_what_takes_a_hundred_times_the_best_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not after the minute that a first run may take: after what the best suggests."""
+    monkeypatch.setattr(racing, "_LEAST_LIMIT_S", 0.2)
+    with LocalMeasurer(TARGET, replace(OPTIONS, run_timeout_s=60.0)) as measurer:
+        right, endless = measurer.measure_artifacts(addition(), [evil("right"), evil("loop")])
+        (late,) = measurer.measure_artifacts(addition(), [evil("loops late")])
+    assert right.ok, right.error
+    assert endless.status is late.status is Status.RUN_TIMEOUT
+    assert "while it ran: one run took more than 0.2 s." in str(endless.error)
+    assert "while it was timed: one run took more than 0.2 s." in str(late.error)
 
 
 def test_nobody_outlives_the_measurer() -> None:

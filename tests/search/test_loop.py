@@ -16,10 +16,11 @@ from zoo import gemm, rows
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import resolve
 from autotensor.schedule.trace import Trace
+from autotensor.search.boosted import XGBModel
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
-from autotensor.search.journal import decisions_of
-from autotensor.search.loop import TuneOptions, merge, tune
-from autotensor.search.model import XGBModel
+from autotensor.search.journal import ALL_FINISHED, decisions_of
+from autotensor.search.loop import merge, tune
+from autotensor.search.options import TuneOptions
 from autotensor.search.prior import Rates
 from autotensor.search.request import MeasureResult, OutOfTime
 from autotensor.te.workload import Workload
@@ -87,14 +88,14 @@ def test_nothing_is_raced_after_the_deadline(monkeypatch: pytest.MonkeyPatch) ->
         def measure(
             self, workload: Workload, traces: Sequence[Trace], repeat: int | None = None, **how: Any
         ) -> list[MeasureResult]:
-            now[0] += 6.0
+            now[0] += 7.4
             return super().measure(workload, traces, repeat, **how)
 
     measurer = Slow()
     report = run([PRODUCT, CONVOLUTION], 500, measurer=measurer, deadline_s=15.0, patience=False)
     assert report.reason == "the deadline is reached"
     assert measurer.races == []
-    assert now[0] <= 18.0
+    assert now[0] <= 15.0
     assert all(t.best_s is not None for t in report.tasks)
 
 
@@ -123,12 +124,12 @@ def test_a_deadline_that_comes_before_the_reference_has_answered(monkeypatch: py
 
 
 def test_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = itertools.count(0, 0.5)
+    clock = itertools.count(0, 0.1)
     monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: float(next(clock)))
     measurer = FakeMeasurer()
     report = run([PRODUCT], 500, measurer=measurer, deadline_s=10.0, patience=False)
     assert report.reason == "the deadline is reached"
-    assert 8 <= report.trials < 200
+    assert 8 <= report.trials < 500
     assert len(measurer.races) == 1
 
 
@@ -214,6 +215,17 @@ def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: 
     assert report.reused == len(first.measured)
     assert report.trials == 72
     assert store.open_intents() == ()
+
+
+def test_the_batch_that_was_in_flight_is_measured_again() -> None:
+    """Killed between `begin` and `finish`: what the log says is about to run is what runs next."""
+    store, first, second = MemoryStore(), Mortal(5), FakeMeasurer()
+    with pytest.raises(Killed):
+        run([PRODUCT, SMALL_PRODUCT], 72, store, first)
+    in_flight = [i.trace_hash for i in store.open_intents()]
+    run([PRODUCT, SMALL_PRODUCT], 72, store, second)
+    assert second.measured[: len(in_flight)] == in_flight
+    assert len(in_flight) == 8
 
 
 def test_the_same_command_again_measures_nothing_and_a_larger_number_continues() -> None:
@@ -302,7 +314,7 @@ def test_a_record_is_the_candidate_and_its_result() -> None:
         assert t.verified
         assert len(t.samples) == 3
         assert t.samples[0].reference_s == 1e-3
-        assert t.predicted is not None or t.made_by in ("random", "step")
+        assert t.predicted is not None or t.made_by in ("random", "log", "transfer")
         assert decisions_of(t).keys() == first.decisions.keys()
 
 
@@ -384,6 +396,6 @@ def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> No
         tune([task(PRODUCT)], options, store, measurer, rates)
         for rates in (RATES, Rates(1e13, (1e12,) * 3, 1e12))
     ]
-    assert [r.reason for r in reports] == ["all tasks are finished"] * 2
+    assert [r.reason for r in reports] == [ALL_FINISHED] * 2
     assert reports[0].trials < 400
     assert (reports[1].trials, reports[1].reused) == (reports[0].trials, reports[0].trials)

@@ -92,3 +92,13 @@ def test_the_whole_is_at_most_the_sum_of_its_stages(workload: Workload) -> None:
         parts = np.sum([t.total for t in terms], axis=0)
         longest = max(float(np.maximum.reduce(t.parts)[0]) for t in terms)
         assert longest <= total[0] <= parts[0] * (1 + 1e-9)
+
+
+def test_weights_that_stay_in_the_caches_are_not_read_again() -> None:
+    """512 kB of weights: from memory in a whole model, from the second cache when a call follows the last."""
+    s = scheduled(gemm(8, 256, 512, epilogue=False), 4, 2)
+    cold, warm = (stage_terms(s, 1, TARGET, replace(RATES, warm_weights=w)) for w in (False, True))
+    assert cold.moves[2][0] == pytest.approx(4 * 256 * 512 / RATES.memory_bandwidth)
+    assert warm.moves[1][0] == warm.moves[2][0] == 0.0
+    assert warm.moves[0][0] == cold.moves[0][0] > 0.0
+    assert warm.total[0] < cold.total[0]

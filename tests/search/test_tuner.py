@@ -12,7 +12,8 @@ from zoo import SMALL, conv, gemm, rows
 from autotensor.compiler import compile_trace
 from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.model import CostModel, PriorModel, RandomModel, XGBModel
+from autotensor.search.boosted import XGBModel
+from autotensor.search.model import CostModel, PriorModel, RandomModel
 from autotensor.search.population import encode
 from autotensor.search.prior import Rates
 from autotensor.search.request import source_sha

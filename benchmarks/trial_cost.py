@@ -1,25 +1,23 @@
 """How long a trial takes, all in: building, checking, timing. Candidates are register tiles of a convolution.
 
-    python benchmarks/measure_throughput.py [--trials 64] [--batch 32] [--threads 1] [--json FILE]
-
-Prints the wall seconds per trial and the share of each phase; the goal is at most 0.15 s.
+throughput(target) ──▶ seconds per trial, and those of each phase; measurement.py prints them
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import statistics
 import time
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from autotensor import te
-from autotensor.base.target import host
+from autotensor.base.target import Target
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.request import MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
@@ -67,63 +65,38 @@ def register_tile(
     return s.trace
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=0, help="of a kernel; 0: all cores")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-
-    target = host().with_threads(arguments.threads) if arguments.threads else host()
+def throughput(target: Target, trials: int = 64, batch: int = 32) -> dict[str, Any]:
+    """Measures so many candidates; seconds per trial, and of each phase."""
     workload = convolution(14, 256, 128 * target.num_cores)
     tiles = itertools.product((14, 7), (32, 16, 64), itertools.permutations(range(3)), (16, 8))
-    traces = [
-        register_tile(workload, *tile) for tile in itertools.islice(itertools.cycle(tiles), arguments.trials)
-    ]
-
+    traces = [register_tile(workload, *tile) for tile in itertools.islice(itertools.cycle(tiles), trials)]
     with LocalMeasurer(target, MeasureOptions()) as measurer:
         began = time.perf_counter()
         measurer.measure(workload, [Trace()])
         first = time.perf_counter() - began
-        start = measurer.spent
-        before = (start.build, start.check, start.sample, start.trials)
+        before = replace(measurer.spent)
         began = time.perf_counter()
-        results = []
-        for at in range(0, len(traces), arguments.batch):
-            results += measurer.measure(workload, traces[at : at + arguments.batch])
+        results: list[MeasureResult] = []
+        for at in range(0, len(traces), batch):
+            results += measurer.measure(workload, traces[at : at + batch])
         wall = time.perf_counter() - began
-        now = measurer.spent
-        after = (now.build, now.check, now.sample, now.trials)
-
-    build, check, sample, trials = (b - a for a, b in zip(before, after, strict=True))
-    ok = [r for r in results if r.ok]
-    report = {
+        spent = measurer.spent
+    count = spent.trials - before.trials
+    phases = {n: (getattr(spent, n) - getattr(before, n)) / count for n in ("build", "check", "sample")}
+    best = min((statistics.median(r.seconds) for r in results if r.ok), default=float("inf"))
+    return {
         "workload": workload.name,
         "target": target.key(),
-        "trials": trials,
-        "ok": len(ok),
-        "seconds_per_trial": wall / trials,
+        "trials": count,
+        "ok": sum(r.ok for r in results),
+        "failed": [f"{r.status}: {r.error}" for r in results if not r.ok],
+        "seconds_per_trial": wall / count,
         "goal_seconds": GOAL_SECONDS,
-        "build_share": build / wall,
-        "check_share": check / wall,
-        "time_share": sample / wall,
-        "other_share": 1 - (build + check + sample) / wall,
+        **phases,  # seconds per trial, as are others
+        "other": wall / count - sum(phases.values()),
         "compile_seconds_each": statistics.median(r.build_seconds or 0.0 for r in results),
+        "samples_each": statistics.fmean(len(r.seconds) for r in results if r.ok),
         "first_trial_seconds": first,  # starting children, the oracle, the empty trace itself
-        "best_gflops": workload.dag.flops() / min(statistics.median(r.seconds) for r in ok) / 1e9
-        if ok
-        else 0.0,
+        "best_gflops": workload.dag.flops() / best / 1e9,
         "load_average": os.getloadavg()[0],
     }
-    for name, value in report.items():
-        print(f"{name:22} {value:.4g}" if isinstance(value, float) else f"{name:22} {value}")
-    for r in results:
-        if not r.ok:
-            print(r.status, r.error)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,323 @@
+"""Tuning a whole model: search its tasks, race the winners inside it, and keep a runnable file all the while.
+
+    first link ─▶ file ─▶ kernels timed in their places ─▶ search ─▶ race in the model ─▶ last link ─▶ file
+                              │                              └─ improved: link, file
+                              └─▶ which tasks are heavy; whether weights come from memory; time to finish
+
+At every moment the file on disk is a whole model. What it holds is what `resolve` says of the log at that
+moment: default schedules, or ones that were measured faster beyond the noise. Under a deadline the search
+ends so early that linking and the last race end in time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from autotensor.api.in_model import BUDGET_S, race_in_model
+from autotensor.api.log import Log, open_log
+from autotensor.api.models import (
+    Compiled,
+    ModelPlan,
+    compile_tasks,
+    link_model,
+    note_use,
+    resolved,
+)
+from autotensor.api.outcome import Outcome, outcome_of, remember
+from autotensor.api.prediction import TaskTime, predicted_s, task_times
+from autotensor.api.tuning import run_tuning, shown
+from autotensor.base.deadline import Deadline
+from autotensor.base.target import host_caches
+from autotensor.resolve import Resolved, gain, resolve
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.kernel_times import by_workload, kernel_clock
+from autotensor.runtime.lock import timing_by
+from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.samples import sample_inputs
+from autotensor.schedule.trace import Trace
+from autotensor.search.events import Event, Improved, Listener, ModelSaved, Raced
+from autotensor.search.known import known_run
+from autotensor.search.loop import TuneReport
+from autotensor.search.options import TuneOptions
+from autotensor.search.request import Residency
+from tuning_db import TrialStore
+
+SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second
+SAVING_SHARE = 0.05  # of the search, at most, goes into such files
+ROUNDS = (3, 15)  # inferences of each model in the last race, at least and at most
+INSIDE_ROUNDS = (3, 7)  # inferences, kernel by kernel: before the search, at its end
+IN_MODEL_SHARE = 0.1  # of a deadline, for races of schedules inside the model
+CAUTION = 1.3  # times what the first link took
+WAIT_SHARE = 0.1  # of a deadline, to wait for others who time something, before the search
+COMPILE_S = 0.1  # of a winner's kernel at the end; most were compiled with earlier files
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What tuning a model gave. Latencies are medians in seconds, measured interleaved at the end."""
+
+    tuning: TuneReport
+    module: Function
+    default_s: float
+    tuned_s: float
+    path: Path | None = None
+    notes: tuple[str, ...] = field(default=())
+    times: tuple[TaskTime, ...] = ()  # of the linked kernels, by the tuner and inside the model
+
+    @property
+    def predicted_s(self) -> float:
+        """What the tuner's times of the linked kernels come to."""
+        return predicted_s(self.times)
+
+    def __str__(self) -> str:
+        """The tasks, a line each, the run, and what it gave."""
+        lines = [str(self.tuning), *(f"note: {n}" for n in self.notes)]
+        if self.tuned_s != self.default_s:  # else the default schedules were kept, and a note says so
+            how = gain(self.default_s, self.tuned_s, "with the default schedules")
+            lines.append(f"{self.module.name}: {self.tuned_s * 1e3:.3g} ms, {how}")
+        return "\n".join(lines)
+
+
+def tune_model(
+    plan: ModelPlan,
+    options: TuneOptions,
+    *,
+    db: Log = None,
+    path: str | Path | None = None,
+    listener: Listener | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    progress: bool = True,
+    deadline: Deadline | None = None,
+) -> ModelReport:
+    """Tunes all tasks of a model and links the winners.
+
+    path: where the model is written, at once with what is known, and again, atomically, as it improves.
+    progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
+    deadline: when everything must be over; None: as the options say, from now on.
+    """
+    until = deadline or Deadline.after(options.limit_s)
+    with open_log(db) as store, shown(options, listener, progress) as heard:
+        work = _Work(plan, store, Path(path) if path is not None else None, heard, until)
+        work.save()
+        hashes = {key: trace.hash for key, trace in work.defaults.items()}
+        residency = weights_residency(work.linked)
+        known = known_run(plan.search_tasks(), options, store, hashes, residency)
+        if known is not None and work.outcome is not None:
+            return work.report(known, open_artifact(work.linked, plan.target.num_cores), work.outcome)
+        inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE))
+        tuning = run_tuning(
+            plan.search_tasks(inside),
+            options,
+            store,
+            listener=work.hear,
+            residency=residency,
+            stopped=stopped,
+            deadline=until.less(work.finishing_s() + work.in_model_s()),
+        )
+        if not stopped() and work.in_model_s() > 0.0:
+            end = until.less(work.finishing_s())
+            race_in_model(
+                [t.workload for t in plan.tasks],
+                plan.target,
+                store,
+                lambda traces: link_model(plan, traces, work.compiled),
+                min(work.in_model_s(), end.left_s()),
+                end,
+            )
+        return work.finish(tuning)
+
+
+def weights_residency(model: Artifact) -> Residency:
+    """Where a kernel finds its weights inside a model: in memory, if others pass through all caches between
+    two inferences; else where its last call left them."""
+    return "graph" if sum(v.nbytes for v in model.values.values()) > host_caches()[-1] else "hot"
+
+
+def kept_defaults(default_s: float, tuned_s: float) -> str:
+    """Why a model got the default schedules after all.
+
+    >>> kept_defaults(1.0, 1.002)
+    'in the whole model the tuned schedules were as fast, within the noise; the default ones were kept'
+    """
+    how = gain(default_s, tuned_s)
+    return f"in the whole model the tuned schedules were {how}; the default ones were kept"
+
+
+@dataclass(slots=True)
+class _Costs:
+    """Seconds that this model took so far: what the end will take."""
+
+    link: float = 0.0  # without compiling
+    save: float = 0.0
+    load: float = 0.0
+    run: float = 0.0  # one inference
+
+
+class _Work:
+    """A model being tuned: its schedules as known, its file, and the time that is left."""
+
+    def __init__(
+        self,
+        plan: ModelPlan,
+        store: TrialStore,
+        path: Path | None,
+        listener: Listener | None,
+        until: Deadline,
+    ) -> None:
+        self.plan, self.store, self.path, self.until = plan, store, path, until
+        self.say: Listener = listener or (lambda event: None)
+        self.found = resolved(plan, store)
+        self.defaults = {key: r.default or r.trace for key, r in self.found.items()}
+        self.compiled: Compiled = {}
+        self.costs = _Costs()
+        self.changed: set[str] = set()
+        self.saved = -float("inf")
+        # a race that the tuned schedules lost is not forgotten
+        self.outcome = outcome_of(store, plan.target, self.traces, self.defaults)
+        if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
+            self._keep_defaults()
+        self.linked = self.link(self.traces)
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        return {key: r.trace for key, r in self.found.items()}
+
+    def link(self, traces: Mapping[str, Trace]) -> Artifact:
+        compile_tasks(self.plan, traces, self.compiled)
+        began = time.monotonic()
+        linked = link_model(self.plan, traces, self.compiled)
+        self.costs.link = time.monotonic() - began
+        return linked
+
+    def save(self) -> None:
+        """Writes the model as it is linked."""
+        began = time.monotonic()
+        if self.path is not None:
+            artifacts.save(self.path, self.linked)
+            self.say(ModelSaved(self.path, self.saved < 0.0))
+        self.saved = time.monotonic()
+        self.costs.save = self.saved - began
+
+    def hear(self, event: Event) -> None:
+        """What the search says; the file follows now and then."""
+        if isinstance(event, Improved | Raced):
+            self.changed.add(event.task.workload.key)
+        rarely = max(SAVE_EVERY_S, (self.costs.link + self.costs.save) / SAVING_SHARE)
+        if self.path is not None and self.changed and time.monotonic() - self.saved > rarely:
+            self._update()
+        self.say(event)
+
+    def _update(self) -> None:
+        """The file with what the log says now: defaults, and what was faster than they beyond the noise."""
+        changed = {t.workload.key: t.workload for t in self.plan.tasks if t.workload.key in self.changed}
+        new = {key: resolve(w, self.plan.target, self.store) for key, w in changed.items()}
+        self.changed.clear()
+        self.saved = time.monotonic()
+        if any(r.trace.hash != self.found[key].trace.hash for key, r in new.items()):
+            self.found |= new
+            self.linked = self.link(self.traces)
+            self.save()
+
+    def time_kernels(self, rounds: int, patience: Deadline) -> dict[str, float]:
+        """Seconds that all runs of each workload take within one inference of the linked model.
+
+        patience: until when others on the machine may time before us.
+        """
+        began = time.monotonic()
+        arrays = sample_inputs(self.linked.args, self.linked.index_range)
+        clock = kernel_clock(self.linked, arrays, self.plan.target.num_cores)
+        self.costs.load = time.monotonic() - began
+        with timing_by(patience):
+            clock.round()
+            samples = [clock.round() for _ in range(rounds)]
+        self.costs.run = median(sum(s) for s in samples)
+        workloads = [k["workload"] for k in clock.kernels]
+        return by_workload((key, median(s[n] for s in samples)) for n, key in enumerate(workloads))
+
+    def finishing_s(self) -> float:
+        """What the end needs: winners compiled, two links, a short race between them, the file."""
+        c = self.costs
+        races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
+        return CAUTION * (2 * c.link + c.save + races + COMPILE_S * len(self.plan.tasks))
+
+    def in_model_s(self) -> float:
+        """For races inside the model; 0 where the deadline leaves too little for one."""
+        if not self.until.is_set:
+            return BUDGET_S
+        budget = min(BUDGET_S, IN_MODEL_SHARE * self.until.given_s)
+        least = 2 * CAUTION * (self.costs.link + self.costs.load + 6 * self.costs.run)
+        return budget if budget >= least else 0.0
+
+    def finish(self, tuning: TuneReport) -> ModelReport:
+        """The last link, and its race against the default schedules."""
+        self.found = self._compilable(resolved(self.plan, self.store))
+        self.linked = self.link(self.traces)
+        hashes = {key: trace.hash for key, trace in self.traces.items()}
+        if hashes == {key: trace.hash for key, trace in self.defaults.items()}:
+            (tuned,), (tuned_s,) = self._race(self.linked)
+            default, default_s = tuned, tuned_s
+        else:
+            link = link_model(self.plan, self.defaults, self.compiled)
+            (default, tuned), (default_s, tuned_s) = self._race(link, self.linked)
+        self.outcome = Outcome(default_s, tuned_s)
+        if tuned_s > default_s:
+            self.linked, tuned = default.artifact, default
+        inside = self.time_kernels(INSIDE_ROUNDS[1], self.until.less(self.finishing_s()))
+        self.outcome = replace(self.outcome, inside=inside)
+        remember(self.store, self.plan.target, self.traces, self.defaults, self.outcome)
+        if tuned_s > default_s:
+            self._keep_defaults()
+        self.save()
+        return self.report(tuning, tuned, self.outcome)
+
+    def _keep_defaults(self) -> None:
+        self.found = {key: Resolved(trace, "default") for key, trace in self.defaults.items()}
+
+    def _compilable(self, best: Mapping[str, Resolved]) -> dict[str, Resolved]:
+        """The best schedules, but where there is no time to compile them those that are linked now."""
+        left = self.until.less(CAUTION * (2 * self.costs.link + self.costs.save + 2 * self.costs.load))
+        chosen = dict(self.found)
+        for task in self.plan.tasks:
+            new = best[task.workload.key]
+            if left.passed and (task.workload.key, new.trace.hash) not in self.compiled:
+                continue
+            chosen[task.workload.key] = new
+            compile_tasks(self.plan, {k: r.trace for k, r in chosen.items()}, self.compiled)
+        return chosen
+
+    def _race(self, *contestants: Artifact) -> tuple[list[Function], list[float]]:
+        """Modules and median seconds of one inference of each, timed in turns, as long as there is time."""
+        modules = [open_artifact(a, threads=self.plan.target.num_cores) for a in contestants]
+        arrays = sample_inputs(contestants[0].args, contestants[0].index_range)
+        left = self.until.less(CAUTION * (self.costs.save + self.costs.load + 8 * self.costs.run))
+        samples: list[list[float]] = [[] for _ in modules]
+        with timing_by(self.until.less(self.finishing_s())):
+            for m in modules:
+                m(*arrays)
+            for turn in range(ROUNDS[1]):
+                if turn >= ROUNDS[0] and left.passed:
+                    break
+                for m, mine in zip(modules, samples, strict=True):
+                    mine.extend(m.time(arrays, repeat=1, min_seconds=0.0))
+        return modules, [median(s) for s in samples]
+
+    def report(self, tuning: TuneReport, module: Function, outcome: Outcome) -> ModelReport:
+        """What is said of it in the end; the log is told which trials the file holds."""
+        default_s, tuned_s = outcome.default_s, outcome.tuned_s
+        notes: tuple[str, ...] = ()
+        if tuned_s > default_s:
+            notes, tuned_s = (kept_defaults(default_s, tuned_s),), default_s
+        if self.path is not None:
+            note_use(self.store, self.found.values(), self.path)
+        weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
+        timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
+        times = task_times(weights, timed, outcome.inside)
+        return ModelReport(tuning, module, default_s, tuned_s, self.path, notes, times)
+
+
+__all__ = ["ModelReport", "tune_model"]

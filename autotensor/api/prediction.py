@@ -1,0 +1,73 @@
+"""Whether the tuner's times add up: the sum over all tasks against one inference of the linked model.
+
+Σ weight × seconds of a task (tuner) ──▶ predicted      one inference ──▶ measured
+more than 10 % apart: the tasks whose kernels take another time inside the model than the tuner said
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+APART = 0.10  # of the measured time: more is worth a sentence
+NAMED = 3  # tasks in it
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTime:
+    """All runs of one task in an inference, in seconds."""
+
+    key: str  # of the workload
+    name: str
+    tuner_s: float  # what the tuner's time comes to
+    inside_s: float  # as timed inside the model, kernel by kernel
+
+    @property
+    def apart_s(self) -> float:
+        return abs(self.tuner_s - self.inside_s)
+
+
+def task_times(
+    weights: Mapping[str, tuple[str, float]], seconds: Mapping[str, float], inside: Mapping[str, float]
+) -> tuple[TaskTime, ...]:
+    """By workload key: (name, weight), the tuner's seconds of one run, those of all runs inside the model.
+
+    What the tuner did not time counts with its time inside.
+    """
+    return tuple(
+        TaskTime(
+            key, name, weight * seconds[key] if key in seconds else inside.get(key, 0.0), inside.get(key, 0.0)
+        )
+        for key, (name, weight) in weights.items()
+    )
+
+
+def predicted_s(times: Sequence[TaskTime]) -> float:
+    """Seconds of one inference, as the tuner has it."""
+    return sum(t.tuner_s for t in times)
+
+
+def disagreement(times: Sequence[TaskTime], measured_s: float) -> str:
+    """Where predicted and measured differ by more than 10 %, in which tasks; "" when they agree.
+
+    >>> disagreement([TaskTime("a", "conv2d", 1e-3, 2e-3), TaskTime("b", "pool", 1e-3, 1e-3)], 3e-3)
+    'the tasks add up to 2 ms, 33 % less than measured; most of it in conv2d (1 ms alone, 2 ms in the model)'
+    """
+    sum_s = predicted_s(times)
+    apart = sum_s / measured_s - 1.0
+    if abs(apart) <= APART:
+        return ""
+    worst = [t for t in sorted(times, key=lambda t: -t.apart_s)[:NAMED] if t.apart_s > 0.02 * measured_s]
+    named = ", ".join(f"{t.name} ({_ms(t.tuner_s)} alone, {_ms(t.inside_s)} in the model)" for t in worst)
+    how = "more" if apart > 0 else "less"
+    return (
+        f"the tasks add up to {_ms(sum_s)}, {abs(apart) * 100:.0f} % {how} than measured; "
+        f"most of it in {named or 'no single task'}"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms"
+
+
+__all__ = ["TaskTime", "disagreement", "predicted_s", "task_times"]

@@ -1,0 +1,70 @@
+"""Where the prior sees a schedule's time go, and how near the machine's limits the measured time is.
+
+All in seconds, of the thread that has most to do. What a stage computes and what it moves overlap in part,
+and small stages inside others overlap with these: the parts do not add up to the total.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.insight.subject import Subject
+from autotensor.schedule.picture import LoopPicture
+from autotensor.search.loop import lower_bound
+from autotensor.search.prior import Terms, predict
+from autotensor.search.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """The prior's terms of one stage."""
+
+    stage: str
+    computing_s: float
+    behind_s: tuple[float, ...]  # bytes that come from behind L1, L2, L3 …
+    launch_s: float
+    imbalance: float  # 1.0: all threads have equally much to do
+    total_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What is predicted for a schedule, beside what was measured."""
+
+    stages: tuple[StageCost, ...]  # the most expensive first
+    predicted_s: float
+    measured_s: float | None
+    bound_s: float  # nothing that the rules know can be faster
+    bound_by: str  # "operations" or "weights"
+    flops: float  # of the task, however a schedule computes it
+    peak: float | None  # FLOP/s of all threads as measured; None: never measured
+
+    @property
+    def of_peak(self) -> float | None:
+        """Share of the measured peak."""
+        if self.measured_s is None or not self.peak or not self.flops:
+            return None
+        return self.flops / self.measured_s / self.peak
+
+
+def costs(s: Subject, p: LoopPicture, peak: float | None) -> Costs:
+    """peak: the measured FLOP/s of the target's threads."""
+    total, terms = predict(p, s.target, s.rates)
+    stages = [_stage_cost(stage.name, t) for stage, t in zip(p.stages, terms, strict=True)]
+    task = Task(s.workload, s.target)
+    bound = lower_bound(task, s.rates, cold=s.residency == "graph", sketches=s.sketches)
+    arithmetic = lower_bound(task, s.rates, cold=False, sketches=s.sketches)
+    return Costs(
+        tuple(sorted(stages, key=lambda c: -c.total_s)),
+        float(total[0]),
+        s.seconds,
+        bound,
+        "operations" if bound == arithmetic else "weights",
+        float(s.workload.dag.flops()),
+        peak,
+    )
+
+
+def _stage_cost(name: str, t: Terms) -> StageCost:
+    computing, *behind = (float(part[0]) for part in t.parts)
+    return StageCost(name, computing, tuple(behind), t.launch, float(t.imbalance[0]), float(t.total[0]))

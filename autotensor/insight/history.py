@@ -1,0 +1,158 @@
+"""The history of a search, from the log: how the best time fell, and how well times were predicted.
+
+    history(store, workload, target, machine) ──▶ points in order of measuring
+    best_so_far([3.0, None, 2.0]) ──▶ [3.0, 3.0, 2.0]
+
+Races measure known candidates again and are no part of it; nor are candidates that were rejected unrun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.insight.subject import known_rates
+from autotensor.resolve import safe_default
+from autotensor.search.loop import lower_bound
+from autotensor.search.task import Task
+from autotensor.te.workload import Workload
+from schedules.generate import generate
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Status
+
+Floats = npt.NDArray[np.float64]
+UNNAMED = "unknown"
+FEWEST = 5  # predicted trials of a task, for a rank correlation to mean anything
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One trial."""
+
+    trial: int  # its number in the log
+    seconds: float | None  # None: it failed
+    predicted_s: float | None  # None: nobody had predicted it
+    made_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All trials of a task on one machine, in order."""
+
+    name: str
+    weight: float  # how often a model runs it
+    points: tuple[Point, ...]
+    default_s: float | None  # the default's time among them
+    bound_s: float | None  # no schedule is faster; None: the machine was never calibrated
+
+    @property
+    def measured(self) -> tuple[Point, ...]:
+        return tuple(p for p in self.points if p.seconds is not None)
+
+
+def history(
+    store: TrialStore, workload: Workload, target: Target, machine: str, name: str = "", weight: float = 1.0
+) -> History:
+    """What the log has of a task; no points if nothing."""
+    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
+    rows = [
+        r
+        for r in store.trials(workload.key, target.key(), machine)
+        if r.session not in races and r.status is not Status.REJECTED
+    ]
+    default = safe_default(workload, target).hash
+    defaults = [r.median_s for r in rows if r.median_s is not None and r.trace_hash == default]
+    rates, guessed = known_rates(store, machine, target)
+    cold = not any(s.residency == "hot" for r in rows for s in r.samples)
+    bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=generate(workload.dag, target))
+    points = tuple(Point(r.id or 0, r.median_s, r.predicted, r.made_by or UNNAMED) for r in rows)
+    default_s = defaults[0] if defaults else None
+    return History(name or workload.name, weight, points, default_s, None if guessed else bound)
+
+
+def best_so_far(seconds: Sequence[float | None]) -> list[float | None]:
+    """The least of all times up to each one.
+
+    >>> best_so_far([None, 3.0, None, 2.0, 4.0])
+    [None, 3.0, 3.0, 2.0, 2.0]
+    """
+    out: list[float | None] = []
+    best: float | None = None
+    for t in seconds:
+        if t is not None and (best is None or t < best):
+            best = t
+        out.append(best)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """How a model's time fell: after so many trials, its kernels together take so long."""
+
+    trials: tuple[int, ...]  # of those that made it faster, counted over all tasks
+    seconds: tuple[float, ...]
+    made_by: tuple[str, ...]
+    start_s: float  # untuned
+    bound_s: float | None
+    count: int  # trials in all
+
+
+def fall(tasks: Sequence[History]) -> Fall | None:
+    """The time of a model's kernels while its tasks were tuned; None unless all of them have a first time.
+
+    Every task takes as long as its default, or its first time if that was never measured, until it has a
+    better one.
+    """
+    best = {n: _first(t) for n, t in enumerate(tasks)}
+    start = sum(t.weight * (best[n] or 0.0) for n, t in enumerate(tasks))
+    if not tasks or any(s is None for s in best.values()):
+        return None
+    order = sorted((p.trial, n, p) for n, t in enumerate(tasks) for p in t.points)
+    trials, seconds, made_by, total = [], [], [], start
+    for number, (_, n, p) in enumerate(order, start=1):
+        known = best[n]
+        if p.seconds is not None and known is not None and p.seconds < known:
+            total -= tasks[n].weight * (known - p.seconds)
+            best[n] = p.seconds
+            trials.append(number)
+            seconds.append(total)
+            made_by.append(p.made_by)
+    bounds = [t.bound_s for t in tasks]
+    bound = None if None in bounds else sum(t.weight * (t.bound_s or 0.0) for t in tasks)
+    return Fall(tuple(trials), tuple(seconds), tuple(made_by), start, bound, len(order))
+
+
+def _first(t: History) -> float | None:
+    if t.default_s is not None:
+        return t.default_s
+    return next((p.seconds for p in t.points if p.seconds is not None), None)
+
+
+def rank_correlation(t: History) -> float | None:
+    """Spearman's, of predicted and measured times of one task; None where there are too few."""
+    pairs = [(p.predicted_s, p.seconds) for p in t.measured if p.predicted_s is not None]
+    if len(pairs) < FEWEST:
+        return None
+    return spearman([a for a, _ in pairs], [b for _, b in pairs if b is not None])
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Spearman's rank correlation, ties sharing their ranks; None where one of them is constant.
+
+    >>> spearman([1.0, 2.0, 3.0], [10.0, 30.0, 20.0])
+    0.5
+    """
+    x, y = _ranks(a), _ranks(b)
+    x, y = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    return round(float(x @ y) / scale, 12) if scale > 0.0 else None
+
+
+def _ranks(values: Sequence[float]) -> Floats:
+    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts).astype(np.float64)
+    return np.asarray((last - (counts - 1) / 2.0)[place.reshape(-1)], dtype=np.float64)

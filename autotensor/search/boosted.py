@@ -1,0 +1,75 @@
+"""XGBModel: learns what the prior gets wrong, across workloads, and says how sure it is.
+
+    seconds = prior × exp(level of the workload + trees(features))
+
+    rows ──centred in each workload──▶ labels ──bootstrap──▶ BAGS boosters ──▶ mean, spread
+    rows with failures ──────────────────────────────────▶ one classifier ──▶ P(valid)
+
+A model may `start` from an ensemble that was fitted before (shipped, or saved by another run): that predicts
+before there are rows, and what is learned then is what *it* gets wrong. With neither, the model is the prior.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autotensor.search.ensemble import Ensemble, fit
+from autotensor.search.model import Floats, Prediction, PriorModel
+from autotensor.search.model_file import load, save
+
+MIN_ROWS = 16  # fewer samples say nothing that the prior does not
+REFIT = 16  # new rows until the next fit: two batches
+MAX_ROWS = 4000  # newest kept: a refit stays below a second
+
+
+class XGBModel:
+    """Fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows
+    and their order, never on when it was asked.
+    """
+
+    def __init__(self, seed: int = 0, start: Ensemble | None = None) -> None:
+        self.seed = seed
+        self.start = start
+        self._rows: list[tuple[Floats, Floats, Floats, str]] = []  # features, prior, seconds, group
+        self._count = 0
+        self._fitted = 0  # rows that the ensemble knows
+        self._ensemble = start
+
+    @staticmethod
+    def load(path: Path, seed: int = 0) -> XGBModel:
+        """A model that starts where a saved one ended. Raises InputError for a file of other features."""
+        return XGBModel(seed, load(path))
+
+    @property
+    def rows(self) -> int:
+        return self._count
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        if len(seconds):
+            self._rows.append((features.astype(np.float32), prior, seconds, group))
+            self._count += len(seconds)
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        known = self.ensemble() or PriorModel()
+        return known.predict(features, prior, group)
+
+    def ensemble(self) -> Ensemble | None:
+        """What is known now; None before there are enough rows, without a seed."""
+        wanted = self._count - self._count % REFIT
+        if wanted >= MIN_ROWS and wanted != self._fitted:
+            first = max(0, wanted - MAX_ROWS)
+            x = np.concatenate([f for f, _, _, _ in self._rows])[first:wanted]
+            prior = np.concatenate([p for _, p, _, _ in self._rows])[first:wanted]
+            seconds = np.concatenate([s for _, _, s, _ in self._rows])[first:wanted]
+            groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[first:wanted]
+            self._ensemble = fit(x, prior, seconds, groups, self.seed, self.start) or self._ensemble
+            self._fitted = wanted
+        return self._ensemble
+
+    def save(self, path: Path) -> None:
+        """What is known now; nothing before there are enough rows."""
+        ensemble = self.ensemble()
+        if ensemble is not None:
+            save(ensemble, path)

@@ -1,0 +1,137 @@
+"""Ensemble: boosters that were fitted to differently weighted rows, and a classifier of what works.
+
+    fit(rows)                labels centred in each workload; BAGS boosters; a classifier if anything failed
+    ensemble.predict(…)      mean of the boosters, and from how far they are apart the spread
+
+Only the stable API of xgboost is used; the import is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.search.model import Floats, Prediction
+
+BAGS = 4
+ROUNDS = 60
+PARAMETERS: Mapping[str, Any] = {
+    "objective": "reg:squarederror",
+    "base_score": 0.0,
+    "max_depth": 6,
+    "eta": 0.15,
+    "subsample": 0.8,
+    "colsample_bytree": 0.6,
+    "min_child_weight": 1,
+    "lambda": 1.0,
+    "tree_method": "hist",
+    "max_bin": 64,
+    "nthread": 1,  # the cores are busy measuring; one is enough for some thousand rows
+    "verbosity": 0,
+}
+VALID_ROUNDS = 30
+VALID_PARAMETERS: Mapping[str, Any] = {
+    **PARAMETERS,
+    "objective": "binary:logistic",
+    "base_score": 0.9,
+    "max_depth": 4,
+}
+LEAST_WEIGHT = 0.1  # of a row, however slow
+APART = 1.5  # standard deviation for each by which the boosters are apart
+NOISE = 0.08  # and what they all do not know
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ensemble:
+    """Fitted boosters. Prediction of a booster = margin of its fellow in `start` + its own trees."""
+
+    boosters: tuple[Any, ...]
+    levels: Mapping[str, float]  # by workload: by how much the prior is off; "": in an unknown one
+    rows: int  # that it was fitted to
+    validity: Any = None  # the classifier; None: nothing failed
+    start: Ensemble | None = field(default=None, repr=False)
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        x = features.astype(np.float32)
+        found = self.residuals(x)
+        level = self.levels.get(group, self.levels[""])
+        spread = np.sqrt((APART * found.std(axis=0)) ** 2 + NOISE**2)
+        return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
+
+    def residuals(self, x: npt.NDArray[np.float32]) -> Floats:
+        """[boosters, candidates]: logarithms of what the prior is multiplied with, but for the level."""
+        before = None if self.start is None else self.start.residuals(x)
+        out = [
+            b.inplace_predict(x, base_margin=None if before is None else before[n % len(before)])
+            for n, b in enumerate(self.boosters)
+        ]
+        return np.asarray(out, dtype=np.float64)
+
+    def contributions(self, features: Floats) -> Floats:
+        """[candidates, features + 1]: what each feature adds to the mean's logarithm, and last what is added
+        to all (TreeSHAP). Beside the prior and the workload's level they are the whole of it.
+        """
+        import xgboost as xgb
+
+        data = xgb.DMatrix(features.astype(np.float32), nthread=1)
+        found = np.asarray([b.predict(data, pred_contribs=True) for b in self.boosters], dtype=np.float64)
+        mine: Floats = found.mean(axis=0)
+        return mine if self.start is None else mine + self.start.contributions(features)
+
+    def valid(self, x: npt.NDArray[np.float32]) -> Floats:
+        if self.validity is not None:
+            return np.asarray(self.validity.inplace_predict(x), dtype=np.float64)
+        return np.ones(len(x)) if self.start is None else self.start.valid(x)
+
+
+def fit(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    seed: int,
+    start: Ensemble | None = None,
+) -> Ensemble | None:
+    """An ensemble that knows these rows; None when all of them failed."""
+    import xgboost as xgb
+
+    worked = np.isfinite(seconds)
+    if not worked.any():
+        return None
+    mine, y = x[worked], np.log(seconds[worked] / prior[worked])
+    before = np.zeros((1, len(y))) if start is None else start.residuals(mine)
+    labels, weights, levels = centred(y, before.mean(axis=0), seconds[worked], groups[worked])
+    data = xgb.QuantileDMatrix(mine, label=labels, max_bin=PARAMETERS["max_bin"], nthread=1)
+    boosters = []
+    for n in range(BAGS):
+        rng = np.random.default_rng((seed, n))
+        data.set_weight(weights * rng.exponential(size=len(y)))
+        data.set_base_margin(before[n % len(before)])
+        boosters.append(xgb.train({**PARAMETERS, "seed": seed + n}, data, num_boost_round=ROUNDS))
+    validity = None
+    if not worked.all():
+        data = xgb.QuantileDMatrix(x, label=worked, max_bin=PARAMETERS["max_bin"], nthread=1)
+        validity = xgb.train({**VALID_PARAMETERS, "seed": seed}, data, num_boost_round=VALID_ROUNDS)
+    return Ensemble(tuple(boosters), levels, len(x), validity, start)
+
+
+def centred(
+    y: Floats, before: Floats, seconds: Floats, groups: npt.NDArray[np.str_]
+) -> tuple[Floats, Floats, dict[str, float]]:
+    """Labels, row weights, and by how much the prior is off in each group ("": in an unknown one).
+
+    The label is log(measured / prior) less its median in the group: what counts is the order within a
+    workload, and by how much the prior misses the whole of it is a number of its own. Fast candidates count
+    more: the ranking matters at the top.
+    """
+    weights, levels = np.ones(len(y)), {}
+    for group in np.unique(groups):
+        mine = groups == group
+        levels[str(group)] = float(np.median(y[mine] - before[mine]))
+        weights[mine] = np.maximum(LEAST_WEIGHT, seconds[mine].min() / seconds[mine])
+    levels[""] = float(np.median(list(levels.values())))
+    return y - np.asarray([levels[str(g)] for g in groups]), weights, levels

@@ -1,0 +1,82 @@
+"""What a run knows when it begins: the trials that the log then held, of this machine and target.
+
+    log ──▶ Knowledge ──teach──▶ cost model           every row: by how much the prior is wrong
+                      └─seeds──▶ first candidates     the best rows of the nearest workloads (`transfer.py`)
+
+Only what was measured before the run began counts. So a run that was killed and continues knows what it knew,
+whatever else was measured in between, and asks the same candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotensor.base import log
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target
+from autotensor.search.journal import Journal, retell
+from autotensor.search.model import CostModel
+from autotensor.search.rates import Rates, as_timed
+from autotensor.search.task import Candidate, Task
+from autotensor.search.transfer import seeds
+from autotensor.search.tuner import Tuner
+from autotensor.te.workload import Workload
+from tuning_db import TrialStore
+from tuning_db.records import Status, TrialRecord
+
+MOST_ROWS = 4000  # the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """Workloads with verified trials of them."""
+
+    found: Sequence[tuple[Workload, Sequence[TrialRecord]]]
+
+    def seeds(self, tuner: Tuner) -> tuple[Candidate, ...]:
+        """Candidates to ask a tuner's task for before others."""
+        return seeds(tuner.task.workload, tuner.sketches, self.found)
+
+    def teach(self, model: CostModel, target: Target, rates: Rates, known: Sequence[Tuner] = ()) -> int:
+        """Teaches the model all rows; gives how many it understood. known: tuners whose sketches are used."""
+        mine = {t.task.workload.key: t for t in known}
+        taught = 0
+        for workload, rows in self.found:
+            tuner = mine.get(workload.key)
+            sketches = None if tuner is None else tuner.sketches
+            timed = as_timed(rates, (s.residency for r in rows for s in r.samples))
+            taught += retell(Tuner(Task(workload, target), model, timed, sketches=sketches), rows)
+        return taught
+
+
+def recall(journal: Journal, target: Target) -> Knowledge:
+    """What the log held of this machine and target when the journal's run began."""
+    mine = journal.session
+    return known_trials(journal.store, target, mine.machine, before=mine.started, without=mine.id)
+
+
+def known_trials(
+    store: TrialStore, target: Target, machine: str, *, before: datetime | None = None, without: str = ""
+) -> Knowledge:
+    """The newest verified trials of a machine and target. without: a session whose trials are left out."""
+    known = {w.key: w for w in store.workloads()}
+    by_workload: dict[str, list[TrialRecord]] = {}
+    for row in store.trials(
+        target_key=target.key(),
+        machine=machine,
+        status=Status.OK,
+        limit=MOST_ROWS,
+        newest=True,
+        before=before,
+    ):
+        if row.verified and row.session != without:
+            by_workload.setdefault(row.workload, []).append(row)
+    found = []
+    for key, rows in by_workload.items():
+        try:
+            found.append((Workload.from_text(known[key].text, known[key].name, key), tuple(rows)))
+        except InputError as damaged:
+            log.warn(f"nothing is learned from it: {damaged.what}")
+    return Knowledge(tuple(found))

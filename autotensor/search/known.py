@@ -1,0 +1,103 @@
+"""The same command again: a run that the log holds whole is read, not repeated.
+
+    tasks, options ──session of this run, ended for good──▶ rows and last races ──▶ TuneReport
+                   └─ anything is open, new or other than then ──▶ None: search
+
+What the search would have done without asking for a single trial, without building a single tuner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from autotensor.base.machine import host_machine
+from autotensor.resolve import race_order
+from autotensor.search import loop
+from autotensor.search.effort import COVERED, EFFORT_SPENT
+from autotensor.search.final import contestants, raced_traces
+from autotensor.search.journal import Journal, run_key
+from autotensor.search.loop import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
+from autotensor.search.options import TuneOptions
+from autotensor.search.task import Task
+from tuning_db import TrialStore
+from tuning_db.records import Session, Status, TrialRecord
+
+
+def known_run(
+    tasks: Sequence[Task],
+    options: TuneOptions,
+    store: TrialStore,
+    defaults: Mapping[str, str],
+    residency: str = "graph",
+) -> TuneReport | None:
+    """The report of a run of which nothing is left to do; None when there is.
+
+    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
+    """
+    began = time.monotonic()
+    merged = loop.merge(tasks)
+    session = _ended(merged, options, store, residency)
+    if session is None or session.stop_reason is None:
+        return None
+    rows: dict[str, list[TrialRecord]] = {t.workload.key: [] for t in merged}
+    for row in store.trials(target_key=merged[0].target.key(), session=session.id):
+        rows.setdefault(row.workload, []).append(row)
+    trials = sum(r.status is not Status.REJECTED for mine in rows.values() for r in mine)
+    if session.stop_reason == SPENT and trials < options.trials:
+        return None
+    journal = Journal(store, session, session.environment, (), "")
+    reports = []
+    for task in merged:
+        mine = rows[task.workload.key]
+        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason)
+        if report is None:
+            return None
+        reports.append(report)
+    elapsed = time.monotonic() - began
+    return TuneReport(tuple(reports), trials, trials, elapsed, session.stop_reason)
+
+
+def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, residency: str) -> Session | None:
+    """The session of this run if it ended for good."""
+    if options.fresh:
+        return None
+    target = tasks[0].target
+    key = run_key(tasks, target.key(), loop.key_options(options, target, residency), options.seed)
+    session = store.find_session(key)
+    if session is None or session.machine != host_machine().fingerprint:
+        return None
+    return session if session.stop_reason in {SPENT, *loop.final_reasons(options)} else None
+
+
+def _report(
+    task: Task, rows: Sequence[TrialRecord], journal: Journal, default_hash: str, reason: str
+) -> TaskReport | None:
+    """How a task went; None when something is left to do."""
+    if not rows:
+        left = reason == EFFORT_SPENT
+        return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
+    default = next((r for r in rows if r.trace_hash == default_hash), None)
+    entered = contestants(task, default_hash, journal)
+    place = (task.workload.key, task.target.key(), journal.session.machine)
+    open_ = {c.trace_hash for c in entered} - raced_traces(*place, journal.store)
+    if default is None or (open_ and len(entered) > 1):
+        return None
+    raced = journal.store.last_race(*place)
+    ran = [r for r in rows if r.status is not Status.REJECTED]
+    order = race_order(raced, default_hash) if len(entered) > 1 else entered
+    beside = next((r for r in order if r.trace_hash == default_hash), None)
+    return TaskReport(
+        task,
+        default_s=None if beside is None else beside.median_s,
+        best_s=order[0].median_s if order else None,
+        best=None,
+        trials=len(ran),
+        failures=sum(r.status is not Status.OK for r in ran),
+        reason=FINISHED_BEFORE,
+        raced=len(entered) > 1,
+        rejected=len(rows) - len(ran),
+    )
+
+
+__all__ = ["known_run"]

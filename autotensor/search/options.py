@@ -1,0 +1,60 @@
+"""How much and how to search: what a person may choose of a tuning run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.base.errors import InputError
+from autotensor.search.effort import EFFORTS, Effort
+
+MODELS = ("xgb", "prior", "random")
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """How much and how to search."""
+
+    trials: int = 1000  # ceiling over all tasks
+    seed: int = 0
+    model: str = "xgb"  # or "prior" (no learning), "random" (the baseline)
+    batch: int = 8
+    deadline_s: float | None = None  # of the run, from when it is asked for; None: as the effort says
+    effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
+    # a task stops when its next batch is not expected to save this share of the whole time; None: as the
+    # effort says
+    until_gain_below: float | None = None
+    fresh: bool = False  # start anew instead of continuing
+    warm_start: bool = True  # learn from other workloads in the log
+    patience: bool = True  # False: never stop a task early
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.trials, "__index__") or self.trials < 1:
+            raise InputError(f"trials is {self.trials!r}; it must be a whole number, at least 1.")
+        if self.model not in MODELS:
+            raise InputError(f"cost model {self.model!r} is unknown.", fix=f"Known: {', '.join(MODELS)}.")
+        if self.batch < 1:
+            raise InputError(f"batch is {self.batch}; it must be at least 1.")
+        if self.deadline_s is not None and not self.deadline_s > 0:
+            raise InputError(f"deadline is {self.deadline_s} s; it must be positive.")
+        if self.effort not in EFFORTS:
+            raise InputError(f"effort {self.effort!r} is unknown.", fix=f"Known: {', '.join(EFFORTS)}.")
+        if self.until_gain_below is not None and not 0 <= self.until_gain_below < 1:
+            raise InputError(
+                f"until_gain_below is {self.until_gain_below!r}; it is a share of the whole time.",
+                fix="0.01 stops when a batch promises less than 1 %.",
+            )
+
+    @property
+    def means(self) -> Effort:
+        """What the chosen effort stands for."""
+        return EFFORTS[self.effort]
+
+    @property
+    def least_gain(self) -> float:
+        """Share of the whole time that a task's next batch must promise to save."""
+        return self.means.least_gain if self.until_gain_below is None else self.until_gain_below
+
+    @property
+    def limit_s(self) -> float | None:
+        """Seconds until the run should end; None: whenever it is done."""
+        return self.means.limit_s if self.deadline_s is None else self.deadline_s

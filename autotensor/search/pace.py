@@ -1,0 +1,45 @@
+"""How long batches take: measured as the run goes on, to size the next one to what is left of a deadline.
+
+    pace.count(first=True, trials=8, seconds=4.1)
+    pace.fitting(first=False, left_s=2.0, wanted=8) ──▶ 6
+
+A task's first batch takes longer: its reference is compiled and answers, and perhaps children start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+TRIAL_S = 0.2  # of one trial, before any was measured here
+FIRST_S = 2.0  # on top, of a task's first batch: half a second per child, and the reference
+CAUTION = 1.25  # times what is expected: batches differ, and a late end is worse than an early one
+FORGET = 0.7  # of what was known, at each new batch: tasks differ, the newest say most
+
+
+@dataclass(slots=True)
+class Pace:
+    """Expected seconds of a trial, and of a first batch beside its trials."""
+
+    trial_s: float = TRIAL_S
+    first_s: float = FIRST_S
+    known: bool = field(default=False)  # whether any batch was counted
+
+    def count(self, *, first: bool, trials: int, seconds: float) -> None:
+        """A batch took so long."""
+        if first:
+            self.first_s += (1.0 - FORGET) * (max(0.0, seconds - trials * self.trial_s) - self.first_s)
+        elif trials:
+            new = seconds / trials
+            self.trial_s = FORGET * self.trial_s + (1.0 - FORGET) * new if self.known else new
+            self.known = True
+
+    def seconds(self, *, first: bool, trials: int) -> float:
+        """What a batch is expected to take, with some caution."""
+        return CAUTION * (trials * self.trial_s + (self.first_s if first else 0.0))
+
+    def fitting(self, *, first: bool, left_s: float, wanted: int) -> int:
+        """So many trials, at most `wanted`, that a batch is done in time; 0: not even one."""
+        if left_s == float("inf"):
+            return wanted
+        room = left_s / CAUTION - (self.first_s if first else 0.0)
+        return max(0, min(wanted, int(room / self.trial_s)))

@@ -1,0 +1,51 @@
+"""Which candidates of a batch need another sample: a race that ends for each when its place is clear.
+
+    after 3 rounds    A 1.00   B 1.01   C 1.40   D 9.00      C and D are surely slower than A: they stop
+    after 5 rounds    A 1.00   B 1.01                        all samples that were asked for; so many has
+                                                             the leader always: the next batch is held to it
+
+All samples of a round are taken side by side, so candidates are compared round by round (base/paired.py):
+what the machine does to one it does to its neighbours. A candidate stops only when it is surely slower than
+the leader by more than LEAST, so that looking after every round does not find differences where there are
+none.
+Source: racing as in Maron and Moore, Hoeffding Races (NIPS 1993).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from autotensor.base.paired import paired
+from autotensor.search.request import LEAST_SAMPLES
+
+SLOW = 3.0  # times the best: slower, however noisy the machine
+LEAST = 0.01  # of the leader's time
+LEAST_APART = 0.10  # of the incumbent's, which was timed in another batch
+
+
+def racing(samples: Mapping[int, Sequence[float]], wanted: int, incumbent_s: float | None = None) -> set[int]:
+    """The candidates that need another sample, of those in the race; `wanted` samples are enough of each.
+
+    >>> sorted(racing({0: [1.0, 1.0, 1.0], 1: [1.01, 0.99, 1.0], 2: [1.4, 1.4, 1.4]}, wanted=5))
+    [0, 1]
+    """
+    judged = {n: median(s) for n, s in samples.items() if len(s) >= LEAST_SAMPLES}
+    if not judged:
+        return set(samples)
+    leader = min(judged, key=judged.__getitem__)
+    best = min(judged[leader], incumbent_s or judged[leader])
+    going_on = {n for n, s in samples.items() if len(s) < LEAST_SAMPLES}
+    for n, seconds in judged.items():
+        apart = seconds > SLOW * best
+        apart = apart or (incumbent_s is not None and seconds > (1.0 + LEAST_APART) * incumbent_s)
+        if len(samples[n]) < wanted and not apart and not _slower(samples[n], samples[leader]):
+            going_on.add(n)
+    return going_on
+
+
+def _slower(mine: Sequence[float], leaders: Sequence[float]) -> bool:
+    return mine is not leaders and paired(mine, leaders).lower > 1.0 + LEAST
+
+
+__all__ = ["LEAST", "LEAST_APART", "SLOW", "racing"]

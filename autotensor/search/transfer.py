@@ -1,0 +1,177 @@
+"""Transfer: schedules that were fast elsewhere, re-fitted to this task and asked before anything is drafted.
+
+    log ──▶ workloads of one family (the same computation but for its sizes), nearest first
+        ──▶ the best traces of each ──refit──▶ candidates of this task's own sketches
+
+A trace knows which steps made it, so it is matched with a sketch step by step; where the sketch has a hole,
+the trace says what was decided there, and the nearest option that is legal here is taken. The workload itself
+is its own nearest: what other runs measured of it is asked again, too, and not taken as told, since times of
+another day are not comparable and the code that a trace compiles to may have changed.
+Source: transfer-tuning (Gibson and Cano, PACT 2022).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log2
+from typing import Any
+
+from autotensor.schedule.sketch import Hole, Option, Sketch
+from autotensor.schedule.step import to_json
+from autotensor.search.task import Candidate
+from autotensor.te.workload import Workload
+from tuning_db.records import TrialRecord, distinct_traces
+
+MOST = 4  # candidates from the log: half of a first batch
+OF_ONE = 2  # workload's best: the second is often the same but for one decision
+MADE_HERE, MADE_ELSEWHERE = "log", "transfer"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A computation without its sizes, and the sizes."""
+
+    family: str  # equal where only sizes differ
+    sizes: tuple[float, ...]  # logarithms of the extents, in order of stages and axes
+
+    def distance(self, other: Shape) -> float:
+        """Of two in one family: by how many doublings all extents differ."""
+        return sum(abs(a - b) for a, b in zip(self.sizes, other.sizes, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def shape_of(text: str) -> Shape:
+    """The shape of a workload's text."""
+    dag: Any = json.loads(text)
+    stages = [
+        [
+            [name for name, _ in s["axes"]],
+            [name for name, _ in s["reduce"]],
+            _blank(s["bodies"]),
+            _blank(s["combiner"]),
+            s["outputs"],
+        ]
+        for s in dag["stages"]
+    ]
+    inputs = [[name, len(shape), dtype] for name, shape, dtype in dag["inputs"]]
+    form = [inputs, dag["constants"], stages, dag["outputs"], dag["args"]]
+    extents = [e for s in dag["stages"] for _, e in (*s["axes"], *s["reduce"])]
+    digest = hashlib.sha256(json.dumps(form).encode()).hexdigest()[:32]
+    return Shape(digest, tuple(log2(max(1, e)) for e in extents))
+
+
+def _blank(body: Any) -> Any:
+    """An expression without the values of its constants: paddings and means are made of sizes."""
+    if not isinstance(body, list):
+        return body
+    if len(body) == 3 and body[0] == "c":
+        return ["c", body[2]]
+    return [_blank(part) for part in body]
+
+
+def seeds(
+    workload: Workload,
+    sketches: Sequence[Sketch],
+    known: Sequence[tuple[Workload, Sequence[TrialRecord]]],
+    most: int = MOST,
+) -> tuple[Candidate, ...]:
+    """Candidates that the log suggests for a workload, nearest first: its own best, then its family's.
+
+    known: workloads with trials of this machine and target; only what was verified counts.
+    """
+    mine = shape_of(workload.text)
+    near = [
+        (mine.distance(shape), other.key != workload.key, other.key, rows)
+        for other, rows in known
+        if (shape := shape_of(other.text)).family == mine.family
+    ]
+    out: dict[str, Candidate] = {}
+    for _, elsewhere, _, rows in sorted(near, key=lambda n: n[:3]):
+        best = sorted((t for t in rows if t.verified), key=lambda t: (t.median_s or 0.0, t.id or 0))
+        for row in distinct_traces(best, OF_ONE):
+            made_by = MADE_ELSEWHERE if elsewhere else MADE_HERE
+            fitted = refit(row.trace, sketches, made_by, parents=(row.trace_hash,))
+            if fitted is not None:
+                out.setdefault(fitted.key, fitted)
+        if len(out) >= most:
+            break
+    return tuple(out.values())[:most]
+
+
+def refit(
+    trace: str, sketches: Sequence[Sketch], made_by: str = MADE_ELSEWHERE, parents: tuple[str, ...] = ()
+) -> Candidate | None:
+    """The candidate of these sketches that is nearest to a trace (its JSON); None when none has its steps."""
+    steps: Any = json.loads(trace)["steps"]
+    fits = [(found, n) for n, s in enumerate(sketches) if (found := _fit(s, steps)) is not None]
+    if not fits:
+        return None
+    (_, decisions), n = min(fits, key=lambda fit: (fit[0][0], fit[1]))
+    return Candidate(sketches[n], decisions, made_by, parents)
+
+
+def _fit(sketch: Sketch, steps: Sequence[Any]) -> tuple[float, dict[str, Option]] | None:
+    """How far the steps are from the nearest candidate of a sketch, and its decisions."""
+    if len(sketch.steps) != len(steps):
+        return None
+    decided: dict[str, dict[int, int]] = {}
+    apart = 0.0
+    for mine, theirs in zip(sketch.steps, steps, strict=True):
+        pairs = _pairs(to_json(mine), theirs)
+        if pairs is None:
+            return None
+        for wanted, value in pairs:
+            if isinstance(wanted, dict):
+                decided.setdefault(wanted["hole"], {})[wanted["index"]] = value
+            else:
+                apart += _doublings(wanted, value)
+    decisions = {}
+    for hole in sketch.holes:
+        wanted = decided.get(hole.name, {})
+        decisions[hole.name] = _nearest(hole, wanted)
+        apart += _apart(decisions[hole.name], wanted)
+    return apart, decisions
+
+
+def _nearest(hole: Hole, wanted: Mapping[int, int]) -> Option:
+    """The option nearest to the components that the steps show; among equals, nearest to the default."""
+    usual = dict(enumerate(hole.default))
+    return min(hole.options, key=lambda option: (_apart(option, wanted), _apart(option, usual)))
+
+
+def _apart(option: Option, wanted: Mapping[int, int]) -> float:
+    return sum(_doublings(option[n], value) for n, value in wanted.items())
+
+
+def _doublings(a: int, b: int) -> float:
+    return abs(log2(abs(a) + 1.0) - log2(abs(b) + 1.0))
+
+
+def _pairs(mine: Any, theirs: Any) -> list[tuple[Any, int]] | None:
+    """What stands at the places of numbers in two steps of equal form; None where the forms differ."""
+    out: list[tuple[Any, int]] = []
+    for a, b in _places(mine, theirs):
+        if isinstance(a, dict) or _is_number(a):
+            if not _is_number(b):
+                return None
+            out.append((a, b))
+        elif a != b:
+            return None
+    return out
+
+
+def _places(mine: Any, theirs: Any) -> Iterator[tuple[Any, Any]]:
+    """The leaves of two nested lists, side by side. Lists of different lengths are leaves: they differ."""
+    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        for a, b in zip(mine, theirs, strict=True):
+            yield from _places(a, b)
+    else:
+        yield mine, theirs
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

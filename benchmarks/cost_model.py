@@ -1,0 +1,240 @@
+"""How well cost models predict networks that they have never seen, replayed from a tuning log.
+
+    python benchmarks/cost_model.py --log tuning.db [--online] [--acquisition] [--json FILE]
+
+A network is a run of the tuner (`at.tune_model` is one); all its workloads are held out together, and rows of
+the same workloads in other runs with them. Per task with eight measured candidates or more:
+
+    spearman, pairs     predicted against measured order
+    recall              of the fastest 1 % (at least one) among the 16 predicted to be fastest; pools from 32
+    regret              how much slower than the pool's best the best of the first 1, 4, 8, 16 is
+    error, inside       median error in size, and share inside the 90 % interval, both less the task's level
+
+--online: as the search goes on: trained on the other networks and a task's first batches, asked for the rest.
+--acquisition: batches of eight are drawn from what a task's run had measured, by expected improvement or by
+the mean alone; counted are trials until within 1 % and 5 % of its best.
+
+Candidates of a search's log are those that a model had chosen: all are promising, and order among them is
+harder than over the whole space. `autotensor tune MODEL --cost-model random` logs pools that no model chose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from model_rows import TaskRows, load
+from model_scores import Scores, mean_scores, scores
+from model_variants import VARIANTS
+from results import machine
+
+from autotensor.search.acquire import expected_improvement
+from autotensor.search.boosted import XGBModel
+from autotensor.search.model import CostModel, Floats, Prediction
+from tuning_db import connect
+
+FEWEST = 8  # measured candidates of a task that is scored
+BATCH = 8
+BATCHES = (1, 2, 4)  # of the task itself that the model has seen
+LONG = 24  # measured candidates of a task on which policies are replayed
+WITHIN = (0.01, 0.05)
+FAMILY_SHARE = 3
+
+Policy = Callable[[Prediction, float], Floats]  # prediction, best so far → what is wanted most is least
+
+POLICIES: Mapping[str, Policy] = {
+    "mean": lambda p, best: p.mean,
+    "mean × P(valid)": lambda p, best: p.mean - np.log(np.maximum(p.valid, 1e-6)),
+    "expected improvement": lambda p, best: -expected_improvement(p, best),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model on one task."""
+
+    model: str
+    network: str
+    task: str
+    trials: int
+    batches: int  # of the task itself that it had seen
+    scores: Scores
+
+
+def networks(tasks: Sequence[TaskRows]) -> list[tuple[list[TaskRows], list[TaskRows]]]:
+    """Per network: its tasks, and those of other networks without the workloads that occur in it."""
+    out = []
+    for name in dict.fromkeys(t.network for t in tasks):
+        held = [t for t in tasks if t.network == name]
+        keys = {t.group for t in held}
+        out.append((held, [t for t in tasks if t.network != name and t.group not in keys]))
+    return out
+
+
+def taught(make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> CostModel:
+    model = make()
+    for t in tasks:
+        model.learn(t.features, t.prior, t.seconds, t.group)
+    return model
+
+
+def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> list[Row]:
+    """Networks that the model has never seen."""
+    found = []
+    for held, rest in networks(tasks):
+        model = taught(make, rest)
+        for t in held:
+            ok = t.worked
+            if ok.sum() >= FEWEST:
+                p = model.predict(t.features[ok], t.prior[ok], t.group)
+                found.append(Row(name, t.network, t.name, int(ok.sum()), 0, scores(p, t.seconds[ok])))
+    return found
+
+
+def online(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], batches: int) -> list[Row]:
+    """The rest of a task's candidates, after its first batches."""
+    found = []
+    for held, rest in networks(tasks):
+        for t in held:
+            seen = t.rounds < batches
+            ok = t.worked & ~seen
+            if not seen.any() or ok.sum() < FEWEST:
+                continue
+            model = taught(make, rest)
+            for n in range(batches):
+                now = t.rounds == n
+                model.learn(t.features[now], t.prior[now], t.seconds[now], t.group)
+            p = model.predict(t.features[ok], t.prior[ok], t.group)
+            found.append(Row(name, t.network, t.name, int(ok.sum()), batches, scores(p, t.seconds[ok])))
+    return found
+
+
+def trials_to(t: TaskRows, model: CostModel, policy: Policy) -> list[int]:
+    """Trials until within WITHIN of the pool's best, when batches are drawn from the pool by a policy."""
+    best, goal = float("inf"), [(1.0 + w) * np.nanmin(t.seconds) for w in WITHIN]
+    left, seen = list(range(len(t.seconds))), 0
+    found = [0] * len(goal)
+    while left and not all(found):
+        wanted = policy(model.predict(t.features[left], t.prior[left], t.group), best)
+        batch = _diverse([left[int(n)] for n in np.argsort(wanted, kind="stable")], t)
+        for n in batch:
+            seen += 1
+            best = min(best, t.seconds[n]) if t.worked[n] else best
+            found = [f or (seen if best <= g else 0) for f, g in zip(found, goal, strict=True)]
+        model.learn(t.features[batch], t.prior[batch], t.seconds[batch], t.group)
+        left = [n for n in left if n not in batch]
+    return found
+
+
+def _diverse(ranking: Sequence[int], t: TaskRows) -> list[int]:
+    """The first of the ranking, a third of one family at most; what is left fills up."""
+    out: list[int] = []
+    for n in ranking:
+        same = sum(t.families[m] == t.families[n] for m in out)
+        if len(out) < BATCH and same < max(1, BATCH // FAMILY_SHARE):
+            out.append(n)
+    return (out + [n for n in ranking if n not in out])[:BATCH]
+
+
+def acquisition(tasks: Sequence[TaskRows]) -> dict[str, dict[str, Any]]:
+    """Policies with our model, which knows the other networks."""
+    found: dict[str, list[list[int]]] = {name: [] for name in POLICIES}
+    for held, rest in networks(tasks):
+        before = taught(XGBModel, rest)
+        start = before.ensemble() if isinstance(before, XGBModel) else None
+        for t in held:
+            if t.worked.sum() >= LONG:
+                for name, policy in POLICIES.items():
+                    found[name].append(trials_to(t, XGBModel(start=start), policy))
+    return {
+        name: {
+            "tasks": len(rows),
+            **{
+                f"within {w:.0%}": {"mean": float(np.mean(c)), "median": median(c), "worst": max(c)}
+                for w, c in zip(WITHIN, zip(*rows, strict=True), strict=True)
+            },
+        }
+        for name, rows in found.items()
+        if rows
+    }
+
+
+def speed(tasks: Sequence[TaskRows]) -> dict[str, float]:
+    """Seconds of CPU of a fit to all rows, and candidates that are predicted a second."""
+    model = taught(XGBModel, tasks)
+    probe = max(tasks, key=lambda t: len(t.seconds))
+    t0 = time.process_time()
+    model.predict(probe.features, probe.prior, probe.group)
+    t1 = time.process_time()
+    times = -(-1024 // len(probe.seconds))
+    x, prior = np.tile(probe.features, (times, 1)), np.tile(probe.prior, times)
+    t2 = time.process_time()
+    model.predict(x, prior, probe.group)
+    t3 = time.process_time()
+    return {
+        "rows": float(sum(len(t.seconds) for t in tasks)),
+        "refit_s": t1 - t0,
+        "candidates_per_s": len(prior) / (t3 - t2),
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: one line per model and number of batches seen, means over tasks."""
+    names = list(mean_scores([rows[0].scores])) if rows else []
+    lines = [f"| model | batches seen | tasks | {' | '.join(names)} |", "|---" * (3 + len(names)) + "|"]
+    for key in dict.fromkeys((r.model, r.batches) for r in rows):
+        mine = [r.scores for r in rows if (r.model, r.batches) == key]
+        means = mean_scores(mine)
+        cells = [f"{v:.1%}" if n.startswith("regret") else f"{v:.3f}" for n, v in means.items()]
+        lines.append(f"| {key[0]} | {key[1]} | {len(mine)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--online", action="store_true")
+    parser.add_argument("--acquisition", action="store_true")
+    parser.add_argument("--models", default=",".join(VARIANTS), help=f"of {', '.join(VARIANTS)}")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    names = asked.models.split(",")
+    if unknown := sorted(set(names) - set(VARIANTS)):
+        parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(VARIANTS)}.")
+    with connect(str(asked.log), readonly=True) as store:
+        tasks = load(store)
+    trials = sum(len(t.seconds) for t in tasks)
+    failed = sum(int((~t.worked).sum()) for t in tasks)
+    print(
+        f"{trials} trials, {failed} of them failed, of {len(tasks)} tasks in {len(networks(tasks))} networks"
+    )
+    if len(networks(tasks)) < 2:
+        raise SystemExit("a log of two networks is needed, for one is held out; tune another model.")
+    rows: list[Row] = []
+    for name in names:
+        rows += cold(name, VARIANTS[name], tasks)
+        for batches in BATCHES if asked.online else ():
+            rows += online(name, VARIANTS[name], tasks, batches)
+    print(table(rows))
+    report: dict[str, Any] = {"speed": speed(tasks)}
+    print(", ".join(f"{k} {v:.3g}" for k, v in report["speed"].items()))
+    if asked.acquisition:
+        report["acquisition"] = acquisition(tasks)
+        for name, found in report["acquisition"].items():
+            print(f"{name}: {json.dumps(found)}")
+    if asked.json:
+        everything = {"machine": machine(), **report, "rows": [asdict(r) for r in rows]}
+        asked.json.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

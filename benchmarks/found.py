@@ -1,0 +1,146 @@
+"""Found in minutes: how near the best known the first guess is, and the best of 8, 16, 32 … trials.
+
+    python benchmarks/found.py                                  all 60 tasks, 64 trials each
+    python benchmarks/found.py --draw 7 --long 400              twenty of them, drawn by a seed
+    python benchmarks/found.py --only gemm,layer2 --budget 600
+
+Each task is searched once from nothing: an empty log, no shipped schedules, a fixed seed, no early end. Its
+winners after 0, 8, 16 … trials live in one process and are timed in turns with torch, onnxruntime, OpenVINO
+and what metaschedule.py found. The best known is the fastest of all of them: of many noisy times the least
+was lucky, which counts against us. Everything is in the caches when it is timed, for everybody.
+Searches and contests are kept; the same command continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import found_page
+import metaschedule
+import winners
+from contest import Contestant, Timing
+from peers import Spec, cache_folder
+from report import FILE
+from results import Results
+from search_tasks import TASKS, chosen, family
+from table import Plan, Row, arguments, installed, make, peers
+
+from autotensor.base.target import Target, parse
+from autotensor.search.calibrate import calibrated
+from autotensor.search.prior import Rates
+from tuning_db import MemoryStore
+
+TRIAL_S = 0.15  # of searching, as a guess
+LIBRARIES = ("torch", "torch-cl", "onnxruntime", "openvino")
+
+
+def search_all(
+    names: Sequence[str], what: winners.Asked, target: Target, folder: Path, deadline: float
+) -> tuple[str, ...]:
+    """Searches what the folder lacks; the tasks that have winners."""
+    rates: Rates | None = None
+    done = []
+    for name in names:
+        if winners.kept(folder, name, what) is None:
+            if time.monotonic() + TRIAL_S * what.trials > deadline:
+                continue
+            rates = rates or calibrated(MemoryStore(), target, kernels=True)
+            found = winners.search(name, what, target, rates)
+            winners.write(found, folder, name)
+            best_s = found.curve[-1][2] if found.curve else math.nan
+            print(
+                f"{name}: {found.trials} trials ({found.failures} failed) in {found.wall_s:.0f} s, "
+                f"{1e6 * best_s:.4g} us",
+                flush=True,
+            )
+        done.append(name)
+    return tuple(done)
+
+
+def facts(name: str, folder: Path) -> dict[str, object]:
+    """What the page needs to know of a task and its searches."""
+    found = winners.read(folder, name)
+    return {
+        "family": family(name),
+        "flops": TASKS[name]().flops,
+        "search": {
+            "trials": found.trials,
+            "failures": found.failures,
+            "wall_s": found.wall_s,
+            "shares": found.shares,
+            "seed": found.asked.seed,
+            "curve": [list(point) for point in found.curve],
+        },
+        "metaschedule": metaschedule.searches(name, found.asked.threads),
+    }
+
+
+def contestants(trials: int, threads: int, numerics: str, folder: Path) -> list[Contestant]:
+    """The libraries, TVM where it searched, and our winners, who share one process."""
+    libraries = [c for c in peers(threads, cache_folder(), numpy=False) if c.name in LIBRARIES]
+    mine = Spec("ours", threads, numerics=numerics, file=str(folder))
+    found = [
+        Contestant(f"{FILE}{n}", mine, mine=True, process="ours", variant=str(n))
+        for n in winners.steps(trials)
+    ]
+    tvm = metaschedule.contestants(threads)
+    return [*installed([*libraries, *found]), *tvm]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments(parser, "found.json", "", rounds=5, block_s=0.1)
+    parser.add_argument("--draw", type=int, metavar="SEED", help="twenty of the tasks, by this seed")
+    parser.add_argument("--long", type=int, default=64, metavar="N", help="trials of each search")
+    parser.add_argument("--numerics", choices=("fast", "strict"), default="fast")
+    options = parser.parse_args()
+    names = chosen(options.only, options.draw)
+    folder = Path(cache_folder()) / "found" / f"{options.numerics}-{options.seed}-{options.long}"
+    plan_rows: list[Row] = []
+    if not options.report:
+        deadline = math.inf if options.budget is None else time.monotonic() + options.budget
+        print(
+            f"{len(names)} tasks, at most {options.long * len(names)} trials, about "
+            f"{TRIAL_S * options.long * len(names) / 60:.0f} min of searching.",
+            flush=True,
+        )
+        what = winners.asked(options.long, options.seed, options.threads, options.numerics)
+        target = parse(f"llvm -threads={options.threads} -numerics={options.numerics}")
+        if options.fresh and folder.exists():
+            for path in folder.glob("*.json"):
+                path.unlink()
+        searched = search_all(names, what, target, folder, deadline)
+        plan_rows = [Row(n, partial(facts, n, folder)) for n in searched]
+        if options.budget is not None:
+            options.budget = max(0.0, deadline - time.monotonic())
+    plan = Plan(
+        "search",
+        plan_rows,
+        contestants(options.long, options.threads, options.numerics, folder),
+        Timing(options.rounds, options.block, options.tries, options.seed),
+        options.processes,
+        retry=options.retry,
+    )
+    options.trials = 0  # they are searched; the table only measures
+
+    def write(results: Results) -> None:
+        path = results.path.with_suffix(".md")
+        path.write_text("\n".join(found_page.page(results)) + "\n")
+        print(f"Wrote {path}")
+
+    status = make(plan, options, "Found in minutes", write)
+    return status or (3 if len(plan_rows) < len(names) and not options.report else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Searches as a tuning log tells them: per task the batches in order, and what the cost model made of them.
+
+    for history in read("tuning.db", fewest=48):
+        history.batches        what was told, batch by batch
+        history.best_s         the best of all of it: the best known
+    told = retold(history, model, rates)      the same through a tuner of today: best, outlook, seconds
+
+A history is that of one task in one run. Runs that stop tasks early have short ones: tune with
+`patience=False` for long ones. Candidates of other rules than today's count as told and teach nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target
+from autotensor.search.allocate import seconds_of
+from autotensor.search.calibrate import calibrated, rates_of
+from autotensor.search.journal import retell
+from autotensor.search.model import CostModel, Prediction
+from autotensor.search.phases import relative_gain
+from autotensor.search.rates import Rates, as_timed
+from autotensor.search.task import Task
+from autotensor.search.tuner import Tuner
+from autotensor.te.workload import Workload
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Status, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One task of one run."""
+
+    session: str
+    task: Task
+    batches: tuple[tuple[TrialRecord, ...], ...]
+
+    @property
+    def trials(self) -> int:
+        return sum(map(ran, self.batches))
+
+    @property
+    def best_s(self) -> float:
+        """The best known."""
+        return min(map(best_of, self.batches))
+
+    @property
+    def finds(self) -> int:
+        """Trials that the run had made when it had its best."""
+        spent = 0
+        for batch in self.batches:
+            spent += ran(batch)
+            if best_of(batch) <= self.best_s:
+                return spent
+        return spent
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A task after a batch."""
+
+    trials: int
+    best_s: float
+    gain: float  # relative, by this batch
+    left: Prediction | None  # of what was not measured
+    seconds: float  # that the batch took
+
+
+def ran(batch: Sequence[TrialRecord]) -> int:
+    """Trials of a batch: what was rejected unrun is none."""
+    return sum(r.status is not Status.REJECTED for r in batch)
+
+
+def best_of(batch: Sequence[TrialRecord]) -> float:
+    return min((r.median_s for r in batch if r.verified and r.median_s is not None), default=float("inf"))
+
+
+def read(store: TrialStore, fewest: int = 0) -> list[History]:
+    """Histories of this machine with so many trials at least, in the order in which they began."""
+    known = {w.key: w for w in store.workloads()}
+    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
+    rows = [r for r in store.trials(machine=host_machine().fingerprint) if r.session not in races]
+    targets = {t.key: Target.from_json(t.text) for t in store.targets()}
+    found: dict[tuple[str, str, str], dict[int, list[TrialRecord]]] = {}
+    for r in rows:
+        by_round = found.setdefault((r.session, r.workload, r.target), {})
+        by_round.setdefault(r.round or 0, []).append(r)
+    out = []
+    for (session, key, target), by_round in found.items():
+        w = known[key]
+        batches = tuple(tuple(by_round[n]) for n in sorted(by_round))
+        task = Task(Workload.from_text(w.text, w.name, key), targets[target], name=w.name)
+        history = History(session, task, batches)
+        if history.trials >= fewest and history.best_s < float("inf"):
+            out.append(history)
+    return out
+
+
+def rates_in(store: TrialStore, history: History) -> Rates:
+    """The machine's rates as the log has them."""
+    values = {n: c.value for n, c in store.calibration(host_machine().fingerprint).items()}
+    target = history.task.target
+    found = rates_of(values, target) if "flops.core" in values else calibrated(None, target)
+    return as_timed(found, (s.residency for batch in history.batches for r in batch for s in r.samples))
+
+
+def retold(history: History, model: CostModel, rates: Rates, seed: int = 0) -> Iterator[Told]:
+    """The task after each of its batches, as a tuner of today sees it."""
+    tuner = Tuner(history.task, model, rates, seed=seed)
+    trials = 0
+    for batch in history.batches:
+        before = tuner.best_seconds
+        retell(tuner, batch)
+        trials += ran(batch)
+        seconds = seconds_of([r.build_s for r in batch], [r.median_s for r in batch])
+        gain = relative_gain(before, tuner.best_seconds)
+        yield Told(trials, tuner.best_seconds, gain, tuner.unmeasured(), seconds)

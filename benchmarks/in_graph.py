@@ -1,0 +1,142 @@
+"""Does the tuner's timing rank candidates as the whole model does?
+
+    task's candidates ─┬─ LocalMeasurer, weights rotated ──▶ seconds ┐
+    (from a log)       ├─ LocalMeasurer, everything hot ───▶ seconds ├─▶ Kendall's tau against the model
+                       └─ linked into the model, n-th of all tasks ──▶ seconds of each kernel in its place
+
+Kendall's tau-b: pairs that one side cannot tell apart count as its ties, pairs that neither can do not count.
+Two candidates differ where the bounds of their times do not overlap (base/paired.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf, sqrt
+
+from autotensor.api.models import ModelPlan, default_traces, link_model
+from autotensor.base.machine import host_machine
+from autotensor.base.paired import Paired, paired
+from autotensor.resolve import safe_default
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.kernel_times import KernelClock, by_workload
+from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.samples import sample_inputs
+from autotensor.schedule.trace import Trace
+from autotensor.search.measure import LocalMeasurer
+from autotensor.te.workload import Workload
+from tuning_db import TrialStore
+from tuning_db.records import TrialRecord
+
+MOST = 7  # candidates of a task
+SLOWEST = 3.0  # times the best: what is slower nobody confuses
+LEAST = 0.01  # a smaller difference is a tie, however sure
+Samples = Mapping[int, Sequence[float]]  # seconds by candidate and round
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Pairs of candidates of one task: how the tuner orders them and how the model does."""
+
+    concordant: int = 0
+    discordant: int = 0
+    tied_here: int = 0  # by the tuner only
+    tied_there: int = 0  # by the model only
+
+    def __add__(self, other: Agreement) -> Agreement:
+        return Agreement(
+            self.concordant + other.concordant,
+            self.discordant + other.discordant,
+            self.tied_here + other.tied_here,
+            self.tied_there + other.tied_there,
+        )
+
+    @property
+    def tau(self) -> float | None:
+        """Kendall's tau-b; None where one side tells nothing apart.
+
+        >>> Agreement(9, 1).tau
+        0.8
+        """
+        decided = self.concordant + self.discordant
+        here, there = decided + self.tied_there, decided + self.tied_here  # told apart by either
+        return (self.concordant - self.discordant) / sqrt(here * there) if here and there else None
+
+
+def candidates(store: TrialStore, workload: Workload, plan: ModelPlan, most: int = MOST) -> list[Trace]:
+    """The default, the best, and others from there to SLOWEST times its time, evenly by rank."""
+    default = safe_default(workload, plan.target)
+    best: dict[str, TrialRecord] = {}
+    for t in store.trials(workload.key, plan.target.key(), machine=host_machine().fingerprint):
+        known = best.get(t.trace_hash)
+        if t.verified and t.median_s and (known is None or t.median_s < (known.median_s or inf)):
+            best[t.trace_hash] = t
+    rows = sorted(best.values(), key=lambda t: t.median_s or inf)
+    rows = [t for t in rows if (t.median_s or inf) <= SLOWEST * (rows[0].median_s or inf)]
+    rows = [t for t in rows if t.trace_hash != default.hash]
+    count = min(most - 1, len(rows))
+    chosen = [rows[round(n * (len(rows) - 1) / max(1, count - 1))] for n in range(count)]
+    return [default, *(Trace.from_json(t.trace) for t in chosen)]
+
+
+def measured(measurer: LocalMeasurer, workload: Workload, traces: Sequence[Trace], rounds: int) -> Samples:
+    """Samples by candidate, of those that work."""
+    results = measurer.measure(workload, traces, rounds)
+    return {n: r.seconds for n, r in enumerate(results) if r.ok and len(r.seconds) == rounds}
+
+
+def in_model(
+    plan: ModelPlan, sets: Mapping[str, Sequence[Trace]], rounds: int, say: Callable[[str], None]
+) -> dict[str, dict[int, Paired]]:
+    """For every task, each candidate's time over that of the first one, inside the model."""
+    known = default_traces(plan)
+    compiled = {}
+    first = {k: t[0] for k, t in sets.items()}
+    champion = _clock(link_model(plan, known | first, compiled), plan)
+    found: dict[str, dict[int, Paired]] = {k: {0: Paired(1.0, 1.0, 1.0)} for k in sets}
+    most = max((len(t) for t in sets.values()), default=0)
+    for n in range(1, most):
+        say(f"  in the model: {n} of {most - 1}")
+        chosen = {k: t[min(n, len(t) - 1)] for k, t in sets.items()}
+        challenger = _clock(link_model(plan, known | chosen, dict(compiled)), plan)
+        with timing_lock():
+            turns = [(_round(champion), _round(challenger)) for _ in range(rounds + 1)][
+                1:
+            ]  # the first warms up
+        for key, traces in sets.items():
+            if n < len(traces):
+                found[key][n] = paired(
+                    [after[key] for _, after in turns], [before[key] for before, _ in turns]
+                )
+    return found
+
+
+def _clock(artifact: Artifact, plan: ModelPlan) -> KernelClock:
+    return KernelClock(artifact, sample_inputs(artifact.args, artifact.index_range), plan.target.num_cores)
+
+
+def _round(clock: KernelClock) -> dict[str, float]:
+    """Seconds of one inference by workload."""
+    return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
+
+
+def agreement(here: Samples, there: Mapping[int, Paired]) -> Agreement:
+    """Of all pairs of candidates that both sides have timed."""
+    total = Agreement()
+    for a, b in combinations(sorted(here.keys() & there.keys()), 2):
+        x, y = _sign(paired(here[a], here[b])), _sign(_over(there[a], there[b]))
+        total += Agreement(x * y > 0, x * y < 0, x == 0 and y != 0, y == 0 and x != 0)
+    return total
+
+
+def _over(a: Paired, b: Paired) -> Paired:
+    """a / b, both of which are over the same third."""
+    return Paired(a.middle / b.middle, a.lower / b.upper, a.upper / b.lower)
+
+
+def _sign(ratio: Paired) -> int:
+    """Which is faster: -1 the first, 1 the second, 0 nobody knows."""
+    if ratio.upper < 1.0 and ratio.middle < 1.0 - LEAST:
+        return -1
+    return 1 if ratio.lower > 1.0 and ratio.middle > 1.0 + LEAST else 0

@@ -1,0 +1,381 @@
+"""Does the measurer tell the truth? Equal kernels, the same kernel again, the whole model, and what it costs.
+
+    python benchmarks/measurement.py --log LOG [--only aa,repeat,graph,trial] [--models NAME,NAME] [--quick]
+
+aa       every task of the models against itself: how often is a difference claimed of two copies?
+repeat   five kernels, thirty times each in one process: how much do the times vary?
+graph    candidates of a tuning log: does the tuner order them as the linked model does? Weights rotated and
+         activations written (as it tunes), and everything hot. On the same samples: racing, replayed against
+         ten samples of each.
+trial    seconds per trial, all in, by phase
+
+Takes about 60, 15, 60 (for each model) and 15 s; --quick a few seconds each, to see whether it works: six
+tasks, three repeats, three candidates, sixteen trials, nothing kept. Every section is kept in the file when
+it is done; sections that are not asked for stay as they are. The machine should be idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, median
+from types import MappingProxyType
+from typing import Any
+
+from in_graph import MOST, Agreement, Samples, agreement, candidates, in_model, measured
+from race_replay import FIXED, SEEN, fixed, raced, replay
+from report import figure
+from results import machine, source_hash
+from trial_cost import GOAL_SECONDS, throughput
+
+from autotensor.api.models import ModelPlan, plan_model
+from autotensor.base.errors import AutotensorError, MeasureError
+from autotensor.base.paired import Paired
+from autotensor.base.target import Target, host
+from autotensor.models import MODELS
+from autotensor.resolve import LEAST_GAIN, safe_default
+from autotensor.search.aa import AAPair, aa_pair, sample_kernels, told_from, variation
+from autotensor.search.final import SAMPLES
+from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.probes import cpu_times, others_cores
+from autotensor.search.request import Residency
+from tuning_db import StoreError, connect
+
+RESULTS = Path(__file__).parent / "results" / "measurement.json"
+SECTIONS = ("aa", "repeat", "graph", "trial")
+NETWORKS = ("resnet18", "mobilenet_v2", "bert_base")
+SHORTEST_S, LONGEST_S = 10e-6, 3000e-6  # kernels of the A/A section
+# of the graph section: what ways of sampling may look at, and the truth; for contrast
+ROUNDS: Mapping[Residency, int] = MappingProxyType({"graph": 25, "hot": 12})
+ASKED = {
+    "claimed": 0.05,
+    "variation": 0.03,
+    "tau": 0.9,
+    "trial_s": GOAL_SECONDS,
+    "saved": 3.0,
+    "regret": 0.01,
+}
+Section = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of everything."""
+
+    tasks: int = 1000  # of the A/A section, and of a model in the graph section: at most
+    again: int = 30  # measurements of the same kernel
+    candidates: int = MOST  # of a task, in the model
+    rounds_in_model: int = 20
+    trials: int = 64
+
+
+WHOLE, QUICK = Extent(), Extent(tasks=6, again=3, candidates=3, rounds_in_model=5, trials=16)
+
+
+def of_aa(plans: Mapping[str, ModelPlan], measurer: LocalMeasurer, extent: Extent) -> Section:
+    """Two copies of the default schedule of every task, as a final race would compare them."""
+    every = {t.workload.key: t.workload for plan in plans.values() for t in plan.tasks}
+    tasks = dict(islice(every.items(), extent.tasks))
+    pairs: list[AAPair] = []
+    for n, workload in enumerate(tasks.values()):
+        pair = aa_pair(measurer, workload, safe_default(workload, measurer.target))
+        if SHORTEST_S <= pair.seconds <= LONGEST_S:
+            pairs.append(pair)
+        claim = ", CLAIMED" if pair.claimed else ""
+        say(f"  {n + 1} of {len(tasks)}: {pair.kernel}, {pair.ratio.middle - 1:+.2%}{claim}")
+    if not pairs:
+        raise MeasureError(
+            "no kernel of these models takes 10 to 3,000 us.", fix="Name others with --models."
+        )
+    apart = [abs(p.ratio.middle - 1) for p in pairs]
+    return {
+        "pairs": len(pairs),
+        "samples": SAMPLES[1],
+        "claimed": sum(p.claimed for p in pairs) / len(pairs),
+        "within_1_percent": sum(a < 0.01 for a in apart) / len(pairs),
+        "median_apart": median(apart),
+        "largest_apart": max(apart),
+        "told_from": told_from(pairs),
+        "rows": [
+            {"kernel": p.kernel, "us": p.seconds * 1e6, "ratio": p.ratio.middle,
+             "bounds": [p.ratio.lower, p.ratio.upper], "claimed": p.claimed}
+            for p in pairs
+        ],
+    }  # fmt: skip
+
+
+def of_repeat(measurer: LocalMeasurer, extent: Extent) -> Section:
+    """The same artifacts again and again, in turns; medians of a measurement, and over the reference's."""
+    kernels = sample_kernels()
+    found: dict[str, list[tuple[float, float]]] = {w.name: [] for w in kernels}
+    traces = {w.name: safe_default(w, measurer.target) for w in kernels}
+    for n in range(extent.again):
+        for w in kernels:
+            (result,) = measurer.measure(w, [traces[w.name]])
+            if not result.ok:
+                raise MeasureError(f"{w.name} cannot be measured: {result.error}")
+            seconds = median(result.seconds)
+            beside = median(s / r for s, r in zip(result.seconds, result.reference_seconds, strict=True))
+            found[w.name].append((seconds, beside))
+        say(f"  {n + 1} of {extent.again}")
+    rows = [
+        {"kernel": name, "us": median(s for s, _ in values) * 1e6,
+         "variation": variation([s for s, _ in values]), "normalised": variation([b for _, b in values])}
+        for name, values in found.items()
+    ]  # fmt: skip
+    return {
+        "times": extent.again,
+        "variation": fmean(r["variation"] for r in rows),
+        "normalised": fmean(r["normalised"] for r in rows),
+        "worst": max(r["variation"] for r in rows),
+        "worst_normalised": max(r["normalised"] for r in rows),
+        "rows": rows,
+    }
+
+
+def of_graph(plans: Mapping[str, ModelPlan], log: str, target: Target, extent: Extent) -> Section:
+    """Agreement and replays, task by task."""
+    rows: list[Section] = []
+    for name, plan in plans.items():
+        with connect(log, readonly=True) as store:
+            found = (
+                (t.workload.key, candidates(store, t.workload, plan, extent.candidates)) for t in plan.tasks
+            )
+            sets = dict(islice((f for f in found if len(f[1]) > 2), extent.tasks))
+        if not sets:
+            say(f"  {name}: the log has no trials of it")
+            continue
+        say(f"  {name}: {len(sets)} tasks, {sum(map(len, sets.values()))} candidates")
+        tasks = [t for t in plan.tasks if t.workload.key in sets]
+        here: dict[Residency, dict[str, Samples]] = {}
+        for residency, rounds in ROUNDS.items():
+            options = MeasureOptions(residency=residency, racing=False)
+            with LocalMeasurer(target, options) as measurer:
+                here[residency] = {
+                    t.workload.key: measured(measurer, t.workload, sets[t.workload.key], rounds)
+                    for t in tasks
+                }
+        there = in_model(plan, sets, extent.rounds_in_model, say)
+        for t in tasks:
+            tables = {residency: found[t.workload.key] for residency, found in here.items()}
+            rows.append(_row(name, t.name, tables, there[t.workload.key]))
+    return _summary(rows)
+
+
+def _row(model: str, task: str, here: Mapping[Residency, Samples], there: Mapping[int, Paired]) -> Section:
+    row: Section = {"model": model, "task": task, "candidates": len(here["graph"])}
+    row["us"] = min(map(median, here["graph"].values())) * 1e6
+    for residency, table in here.items():
+        found = agreement(table, there)
+        row[residency] = [found.concordant, found.discordant, found.tied_here, found.tied_there]
+    table = list(here["graph"].values())
+    ways = {"fixed": fixed, "search": partial(raced, wanted=5), "final": partial(raced, wanted=SAMPLES[1])}
+    for way, rule in ways.items():
+        done = replay(table, rule, MeasureOptions().min_seconds)
+        row[way] = {"spent_s": done.spent_s, "regret": done.regret, "samples": done.samples}
+    return row
+
+
+def _summary(rows: list[Section]) -> Section:
+    def total(residency: str, model: str = "") -> Agreement:
+        mine = [Agreement(*r[residency]) for r in rows if model in ("", r["model"])]
+        return sum(mine, start=Agreement())
+
+    found: Section = {"rows": rows, "tau": {}, "ways": {}, "tasks": len(rows)}
+    for model in ("", *dict.fromkeys(r["model"] for r in rows)):
+        found["tau"][model or "all"] = {r: total(r, model).tau for r in ("graph", "hot")}
+    for way in ("fixed", "search", "final") if rows else ():
+        regrets = sorted(r[way]["regret"] for r in rows)
+        found["ways"][way] = {
+            "spent_s": sum(r[way]["spent_s"] for r in rows),
+            "saved": sum(r["fixed"]["spent_s"] for r in rows) / sum(r[way]["spent_s"] for r in rows),
+            "mean_regret": fmean(regrets),
+            "p95_regret": regrets[int(0.95 * (len(regrets) - 1))],
+        }
+    return found
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+def page(data: Mapping[str, Any]) -> Iterator[str]:
+    m = data["machine"]
+    yield "# Does the measurer tell the truth?"
+    yield ""
+    yield f"{m['cpu']}, {m['cores']} cores, {data['threads']} threads. `python benchmarks/measurement.py`."
+    for name in SECTIONS:
+        if section := data["sections"].get(name):
+            yield ""
+            yield from PAGES[name](section)
+            yield ""
+            yield (
+                f"{section['when'][:10]}, in {section['wall_s']:.0f} s, source {section['source']}; "
+                f"other programs used {section['others']:.2f} cores meanwhile."
+            )
+
+
+def _aa_page(s: Section) -> Iterable[str]:
+    yield "## A/A: equal kernels"
+    yield ""
+    yield (
+        f"{s['pairs']} kernels of 10 to 3,000 us, each raced against its copy with {s['samples']} samples. "
+        f"A race claims a difference from {LEAST_GAIN:.1%} on if its bounds say so."
+    )
+    yield ""
+    yield from _table(
+        ("", "measured", "asked"),
+        [
+            ("pairs of which a difference is claimed", f"{s['claimed']:.1%}", f"≤ {ASKED['claimed']:.0%}"),
+            ("pairs that agree within 1 %", f"{s['within_1_percent']:.0%}", ""),
+            ("difference, median; largest", f"{s['median_apart']:.2%}; {s['largest_apart']:.1%}", ""),
+            ("differences that 95 % of the pairs would have shown", f"from {s['told_from']:.1%} on", ""),
+        ],
+    )
+
+
+def _repeat_page(s: Section) -> Iterable[str]:
+    yield f"## The same kernel {s['times']} times in one process"
+    yield ""
+    rows = [
+        (r["kernel"], figure(r["us"]), f"{r['variation']:.1%}", f"{r['normalised']:.1%}") for r in s["rows"]
+    ]
+    rows.append(
+        ("mean", "", f"{s['variation']:.1%}", f"{s['normalised']:.1%} (asked ≤ {ASKED['variation']:.0%})")
+    )
+    yield from _table(("", "us", "coefficient of variation", "of the time over the reference kernel's"), rows)
+
+
+def _graph_page(s: Section) -> Iterable[str]:
+    yield "## The tuner's timing against the model's"
+    yield ""
+    yield (
+        f"{s['tasks']} tasks, candidates of a tuning log within 3 times the best. Kendall's tau-b of all "
+        "pairs; pairs that a side cannot tell apart are its ties."
+    )
+    yield ""
+    rows = [(name, *(_tau(t[r]) for r in ("graph", "hot"))) for name, t in s["tau"].items()]
+    yield from _table(("", f"as it tunes (asked ≥ {ASKED['tau']})", "everything hot"), rows)
+    yield ""
+    yield "## Racing"
+    yield ""
+    yield (
+        f"The same samples, replayed: the first {SEEN} of {ROUNDS['graph']} rounds are seen, the others say "
+        f"what was best. Fixed: {FIXED} samples of each. Asked: {ASKED['saved']:.0f} times less at a mean "
+        f"regret of {ASKED['regret']:.0%}."
+    )
+    yield ""
+    names = {
+        "fixed": f"{FIXED} of each",
+        "search": "race, at most 5 (search)",
+        "final": "race, at most 15 (final)",
+    }
+    ways = [
+        (
+            names[w],
+            f"{r['spent_s']:.2f}",
+            f"{r['saved']:.1f} ×",
+            f"{r['mean_regret']:.2%}",
+            f"{r['p95_regret']:.1%}",
+        )
+        for w, r in s["ways"].items()
+    ]
+    yield from _table(("", "device seconds", "less", "regret, mean", "95th percentile"), ways)
+
+
+def _trial_page(s: Section) -> Iterable[str]:
+    yield "## A trial, all in"
+    yield ""
+    rows = [(name, f"{s[name] * 1e3:.0f} ms") for name in ("build", "check", "sample", "other")]
+    rows.append(
+        ("all", f"**{s['seconds_per_trial'] * 1e3:.0f} ms** (asked ≤ {ASKED['trial_s'] * 1e3:.0f} ms)")
+    )
+    yield from _table((f"{s['trials']} trials of {s['workload']}", "a trial"), rows)
+
+
+PAGES = {"aa": _aa_page, "repeat": _repeat_page, "graph": _graph_page, "trial": _trial_page}
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _tau(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(SECTIONS), help=f"of {', '.join(SECTIONS)}")
+    parser.add_argument("--models", default=",".join(NETWORKS), help="of the sections aa and graph")
+    parser.add_argument("--log", help="a tuning log of these models on this machine, for the section graph")
+    parser.add_argument("--quick", action="store_true", help="little of everything: does it work?")
+    parser.add_argument("--threads", type=int, default=0, help="of a kernel; 0: all cores")
+    parser.add_argument("--json", type=Path, help="default: results/measurement.json; none with --quick")
+    asked = parser.parse_args()
+    only = asked.only.split(",")
+    if unknown := sorted(set(only) - set(SECTIONS)):
+        parser.error(f"no section is called {unknown[0]!r}; there are {', '.join(SECTIONS)}.")
+    if "graph" in only and not asked.log:
+        parser.error("the section graph needs --log FILE; without one: --only aa,repeat,trial.")
+    target = host().with_threads(asked.threads) if asked.threads else host()
+    path = asked.json or (None if asked.quick else RESULTS)
+    data = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    known = data.get("sections", {}) if data.get("machine") == machine() else {}
+    data = {"machine": machine(), "threads": target.num_cores, "sections": known}
+    try:
+        for name in filter(only.__contains__, SECTIONS):
+            say(name)
+            data["sections"][name] = timed(partial(section, name, asked, target))
+            if path is not None:
+                write(path, data)
+    except (AutotensorError, StoreError) as error:
+        parser.exit(1, f"{error}\n")
+    print("\n".join(page(data)))
+
+
+def section(name: str, asked: argparse.Namespace, target: Target) -> Section:
+    extent = QUICK if asked.quick else WHOLE
+    if name == "trial":
+        return throughput(target, extent.trials)
+    if name == "repeat":
+        with LocalMeasurer(target, MeasureOptions(racing=False)) as measurer:
+            return of_repeat(measurer, extent)
+    plans = {m: plan_model(MODELS.get(m).build(), target) for m in asked.models.split(",")}
+    if name == "graph":
+        return of_graph(plans, asked.log, target, extent)
+    with LocalMeasurer(target) as measurer:
+        return of_aa(plans, measurer, extent)
+
+
+def timed(work: Callable[[], Section]) -> Section:
+    """The section, when it was made, how long it took, and who else was there."""
+    before, began = cpu_times(), time.perf_counter()
+    found = work()
+    others = others_cores(before, cpu_times())
+    made = {"when": time.strftime("%F %T"), "source": source_hash(), "others": others}
+    return {**found, **made, "wall_s": time.perf_counter() - began}
+
+
+def write(path: Path, data: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    path.with_suffix(".md").write_text("\n".join(page(data)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

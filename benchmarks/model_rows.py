@@ -1,0 +1,126 @@
+"""Rows of a tuning log as a cost model sees them: features and prior of every trial, its time, its network.
+
+    sessions ──▶ networks (one run of the tuner each) ──▶ tasks ──▶ rounds ──▶ features, prior, seconds
+
+Features are made anew from the decisions, by the same path by which a tuning run learns from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base import log
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target
+from autotensor.search.calibrate import rates_of
+from autotensor.search.journal import decisions_of, retell
+from autotensor.search.model import PriorModel
+from autotensor.search.rates import Rates, as_timed
+from autotensor.search.task import Task
+from autotensor.search.tuner import Tuner
+from autotensor.te.workload import Workload
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Session, TrialRecord
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskRows:
+    """The trials of one task in one run, in the order in which they were measured."""
+
+    network: str  # the run; which tasks belong together
+    group: str  # key of the workload
+    name: str
+    features: Floats  # [trials, features]
+    prior: Floats  # seconds
+    seconds: Floats  # NaN: a failure
+    rounds: Ints
+    families: Ints  # of sketch and register tile: what a batch should not be full of
+
+    @property
+    def worked(self) -> npt.NDArray[np.bool_]:
+        return np.isfinite(self.seconds)
+
+
+class Recorder(PriorModel):
+    """A cost model that keeps what it is taught."""
+
+    def __init__(self) -> None:
+        self.taught: list[tuple[Floats, Floats, Floats]] = []
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        self.taught.append((features, prior, seconds))
+
+
+def load(store: TrialStore, rates: Rates | None = None) -> list[TaskRows]:
+    """All tasks of all runs on the machine that the log knows best; races are left out.
+
+    rates: for the prior; None: those that the log was calibrated with, else a guess.
+    """
+    rows = store.trials()
+    machines = [r.machine for r in rows]
+    machine = max(sorted(set(machines)), key=machines.count)
+    rows = tuple(r for r in rows if r.machine == machine)
+    targets = {t.key: Target.from_json(t.text) for t in store.targets()}
+    values = {n: c.value for n, c in store.calibration(machine).items()}
+    known = {w.key: w for w in store.workloads()}
+    runs = [s for s in store.sessions() if not s.run_key.startswith(RACE)]
+    out = []
+    for session in sorted(runs, key=lambda s: s.started):
+        mine = sorted(
+            (r for r in rows if r.session == session.id), key=lambda r: (r.workload, r.target, r.id or 0)
+        )
+        tasks = [(k, list(v)) for k, v in groupby(mine, key=lambda r: (r.workload, r.target))]
+        network = _network(session, [known[w].name for (w, _), _ in tasks])
+        for (key, target), trials in tasks:
+            try:
+                workload = Workload.from_text(known[key].text, known[key].name, key)
+            except InputError as damaged:
+                log.warn(f"left out: {damaged.what}")
+                continue
+            chosen = as_timed(
+                rates or _rates(values, targets[target]), (s.residency for r in trials for s in r.samples)
+            )
+            found = _task(network, Task(workload, targets[target]), trials, chosen)
+            out += [found] if found is not None else []
+    return out
+
+
+def _network(session: Session, names: Sequence[str]) -> str:
+    return f"{session.id[:6]} ({len(names)} tasks: {', '.join(sorted(names)[:1])} …)"
+
+
+def _rates(values: dict[str, float], target: Target) -> Rates:
+    return rates_of(values, target) if "flops.core" in values else Rates.guess(target)
+
+
+def _task(network: str, task: Task, trials: Sequence[TrialRecord], rates: Rates) -> TaskRows | None:
+    recorder = Recorder()
+    tuner = Tuner(task, recorder, rates)
+    known = [r for r in trials if tuner.candidate(r.sketch_hash, decisions_of(r)) is not None]
+    if not known:
+        return None
+    for _, batch in groupby(known, key=lambda r: r.round):
+        retell(tuner, list(batch))
+    features, prior, seconds = (np.concatenate(parts) for parts in zip(*recorder.taught, strict=True))
+    tiles = [
+        (r.sketch_hash, *sorted((k, v) for k, v in decisions_of(r).items() if k.endswith("/tile")))
+        for r in known
+    ]
+    return TaskRows(
+        network,
+        task.workload.key,
+        task.workload.name,
+        features,
+        prior,
+        seconds,
+        np.asarray([r.round or 0 for r in known]),
+        np.unique(np.asarray([repr(t) for t in tiles]), return_inverse=True)[1].astype(np.int64),
+    )

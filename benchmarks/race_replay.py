@@ -1,0 +1,57 @@
+"""Ways to take samples, replayed on samples that were taken: what each costs and what it chooses.
+
+samples [candidates, rounds] ─┬─ way: ten of each ───────────▶ chosen, seconds spent
+                              └─ way: race_rule.racing ──────▶ chosen, seconds spent
+regret: the chosen one's time over the best's, by rounds that no way has seen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from autotensor.search.race_rule import racing
+
+SEEN = 15  # rounds that a way may look at; the others say what the truth is
+FIXED = 10
+Table = Sequence[Sequence[float]]  # seconds of a call: of each candidate, by round
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What one way did on one task."""
+
+    spent_s: float
+    chosen: int
+    samples: int
+    regret: float  # 0: none
+
+
+def sample_seconds(call_s: float, least_s: float) -> float:
+    """What one sample takes: as many calls as last long enough."""
+    return max(1.0, round(least_s / call_s)) * call_s
+
+
+def fixed(table: Table, count: int = FIXED) -> dict[int, Sequence[float]]:
+    """So many of each."""
+    return {n: row[:count] for n, row in enumerate(table)}
+
+
+def raced(table: Table, wanted: int) -> dict[int, Sequence[float]]:
+    """As the measurer does, at most `wanted` of each."""
+    samples: dict[int, Sequence[float]] = {n: () for n in range(len(table))}
+    for at in range(wanted):
+        going_on = racing(samples, wanted)
+        samples |= {n: table[n][: at + 1] for n in going_on}
+    return samples
+
+
+def replay(table: Table, way: Callable[[Table], Mapping[int, Sequence[float]]], least_s: float) -> Replay:
+    """Runs a way on the first SEEN rounds; the fastest median is what it chooses."""
+    seen = [row[:SEEN] for row in table]
+    taken = way(seen)
+    chosen = min(taken, key=lambda n: median(taken[n]))
+    truth = [median(row[SEEN:]) for row in table]
+    spent = sum(sample_seconds(s, least_s) for row in taken.values() for s in row)
+    return Replay(spent, chosen, sum(map(len, taken.values())), truth[chosen] / min(truth) - 1.0)

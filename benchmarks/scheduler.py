@@ -1,0 +1,172 @@
+"""Which task next? Schedulers replayed on the histories of a tuning log.
+
+    python benchmarks/scheduler.py --log tuning.db [--draws 20] [--fewest 32] [--json FILE]
+
+The tasks of the log are taken for one model: so many times each that they have random shares of its untuned
+time, drawn anew for every replay. When a scheduler picks a task, that gets the next batch of its history,
+which takes as many seconds as it took. So all schedulers see the same batches in another order, and the time
+of the whole model falls the sooner, the better they choose. A task whose history has ended cannot be picked.
+
+What the cost model expects of a task is as in its own history: that it learns from other tasks in another
+order is left out. Given are seconds of tuning until the whole is within 5, 2 and 1 % of where it ends, and
+the mean excess over that end on the way; each as the geometric mean of ratios to round-robin's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from histories import History, Told, rates_in
+from histories import read as read_histories
+from stopping import replayed
+
+from autotensor.search.allocate import Standing
+from autotensor.search.loop import lower_bound
+from autotensor.search.stopping import outlook
+from tuning_db import connect
+
+WITHIN = (0.05, 0.02, 0.01)
+BATCH = 8
+INF = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One task: what it would be told, batch by batch."""
+
+    told: Sequence[Told]
+    standings: Sequence[Standing]  # before each batch, and after the last
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """How the whole model's time fell: (seconds of tuning, seconds of the model) after every batch."""
+
+    points: Sequence[tuple[float, float]]
+
+    def reaches(self, within: float) -> float:
+        end = self.points[-1][1]
+        return next(at for at, total in self.points if total <= (1.0 + within) * end)
+
+    def excess(self) -> float:
+        """Mean of the model's time over its end, less 1, on the way."""
+        end, area = self.points[-1][1], 0.0
+        for (at, total), (then, _) in zip(self.points, self.points[1:], strict=False):
+            area += (then - at) * (total / end - 1.0)
+        return area / (self.points[-1][0] - self.points[0][0])
+
+
+Policy = Callable[[Sequence[Standing]], int]  # open tasks → the number of the next
+
+
+def round_robin(standings: Sequence[Standing]) -> int:
+    return min(range(len(standings)), key=lambda n: standings[n].batches)
+
+
+def most(score: Callable[[Standing], float]) -> Policy:
+    """The task with the highest score; those without a time first."""
+
+    def pick(standings: Sequence[Standing]) -> int:
+        fresh = [n for n, s in enumerate(standings) if s.batches == 0]
+        return fresh[0] if fresh else max(range(len(standings)), key=lambda n: score(standings[n]))
+
+    return pick
+
+
+def expected(s: Standing) -> float:
+    """Gain of the whole per batch, by the model alone."""
+    return s.task.weight * s.best_s * (s.outlook.gain if s.outlook is not None else 0.25)
+
+
+POLICIES: Mapping[str, Policy] = {
+    "round-robin": round_robin,
+    "recent gains": most(lambda s: replace(s, outlook=None).gain_s),
+    "recent gains per second": most(lambda s: replace(s, outlook=None).rate),
+    "model's expectation per second": most(lambda s: expected(s) / s.batch_s),
+    "both": most(lambda s: s.gain_s),
+    "both per second": most(lambda s: s.rate),
+}
+
+
+def arm_of(h: History, told: Sequence[Told], bound_s: float) -> Arm:
+    standings = [Standing(h.task, INF, bound_s, 0, (), False)]
+    spent = 0.0
+    for n, t in enumerate(told, 1):
+        spent += t.seconds
+        promise = None if t.left is None else outlook(t.left, t.best_s, BATCH)
+        gains = tuple(x.gain for x in told[:n])
+        standings.append(Standing(h.task, t.best_s, bound_s, n, gains, False, promise, spent / n))
+    return Arm(told, standings)
+
+
+def scheduled(arms: Sequence[Arm], weights: Sequence[float], pick: Policy) -> Descent:
+    """One replay; a task without a time counts with that of its first batch."""
+    at = [0] * len(arms)
+    spent, points = 0.0, []
+    while open_ := [n for n, a in enumerate(arms) if at[n] < len(a.told)]:
+        now = [
+            replace(arms[n].standings[at[n]], task=replace(arms[n].standings[0].task, weight=weights[n]))
+            for n in open_
+        ]
+        n = open_[pick(now)]
+        spent += arms[n].told[at[n]].seconds
+        at[n] += 1
+        total = sum(w * a.told[max(0, k - 1)].best_s for w, a, k in zip(weights, arms, at, strict=True))
+        points.append((spent, total))
+    return Descent(points)
+
+
+def compare(arms: Sequence[Arm], draws: int, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Every policy against round-robin, as geometric means over draws of weights."""
+    rng = np.random.default_rng(seed)
+    first = np.asarray([a.told[0].best_s for a in arms])
+    logs: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
+    for _ in range(draws):
+        weights = (rng.dirichlet(np.ones(len(arms))) / first).tolist()
+        for name, pick in POLICIES.items():
+            found = scheduled(arms, weights, pick)
+            logs[name].append([np.log(x) for x in (*map(found.reaches, WITHIN), found.excess())])
+    base = np.asarray(logs["round-robin"])
+    columns = (*(f"seconds to {w:.0%}" for w in WITHIN), "excess")
+    return {
+        name: dict(zip(columns, np.exp((np.asarray(rows) - base).mean(axis=0)).tolist(), strict=True))
+        for name, rows in logs.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--draws", type=int, default=20, help="of shares of the whole")
+    parser.add_argument("--fewest", type=int, default=32, help="trials of a history that is long enough")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    with connect(str(asked.log), readonly=True) as store:
+        histories = read_histories(store, asked.fewest)
+        bounds = [lower_bound(h.task, rates_in(store, h)) for h in histories]
+    if len(histories) < 2:
+        raise SystemExit(
+            f"{asked.log} has fewer than two tasks with {asked.fewest} trials in one run on this machine."
+        )
+    told = [t for _, t in replayed(histories, str(asked.log))]
+    arms = [arm_of(h, t, b) for h, t, b in zip(histories, told, bounds, strict=True)]
+    found = compare(arms, asked.draws)
+    seconds = [t.seconds for a in arms for t in a.told]
+    print(f"{len(arms)} tasks, {len(seconds)} batches of {np.quantile(seconds, 0.1):.1f} to "
+          f"{np.quantile(seconds, 0.9):.1f} s (nine in ten); times relative to round-robin")  # fmt: skip
+    for name, row in found.items():
+        print(f"{name:32}" + "  ".join(f"{column} {value:.2f}" for column, value in row.items()))
+    if asked.json:
+        report = {"tasks": len(arms), "draws": asked.draws, "batches_s": seconds, "policies": found}
+        asked.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

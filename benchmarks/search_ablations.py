@@ -1,0 +1,268 @@
+"""What each ingredient of the search is worth: searches replayed on spaces that were measured whole.
+
+    python benchmarks/search_ablations.py --exhaust [--tasks odd,layer2] [--limit 400] [--budget 600]
+    python benchmarks/search_ablations.py [--seeds 10] [--trials 64] [--only full,no-model]
+
+The first command measures candidates, about 0.1 s each, and needs an idle machine: a few hundred of every
+task, twice, with weights from memory as in a model ("graph") and with everything in the caches ("hot"). The
+second one replays policies on what there is, from several seeds, on any machine and without a clock; it
+continues where it was stopped. Both write after every step. Round-robin against the task scheduler is in
+scheduler.py, which replays whole models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import measured_space
+from measured_space import FOLDER, Space, spaces
+from replay import POLICIES, Run, replay, summarise
+from results import machine, source_hash
+from search_tasks import chosen
+
+from autotensor.base.target import host
+from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.search.calibrate import calibrated
+from autotensor.search.measure import LocalMeasurer
+from autotensor.search.request import MeasureOptions
+
+SIX = ("odd", "ffn", "expand", "layer2", "dw_56", "softmax")
+STEPS = (0, 8, 16, 32)
+SHARES = ("prior-only", "no-model", "full", "warm")  # one thing more in each
+RESIDENCIES = ("graph", "hot")
+HERE = Path(__file__).parent / "results"
+
+
+def exhaust(names: Sequence[str], folder: Path, limit: int, seed: int, budget_s: float) -> int:
+    """Measures the spaces of these tasks as far as the budget goes. Exit status: 3 if some are left."""
+    target, deadline = host(), time.monotonic() + budget_s
+    rates, complete = None, True
+    for name in names:
+        path = folder / f"{name}.json"
+        if path.exists():
+            space = measured_space.load(path)
+        else:
+            rates = rates or calibrated(None, target, kernels=True)
+            space = measured_space.cut(name, target, rates, limit, seed)
+        for residency in RESIDENCIES:
+            if space.whole(residency):
+                continue
+            began, before = time.monotonic(), len(space.found.get(residency, {}))
+            if began > deadline:
+                print(f"The budget is spent; {name} and what follows is left. The same command continues.")
+                return 3
+            options = MeasureOptions(residency=residency)  # type: ignore[arg-type]
+            with LocalMeasurer(target, options, numerics=algorithm_tolerance) as measurer:
+                done = measured_space.measure(
+                    space,
+                    measurer,
+                    residency,
+                    deadline=deadline,
+                    keep=partial(measured_space.save, space, path),
+                )
+            complete = complete and done
+            print(_measured(space, residency, before, time.monotonic() - began), flush=True)
+    return 0 if complete else 3
+
+
+def _measured(space: Space, residency: str, before: int, seconds: float) -> str:
+    found = space.found[residency]
+    words = [v for v in found.values() if isinstance(v, str)]
+    fast, default = space.best(residency), found[space.default.trace.hash]
+    assert isinstance(default, float)
+    return (
+        f"{space.name} ({residency}): {len(found)} of {len(space.candidates)} candidates, "
+        f"{len(found) - before} now in {seconds:.0f} s; {words.count('rejected')} rejected, "
+        f"{words.count('failed')} failed; default {1e6 * default:.1f} us, best {1e6 * fast:.1f} us"
+    )
+
+
+# -- replaying -----------------------------------------------------------------------------------------------
+
+
+def run_all(
+    found: Sequence[Space], names: Sequence[str], seeds: int, trials: int, path: Path, budget_s: float
+) -> bool:
+    """Replays what the file lacks; whether all of it is there."""
+    data = _kept(path, trials, found)
+    deadline = time.monotonic() + budget_s
+    for seed in range(seeds):
+        for space in found:
+            for name in names:
+                key = f"{space.name}/{name}/{seed}"
+                if key in data["runs"] or (name == "hot-only" and not space.whole("hot")):
+                    continue
+                if time.monotonic() > deadline:
+                    print("The budget is spent. The same command continues.")
+                    return False
+                began = time.monotonic()
+                run = replay(space, name, seed, trials, [s for s in found if s is not space])
+                data["runs"][key] = asdict(run)
+                _write(path, data)
+                print(
+                    f"{key}: {run.share(0):.1%} at once, {run.share(8):.1%} after 8 trials, within 5 % after "
+                    f"{run.trials_to(0.05)} trials; {time.monotonic() - began:.1f} s",
+                    flush=True,
+                )
+    return True
+
+
+def _kept(path: Path, trials: int, found: Sequence[Space]) -> dict[str, Any]:
+    """The file's runs if they are of this source, these spaces and this length; else none."""
+    stamp = {"source": source_hash(), "trials": trials, "spaces": {s.name: len(s.candidates) for s in found}}
+    data = json.loads(path.read_text()) if path.exists() else {}
+    same = all(data.get(k) == v for k, v in stamp.items())
+    return {"machine": machine(), **stamp, "runs": data["runs"] if same else {}}
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(data, indent=1) + "\n")
+    os.replace(scratch, path)
+
+
+def runs_of(data: Mapping[str, Any]) -> list[Run]:
+    return [Run(**{**r, "curve": tuple(r["curve"])}) for r in data["runs"].values()]
+
+
+# -- the page ------------------------------------------------------------------------------------------------
+
+
+def page(data: Mapping[str, Any]) -> Iterable[str]:
+    """The tables as Markdown."""
+    runs, m = runs_of(data), data["machine"]
+    names = [n for n in POLICIES if any(r.policy == n for r in runs)]
+    tasks = list(dict.fromkeys(r.space for r in runs))
+    seeds = len({r.seed for r in runs})
+    yield "# What each ingredient of the search is worth"
+    yield ""
+    yield (
+        f"Replayed on {len(tasks)} spaces that were measured whole ({_sizes(data)} candidates), {seeds} "
+        f"seeds, {data['trials']} trials each; {m['cpu']}, {m['cores']} cores. Shares are of the speed "
+        "of the space's best, median and 10th percentile over spaces and seeds; trials are median and 90th "
+        "percentile. The spaces are cut from the tasks' own by chance, so chance does better in them than "
+        "outside."
+    )
+    yield ""
+    yield f"| policy | | {' | '.join(_after(n) for n in STEPS)} | trials to 5 % | to 1 % |"
+    yield f"|---|---|{'---|' * (len(STEPS) + 2)}"
+    for name in names:
+        s = summarise([r for r in runs if r.policy == name], STEPS)
+        shares = " | ".join(f"{100 * a:.1f} / {100 * b:.1f} %" for a, b in s.shares.values())
+        yield f"| {name} | {POLICIES[name].about} | {shares} | {_pair(s.to_five)} | {_pair(s.to_one)} |"
+    yield ""
+    yield "## Trials to within 5 %, median over seeds"
+    yield ""
+    yield f"| space | first guess | {' | '.join(names)} |"
+    yield f"|---|---|{'---|' * len(names)}"
+    for task in tasks:
+        mine = [r for r in runs if r.space == task]
+        cells = [_count(summarise(p, ()).to_five[0]) if (p := _of(mine, n)) else "–" for n in names]
+        yield f"| {task} | {100 * mine[0].share(0):.1f} % | {' | '.join(cells)} |"
+    yield ""
+    yield from model_share(runs)
+
+
+def model_share(runs: Sequence[Run]) -> Iterable[str]:
+    """What learning adds: the geometric mean of how much slower than the best each stage still is."""
+    names = [n for n in SHARES if any(r.policy == n for r in runs)]
+    yield "## XGBoost's own share"
+    yield ""
+    yield "How much slower than the space's best (geometric mean over spaces and seeds)."
+    yield ""
+    yield f"| | {' | '.join(_after(n) for n in STEPS[1:])} |"
+    yield f"|---|{'---|' * len(STEPS[1:])}"
+    for name in names:
+        cells = [f"{100 * slower(_of(runs, name), n):.2f} %" for n in STEPS[1:]]
+        yield f"| {POLICIES[name].about} | {' | '.join(cells)} |"
+    yield ""
+
+
+def slower(runs: Sequence[Run], trials: int) -> float:
+    """Geometric mean of time over the best's, less 1; infinite where some found nothing."""
+    shares = [r.share(trials) for r in runs]
+    return exp(-fmean(log(s) for s in shares)) - 1.0 if shares and min(shares) > 0 else math.inf
+
+
+def _of(runs: Sequence[Run], policy: str) -> list[Run]:
+    return [r for r in runs if r.policy == policy]
+
+
+def _sizes(data: Mapping[str, Any]) -> str:
+    sizes = sorted(data["spaces"].values())
+    return f"{sizes[0]} to {sizes[-1]}" if sizes else "no"
+
+
+def _after(trials: int) -> str:
+    return f"after {trials}" if trials else "first guess"
+
+
+def _pair(values: tuple[float, float]) -> str:
+    return f"{_count(values[0])} / {_count(values[1])}"
+
+
+def _count(value: float) -> str:
+    return "more" if math.isinf(value) else f"{value:.0f}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--exhaust", action="store_true", help="measure spaces instead of replaying")
+    add(
+        "--tasks",
+        default="",
+        metavar="NAME,NAME",
+        help=f"default: {','.join(SIX)}; replay: all measured ones",
+    )
+    add("--limit", type=int, default=400, help="candidates of a space")
+    add("--only", default="", metavar="POLICY,POLICY", help=f"of {', '.join(POLICIES)}")
+    add("--seeds", type=int, default=5)
+    add("--trials", type=int, default=64, help="of one replayed search")
+    add("--seed", type=int, default=0, help="of the cutting")
+    add("--budget", type=float, default=math.inf, metavar="SECONDS")
+    add("--spaces", type=Path, default=FOLDER, help="folder of the measured spaces")
+    add("--json", type=Path, default=HERE / "search_ablations.json")
+    add("--report", action="store_true", help="only write the page again")
+    options = parser.parse_args()
+    wanted = chosen(options.tasks, None) if options.tasks else ()
+    if options.exhaust:
+        return exhaust(wanted or SIX, options.spaces, options.limit, options.seed, options.budget)
+    names = [n for n in options.only.split(",") if n] or list(POLICIES)
+    if wrong := [n for n in names if n not in POLICIES]:
+        raise SystemExit(f"no policy is called {wrong[0]!r}. Known: {', '.join(POLICIES)}.")
+    complete = True
+    if not options.report:
+        found = spaces(options.spaces, wanted)
+        if not found:
+            raise SystemExit(f"no space is measured in {options.spaces}; --exhaust measures some.")
+        complete = run_all(found, names, options.seeds, options.trials, options.json, options.budget)
+    if not options.json.exists():
+        if not complete:
+            return 3
+        raise SystemExit(f"{options.json} does not exist; run without --report first.")
+    text = "\n".join(page(json.loads(options.json.read_text())))
+    options.json.with_suffix(".md").write_text(text)
+    print(text)
+    return 0 if complete else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""A task of the search as a contestant's job: ours under the schedules that a search found, and peers.
+
+SearchJob.named("layer2@8")      the winner of the first 8 trials (winners.py keeps them)
+SearchJob.named("layer2@seed0")  for TVM: what MetaSchedule found from that seed
+SearchJob.named("layer2")        for the libraries
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import metaschedule
+import numpy as np
+import winners
+from operator_job import OperatorJob, target_of
+from peers import Ready, Skip, Spec
+from search_tasks import TASKS, workload
+
+
+class SearchJob(OperatorJob):
+    """`variant` is what stands behind the @."""
+
+    def __init__(self, name: str, variant: str) -> None:
+        super().__init__(name, TASKS[name]())
+        self.name, self.variant = name, variant
+
+    @staticmethod
+    def named(text: str) -> SearchJob:
+        name, _, variant = text.partition("@")
+        return SearchJob(name, variant)
+
+    def ours(self, spec: Spec) -> Ready:
+        """Compiled under the winner after so many trials; skipped where that is the winner before it."""
+        from autotensor.compiler import compile_trace
+        from autotensor.runtime.arrays import aligned_copy, aligned_empty
+        from autotensor.runtime.module import Module
+        from autotensor.schedule.trace import Trace
+
+        known = winners.read(Path(spec.file), self.name).winners
+        if earlier := winners.same_before(known, int(self.variant)):
+            raise Skip(f"as {earlier}")
+        dag = workload(self.name).dag
+        target = target_of(spec)
+        artifact = compile_trace(dag, Trace.from_json(known[int(self.variant)]), target)
+        given, bound = _by_canonical_name(self.case, dag)
+        module = Module(artifact, threads=target.num_cores)
+        if bound:
+            module = module.bind(**bound)
+        placed = [aligned_copy(a) for a in given]
+        (result,) = dag.outputs
+        out = aligned_empty(result.shape, "float32")
+
+        def run() -> None:
+            module(*placed, out)
+
+        def output() -> Any:
+            out[...] = np.nan
+            run()
+            return self.case.from_ours(np.array(out))
+
+        return run, output
+
+    def tvm(self, threads: int) -> tuple[Path, list[Any], Any]:
+        """Its library, the arrays in the layouts that it was made for, and what reads the result."""
+        found = metaschedule.kept(self.name, self.variant, threads)
+        if found is None:
+            raise Skip("MetaSchedule did not search this one")
+        library, facts = found
+        given, bound = _by_canonical_name(self.case, workload(self.name).dag)
+        arrays = iter(given)
+        ordered = [
+            bound[n] if n in bound else next(arrays)
+            for n in workload(self.name).dag.args
+            if n in facts["inputs"]
+        ]
+        turned = [
+            np.ascontiguousarray(a.transpose(facts["order"].get(n, range(a.ndim))))
+            for n, a in zip(facts["inputs"], ordered, strict=True)
+        ]
+        return library, turned, _Result(self.case.from_ours, tuple(facts["shape"]))
+
+
+class _Result:
+    """Reads TVM's result: shape of its array, and how that becomes torch's."""
+
+    def __init__(self, read: Any, shape: tuple[int, ...]) -> None:
+        self.read, self.shape = read, shape
+
+    def __call__(self, array: Any) -> Any:
+        return self.read(array)
+
+
+def _by_canonical_name(case: Any, dag: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Inputs in calling order, and constants under the workload's names for them."""
+    inputs, constants = case.arrays
+    given = [case.to_ours(a) for a in inputs]
+    weights = iter(case.constant_to_ours(a) for a in constants.values())
+    names = [b.name for b in dag.inputs]
+    in_order = [n for n in dag.args if n in names]
+    return given, {n: next(weights) for n in in_order if n in dag.constants}

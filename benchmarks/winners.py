@@ -1,0 +1,155 @@
+"""What one search of a task found, and when: its best schedule after 0, 8, 16 … trials, in a file.
+
+    found = search("layer2", options)      an empty log, nothing shipped, one seed, no early end
+    found.winners[8]                       the trace that was best after eight trials, as JSON
+    found.curve                            (trials, seconds since the start, best seconds so far)
+
+The winner after n trials is the one that the search was told to be fastest; it was lucky as well as fast, and
+is timed anew beside the others. The first guess, after none, is the default schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from results import source_hash
+from search_tasks import workload
+
+from autotensor.base import switches
+from autotensor.base.target import Target
+from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.search.events import Event, RoundDone
+from autotensor.search.measure import LocalMeasurer
+from autotensor.search.options import TuneOptions, tune
+from autotensor.search.prior import Rates
+from autotensor.search.request import MeasureOptions
+from autotensor.search.task import Task
+from schedules.generate import default_trace
+from tuning_db import MemoryStore
+
+FIRST = 8  # trials of the first winner after the default
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What makes another search."""
+
+    trials: int
+    seed: int
+    threads: int
+    numerics: str
+    source: str  # hash of our source
+
+
+@dataclass(frozen=True)
+class Found:
+    """One search."""
+
+    asked: Asked
+    winners: Mapping[int, str]  # after so many trials: trace as JSON
+    curve: Sequence[tuple[int, float, float]]  # after each trial that ran: its number, elapsed s, best s
+    trials: int
+    failures: int
+    wall_s: float
+    shares: Mapping[str, float]  # seconds by kind
+
+
+def steps(trials: int) -> tuple[int, ...]:
+    """
+    >>> steps(100)
+    (0, 8, 16, 32, 64, 100)
+    """
+    found = [0]
+    step = FIRST
+    while step < trials:
+        found.append(step)
+        step *= 2
+    return (*found, trials)
+
+
+def same_before(winners: Mapping[int, str], after: int) -> int | None:
+    """The first smaller number of trials with the same winner; None if this one is new.
+
+    >>> same_before({0: "a", 8: "b", 16: "b"}, 16), same_before({0: "a", 8: "b"}, 8)
+    (8, None)
+    """
+    return next((n for n in sorted(winners) if n < after and winners[n] == winners[after]), None)
+
+
+def asked(trials: int, seed: int, threads: int, numerics: str) -> Asked:
+    return Asked(trials, seed, threads, numerics, source_hash())
+
+
+def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
+    """Searches one task from nothing; everything stays in the caches between calls, as in the contest."""
+    task = Task(workload(name), target, name=name)
+    first = default_trace(task.workload.dag, target).to_json()
+    record = _Record(what.trials, first)
+    options = TuneOptions(trials=what.trials, seed=what.seed, patience=False, warm_start=False)
+    measuring = MeasureOptions(residency="hot", peak_flops=rates.peak(target.num_cores))
+    began = time.monotonic()
+    with (
+        switches.override(no_shipped=True),
+        LocalMeasurer(target, measuring, numerics=algorithm_tolerance) as measurer,
+    ):
+        report = tune([task], options, MemoryStore(), measurer, rates, listener=record.hear, residency="hot")
+    failures = sum(t.failures for t in report.tasks)
+    wall_s = time.monotonic() - began
+    return Found(what, record.winners(), record.curve, report.trials, failures, wall_s, dict(report.shares))
+
+
+class _Record:
+    """Listens to a search."""
+
+    def __init__(self, trials: int, default: str) -> None:
+        self.best_s, self.best = float("inf"), default
+        self.at = dict.fromkeys(steps(trials), default)
+        self.curve: list[tuple[int, float, float]] = []
+
+    def hear(self, event: Event) -> None:
+        if not isinstance(event, RoundDone):
+            return
+        for c, seconds, status in zip(event.candidates, event.seconds, event.statuses, strict=True):
+            if status == "rejected":
+                continue
+            if seconds is not None and seconds < self.best_s:
+                self.best_s, self.best = seconds, c.trace.to_json()
+            self.curve.append((len(self.curve) + 1, event.elapsed_s, self.best_s))
+            for step in self.at:
+                if step >= len(self.curve):
+                    self.at[step] = self.best
+
+    def winners(self) -> dict[int, str]:
+        """Under the default stays what the search never got to ask more than."""
+        return dict(self.at)
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def write(found: Found, folder: Path, name: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f".{name}.{os.getpid()}"
+    scratch.write_text(json.dumps(asdict(found)) + "\n")
+    os.replace(scratch, folder / f"{name}.json")
+
+
+def read(folder: Path, name: str) -> Found:
+    data = json.loads((folder / f"{name}.json").read_text())
+    data["asked"] = Asked(**data["asked"])
+    data["winners"] = {int(n): t for n, t in data["winners"].items()}
+    data["curve"] = [(int(n), at, best) for n, at, best in data["curve"]]
+    return Found(**data)
+
+
+def kept(folder: Path, name: str, what: Asked) -> Found | None:
+    """The search as asked for, if the folder has it."""
+    if not (folder / f"{name}.json").exists():
+        return None
+    found = read(folder, name)
+    return found if found.asked == what else None

@@ -1,0 +1,111 @@
+"""The fingerprint rule: what a record that was measured on another machine is worth here.
+
+    exact        the same processor as far as code can tell: may be used at once
+    compatible   the same registers under another model, or other threads: worth measuring, no more
+    refused      other vectors, a feature missing, other caches: says nothing here
+
+Pure: two machines and two targets in, a verdict with its reason out. That the code is the same is not enough
+for `exact`: the number of cores counts, because two threads on one core of two are not two threads on two.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotensor.base.machine import HostMachine
+from autotensor.base.target import Target
+from autotensor.codegen.llvm import needs
+
+# What schedules are built on. Others (dot products of int8, bfloat16) change the code of single operations.
+VECTORS = frozenset(
+    (
+        *("sse4.1", "avx", "avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512bw", "avx512dq"),
+        *("neon", "sve", "sve2", "fullfp16"),
+    )
+)
+CACHE_FACTOR = 2.0  # between first, and between second caches: tiles are cut for these two
+_NUMBERS = re.compile(r"\((\d+)/(\d+)/\d+\)$")  # family/model/stepping behind a name
+
+
+class Fit(StrEnum):
+    """How a machine stands to the one that records come from."""
+
+    EXACT = "exact"
+    COMPATIBLE = "compatible"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A fit, and why it is no better; "" for an exact one."""
+
+    fit: Fit
+    reason: str = ""
+
+
+def fit(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> Verdict:
+    """What records of machine `theirs`, made for `their_target`, are worth on ours for our target."""
+    reason = _unlike(theirs, their_target, ours, our_target)
+    if reason:
+        return Verdict(Fit.REFUSED, reason)
+    reason = _not_the_same(theirs, their_target, ours, our_target)
+    return Verdict(Fit.COMPATIBLE, reason) if reason else Verdict(Fit.EXACT)
+
+
+def identity(m: HostMachine) -> tuple[object, ...]:
+    """What two machines of one class have in common; names and steppings vary with the hypervisor.
+
+    >>> a, b = HostMachine("AMD EPYC (25/17/1)", (), 2, ()), HostMachine("AMD EPYC 9R14 (25/17/2)", (), 2, ())
+    >>> identity(a) == identity(b)
+    True
+    """
+    return (_model(m.cpu_model), _usable(m.features), m.cores, m.caches)
+
+
+def _unlike(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> str:
+    """Why their schedules make no sense here; "" when they do."""
+    if their_target.kind != our_target.kind:
+        return f"made for {their_target.kind}, not {our_target.kind}"
+    if their_target.numerics != our_target.numerics:
+        return f"made for {their_target.numerics} numerics, not {our_target.numerics}"
+    if their_target.vector_bytes != our_target.vector_bytes:
+        return f"made for vectors of {their_target.vector_bytes} bytes, not {our_target.vector_bytes}"
+    if their_target.vector_registers != our_target.vector_registers:
+        return f"made for {their_target.vector_registers} registers, not {our_target.vector_registers}"
+    missing = sorted((VECTORS & set(theirs.features)) - set(needs(our_target)))
+    if missing:
+        return f"made for a processor with {', '.join(missing)}"
+    for level, (a, b) in enumerate(zip(theirs.caches[:2], ours.caches[:2], strict=False), start=1):
+        if max(a, b) > CACHE_FACTOR * min(a, b):
+            return f"made for an L{level} cache of {a >> 10} KiB, not {b >> 10} KiB"
+    return ""
+
+
+def _not_the_same(theirs: HostMachine, their_target: Target, ours: HostMachine, our_target: Target) -> str:
+    """What tells the two apart; "" when nothing does."""
+    if _model(theirs.cpu_model) != _model(ours.cpu_model):
+        return f"measured on {theirs.cpu_model}"
+    if _usable(theirs.features) != _usable(ours.features):
+        return f"measured on {theirs.cpu_model} with other features"
+    if theirs.caches != ours.caches:
+        return f"measured on {theirs.cpu_model} with other caches"
+    if theirs.cores != ours.cores:
+        return f"measured on {theirs.cores} core{'s' * (theirs.cores != 1)}, not {ours.cores}"
+    if their_target.num_cores != our_target.num_cores:
+        return f"measured with {their_target.num_cores} threads, not {our_target.num_cores}"
+    if their_target.key() != our_target.key():
+        return f"measured as {their_target.key()}, not {our_target.key()}"
+    return ""
+
+
+def _model(cpu: str) -> str:
+    """Family and model where the name ends in them, else the whole name."""
+    numbers = _NUMBERS.search(cpu)
+    return "/".join(numbers.groups()) if numbers else cpu
+
+
+def _usable(features: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that generated code may use: `needs` is what decides about objects, too."""
+    return needs(Target("llvm", features=",".join(f"+{f}" for f in features)))

@@ -1,0 +1,179 @@
+"""XGBModel: the prior when nothing is known, quick to fit, the same whenever asked, honest about doubts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tables import described, table
+from zoo import gemm
+
+from autotensor.base.errors import InputError
+from autotensor.search.boosted import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
+from autotensor.search.ensemble import centred
+from autotensor.search.features import NAMES, SCHEMA
+from autotensor.search.model import PriorModel
+
+
+def test_without_data_the_model_is_the_prior() -> None:
+    matrix, prior = described(gemm(40, 64, 32), 30)
+    expected = PriorModel().predict(matrix, prior, "w")
+    few = XGBModel()
+    few.learn(*table(MIN_ROWS - 1), "w")
+    for model in (XGBModel(), few):
+        found = model.predict(matrix, prior, "w")
+        assert found.mean.tolist() == expected.mean.tolist()
+        assert found.spread.tolist() == expected.spread.tolist()
+        assert found.valid.tolist() == [1.0] * len(prior)
+
+
+def test_it_learns_what_the_prior_misses() -> None:
+    model = XGBModel()
+    model.learn(*table(400), "w")
+    matrix, prior, seconds = table(200, seed=1)
+    predicted = model.predict(matrix, prior, "w").seconds
+    assert np.median(np.abs(predicted / seconds - 1.0)) < 0.1
+    elsewhere = model.predict(matrix, prior, "another workload")  # the level of known ones is the best guess
+    assert elsewhere.seconds.tolist() == predicted.tolist()
+
+
+def test_levels_of_workloads_are_kept_apart() -> None:
+    matrix, prior, seconds = table(64)
+    model = XGBModel()
+    model.learn(matrix, prior, seconds, "a")
+    model.learn(matrix, prior, seconds * 100.0, "b")
+    a, b = model.predict(matrix, prior, "a"), model.predict(matrix, prior, "b")
+    np.testing.assert_allclose(b.seconds / a.seconds, 100.0, rtol=1e-6)
+
+
+def test_fast_rows_weigh_more() -> None:
+    seconds = np.asarray([1.0, 2.0, 50.0, 3.0])
+    groups = np.asarray(["a", "a", "a", "b"])
+    labels, weights, levels = centred(np.log(seconds), np.zeros(4), seconds, groups)
+    assert weights.tolist() == [1.0, 0.5, 0.1, 1.0]
+    assert labels[1] == labels[3] == 0.0
+    assert levels["b"] == pytest.approx(np.log(3.0))
+
+
+def test_predictions_do_not_depend_on_when_they_were_asked_for() -> None:
+    patient, curious = XGBModel(3), XGBModel(3)
+    probe, prior, _ = table(50, seed=9)
+    for n in range(9):
+        rows = table(7, seed=n, failing=0.2)
+        patient.learn(*rows, "w")
+        curious.learn(*rows, "w")
+        curious.predict(probe, prior, "w")
+    assert patient.rows == 63 > 3 * REFIT
+    late, early = patient.predict(probe, prior, "w"), curious.predict(probe, prior, "w")
+    assert late.mean.tolist() == early.mean.tolist()
+    assert late.spread.tolist() == early.spread.tolist()
+    assert late.valid.tolist() == early.valid.tolist()
+
+
+def test_where_nothing_was_measured_it_is_less_sure() -> None:
+    matrix, prior, seconds = table(400)
+    near = matrix[:, 3] < 0.8
+    noisy = seconds * np.exp(
+        0.5 * np.random.default_rng(0).standard_normal(len(seconds)) * (matrix[:, 4] > 0.5)
+    )
+    model = XGBModel()
+    model.learn(matrix[near], prior[near], noisy[near], "w")
+    spread = model.predict(matrix, prior, "w").spread
+    assert spread[matrix[:, 4] > 0.5].mean() > 1.2 * spread[matrix[:, 4] <= 0.5].mean()
+
+
+def test_what_fails_is_predicted_to_fail() -> None:
+    matrix, prior, seconds = table(300)
+    seconds[matrix[:, 7] > 0.6] = np.nan
+    model = XGBModel()
+    model.learn(matrix, prior, seconds, "w")
+    probe, prior, _ = table(100, seed=1)
+    valid = model.predict(probe, prior, "another").valid
+    assert (valid[probe[:, 7] > 0.65] < 0.3).all()
+    assert (valid[probe[:, 7] < 0.55] > 0.7).all()
+
+
+def test_when_everything_fails_it_says_so_and_stays_the_prior() -> None:
+    matrix, prior, _ = table(64)
+    model = XGBModel()
+    model.learn(matrix, prior, np.full(64, np.nan), "w")
+    assert model.predict(matrix, prior, "w").mean.tolist() == np.log(prior).tolist()
+
+
+def test_a_refit_on_all_rows_takes_less_than_a_second() -> None:
+    model = XGBModel()
+    model.learn(*table(MAX_ROWS), "w")
+    probe, prior, _ = table(8)
+    began = time.process_time()  # one thread; the machine may be busy
+    model.predict(probe, prior, "w")
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.json.gz"])
+def test_a_saved_model_predicts_before_there_are_rows(tmp_path: Path, name: str) -> None:
+    model = XGBModel()
+    model.save(tmp_path / name)
+    assert not (tmp_path / name).exists()  # there was nothing to save
+    model.learn(*table(300, failing=0.1), "w")
+    model.save(tmp_path / name)
+    probe, prior, _ = table(50, seed=1)
+    expected = model.predict(probe, prior, "unknown")
+    found = XGBModel.load(tmp_path / name).predict(probe, prior, "w")
+    for a, b in ((found.mean, expected.mean), (found.spread, expected.spread), (found.valid, expected.valid)):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_rows_correct_a_saved_model(tmp_path: Path) -> None:
+    first = XGBModel()
+    first.learn(*table(300), "w")
+    first.save(tmp_path / "seed.json")
+    model = XGBModel.load(tmp_path / "seed.json")
+    matrix, prior, seconds = table(200, seed=1)
+    changed = seconds * (1.0 + 2.0 * (matrix[:, 9] > 0.5))  # on this machine something else is slow, too
+    model.learn(matrix, prior, changed, "v")
+    probe, prior, seconds = table(100, seed=2)
+    truth = seconds * (1.0 + 2.0 * (probe[:, 9] > 0.5))
+    before = np.abs(np.log(XGBModel.load(tmp_path / "seed.json").predict(probe, prior, "v").seconds / truth))
+    after = np.abs(np.log(model.predict(probe, prior, "v").seconds / truth))
+    assert after.mean() < 0.4 * before.mean()
+    model.save(tmp_path / "both.json")  # trees upon trees
+    np.testing.assert_allclose(
+        XGBModel.load(tmp_path / "both.json").predict(probe, prior, "x").mean,
+        model.predict(probe, prior, "x").mean,
+        rtol=1e-6,
+    )
+
+
+def test_the_same_model_is_the_same_file(tmp_path: Path) -> None:
+    for name in ("a.json.gz", "b.json.gz"):
+        model = XGBModel(1)
+        model.learn(*table(64), "w")
+        model.save(tmp_path / name)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+    data = json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))
+    assert data["schema"] == SCHEMA
+    assert data["features"] == list(NAMES)
+
+
+def test_a_model_of_other_features_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    model = XGBModel()
+    model.learn(*table(64), "w")
+    model.save(path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "schema": 1}))
+    with pytest.raises(InputError, match=f"features of version 1; this is version {SCHEMA}"):
+        XGBModel.load(path)
+    path.write_text(json.dumps({**data, "boosters": [{}]}))
+    with pytest.raises(InputError, match="is damaged"):
+        XGBModel.load(path)
+    for text in ("[]", "not JSON", "{}"):
+        path.write_text(text)
+        with pytest.raises(InputError, match="is no saved cost model"):
+            XGBModel.load(path)
+    with pytest.raises(InputError, match="is no saved cost model"):
+        XGBModel.load(tmp_path / "missing.json.gz")

@@ -1,0 +1,85 @@
+"""A run that the log holds whole is read from it, and only such a one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fakes import TARGET, FakeMeasurer, task
+from runs import CONVOLUTION, PRODUCT, SMALL_PRODUCT, run
+
+from autotensor.search.known import known_run
+from autotensor.search.loop import TuneReport
+from autotensor.search.options import TuneOptions
+from schedules.generate import default_trace
+from tuning_db import MemoryStore
+
+WORKLOADS = (PRODUCT, CONVOLUTION)
+DEFAULTS = {w.key: default_trace(w.dag, TARGET).hash for w in WORKLOADS}
+
+
+def known(store: MemoryStore, trials: int = 32, **options: Any) -> TuneReport | None:
+    return known_run([task(w) for w in WORKLOADS], TuneOptions(trials=trials, **options), store, DEFAULTS)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    made = MemoryStore()
+    run(WORKLOADS, 32, made, FakeMeasurer(failing=0.2, spilling=0.2))
+    return made
+
+
+def test_it_says_what_the_search_would_say(store: MemoryStore) -> None:
+    read = known(store)
+    assert read is not None
+    measurer = FakeMeasurer()
+    repeated = run(WORKLOADS, 32, store, measurer)
+    assert measurer.calls == []
+    assert (read.trials, read.reused, read.reason) == (repeated.trials, repeated.reused, repeated.reason)
+    for mine, theirs in zip(read.tasks, repeated.tasks, strict=True):
+        assert (mine.best_s, mine.default_s) == (theirs.best_s, theirs.default_s)
+        assert (mine.trials, mine.failures, mine.rejected) == (
+            theirs.trials,
+            theirs.failures,
+            theirs.rejected,
+        )
+        assert mine.raced == theirs.raced
+
+
+def test_more_is_not_known(store: MemoryStore) -> None:
+    assert known(store, 33) is None
+    assert known(store, seed=1) is None
+    assert known(store, model="prior") is None
+    assert known(store, fresh=True) is None
+    assert known(store, 24) is not None
+    assert known(MemoryStore()) is None
+
+
+def test_a_run_that_was_stopped_is_not_known() -> None:
+    store, asked = MemoryStore(), iter([False, False, True, True, True])
+    run(WORKLOADS, 32, store, stopped=lambda: next(asked))
+    assert known(store) is None
+
+
+def test_a_run_that_was_killed_before_it_ended_is_not_known(store: MemoryStore) -> None:
+    (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:")]
+    store.reopen_session(session.id)
+    assert known(store) is None
+
+
+def test_other_rules_make_another_run(store: MemoryStore) -> None:
+    tasks = [task(w) for w in WORKLOADS]
+    changed = {**DEFAULTS, PRODUCT.key: "another"}
+    assert known_run(tasks, TuneOptions(trials=32), store, changed) is None
+
+
+def test_a_finished_run_is_known_for_any_number_of_trials() -> None:
+    store = MemoryStore()
+    report = run([SMALL_PRODUCT], 900, store, until_gain_below=0.05)
+    assert report.trials < 900
+    default = {SMALL_PRODUCT.key: default_trace(SMALL_PRODUCT.dag, TARGET).hash}
+    for trials in (900, 5000):
+        options = TuneOptions(trials=trials, until_gain_below=0.05)
+        assert known_run([task(SMALL_PRODUCT)], options, store, default) is not None
+    assert known_run([task(SMALL_PRODUCT)], replace(options, until_gain_below=0.01), store, default) is None

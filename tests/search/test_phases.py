@@ -1,0 +1,104 @@
+"""Phases: drafts until they bring nothing, steps until they bring nothing, and so on."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import TARGET, bowl, chance, drive, task
+from runs import RATES
+from zoo import gemm, log_cosh_pool
+
+from autotensor.search.boosted import XGBModel
+from autotensor.search.model import PriorModel
+from autotensor.search.phases import FIRST, WORTH, Phase, phase, relative_gain
+from autotensor.search.population import encode
+from autotensor.search.task import Candidate, Task
+from autotensor.search.tuner import SearchOptions, Tuner, is_general
+from schedules.generate import generate
+
+VERIFY, DESCEND = Phase.VERIFY, Phase.DESCEND
+PRODUCT = gemm(96, 192, 64)
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ((), VERIFY),
+        ((1.0,), VERIFY),  # the first batch always gains
+        ((1.0, 0.2), VERIFY),
+        ((1.0, 0.0), DESCEND),
+        ((1.0, WORTH / 2), DESCEND),
+        ((1.0, 0.0, 0.3), DESCEND),
+        ((1.0, 0.0, 0.3, 0.0), VERIFY),
+        ((1.0, 0.0, 0.0, 0.0), DESCEND),
+    ],
+)
+def test_a_phase_lasts_while_it_pays(gains: tuple[float, ...], expected: Phase) -> None:
+    assert phase(gains) is expected
+    assert FIRST == 2
+
+
+def test_gains_are_shares_of_the_time_before() -> None:
+    assert relative_gain(float("inf"), float("inf")) == 0.0
+    assert relative_gain(2.0, 1.0) == 0.5
+    assert relative_gain(1.0, 2.0) == 0.0
+
+
+def steps_between(t: Tuner, a: Candidate, b: Candidate) -> int:
+    """Holes in which two candidates differ; sketches with the same holes are one step apart."""
+    if [h.name for h in a.sketch.holes] != [h.name for h in b.sketch.holes]:
+        return 99
+    differing = encode(a.sketch, a.decisions) != encode(b.sketch, b.decisions)
+    return int(differing.sum()) + (a.sketch is not b.sketch)
+
+
+def test_the_descent_takes_small_steps_from_the_best_two() -> None:
+    t = Tuner(task(PRODUCT), XGBModel(), RATES)
+    told: list[tuple[float, Candidate]] = []
+    seen = 0
+    for _ in range(9):
+        best = [c for _, c in sorted(told, key=lambda x: x[0])[:2]]
+        batch = t.ask(8)
+        for c in (c for c in batch if c.made_by == "descent"):
+            assert min(steps_between(t, c, b) for b in best) in (1, 2)
+            assert c.predicted is not None
+            seen += 1
+        seconds = [bowl(c) for c in batch]
+        told += zip(seconds, batch, strict=True)
+        t.tell(batch, seconds)
+    assert seen >= 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_descent_gets_lower_though_the_model_learns_nothing(seed: int) -> None:
+    """From the prior's choice towards the optimum by steps alone; what looks the same is asked once only, and
+    this bowl tells it apart."""
+    t = Tuner(task(PRODUCT), PriorModel(), RATES, seed=seed)
+    drive(t, bowl, 96)
+    assert t.best_seconds <= 1.2e-4
+    blind = Tuner(task(PRODUCT), PriorModel(), RATES, seed=seed, options=SearchOptions(descents=0))
+    drive(blind, bowl, 96)
+    assert t.best_seconds < blind.best_seconds
+
+
+def test_only_sketches_of_general_rules_are_bred_from() -> None:
+    t = Tuner(task(PRODUCT), XGBModel(), RATES)
+    made_by: set[str] = set()
+    for _ in range(6):
+        batch = t.ask(8)
+        made_by |= {c.made_by for c in batch}
+        t.tell(batch, [bowl(c) for c in batch])
+    assert "bred" not in made_by
+    assert not any(is_general(s) for s in t.sketches)
+
+
+def test_unknown_computations_are_bred() -> None:
+    workload = log_cosh_pool(12, 19)
+    general = Tuner(Task(workload, TARGET), XGBModel(), RATES)
+    if not any(is_general(s) for s in generate(workload.dag, TARGET)):
+        pytest.skip("a rule knows this computation now")
+    made_by: set[str] = set()
+    for _ in range(4):
+        batch = general.ask(8)
+        made_by |= {c.made_by for c in batch}
+        general.tell(batch, [1e-4 * (1 + chance(c.key)) for c in batch])
+    assert "bred" in made_by

@@ -1,0 +1,53 @@
+"""Who needs another sample."""
+
+from __future__ import annotations
+
+import random
+
+from autotensor.search.race_rule import racing
+
+
+def test_everybody_gets_three() -> None:
+    assert racing({0: [], 1: []}, wanted=5) == {0, 1}
+    assert racing({0: [1.0, 1.0], 1: [9.0, 9.0]}, wanted=5) == {0, 1}
+    assert racing({0: [1.0] * 5, 1: [9.0, 9.0]}, wanted=5) == {1}
+
+
+def test_the_surely_slower_stop_and_the_others_go_on() -> None:
+    drift = [1.0, 1.5, 2.0]  # it hits all of a round alike
+    samples = {n: [ratio * d for d in drift] for n, ratio in enumerate((1.0, 1.005, 1.02, 2.9))}
+    assert racing(samples, wanted=5) == {0, 1}
+
+
+def test_a_difference_within_the_noise_is_none() -> None:
+    assert racing({0: [1.0, 1.1, 0.9], 1: [1.1, 1.05, 1.15]}, wanted=5) == {0, 1}
+
+
+def test_the_leader_gets_all_its_samples() -> None:
+    assert racing({0: [1.0] * 3, 1: [1.4] * 3, 2: [5.0] * 3}, wanted=5) == {0}
+    assert racing({0: [1.0] * 3}, wanted=5) == {0}
+    assert racing({0: [1.0] * 5, 1: [1.4] * 3}, wanted=5) == set()
+
+
+def test_enough_is_enough() -> None:
+    assert racing({0: [1.0] * 5, 1: [1.0] * 5}, wanted=5) == set()
+    assert racing({0: [1.0] * 4, 1: [1.0] * 4}, wanted=5) == {0, 1}
+
+
+def test_far_behind_the_incumbent_it_is_over_for_all() -> None:
+    samples = {0: [1.2] * 3, 1: [1.21] * 3}
+    assert racing(samples, wanted=5) == {0, 1}
+    assert racing(samples, wanted=5, incumbent_s=1.0) == set()
+    assert racing(samples, wanted=5, incumbent_s=1.15) == {0, 1}
+
+
+def test_among_equals_nobody_is_dropped_however_often_one_looks() -> None:
+    rng = random.Random(0)
+    dropped = 0
+    for _ in range(200):
+        samples: dict[int, list[float]] = {0: [], 1: []}
+        for _ in range(15):
+            for n in racing(samples, wanted=15):
+                samples[n].append(rng.gauss(1.0, 0.01))
+        dropped += len(samples[0]) != len(samples[1])
+    assert dropped <= 4

@@ -1,0 +1,60 @@
+"""Tuned schedules as if they came with the package, for tests: of this machine, or of one like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotensor import te
+from autotensor.base.machine import HostMachine, host_machine
+from autotensor.base.target import Target, parse
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+from schedules import shipped
+from schedules.generate import generate
+from schedules.records import SCHEDULES, TunedClass, TunedRecord, to_text
+
+
+def product(m: int = 48, n: int = 64, k: int = 32) -> Workload:
+    a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
+    r = te.reduce_axis(k, name="r")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    return Workload.of(ComputeDAG.of([a, b, c]), "product")
+
+
+def traces(workload: Workload, target: Target, count: int = 3) -> list[Trace]:
+    """The default, then others of the first sketch: each changes one decision."""
+    sketch = generate(workload.dag, target)[0]
+    decisions = [sketch.defaults()]
+    decisions += [{**sketch.defaults(), h.name: o} for h in sketch.holes for o in h.options]
+    found = {t.hash: t for t in map(sketch.fill, decisions)}
+    return list(found.values())[:count]
+
+
+def record(workload: Workload, target: Target, trace: Trace, default: Trace, **other: object) -> TunedRecord:
+    facts: dict[str, object] = dict(
+        name=workload.name, workload=workload.key, text=workload.text, target=target.key(),
+        trace=trace.to_json(),
+        trace_hash=trace.hash, default=default.hash, seconds=1e-5, default_s=2e-5, ratio=0.5, samples=9,
+        residency="graph", max_error=0.0, tolerance=1e-5, seeds=(0, 1), date="2026-11-22",
+    )  # fmt: skip
+    return TunedRecord(**{**facts, **other})  # type: ignore[arg-type]
+
+
+def put(place: Path, *records: TunedRecord, machine: HostMachine | None = None, target: Target | None = None,
+        name: str = "here") -> Path:  # fmt: skip
+    """Writes a class of machines; gives its folder."""
+    chosen = target or parse()
+    folder = place / name
+    folder.mkdir(parents=True, exist_ok=True)
+    shelf = TunedClass(machine or host_machine(), {chosen.key(): chosen}, records)
+    (folder / SCHEDULES).write_text(to_text(shelf))
+    return folder
+
+
+def use(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    """Lets this test see what is in `place` as what comes with the package."""
+    monkeypatch.delenv("AUTOTENSOR_NO_SHIPPED", raising=False)
+    monkeypatch.setattr(shipped, "PLACE", place)
