@@ -133,12 +133,11 @@ class TrainingStep:
             )
         return [np.asarray(given[n]) for n in self._data]
 
-    def set(self, **values: Array) -> None:
-        """Puts new values in the place of parameters or state. Raises InputError for what does not fit."""
-        self.assign(values)
-
     def assign(self, values: Mapping[str, Array]) -> None:
-        """As `set`, for names that are not Python's. All values are checked before one is taken."""
+        """Puts new values in the place of parameters or state.
+
+        Raises InputError for what does not fit; all are checked before one is taken.
+        """
         for name, array in values.items():
             if name not in self._values:
                 raise InputError(

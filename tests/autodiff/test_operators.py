@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from finite_differences import check_gradients, wide
 
+import autotensor as at
+from autotensor.autodiff import gradients
 from autotensor.autodiff.bodies import differentiate
 from autotensor.autodiff.table import RULES
 from autotensor.graph.build import input
@@ -34,6 +36,28 @@ def test_gradient_equals_finite_differences(name: str) -> None:
     floats = any("float32" in (c.dtypes or ("float32",)) for c in OPERATORS.get(name).cases)
     gives_floats = any(written(name, c, 1)[1] for c in OPERATORS.get(name).cases)
     assert compared > 0 or not (floats and gives_floats)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_gradients_equal_the_reference(name: str) -> None:
+    """Through partition, schedules and LLVM, in the operator's own types."""
+    for case in OPERATORS.get(name).cases[-2:]:
+        arrays = case.arrays(np.random.default_rng(1))
+        inputs = [input(a.shape, str(a.dtype), f"x{n}") for n, a in enumerate(arrays)]
+        first = apply(name, inputs, dict(case.attrs))
+        wanted = [x for x in inputs if x.dtype.is_float]
+        if not (first.dtype.is_float and wanted):
+            continue
+        g = input(first.shape, first.dtype, "g")
+        slopes = gradients(first, wanted, [g])
+        graph = Graph((*inputs, g), slopes, "backward", tuple(f"d{n}" for n in range(len(slopes))))
+        seed = np.asarray(np.random.default_rng(2).standard_normal(g.shape), g.dtype.numpy)
+        given = (*(np.asarray(a) for a in arrays), seed)
+        found = at.compile_model(graph, db=":memory:")(*given)
+        for got, want in zip(found if len(slopes) > 1 else [found], evaluate(graph, *given), strict=True):
+            scale = max(1.0, float(np.abs(want).max(initial=0)))
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5 * scale, err_msg=str(case))
 
 
 @pytest.mark.parametrize("name", sorted(RULES))

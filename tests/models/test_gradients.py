@@ -14,6 +14,7 @@ from torch_models import TORCH  # noqa: E402
 
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.autodiff import gradients  # noqa: E402
+from autotensor.graph.build import constant, input, ops  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models.weights import Seeded  # noqa: E402
@@ -67,3 +68,36 @@ def test_compiled_gradients_equal_torch(name):
     graph, names, arrays, seed = backward(name)
     found = compile_model(graph, db=":memory:")(*(arrays[n] for n in graph.input_names))
     check(name, found, names, in_torch(name, arrays, seed))
+
+
+def lstm(x, h, c, weights):
+    """One layer over time: x [steps, batch, inputs]; torch's weights, gates in the order i, f, g, o."""
+    steps, batch, _ = x.shape
+    width = h.shape[1]
+    w_ih, w_hh, b_ih, b_hh = weights
+    outs = []
+    for n in range(steps):
+        now = ops.reshape(ops.slice(x, begin=(n,), end=(n + 1,)), (batch, x.shape[2]))
+        gates = ops.dense(now, w_ih, b_ih) + ops.dense(h, w_hh, b_hh)
+        i, f, g, o = (ops.slice(gates, (k * width,), ((k + 1) * width,), axes=(1,)) for k in range(4))
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+        h = ops.sigmoid(o) * ops.tanh(c)
+        outs.append(ops.reshape(h, (1, batch, width)))
+    return ops.concat(*outs, axis=0)
+
+
+def test_lstm_gradients_equal_torch():
+    steps, batch, inputs, width = 7, 3, 5, 8
+    torch.manual_seed(0)
+    layer = torch.nn.LSTM(inputs, width)
+    x = torch.randn(steps, batch, inputs, requires_grad=True)
+    seed = torch.randn(steps, batch, width)
+    (layer(x)[0] * seed).sum().backward()
+    arrays = [x.detach().numpy(), *(p.detach().numpy() for p in layer.parameters())]
+    nodes = [input(a.shape, name=f"x{n}") for n, a in enumerate(arrays)]
+    zero = constant(np.zeros((batch, width), np.float32))
+    y = lstm(nodes[0], zero, zero, nodes[1:])
+    graph = Graph(tuple(nodes), gradients(y, nodes, [seed.numpy()]), "lstm", tuple(f"d{n}" for n in range(5)))
+    found = compile_model(graph, db=":memory:")(*arrays)
+    for got, tensor in zip(found, (x, *layer.parameters()), strict=True):
+        np.testing.assert_allclose(got, tensor.grad.numpy(), atol=TOLERANCE)
