@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from entry_points import declared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
@@ -23,6 +24,7 @@ SMALL = {
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
 }
+WITH_TORCH = {"11_torch_compile": ["--trials", "2", "--width", "8"]}
 NAIVE = """\
 for y in range(1024):
   for x in range(1024):
@@ -50,9 +52,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, log: Path, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), *SMALL[name]],
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *(SMALL | WITH_TORCH)[name]],
         cwd=folder,
-        env={**os.environ, "AUTOTENSOR_DB": str(log), "PYTHONWARNINGS": "error"},
+        env={
+            **os.environ,
+            **(declared(folder) if name in WITH_TORCH else {}),
+            "AUTOTENSOR_DB": str(log),
+            "PYTHONWARNINGS": "error",
+        },
         capture_output=True,
         text=True,
         timeout=240,
@@ -62,7 +69,7 @@ def run(name: str, log: Path, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(n, marks=pytest.mark.torch) for n in WITH_TORCH)])
 def test_example(name: str, log: Path, tmp_path: Path) -> None:
     printed = run(name, log, tmp_path)
     assert "schedule" in printed
@@ -74,4 +81,4 @@ def test_example(name: str, log: Path, tmp_path: Path) -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert set(SMALL) == {p.stem for p in EXAMPLES.glob("[0-9]*.py")}
+    assert set(SMALL | WITH_TORCH) == {p.stem for p in EXAMPLES.glob("[0-9]*.py")}
