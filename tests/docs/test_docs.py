@@ -9,20 +9,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from entry_points import declared
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTRAS = {"pytorch": "torch", "onnx": "onnx"}  # page → marker
 TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
-NEEDS = {"onnx": "onnx"}  # pages whose code needs an optional package
+def runnable(page: Path) -> object:
+    """Pages about an extra are run where it is tested."""
+    marks = [getattr(pytest.mark, EXTRAS[page.stem])] if page.stem in EXTRAS else []
+    return pytest.param(page, marks=marks, id=page.stem)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [runnable(p) for p in PAGES])
 def test_code_of_the_page(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if page.stem in NEEDS:
-        pytest.importorskip(NEEDS[page.stem])
-    environment = {**os.environ, "AUTOTENSOR_DB": str(tmp_path / "tuning.db"), "PYTHONWARNINGS": "error"}
+    entries = declared(tmp_path) if page.stem in EXTRAS else {}
+    environment = {
+        **os.environ,
+        **entries,
+        "AUTOTENSOR_DB": str(tmp_path / "tuning.db"),
+        "PYTHONWARNINGS": "error",
+    }
     update = ["--update"] if request.config.getoption("--update-golden") else []
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("run_page.py")), str(page), *update],

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from entry_points import declared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {
@@ -23,8 +24,9 @@ SMALL = {
     "07_lecture": ["--size", "32"],
     "08_argmax_rfactor": ["--size", "10007"],
     "09_train": ["--steps", "50", "--rows", "32"],
-    "10_onnx_model": [],
 }
+EXTRAS = {"10_onnx_model": "onnx", "11_torch_compile": "torch"}  # what an example needs
+WITH_EXTRAS: dict[str, list[str]] = {"10_onnx_model": [], "11_torch_compile": ["--trials", "2", "--width", "8"]}
 NAIVE = """\
 for y in range(1024):
   for x in range(1024):
@@ -52,9 +54,14 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(name: str, log: Path, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), *SMALL[name]],
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *(SMALL | WITH_EXTRAS)[name]],
         cwd=folder,
-        env={**os.environ, "AUTOTENSOR_DB": str(log), "PYTHONWARNINGS": "error"},
+        env={
+            **os.environ,
+            **(declared(folder) if name in WITH_EXTRAS else {}),
+            "AUTOTENSOR_DB": str(log),
+            "PYTHONWARNINGS": "error",
+        },
         capture_output=True,
         text=True,
         timeout=240,
@@ -64,13 +71,10 @@ def run(name: str, log: Path, folder: Path) -> str:
     return done.stdout
 
 
-NEEDS = {"10_onnx_model": "onnx"}
-
-
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name", [*SMALL, *(pytest.param(n, marks=getattr(pytest.mark, EXTRAS[n])) for n in WITH_EXTRAS)]
+)
 def test_example(name: str, log: Path, tmp_path: Path) -> None:
-    if name in NEEDS:
-        pytest.importorskip(NEEDS[name])
     printed = run(name, log, tmp_path)
     assert "schedule" in printed
     assert "time: " in printed
@@ -81,4 +85,4 @@ def test_example(name: str, log: Path, tmp_path: Path) -> None:
 
 
 def test_every_example_is_run() -> None:
-    assert set(SMALL) == {p.stem for p in EXAMPLES.glob("[0-9]*.py")}
+    assert set(SMALL | WITH_EXTRAS) == {p.stem for p in EXAMPLES.glob("[0-9]*.py")}

@@ -141,7 +141,7 @@ def test_newer_format(tmp_path: Path) -> None:
     write_container(path, {"format": 99}, {})
     with pytest.raises(ArtifactError) as caught:
         artifacts.load(path)
-    assert caught.value.what == f"{path} has format 99, made by a newer autotensor; this one reads up to 2."
+    assert caught.value.what == f"{path} has format 99, made by a newer autotensor; this one reads up to 3."
 
 
 def test_files_of_the_first_format_are_still_read(saved: Path, tmp_path: Path) -> None:
