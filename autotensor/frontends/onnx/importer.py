@@ -20,6 +20,7 @@ import onnx
 
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.checks import check_call
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
 from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
@@ -300,6 +301,7 @@ class Importer:
                 f"{call.where}: the operator meant something else before opset {OLDEST_OPSET}.",
                 fix="onnx.version_converter changes a model's opset.",
             )
+        check_call(call, domain)
         converter = converter_of(domain, node.op_type, opset)
         if converter is not None:
             return converter(call)
