@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
 
 from autotensor.api.onnx_models import OnnxModel
@@ -43,6 +44,30 @@ class AutotensorBackend(Backend):
         if not cls.supports_device(device):
             raise ArgumentError(f"device {device!r} is not supported.", fix="Known: CPU.")
         return AutotensorRep(OnnxModel(model))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """The results of one node of the standard domain; `opset_version` is the newest unless given."""
+        arrays = [np.asarray(_array(v)) for v in inputs]
+        names = [name for name in node.input if name]
+        graph = helper.make_graph(
+            [node],
+            "node",
+            [
+                helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+                for n, a in zip(names, arrays, strict=True)
+            ],
+            [onnx.ValueInfoProto(name=name) for name in node.output if name],
+        )
+        opset = helper.make_opsetid("", kwargs.get("opset_version", onnx.defs.onnx_opset_version()))
+        return cls.prepare(helper.make_model(graph, opset_imports=[opset]), device).run(arrays)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

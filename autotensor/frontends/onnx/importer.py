@@ -10,6 +10,7 @@ asked for its numbers; the rest is asked of the `Runtime`, which is either none 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ import onnx
 
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.checks import check_call
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
 from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
@@ -28,6 +30,7 @@ from autotensor.graph.build import constant
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
 
+OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, shapes and casts differ
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
 MISSING: Any = object()  # a result that a function does not make
@@ -142,6 +145,16 @@ def names_read(node: onnx.NodeProto) -> Iterable[str]:
             yield from (o.name for o in g.output)
             for inner in g.node:
                 yield from names_read(inner)
+
+
+@functools.cache
+def _is_unchanged(op: str, opset: int) -> bool:
+    """Whether an operator of an old opset is still the same in the oldest one that converters know."""
+    try:
+        old, new = (onnx.defs.get_schema(op, v, "") for v in (opset, OLDEST_OPSET))
+    except onnx.defs.SchemaError:
+        return False
+    return bool(old.since_version == new.since_version)
 
 
 class Importer:
@@ -283,6 +296,12 @@ class Importer:
         own = self.functions.get((domain, node.op_type, node.overload))
         if own is not None:
             return list(self.function(own, call.inputs, call.attrs))
+        if not domain and opset < OLDEST_OPSET and not _is_unchanged(node.op_type, opset):
+            raise Unsupported(
+                f"{call.where}: the operator meant something else before opset {OLDEST_OPSET}.",
+                fix="onnx.version_converter changes a model's opset.",
+            )
+        check_call(call, domain)
         converter = converter_of(domain, node.op_type, opset)
         if converter is not None:
             return converter(call)

@@ -24,7 +24,6 @@ from autotensor.base.errors import InputError
 from autotensor.frontends.onnx.errors import Malformed, Unsupported
 from autotensor.frontends.onnx.types import Array, checked_array, type_name
 
-OLDEST_OPSET = 6  # the oldest that exporters of torch wrote; before it broadcasting, shapes and casts differ
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
 _STANDARD = ("", "ai.onnx")
 
@@ -55,7 +54,7 @@ def plain_domain(domain: str) -> str:
 def load(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
     """A model from a file, its bytes, or a ModelProto.
 
-    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for opsets before 6.
+    Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for unknown opsets.
     """
     if isinstance(source, onnx.ModelProto):
         return _checked(Loaded(source, None, _name(source, "model")))
@@ -111,10 +110,10 @@ def _checked(model: Loaded) -> Loaded:
         raise Malformed(f"model {model.name!r} does not say which opset it uses.")
     version = model.opsets.get("")
     newest = onnx.defs.onnx_opset_version()
-    if version is not None and not OLDEST_OPSET <= version <= newest:
+    if version is not None and not 1 <= version <= newest:
         raise Unsupported(
-            f"model {model.name!r} uses opset {version}; from {OLDEST_OPSET} to {newest} are supported.",
-            fix="onnx.version_converter changes a model's opset.",
+            f"model {model.name!r} uses opset {version}; the onnx that is installed knows 1 to {newest}.",
+            fix="Update onnx, or change the model's opset with onnx.version_converter.",
         )
     return model
 

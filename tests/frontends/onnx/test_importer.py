@@ -144,9 +144,17 @@ def test_axes_are_attributes_first_and_operands_later(opset):
     assert at.from_onnx(m).outputs[0].shape == (1, 3)
 
 
-def test_other_opsets_are_refused():
+def test_operators_that_meant_something_else_are_refused():
     m = model([node("Relu", ["x"])], {"x": (3,)}, opset=5)
-    with pytest.raises(Unsupported, match=r"uses opset 5; from 6 to .* onnx\.version_converter"):
+    with pytest.raises(Unsupported, match=r"meant something else before opset 6\. onnx\.version_converter"):
+        at.from_onnx(m)
+    assert at.from_onnx(model([node("Softmax", ["x"])], {"x": (3, 4)}, opset=5)).count("softmax") == 1
+
+
+@pytest.mark.parametrize("opset", [0, 999])
+def test_opsets_that_nobody_knows_are_refused(opset):
+    m = model([node("Relu", ["x"])], {"x": (3,)}, opset=opset)
+    with pytest.raises(Unsupported, match=f"uses opset {opset}; the onnx that is installed knows 1 to"):
         at.from_onnx(m)
 
 
@@ -164,12 +172,29 @@ def test_other_opsets_are_refused():
         ([node("Transpose", ["x"], perm=[0, 0])], Malformed, r"'the_Transpose' .*axes=\(0, 0\)"),
         ([node("Concat", ["x"], axis=7)], Malformed, "axis 7 does not exist; there are 2"),
         ([node("MaxPool", ["x"], kernel_shape=[2])], Malformed, r"x has shape \(2, 3\)"),
+        ([node("Relu", ["x"], alpha=1.0)], Malformed, "it has no attribute 'alpha' in this opset"),
+        (
+            [node("Relu", ["x", "x"])],
+            Malformed,
+            "it has 2 operands and 1 results; at most 1 and 1 are allowed",
+        ),
+        (
+            [node("MatMul", ["x", "d"])],
+            Malformed,
+            "operands 0 and 1 are float32 and float64; they must be of one",
+        ),
+        ([node("Concat", ["x", "d"], axis=0)], Malformed, "operands 0 and 1 are float32 and float64"),
         ([node("Cast", ["x"], to=17)], Unsupported, "element type FLOAT8E4M3FN is not supported"),
         ([node("Dropout", ["x", "r", "t"])], Unsupported, "training_mode is on"),
     ],
 )
 def test_messages_name_the_node(nodes, error, said):
-    m = model(nodes, {"x": (2, 3)}, opset=20, weights={"r": np.float32(0.5), "t": np.array(True)})
+    m = model(
+        nodes,
+        {"x": (2, 3)},
+        opset=20,
+        weights={"r": np.float32(0.5), "t": np.array(True), "d": np.zeros((3, 3))},
+    )
     with pytest.raises(error, match=said):
         at.from_onnx(m)
 

@@ -1,0 +1,65 @@
+"""What the standard says of every node of an operator: attributes by name, numbers of operands, equal types.
+
+Converters rely on it. A node that breaks it is refused; guessing what it means would give wrong numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import onnx
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.graph.ir import GraphNode
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Of one operator in one opset."""
+
+    attributes: frozenset[str]
+    most_inputs: int
+    most_outputs: int
+    types: tuple[str, ...]  # of the operands, as the standard names them; equal names are equal types
+    repeats: bool  # the last one stands for all behind it
+
+
+@functools.lru_cache(maxsize=1024)
+def rules_of(op: str, opset: int, domain: str) -> Rules | None:
+    """None for operators that the installed onnx does not know."""
+    try:
+        schema = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    last = schema.inputs[-1] if schema.inputs else None
+    repeats = last is not None and last.option == variadic
+    types = tuple(i.type_str for i in schema.inputs)
+    if last is not None and repeats and not last.is_homogeneous:
+        types, repeats = types[:-1], False
+    return Rules(frozenset(schema.attributes), schema.max_input, schema.max_output, types, repeats)
+
+
+def check_call(call: Call, domain: str) -> None:
+    """Raises Malformed for a node that the standard does not allow."""
+    rules = rules_of(call.op, call.opset, domain)
+    if rules is None:
+        return
+    if unknown := [a.name for a in call.node.attribute if a.name not in rules.attributes]:
+        raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
+    if len(call.inputs) > rules.most_inputs or call.outputs > rules.most_outputs:
+        raise call.malformed(
+            f"it has {len(call.inputs)} operands and {call.outputs} results; "
+            f"at most {rules.most_inputs} and {rules.most_outputs} are allowed."
+        )
+    seen: dict[str, tuple[int, GraphNode]] = {}
+    for n, value in enumerate(call.inputs):
+        name = rules.types[n] if n < len(rules.types) else rules.types[-1] if rules.repeats else ""
+        if not name or not isinstance(value, GraphNode):
+            continue
+        first, other = seen.setdefault(name, (n, value))
+        if other.dtype != value.dtype:
+            raise call.malformed(
+                f"operands {first} and {n} are {other.dtype} and {value.dtype}; they must be of one type."
+            )
