@@ -42,8 +42,8 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     """Seconds per candidate, and the terms of every stage.
 
     A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
-    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU whose
-    threads take turns on a core are iterations of a parallel loop there.
+    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU
+    whose threads take turns on a core are iterations of a parallel loop there.
     """
     if target.is_gpu and target.warp_size > 1:
         return predict_gpu(p, target, rates)

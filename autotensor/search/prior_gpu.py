@@ -4,8 +4,8 @@
 
     waves       blocks / (multiprocessors × blocks that one holds), the last one as long as the others
     holds       as many blocks as threads, shared memory and registers allow
-    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor issues;
-                slower when too few threads hide the latency
+    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor
+                issues; slower when too few threads hide the latency
 
 Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), much reduced.
 """
@@ -30,7 +30,7 @@ LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
 OTHER_REGISTERS = 32.0  # of a thread, beside accumulators and operands
 ENOUGH_THREADS = 512.0  # of a multiprocessor: with so many latencies are hidden
-LOAD = 0.6  # of an FMA's issue: a load from shared memory or L1
+LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ def _stage(s: StagePicture, count: int, target: Target, rates: Rates, shared: Fl
     tile = tile_of(s, count, lanes)
     launch = _launch(s, count, tile.size * lanes, shared, target)
     points = full(s.points, count)
-    per_point = 1.0 + LOAD * tile.loads / np.maximum(1.0, tile.size * tile.depth)
+    loaded = tile.rows + tile.vectors * lanes  # elements for each step of a thread's tile
+    per_point = 1.0 + LOAD * loaded / np.maximum(1.0, tile.size * lanes)
     work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
     busy = np.minimum(1.0, launch.threads * launch.held / ENOUGH_THREADS)
     full_waves = launch.waves(target.num_cores) * target.num_cores * launch.held

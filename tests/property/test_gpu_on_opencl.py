@@ -1,7 +1,7 @@
 """Random legal GPU traces, compiled and run through OpenCL, give what the unscheduled loops give.
 
-What the interpreter proves about races and barriers (test_gpu_schedules.py) says nothing about the text that is
-printed of it; this does. Calls of the mathematical library may differ in their last bits.
+What the interpreter proves about races and barriers (test_gpu_schedules.py) says nothing about the text that
+is printed of it; this does. Calls of the mathematical library may differ in their last bits.
 """
 
 from __future__ import annotations
