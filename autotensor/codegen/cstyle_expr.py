@@ -166,13 +166,15 @@ class Writer:
 
     def stored_lane(self, buffer: Buffer, value: Expr, lane: int) -> str:
         """What memory holds from lane number `lane` of a value; bits that are only moved stay as they are."""
-        moved = isinstance(value, Load) and value.buffer.dtype is buffer.dtype and value.mask is None
         private = (Scope.LOCAL, Scope.REGISTER)
-        if moved and buffer.scope not in private and value.buffer.scope not in private:
-            if value in self.vectors:
-                names, step = self.vectors[value]
-                return self.dialect.lane(names[lane // step], lane % step)
-            return self.place(value.buffer, value.indices[0], lane)
+        match value:
+            case Load(source, (index,), None) if (
+                source.dtype is buffer.dtype and buffer.scope not in private and source.scope not in private
+            ):
+                if value in self.vectors:
+                    names, step = self.vectors[value]
+                    return self.dialect.lane(names[lane // step], lane % step)
+                return self.place(source, index, lane)
         return self.stored(buffer, self.expr(value, lane))
 
     # -- arithmetic ------------------------------------------------------------------------------------------
