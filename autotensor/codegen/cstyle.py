@@ -214,7 +214,7 @@ class _Kernel(VectorWriter):
             self.put(f"for (int {name} = 0; {name} < {self.expr(loop.extent)}; ++{name}) {{")
             self.positive.add(loop.var)
             self.depth += 1
-        sums = [f"{self.names[f.accumulator.name]}[{self.expr(i)}]" for i in f.sums]
+        sums = [f"{self.names[f.accumulator.name]}[{self.expr(simplify(i))}]" for i in f.sums]
         operands = [self.register(f.intrinsic.operand, loads) for loads in (*f.a, *f.b)]
         self.put(f"{self.helper(f.intrinsic.function)}({', '.join(sums)},")
         self.put(f"{INDENT}{', '.join(operands[:4])},")

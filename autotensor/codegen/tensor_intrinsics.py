@@ -165,7 +165,7 @@ def _replaced(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
     out: Expr = const(total.constant, e.dtype)
     for term, k in total.terms.items():
         new = values.get(term, term)
-        out = out + new * k
+        out = out + (new if k == 1 else new * k)
     return out
 
 
