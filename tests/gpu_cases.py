@@ -101,6 +101,16 @@ def matmul_with_tails() -> Schedule:
 
 
 @case
+def padded_rows() -> Schedule:
+    """A's tile is kept column by column, columns apart, so that no two threads meet in a bank."""
+    s = tiled(product(16, 16, 16))
+    copy = fetch(s, "A", "C.local", "k.0", (4, 4), 1)
+    s[copy].storage("i1", "i0", pad=1)
+    fetch(s, "B", "C.local", "k.0", (4, 4), 1)
+    return s
+
+
+@case
 def double_buffered() -> Schedule:
     """The next tiles are fetched while this turn's are used; A's three turns, B's two."""
     s = tiled(product(8, 8, 20))
@@ -229,6 +239,49 @@ def convolution() -> Schedule:
     s[pad].bind(y, te.thread_axis("threadIdx.y"))
     s[pad].bind(z, te.thread_axis("threadIdx.x"))
     return s
+
+
+def tensor_cores(c: Tensor, depth: int, instruction: str) -> Schedule:
+    """Tiles of 32 × 16 a block: two warps along i, two instructions of 16 × 8 a warp along j."""
+    s = create_schedule(c)
+    near = s.cache_write(c, "local")
+    by, warp, row, g = s[c].split("i", factors=(2, 2, 8))
+    bx, tile, t, col = s[c].split("j", factors=(2, 4, 2))
+    s[c].reorder(by, bx, warp, row, tile, g, t, col)
+    lane = s[c].fuse(g, t)
+    for axis, thread in (
+        (by, "blockIdx.y"),
+        (bx, "blockIdx.x"),
+        (warp, "threadIdx.y"),
+        (lane, "threadIdx.x"),
+    ):
+        s[c].bind(axis, te.thread_axis(thread))
+    for axis in (row, tile):
+        s[c].bind(axis, te.thread_axis("vthread"))
+    s[near].compute_at(s[c], lane)
+    ko, ki = s[near].split("k", factor=depth)
+    s[near].reorder(ko, ki, "i", "j")
+    s[near].tensorize(ki, instruction)
+    for tensor in ("A", "B"):
+        fetch(s, tensor, near.name, ko.name, (2, 32), 2)
+    return s
+
+
+@case
+def tensor_cores_tf32() -> Schedule:
+    return tensor_cores(product(32, 16, 16), 8, "mma.m16n8k8.tf32")
+
+
+@case
+def tensor_cores_f16() -> Schedule:
+    a, b = (te.placeholder(shape, name=n, dtype="float16") for n, shape in (("A", (32, 32)), ("B", (32, 16))))
+    k = te.reduce_axis(32, name="k")
+    wide = te.compute(
+        (32, 16),
+        lambda i, j: te.sum(te.cast("float32", a[i, k]) * te.cast("float32", b[k, j]), axis=k),
+        name="C",
+    )
+    return tensor_cores(wide, 16, "mma.m16n8k16.f16")
 
 
 @case

@@ -18,8 +18,10 @@ from autotensor.base.errors import CodegenError
 from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.cstyle_vector import VectorWriter, vector_buffers, width_of
 from autotensor.codegen.dialect import RESERVED, USES, Dialect
+from autotensor.codegen.tensor_intrinsics import Fragments, fragments, is_tensorized
 from autotensor.ir.expr import Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope
+from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
 from autotensor.ir.visit import any_node, collect, walk
 
@@ -190,6 +192,9 @@ class _Kernel(VectorWriter):
             self.put(f"const int {name} = {self.dialect.threads[s.thread]};")
             self.statement(s.body)
             return
+        if self.dialect.tensors and is_tensorized(s):
+            self.tensor_instruction(fragments(s))
+            return
         if s.kind is ForKind.UNROLLED:
             self.put("#pragma unroll")
         elif s.kind is not ForKind.SERIAL:
@@ -200,6 +205,28 @@ class _Kernel(VectorWriter):
         self.put(f"for ({kind} {name} = {begin}; {name} < {end}; ++{name}) {{")
         self.block(s.body)
         self.put("}")
+
+    def tensor_instruction(self, f: Fragments) -> None:
+        """One instruction of the warp, inside the loops over tiles."""
+        for loop in f.outer:
+            name = self.names[loop.var.name]
+            self.put("#pragma unroll")
+            self.put(f"for (int {name} = 0; {name} < {self.expr(loop.extent)}; ++{name}) {{")
+            self.positive.add(loop.var)
+            self.depth += 1
+        sums = [f"{self.names[f.accumulator.name]}[{self.expr(simplify(i))}]" for i in f.sums]
+        operands = [self.register(f.intrinsic.operand, loads) for loads in (*f.a, *f.b)]
+        self.put(f"{self.helper(f.intrinsic.function)}({', '.join(sums)},")
+        self.put(f"{INDENT}{', '.join(operands[:4])},")
+        self.put(f"{INDENT}{', '.join(operands[4:])});")
+        for _ in f.outer:
+            self.depth -= 1
+            self.put("}")
+
+    def register(self, function: str, loads: tuple[Load, ...]) -> str:
+        """A register of operands, as memory holds them."""
+        elements = [f"{self.names[x.buffer.name]}[{self.expr(simplify(x.indices[0]))}]" for x in loads]
+        return f"{self.helper(function)}({', '.join(elements)})"
 
     # -- stores ----------------------------------------------------------------------------------------------
     def store(self, s: Store) -> None:
@@ -215,7 +242,7 @@ class _Kernel(VectorWriter):
         step = self.chunk(s.buffer, index, s.mask)
         if step > 1:
             for first in range(0, lanes, step):
-                values = [self.stored(s.buffer, self.expr(s.value, first + n)) for n in range(step)]
+                values = [self.stored_lane(s.buffer, s.value, first + n) for n in range(step)]
                 self.put(self.vector_store(s.buffer, index, first, values))
         elif self.may_meet(s):
             self.through_copies(s, lanes)
@@ -249,7 +276,7 @@ class _Kernel(VectorWriter):
 
     def one(self, s: Store, lane: int) -> None:
         place = self.place(s.buffer, s.indices[0], lane)
-        text = f"{place} = {self.stored(s.buffer, self.expr(s.value, lane))};"
+        text = f"{place} = {self.stored_lane(s.buffer, s.value, lane)};"
         self.put(text if s.mask is None else f"if ({self.expr(s.mask, lane)}) {text}")
 
     def through_copies(self, s: Store, lanes: int) -> None:

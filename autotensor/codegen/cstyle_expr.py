@@ -164,6 +164,19 @@ class Writer:
                 return f"{self.helper('at_f2bf')}({text})"
         return text
 
+    def stored_lane(self, buffer: Buffer, value: Expr, lane: int) -> str:
+        """What memory holds from lane number `lane` of a value; bits that are only moved stay as they are."""
+        private = (Scope.LOCAL, Scope.REGISTER)
+        match value:
+            case Load(source, (index,), None) if (
+                source.dtype is buffer.dtype and buffer.scope not in private and source.scope not in private
+            ):
+                if value in self.vectors:
+                    names, step = self.vectors[value]
+                    return self.dialect.lane(names[lane // step], lane % step)
+                return self.place(source, index, lane)
+        return self.stored(buffer, self.expr(value, lane))
+
     # -- arithmetic ------------------------------------------------------------------------------------------
     def binary(self, e: Binary, lane: int) -> Ranked:
         op, t = e.op, e.dtype.element

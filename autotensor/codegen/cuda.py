@@ -96,6 +96,35 @@ def _helpers() -> dict[str, str]:
         out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"
     for t, kind in _INTEGERS.items():
         out[f"at_abs_{t}"] = f"{fn} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
+    return out | _tensor_helpers()
+
+
+def _tensor_helpers() -> dict[str, str]:
+    """Matrix instructions of a warp; see tensor_intrinsics.py for who holds what."""
+    fn = _FUNCTION
+    out = {
+        "at_tf32": f"""{fn} unsigned int at_tf32(float x) {{
+    unsigned int r;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+    return r;
+}}""",
+        "at_pair": f"""{fn} unsigned int at_pair(unsigned short low, unsigned short high) {{
+    return (unsigned int)low | (unsigned int)high << 16;
+}}""",
+    }
+    for name, shape, t in (
+        ("at_mma_tf32", "m16n8k8", "tf32"),
+        ("at_mma_f16", "m16n8k16", "f16"),
+        ("at_mma_bf16", "m16n8k16", "bf16"),
+    ):
+        out[
+            name
+        ] = f"""{fn} void {name}(float& c0, float& c1, float& c2, float& c3, unsigned int a0, unsigned int a1,
+                         unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1) {{
+    asm("mma.sync.aligned.{shape}.row.col.f32.{t}.{t}.f32 "
+        "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+        : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}}"""
     return out
 
 
@@ -130,6 +159,7 @@ CUDA = Dialect(
     widest=16,
     block_size=lambda threads: f" __launch_bounds__({threads})",
     helpers=_helpers(),
+    tensors=True,
     reserved=frozenset(
         [
             "threadIdx",

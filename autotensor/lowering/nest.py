@@ -287,7 +287,7 @@ class _Nest:
         for producer in hosted:
             self._make_private(producer)
         outside = self.threads
-        if leaf.thread:
+        if leaf.mark is Mark.BOUND:
             here = ThreadLoop(leaf.thread, leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name))
             here.check_inside(outside, stage.name, leaf.name)
             self.threads = (*outside, here)

@@ -22,6 +22,7 @@ from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
 from autotensor.lowering.gpu.launch import with_launch
 from autotensor.lowering.gpu.narrow import narrow
+from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest import build_program
@@ -33,6 +34,7 @@ from autotensor.lowering.passes.protect import protect
 from autotensor.lowering.passes.unmask import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
+from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 
 When = Callable[[Target | None], bool]
@@ -79,6 +81,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unmask", unmask, makes=Level.FLAT),
     Pass("promote registers", promote, makes=Level.FLAT, when=is_cpu),
     Pass("narrow indices", narrow, makes=Level.FLAT, when=is_gpu),
+    Pass("check instructions", check_tensorized, makes=Level.FLAT, when=is_gpu),
     Pass("prove barriers", check, makes=Level.FLAT, when=is_gpu),  # changes nothing
     Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: passes after it would see all copies
 )
@@ -125,7 +128,7 @@ def refuse_threads(state: State, kind: str) -> None:
     """Raises ScheduleError for a schedule that binds loops to threads that the target has not."""
     for stage in state.live():
         for axis in stage.leaves:
-            if axis.thread:
+            if axis.thread and axis.mark is Mark.BOUND:
                 raise ScheduleError(f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).")
 
 

@@ -28,7 +28,7 @@ from autotensor.runtime.pocl_cpu import UNKNOWN, name_processor
 PLATFORMS = ("NVIDIA", "AMD", "Intel(R) OpenCL Graphics", "Apple", "rusticl", "Intel", "Portable Computing")
 ONLY_WHEN_ASKED = ("Oclgrind",)
 INSTALL = "pip install 'autotensor[opencl]'"
-OPTIONS = "-cl-std=CL1.2"
+OPTIONS = "-cl-std=CL1.2 -cl-mad-enable"  # products and sums in one operation, as on the other targets
 
 
 class OpenCLDevice:

@@ -33,6 +33,7 @@ from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
+from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
@@ -175,7 +176,6 @@ class Schedule:
 
 
 _ELSEWHERE = {  # primitives of TVM's stages
-    "tensorize": "unroll and vectorize a register tile instead",
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "store_at": "a stage is stored where compute_at puts it",
     "storage_align": "s[C].storage(*axes, pad=n) orders and pads a private buffer",
@@ -296,6 +296,10 @@ class StageRef:
     def double_buffer(self, turns: int = 2) -> None:
         """Computes a stage in shared memory ahead of the loop that reads it."""
         self.schedule.do(DoubleBuffer(self.name, turns))
+
+    def tensorize(self, axis: AxisLike, instruction: str) -> None:
+        """Computes a reduction loop and what is inside it by an instruction of the tensor cores."""
+        self.schedule.do(Tensorize(self.name, self._axis(axis), instruction))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))

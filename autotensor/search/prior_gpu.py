@@ -30,7 +30,7 @@ LAUNCH_S = 3e-6
 THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
 OTHER_REGISTERS = 32.0  # of a thread, beside accumulators and operands
 ENOUGH_THREADS = 512.0  # of a multiprocessor: with so many latencies are hidden
-LOAD = 0.6  # of an FMA's issue: a load from shared memory or L1
+LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,23 @@ class _Launch:
 
 def predict_gpu(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
     """Seconds per candidate, and the terms of every stage."""
-    shared = _shared_bytes(p)
-    terms = tuple(_stage(s, p.count, target, rates, shared) for s in p.stages)
+    shared, registers = _shared_bytes(p), _registers(p)
+    terms = tuple(_stage(s, p.count, target, rates, shared, registers) for s in p.stages)
     total = np.zeros(p.count)
     for t in terms:
         total = total + t.total
     return total, terms
 
 
-def _stage(s: StagePicture, count: int, target: Target, rates: Rates, shared: Floats) -> Terms:
+def _stage(
+    s: StagePicture, count: int, target: Target, rates: Rates, shared: Floats, registers: Floats
+) -> Terms:
     lanes = np.maximum(1.0, full(s.lanes, count))
     tile = tile_of(s, count, lanes)
-    launch = _launch(s, count, tile.size * lanes, shared, target)
-    points = full(s.points, count)
-    per_point = 1.0 + LOAD * tile.loads / np.maximum(1.0, tile.size * tile.depth)
+    launch = _launch(s, count, registers, shared, target)
+    points = full(s.points, count) / (launch.threads if _is_shared(s) else 1.0)  # they divide its work
+    loaded = tile.rows + tile.vectors * lanes  # elements for each step of a thread's tile
+    per_point = 1.0 + LOAD * loaded / np.maximum(1.0, tile.size * lanes)
     work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
     busy = np.minimum(1.0, launch.threads * launch.held / ENOUGH_THREADS)
     full_waves = launch.waves(target.num_cores) * target.num_cores * launch.held
@@ -79,15 +82,14 @@ def _stage(s: StagePicture, count: int, target: Target, rates: Rates, shared: Fl
     )
 
 
-def _launch(s: StagePicture, count: int, accumulators: Floats, shared: Floats, target: Target) -> _Launch:
+def _launch(s: StagePicture, count: int, registers: Floats, shared: Floats, target: Target) -> _Launch:
     blocks, threads = np.ones(count), np.ones(count)
     for level in s.levels:
         if level.thread.startswith("blockIdx"):
             blocks = blocks * full(level.extent, count)
         elif level.thread.startswith("threadIdx") and level.stage == s.levels[0].stage:
             threads = threads * full(level.extent, count)
-    registers = (accumulators + OTHER_REGISTERS) * threads
-    held = np.minimum(THREADS_OF_SM / threads, REGISTERS_OF_SM / registers)
+    held = np.minimum(THREADS_OF_SM / threads, REGISTERS_OF_SM / (registers * threads))
     held = np.minimum(held, target.max_shared_bytes / np.maximum(1.0, shared))
     return _Launch(blocks, threads, np.clip(np.floor(held), 1.0, BLOCKS_OF_SM))
 
@@ -96,12 +98,26 @@ def _shared_bytes(p: LoopPicture) -> Floats:
     """Bytes of shared memory of a block: what stages that are attached in it and bound again write."""
     total = np.zeros(p.count)
     for s in p.stages:
-        own = s.levels[len(s.levels) - s.own :]
-        if s.own < len(s.levels) and any(level.mark is Mark.BOUND for level in own):
+        if _is_shared(s):
             for operand, sizes in zip(s.operands, s.bytes, strict=True):
                 if operand.write:
                     total = total + full(sizes[len(s.levels) - s.own], p.count)
     return total
+
+
+def _is_shared(s: StagePicture) -> bool:
+    """Whether threads of a block compute the stage together: it is attached in it and bound again."""
+    own = s.levels[len(s.levels) - s.own :]
+    return s.own < len(s.levels) and any(level.mark is Mark.BOUND for level in own)
+
+
+def _registers(p: LoopPicture) -> Floats:
+    """Registers of a thread: accumulators of the largest tile, and others."""
+    most = np.zeros(p.count)
+    for s in p.stages:
+        lanes = np.maximum(1.0, full(s.lanes, p.count))
+        most = np.maximum(most, tile_of(s, p.count, lanes).size * lanes)
+    return np.asarray(most + OTHER_REGISTERS, dtype=np.float64)
 
 
 def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:

@@ -273,7 +273,7 @@ class _Builder:
         s, t = self.s, self.target
         blocks = ceil(s.rows / (ty * rows)) * ceil(s.column.extent / (tx * v * s.lanes)) * s.blocks
         if on_cores(t):
-            work = rows * v + 0.5 * (rows + v) + 1.0
+            work = rows * v + 0.6 * v + 0.3 * rows + 1.0  # scalars are spread by the multiplication itself
             spills = max(0.0, rows * v * s.lanes / 16 - CORE_TILE) * 2.0
             each = (work + spills) * ty * tx * s.depth + 40.0
             return each * max(1.0, ceil(blocks / t.num_cores)), o

@@ -26,7 +26,10 @@ SMALL = {
     "09_train": ["--steps", "50", "--rows", "32"],
 }
 EXTRAS = {"10_onnx_model": "onnx", "11_torch_compile": "torch"}  # what an example needs
-WITH_EXTRAS: dict[str, list[str]] = {"10_onnx_model": [], "11_torch_compile": ["--trials", "2", "--width", "8"]}
+WITH_EXTRAS: dict[str, list[str]] = {
+    "10_onnx_model": [],
+    "11_torch_compile": ["--trials", "2", "--width", "8"],
+}
 NAIVE = """\
 for y in range(1024):
   for x in range(1024):

@@ -1,0 +1,55 @@
+"""tensorize: loops that are marked with an instruction are what it computes, and a whole warp runs them."""
+
+from __future__ import annotations
+
+from autotensor.base.errors import LoweringError
+from autotensor.codegen.tensor_intrinsics import LANE_AXIS, LANES, fragments, is_tensorized
+from autotensor.ir.expr import Load
+from autotensor.ir.node import children, map_children
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.stmt import For, If, Let, Stmt
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.lowering.gpu.unify import thread_extents
+
+
+def check_tensorized(body: Stmt) -> Stmt:
+    """The body, with indices spelled out in thread variables if it has instructions. Raises LoweringError for
+    a marked loop that is not what its instruction computes."""
+    if not any_node(body, lambda n: isinstance(n, For) and is_tensorized(n)):
+        return body
+    body = _without_lets(body)
+    extents = thread_extents(body)
+    _visit(body, extents.get(LANE_AXIS, 1), "")
+    return body
+
+
+def _without_lets(s: Stmt) -> Stmt:
+    """Variables that stand for parts of a thread's number, replaced by their values."""
+    match s:
+        case Let(var, value, inner) if not any_node(value, lambda n: isinstance(n, Load)):
+            return _without_lets(substitute(inner, {var: value}))
+        case _:
+            return map_children(s, lambda c: _without_lets(c) if isinstance(c, Stmt) else c)
+
+
+def _visit(s: Stmt, lanes: int, under: str) -> None:
+    match s:
+        case For() if is_tensorized(s):
+            if lanes != LANES:
+                raise LoweringError(
+                    f"tensorize: {s.thread} needs a warp of {LANES} threads along threadIdx.x; "
+                    f"there are {lanes}."
+                )
+            if under:
+                raise LoweringError(
+                    f"tensorize: {s.thread} stands under `{under}`, which not all threads of a warp enter."
+                )
+            fragments(s)
+        case If(cond) if any(v.name.startswith("threadIdx") for v in free_vars(cond)):
+            for c in children(s):
+                if isinstance(c, Stmt):
+                    _visit(c, lanes, str(cond))
+        case _:
+            for c in children(s):
+                if isinstance(c, Stmt):
+                    _visit(c, lanes, under)

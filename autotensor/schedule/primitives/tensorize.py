@@ -1,0 +1,51 @@
+"""tensorize: a reduction loop with all that is inside it becomes an instruction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.base.errors import ScheduleError
+from autotensor.codegen.tensor_intrinsics import INTRINSICS
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.state import State
+from autotensor.schedule.step import step
+from autotensor.te.tensor import AxisKind
+
+
+@step
+class Tensorize:
+    """Compute a loop over k, and the loops inside it, by an instruction of the tensor cores.
+
+        for k.1 in 0..8: for v in 0..2: for j in 0..2:
+          C[v, j] += A[lane//4 + 8*v, k.1] * B[k.1, lane%4*2 + j]
+            ──Tensorize("C.local", "k.1", "mma.m16n8k8.tf32")──▶     mma.sync, by all 32 lanes
+
+    The loops keep their meaning, and run as they are without such an instruction (interpreter, OpenCL).
+    Whether they are what the instruction computes is checked in lowering: threadIdx.x is a warp of 32, the
+    loop over rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
+    Raises ScheduleError for an unknown instruction, a marked loop, or one that is no reduction.
+    Source: `tensorize` of TVM (Chen et al., OSDI 2018).
+    """
+
+    stage: str
+    axis: str
+    algorithm: str
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        axis = stage.leaf(self.axis)
+        if self.algorithm not in INTRINSICS:
+            raise ScheduleError(
+                f"tensorize: instruction {self.algorithm!r} is unknown.",
+                fix=f"Known: {', '.join(INTRINSICS)}.",
+            )
+        if axis.mark is not Mark.SERIAL or axis.kind is not AxisKind.REDUCE:
+            raise ScheduleError(
+                f"tensorize: axis {axis.name!r} of stage {stage.name!r} is no plain reduction loop.",
+                fix=f"Split the reduction by {INTRINSICS[self.algorithm].depth}, tensorize the inner loop.",
+            )
+        marked = replace(axis, mark=Mark.UNROLLED, thread=self.algorithm)
+        return state.with_stage(stage.replacing(axis.name, marked))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].tensorize("{self.axis}", "{self.algorithm}")'
