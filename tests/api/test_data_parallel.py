@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,12 @@ from autotensor.graph.ir import GraphNode
 
 Array = np.ndarray[Any, Any]
 ROWS = 8
+
+
+@pytest.fixture(autouse=True)
+def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules must not change between two compilations because somebody else is tuning."""
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
 
 
 def perceptron(rows: int) -> GraphNode:

@@ -41,6 +41,12 @@ def batch(seed: int = 1, rows: int = 8) -> tuple[Array, Array]:
     return tuple(rng.standard_normal((rows, n)).astype(np.float32) for n in (6, 3))  # type: ignore[return-value]
 
 
+@pytest.fixture(autouse=True)
+def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules must not change between two compilations because somebody else is tuning."""
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
+
+
 def alone(step: TrainingStep) -> TrainingStep:
     step.module.threads = 1  # other tests have the other cores
     return step
