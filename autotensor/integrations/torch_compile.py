@@ -34,6 +34,7 @@ from autotensor.graph.ir import Graph, GraphNode, Input, topological
 from autotensor.runtime.opening import Function
 
 Run = Callable[..., Any]
+KEPT_SHAPES = 64  # of one part whose sizes change
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +277,16 @@ class _ByShape:
 
     def __call__(self, *args: Any) -> Any:
         key = (torch.is_grad_enabled(), *(_shape_of(a) for a in args))
-        if key not in self._made:
-            with self._lock:
-                if key not in self._made:
-                    self._made[key] = _compiled_or_eager(self._module, args, self._options)
-        return self._made[key](*args)
+        run = self._made.get(key)
+        return (run or self._compile(key, args))(*args)
+
+    def _compile(self, key: Any, args: tuple[Any, ...]) -> Run:
+        with self._lock:
+            if key not in self._made:
+                if len(self._made) >= KEPT_SHAPES:
+                    del self._made[next(iter(self._made))]  # the oldest
+                self._made[key] = _compiled_or_eager(self._module, args, self._options)
+            return self._made[key]
 
 
 def _shape_of(value: Any) -> Any:

@@ -139,6 +139,26 @@ def test_sizes_that_change(parts):
     assert not [p for p in parts if isinstance(p, str)]
 
 
+def test_old_sizes_are_dropped(monkeypatch, parts):
+    monkeypatch.setattr(torch_compile, "KEPT_SHAPES", 2)
+    f = torch.compile(lambda x: x * 2 + 1, backend=autotensor, options=LOG, dynamic=True)
+    with torch.no_grad():
+        for n in (3, 4, 5, 6, 3):
+            x = torch.randn(n, 2)
+            check(f(x), x * 2 + 1)
+    assert len(parts) >= 5
+
+
+def test_inference_mode_and_bfloat16(parts):
+    module = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+    x = torch.randn(4, 8)
+    with torch.inference_mode():
+        check(compiled(module)(x), module(x))
+        half, y = module.to(torch.bfloat16), x.to(torch.bfloat16)
+        torch.testing.assert_close(compiled(half)(y), half(y), rtol=2e-2, atol=2e-2)
+    assert not [p for p in parts if isinstance(p, str)]
+
+
 def test_strided_and_shared_inputs():
     f = torch.compile(lambda a, b: a @ b + a, backend=autotensor, options=LOG)
     base = torch.randn(4, 8)
