@@ -130,7 +130,7 @@ def operators(target: Target) -> Iterator[Row]:
             wanted = np.asarray(op.reference(*arrays, **case.attrs))
             try:
                 f = untuned([*inputs, op.compute(*inputs, **case.attrs)], target, name)
-                found = f(*(a.copy() for a in arrays))
+                found = f(*(np.array(a, order="C") for a in arrays))
             except AutotensorError as error:
                 wrong.append(f"{name}-{number}: {error.what}")
                 continue

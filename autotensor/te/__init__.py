@@ -88,7 +88,7 @@ _ELSEWHERE = {
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",
     "truncmod": "write % or te.floormod, which go with //; without negative numbers they are the same",
     "clip": "write te.maximum(te.minimum(x, high), low)",
-    "decl_tensor_intrin": "there is no tensorize yet; unroll and vectorize a register tile instead",
+    "decl_tensor_intrin": 'instructions have names: s[C].tensorize(axis, "mma.m16n8k8.tf32")',
 }
 
 if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist

@@ -39,7 +39,10 @@ def kernel() -> Any:
             lambda: te.var,
             "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
         ),
-        (lambda: stage().tensorize, "s[C].tensorize does not exist in autotensor; unroll and vectorize"),
+        (
+            lambda: stage().storage_align,
+            "s[C].storage_align does not exist in autotensor; s[C].storage(*axes",
+        ),
         (lambda: kernel().time_evaluator, "f.time_evaluator does not exist in autotensor; f.time([a, b])"),
     ],
 )

@@ -25,5 +25,5 @@ def test_default_schedule_equals_reference(name: str, number: int) -> None:
     dag = ComputeDAG.of([*inputs, y])
     target = parse("opencl")
     run = open_artifact(compile_trace(dag, default_trace(dag, target), target, name))
-    found = run(*(a.copy() for a in arrays))
+    found = run(*(np.array(a, order="C") for a in arrays))
     assert_close(found, np.asarray(op.reference(*arrays, **case.attrs)), reduction_length(y))

@@ -29,7 +29,7 @@ class Tensorize:
 
     stage: str
     axis: str
-    algorithm: str
+    algorithm: str  # the name of the instruction (`rename` leaves fields of this name alone)
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
