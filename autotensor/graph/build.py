@@ -93,8 +93,8 @@ def _apply_operator(op: str, *args: Any, **kwargs: Any) -> Any:
             tensors.extend(value)
         elif value is not None:
             tensors.append(value)
-    like = next((t.dtype for t in tensors if isinstance(t, GraphNode)), None)
-    nodes = tuple(as_node(t, like) for t in tensors)
+    likes = [t.dtype for t in tensors if isinstance(t, GraphNode)]
+    nodes = tuple(as_node(t, *likes) for t in tensors)
     first = apply(op, nodes, attrs)
     results = (first, *(apply(op, nodes, attrs, n) for n in range(1, first.results)))
     return results if len(results) > 1 else results[0]

@@ -247,20 +247,28 @@ def apply(
     return node
 
 
-def as_node(value: Any, like: DType | None = None) -> GraphNode:
-    """A node from a node, an array or a number; numbers take the type `like`.
+def as_node(value: Any, *likes: DType) -> GraphNode:
+    """A node from a node, an array or a number; numbers take the first type of `likes` that has such numbers.
 
     Raises GraphError for anything else.
     """
     if isinstance(value, GraphNode):
         return value
     if isinstance(value, (bool, int, float)):
-        return constant(value, dtype=like or ("float32" if isinstance(value, float) else "int64"))
+        usual = dtype_of("float32" if isinstance(value, float) else "int64")
+        return constant(value, dtype=next((t for t in likes if _has(t, value)), usual))
     if isinstance(value, (np.ndarray, np.generic)):
         return constant(value)
     raise GraphError(
         f"{type(value).__name__} cannot be part of a graph.", fix="Give a node, an array or a number."
     )
+
+
+def _has(dtype: DType, value: bool | int | float) -> bool:
+    """Whether a type has numbers of this kind: 0.5 is no whole number, 2 no truth value."""
+    if isinstance(value, bool):
+        return True
+    return dtype.is_float or (dtype.is_int and isinstance(value, int))
 
 
 def _binary(op: str, a: Any, b: Any) -> GraphNode:

@@ -68,6 +68,14 @@ def test_numbers_take_the_type_of_the_other_side():
     assert str((input((2,), "float64") * 0.5).dtype) == "float64"
 
 
+def test_numbers_keep_their_value_where_the_first_type_has_no_such_number():
+    x, flags, whole = input((2,), name="x"), input((2,), "bool", name="flags"), input((2,), "int32", name="n")
+    graph = Graph((x, flags, whole), (ops.where(flags, x, -1e30), whole * 1.5))
+    first, second = evaluate(graph, np.float32([1, 2]), np.array([True, False]), np.int32([2, 3]))
+    np.testing.assert_array_equal(first, np.float32([1, -1e30]))
+    np.testing.assert_array_equal(second, [3.0, 4.5])
+
+
 def test_nodes_are_interned_and_inputs_are_not():
     x, y = input((2,)), input((2,))
     assert x is not y
