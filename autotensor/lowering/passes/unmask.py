@@ -11,6 +11,7 @@ from autotensor.ir.bounds import NO_RANGES, Bounds, bounds
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node, map_children
+from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import For, If, Let, Stmt, Store
 from autotensor.ir.visit import collect
 from autotensor.lowering.scopes import in_let, in_loop
@@ -47,9 +48,13 @@ def _node(node: Node, known: Bounds, written: set[Buffer]) -> Node:
 
 
 def _expr(e: Expr, known: Bounds, written: set[Buffer]) -> Expr:
-    new = map_children(e, lambda c: _node(c, known, written))
-    if isinstance(new, Load) and new.mask is not None and new.buffer not in written:
-        reach = known.of(new.indices[0])
-        if reach.lo is not None and reach.hi is not None and reach.lo >= 0 and reach.hi < new.buffer.size:
-            return Load(new.buffer, new.indices)
-    return new
+    """Every part once, however often it occurs: nothing below a statement changes what is known."""
+
+    def plain(part: Node) -> Node:
+        if isinstance(part, Load) and part.mask is not None and part.buffer not in written:
+            reach = known.of(part.indices[0])
+            if reach.lo is not None and reach.hi is not None and 0 <= reach.lo and reach.hi < part.buffer.size:
+                return Load(part.buffer, part.indices)
+        return part
+
+    return transform(e, plain)
