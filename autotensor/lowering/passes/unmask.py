@@ -53,7 +53,8 @@ def _expr(e: Expr, known: Bounds, written: set[Buffer]) -> Expr:
     def plain(part: Node) -> Node:
         if isinstance(part, Load) and part.mask is not None and part.buffer not in written:
             reach = known.of(part.indices[0])
-            if reach.lo is not None and reach.hi is not None and 0 <= reach.lo and reach.hi < part.buffer.size:
+            first, last = reach.lo, reach.hi
+            if first is not None and last is not None and first >= 0 and last < part.buffer.size:
                 return Load(part.buffer, part.indices)
         return part
 
