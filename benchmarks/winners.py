@@ -24,8 +24,9 @@ from autotensor.base import switches
 from autotensor.base.target import Target
 from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, RoundDone
+from autotensor.search.loop import tune
 from autotensor.search.measure import LocalMeasurer
-from autotensor.search.options import TuneOptions, tune
+from autotensor.search.options import TuneOptions
 from autotensor.search.prior import Rates
 from autotensor.search.request import MeasureOptions
 from autotensor.search.task import Task

@@ -93,7 +93,9 @@ def test_onnx_computes_the_same(case):
     assert close(got, ours(case))
 
 
+@pytest.mark.onnx
 def test_what_nobody_has_is_not_asked_of_the_libraries():
+    pytest.importorskip("onnx")
     with pytest.raises(Skip, match="there is no ONNX model of it"):
         WRITTEN[0].onnx()
 

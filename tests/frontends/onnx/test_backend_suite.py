@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from suite import KINDS, failures, file_cases, listed, node_cases
+from onnx_suite import KINDS, failures, file_cases, listed, node_cases
 
 PARTS = 64  # of the node tests, so that several processes share them
 SAMPLE = 29  # every so many-th node test is run by default; a prime, to meet all families

@@ -105,7 +105,7 @@ def few() -> list[tuple[bytes, list[np.ndarray]]]:
 
 def many() -> list[tuple[bytes, list[np.ndarray]]]:
     """Tests of the onnx package, of all kinds."""
-    from suite import node_cases
+    from onnx_suite import node_cases
 
     chosen = [c for c in node_cases() if len(c.model.SerializeToString()) < 4000][::41]
     return few() + [(c.model.SerializeToString(), c.data[0][0]) for c in chosen]
