@@ -19,7 +19,7 @@ from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.cstyle_vector import VectorWriter, vector_buffers, width_of
 from autotensor.codegen.dialect import RESERVED, USES, Dialect
 from autotensor.codegen.tensor_intrinsics import Fragments, fragments, is_tensorized
-from autotensor.ir.expr import Const, Expr, Load, Ramp
+from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
@@ -63,7 +63,8 @@ class _Kernel(VectorWriter):
     # -- names -----------------------------------------------------------------------------------------------
     def name_all(self, func: PrimFunc) -> None:
         """C names for everything, no two alike."""
-        used = set(RESERVED | self.dialect.reserved | set(THREAD_NAMES.values()))
+        used = {*RESERVED, *self.dialect.reserved, *THREAD_NAMES.values()}
+        used |= {name for f in MATH for name in (f, f"{f}f")}  # an array `acos` would hide the function
         for b in (*func.params, *(a.buffer for a in collect(func.body, Alloc))):
             self.names.setdefault(b.name, _unique(_identifier(b.name), used))
         for node in walk(func.body):

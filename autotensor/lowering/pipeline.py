@@ -22,6 +22,7 @@ from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
 from autotensor.lowering.gpu.launch import with_launch
 from autotensor.lowering.gpu.narrow import narrow
+from autotensor.lowering.gpu.open_guards import open_guards
 from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
@@ -72,6 +73,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("virtual threads", vthread, when=is_gpu),
     Pass("unify threads", unify, when=is_gpu),
     Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
+    Pass("open guards", open_guards, when=is_gpu),
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
