@@ -190,6 +190,17 @@ def _resizing(x: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def _pools(x: Tensor) -> tuple[Tensor, ...]:
+    """x: batch, channels, height, width."""
+    clip = x[:, :, None].expand(-1, -1, 4, -1, -1)
+    return (
+        F.max_pool2d(x, 3, 2, 1, dilation=2), F.max_pool2d(x[0], (2, 3), dilation=(1, 2)),
+        F.max_pool3d(clip, 3, 2, 1, ceil_mode=True), F.max_pool3d(clip[0], 2, dilation=(1, 2, 1), stride=1),
+        F.avg_pool3d(clip, 2), F.avg_pool3d(clip, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        F.avg_pool1d(x.flatten(2), 3, 2, 1), F.avg_pool1d(x[0].flatten(1), 4, ceil_mode=True),
+    )  # fmt: skip
+
+
 class Convolutions(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -290,6 +301,7 @@ _MAKERS: Mapping[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "integers": lambda: (Lambda(_integers), (torch.randint(-9, 9, (3, 5)), torch.randint(0, 9, (3, 5)))),
     "sorted": lambda: (Lambda(_sorted), _randn((4, 6))),
     "resizing": lambda: (Lambda(_resizing), _randn((1, 4, 6, 5))),
+    "pools": lambda: (Lambda(_pools), _randn((2, 4, 7, 6))),
     "products": lambda: (Lambda(_products), _randn((2, 3, 4), (2, 4, 4), (4,), (5, 4), (2, 3, 4))),
     "made": lambda: (Lambda(_made), _randn((2, 5))),
 }  # fmt: skip

@@ -18,136 +18,91 @@ from autotensor.graph.ir import Array, GraphNode, constant
 Ints = Sequence[int]
 
 
-def _batched(x: GraphNode, rank: int = 4) -> tuple[GraphNode, bool]:
-    return (x, False) if len(x.shape) == rank else (ops.unsqueeze(x, axes=(0,)), True)
+def _per_axis(value: Ints, axes: int) -> tuple[int, ...]:
+    return tuple(value) * axes if len(value) == 1 else tuple(value)
 
 
-def _unbatched(y: Any, added: bool) -> Any:
-    return ops.squeeze(y, axes=(0,)) if added else y
+def _batched(x: GraphNode, axes: int) -> GraphNode:
+    return x if len(x.shape) == axes + 2 else ops.unsqueeze(x, axes=(0,))
 
 
-def _pair(value: Ints) -> tuple[int, ...]:
-    return tuple(value) * 2 if len(value) == 1 else tuple(value)
-
-
-@converts("aten.max_pool2d_with_indices.default")
-def max_pool2d_with_indices(x: GraphNode, *args: Any, **kwargs: Any) -> Any:
-    return max_pool2d(x, *args, **kwargs), Missing("the position of a pool's greatest element")
-
-
-@converts("aten.max_pool2d.default")
-def max_pool2d(
+def _pooled(
     x: GraphNode,
+    mode: str,
+    axes: int,
     kernel: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
+    stride: Ints,
+    padding: Ints,
     dilation: Ints = (1,),
     ceil_mode: bool = False,
+    **counted: bool,
 ) -> Any:
-    if any(d != 1 for d in dilation):
-        raise Unsupported("dilated pools are not supported.")
-    one, added = _batched(x)
-    y = ops.max_pool2d(
-        one,
-        kernel=_pair(kernel),
-        stride=_pair(stride or kernel),
-        padding=_pair(padding),
-        ceil_mode=ceil_mode,
-    )
-    return _unbatched(y, added)
+    """x: channels and `axes` spatial axes, perhaps after a batch. Schedules know the plain pools of pictures;
+    `pool` does all others."""
+    one = _batched(x, axes)
+    sizes = {
+        "kernel": _per_axis(kernel, axes),
+        "stride": _per_axis(stride or kernel, axes),
+        "padding": _per_axis(padding, axes),
+        "ceil_mode": ceil_mode,
+    }
+    if axes == 2 and all(d == 1 for d in dilation):
+        plain = ops.max_pool2d if mode == "max" else ops.avg_pool2d
+        y = plain(one, **sizes, **counted)
+    else:
+        y = ops.pool(one, mode=mode, dilation=_per_axis(dilation, axes), **sizes, **counted)
+    return y if one is x else ops.squeeze(y, axes=(0,))
 
 
-@converts("aten.avg_pool2d.default")
-def avg_pool2d(
-    x: GraphNode,
-    kernel: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    if divisor_override is not None:
-        raise Unsupported("divisor_override is not supported.")
-    one, added = _batched(x)
-    y = ops.avg_pool2d(
-        one,
-        kernel=_pair(kernel),
-        stride=_pair(stride or kernel),
-        padding=_pair(padding),
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-    )
-    return _unbatched(y, added)
+def _max_pool(aten: str, axes: int) -> None:
+    @converts(f"aten.{aten}.default")
+    def convert(
+        x: GraphNode,
+        kernel: Ints,
+        stride: Ints = (),
+        padding: Ints = (0,),
+        dilation: Ints = (1,),
+        ceil_mode: bool = False,
+    ) -> Any:
+        y = _pooled(x, "max", axes, kernel, stride, padding, dilation, ceil_mode)
+        return (y, Missing("the position of a pool's greatest element")) if "indices" in aten else y
 
 
-@converts("aten.avg_pool1d.default")
-def avg_pool1d(
-    x: GraphNode,
-    kernel: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any:
-    tall = ops.unsqueeze(x, axes=(-2,))
-    step = (1, *(stride or kernel))
-    y = avg_pool2d(tall, (1, *kernel), step, (0, *padding), ceil_mode, count_include_pad)
-    return ops.squeeze(y, axes=(-2,))
+def _avg_pool(aten: str, axes: int) -> None:
+    @converts(f"aten.{aten}.default")
+    def convert(
+        x: GraphNode,
+        kernel: Ints,
+        stride: Ints = (),
+        padding: Ints = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        if divisor_override is not None:
+            raise Unsupported("divisor_override is not supported.")
+        sizes = (kernel, stride, padding)
+        return _pooled(x, "average", axes, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
 
 
-@converts("aten.avg_pool3d.default")
-def avg_pool3d(
-    x: GraphNode,
-    kernel: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Any:
-    """The mean over planes of means within a plane: the same, as long as all windows have one size."""
-    if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
-        raise Unsupported("averages over unequal boxes are not supported.")
-    return _in_two_steps(avg_pool2d, x, _triple(kernel), _triple(stride or kernel), _triple(padding))
-
-
-@converts("aten.max_pool3d_with_indices.default")
-def max_pool3d(
-    x: GraphNode,
-    kernel: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
-    ceil_mode: bool = False,
-) -> Any:
-    if ceil_mode or any(d != 1 for d in dilation):
-        raise Unsupported("dilated pools over boxes, and those that round up, are not supported.")
-    y = _in_two_steps(max_pool2d, x, _triple(kernel), _triple(stride or kernel), _triple(padding))
-    return y, Missing("the position of a pool's greatest element")
-
-
-def _in_two_steps(pool: Any, x: GraphNode, kernel: Ints, stride: Ints, padding: Ints) -> Any:
-    """Over h and w, then over d."""
-    *lead, d, h, w = x.shape
-    flat = pool(ops.reshape(x, shape=(1, -1, h, w)), kernel[1:], stride[1:], padding[1:])
-    h, w = flat.shape[-2:]
-    lines = ops.reshape(flat, shape=(1, -1, d, h * w))
-    y = pool(lines, (kernel[0], 1), (stride[0], 1), (padding[0], 0))
-    return ops.reshape(y, shape=(*lead, y.shape[2], h, w))
-
-
-def _triple(value: Ints) -> tuple[int, ...]:
-    return tuple(value) * 3 if len(value) == 1 else tuple(value)
+for _aten, _axes in (
+    ("max_pool2d", 2),
+    ("max_pool2d_with_indices", 2),
+    ("max_pool3d_with_indices", 3),
+):
+    _max_pool(_aten, _axes)
+for _aten, _axes in (("avg_pool1d", 1), ("avg_pool2d", 2), ("avg_pool3d", 3)):
+    _avg_pool(_aten, _axes)
 
 
 @converts("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
 def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
     """Window o of n covers floor(o*extent/n) … ceil((o+1)*extent/n) - 1."""
-    extents, wanted = x.shape[-2:], _pair(output_size)
+    extents, wanted = x.shape[-2:], _per_axis(output_size, 2)
     if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
-        one, added = _batched(x)
-        return _unbatched(ops.adaptive_avg_pool2d(one, output_size=wanted), added)
+        one = _batched(x, 2)
+        y = ops.adaptive_avg_pool2d(one, output_size=wanted)
+        return y if one is x else ops.squeeze(y, axes=(0,))
     return _resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
 
 
