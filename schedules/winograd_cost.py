@@ -15,18 +15,19 @@ from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
 from schedules.analysis import second_cache
 
-MEMORY_RATE = 9.0  # bytes of weights a cycle from memory, where they are in a model
 REGION = 8e3  # cycles of one more parallel region
-STREAM = 0.75  # tiles that a block's reading of the weights costs
 STEP = 1.5  # FMAs that a step of a product's reduction costs beside its own
 LATENCY = 8  # accumulators that keep a core busy
+# processors that the constants for two whole registers a cycle were fitted on; LLVM's name also stands for
+# laptop parts that halve them, which are not told apart
+TWICE = frozenset({"znver5"})
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What differs from one kind of register file to the other, as measured in 2026-11."""
 
-    vectors: int  # that a core multiplies a cycle; one is what SURE was fitted to, whatever the core can do
+    vectors: int  # that a core multiplies a cycle; one is what `sure` was fitted to, whatever the core can do
     operand: float  # FMAs for a scalar or a vector of a step, which only large tiles hide
     scale: float  # so that the best tile comes to the 0.9 of peak that was seen
     l2_share: float  # of L2 for a block's transformed inputs; products and weights need the rest
@@ -34,10 +35,25 @@ class Costs:
     crowd: float  # how transformed inputs as large as L2 slow a block, growing with them
     last_share: float  # of the last cache that weights may take and still be there for the next block
     line: float  # cycles to fetch 64 bytes that another core has written
+    memory: float = 9.0  # bytes of weights a cycle from memory, where they are in a model; to all cores
+    alone: float = inf  # the same to one core, however many share
+    again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep from block to block
+    # how many times faster than direct it must seem, to be taken without measuring. Less where the count is
+    # near: on Zen 5 direct kernels take 7 % more than their count, so 1.05 stands for 1.12
+    sure: float = 1.25
+    stream: float = 0.75  # tiles that a block's reading of the weights costs
+    moves: float = 1.0  # FMAs' time that an addition of a transform takes, with its loads and stores
 
 
 # 32 registers of 512 bits (Zen 4): 28x28x128 on one core 0.63 ms instead of 0.55 with a block that is far
 MANY = Costs(1, 0.0, 1.0, l2_share=0.15, far=0.85, crowd=0.0, last_share=inf, line=120.0)
+# 32 registers of 512 bits, two whole ones a cycle (Zen 5): mean loss of the choice against the best option
+# that was measured, weights warm: ResNet's four layers on 1 and 2 cores 4 % (with MANY 15 %), with VGG's and
+# those of three dimensions 7 % (16 %). What comes from L2 and memory costs twice as many products as on Zen 4
+WIDE = Costs(
+    2, 0.0, 1.3, l2_share=0.3, far=0.9, crowd=0.25, last_share=0.5, line=30.0,
+    memory=17.0, alone=10.5, again=12.0, sure=1.05, stream=2.3, moves=3.1,
+)  # fmt: skip
 # 16 registers of 256 bits (Zen 3): mean loss of the choice over 4 layers, 1 and 2 cores, 5 %
 FEW = Costs(2, 1.0, 1.55, l2_share=inf, far=1.0, crowd=0.6, last_share=1 / 8, line=20.0)
 
@@ -63,7 +79,9 @@ class Problem:
 
     @property
     def costs(self) -> Costs:
-        return FEW if self.target.vector_registers <= 16 else MANY
+        if self.target.vector_registers <= 16:
+            return FEW
+        return WIDE if self.target.arch in TWICE and self.target.vector_bytes == 64 else MANY
 
     @property
     def rate(self) -> int:
@@ -86,7 +104,7 @@ def direct_cycles(p: Problem) -> float:
     """What the direct convolution takes, if it skips a border of one pixel of padding and is perfect."""
     inside = (1 - 2 / (3 * p.h)) * (1 - 2 / (3 * p.w))
     weights = 9 * p.taps * p.k * p.c
-    return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / MEMORY_RATE)
+    return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / p.costs.memory)
 
 
 def best_option(p: Problem, v: Variant) -> Option:
@@ -133,15 +151,20 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
     products = t * t * tiles * p.c * p.k * p.taps / quality(p, v, option)
     terms = [sum(x != 0 for row in rows for x in row) for rows in (v.tf.bt, v.tf.at)]
     transforms = tiles * (p.k * (2 * t * terms[0] + 2 * t * t) + p.c * (t + m) * terms[1])
-    busy = (products + transforms) / p.lanes / p.rate
+    busy = (products + p.costs.moves * transforms) / p.lanes / p.rate
     weights = 4 * t * t * p.c * p.k * p.taps
+    blocks = ceil(down / option[0]) * ceil(across / option[1]) * p.outer
     if not v.by_columns:
-        stay = weights <= p.costs.last_share * p.target.cache_bytes[-1]
-        blocks = 1 if stay else ceil(down / option[0]) * ceil(across / option[1]) * p.outer
-        return max(busy, blocks * weights / MEMORY_RATE)
+        if weights <= p.costs.last_share * p.target.cache_bytes[-1]:
+            blocks = 1  # the first brings them for all
+        # every core reads all weights
+        return max(busy, blocks * weights / min(p.costs.memory, p.costs.alone))
     # every core reads all transformed inputs, of which it has made its share
     crossing = 4 * t * t * tiles * p.k / 64 * (1 - 1 / p.target.num_cores)
-    return max(busy, weights / MEMORY_RATE) + REGION + p.costs.line * crossing
+    if 4 * t * t * p.k * p.taps * option[5] > second_cache(p.target):  # a panel, which every block reads
+        busy = max(busy, blocks * weights / p.costs.again / p.target.num_cores)
+    rate = min(p.costs.memory, p.target.num_cores * p.costs.alone)
+    return max(busy, weights / rate) + REGION + p.costs.line * crossing
 
 
 def quality(p: Problem, v: Variant, option: Option) -> float:
@@ -150,7 +173,7 @@ def quality(p: Problem, v: Variant, option: Option) -> float:
     down, across = v.tiles(p)
     tiles = ht * wt
     near = _near(p, 4 * v.tf.t**2 * tiles * p.k * p.taps)
-    reuse = tiles / (tiles + STREAM)
+    reuse = tiles / (tiles + p.costs.stream)
     columns = width * panels(p, v, option)
     wanted = _filled(down, rh) * _filled(across, rw) * _filled(p.c, columns)  # tails are computed and dropped
     sizes = [y * x for y in _cut(down, ht) for x in _cut(across, wt)]

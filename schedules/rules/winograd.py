@@ -43,7 +43,6 @@ from schedules.rules.tile_cpu import tile_cpu
 from schedules.tiles import nearest, powers, singles, written_out
 from schedules.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
 
-SURE = 1.25  # how many times faster than direct it must seem, to be taken without measuring
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 
 
@@ -61,7 +60,7 @@ def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     problem = Problem.of(stage, lanes, target)
     variants = [Variant(tf, by_columns) for tf in (F4, F2) for by_columns in (False, True)]
     cost = {v: cycles(problem, v, best_option(problem, v)) for v in variants}
-    enough = direct_cycles(problem) / SURE
+    enough = direct_cycles(problem) / problem.costs.sure
     first = sorted((v for v in variants if cost[v] <= enough), key=lambda v: cost[v])
     after = [v for v in variants if v not in first]
 
