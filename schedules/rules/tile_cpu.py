@@ -44,17 +44,7 @@ from schedules.grain import APART, block_of, cuts
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.sums import ROW_PART, at_once, in_parts
-from schedules.tiles import (
-    PAGE,
-    SHALLOW,
-    best_tile,
-    column_lanes,
-    nearest,
-    powers,
-    singles,
-    tiles_of,
-    written_out,
-)
+from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of, written_out
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
 STREAM_COST = 0.5  # to bring it from the last cache
@@ -62,6 +52,7 @@ MEMORY_COST = 4.0  # to bring it from memory
 COPY_COST = 2.0  # to copy it
 PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
 REGION = 120_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
+SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
 LARGE = 0.25  # of a core's L2: more than that of a result has left it when it is read
 
 
