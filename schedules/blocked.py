@@ -10,7 +10,8 @@
 
 A cut's rows of the moving operand are read in long runs, once from memory, and used by all row tiles while
 they are in the cache. That is what products of few rows want, a vector times a matrix above all: they are as
-fast as memory.
+fast as memory. And what long reductions to a small square want, whose panels L2 does not hold; there cores
+divide the rows.
 Source: Goto and van de Geijn (TOMS 2008), the loop over kc; without packing.
 """
 
@@ -38,7 +39,6 @@ from schedules.tiles import best_tile, nearest, powers, singles, tiles_of
 
 LONGEST = 512  # steps of a cut
 SUMS = 0.25  # of L2 for the sums of a block, which every cut loads and stores
-LONG = 2048  # steps of a reduction that is worth cutting
 
 
 def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> tuple[Extension, ...]:
@@ -93,8 +93,8 @@ class _Builder:
         choices = cuts(tiles, self.target.num_cores)
         self.holes.append(Hole(f"{anchor}/columns", singles(choices), (nearest(choices, self._share(best)),)))
         for row in rows:
-            choices = powers(ceil(roles.inner / best[1]))
-            self.holes.append(Hole(f"{anchor}/rows", singles(choices), (choices[-1],)))
+            heights, wanted = self._heights(best)
+            self.holes.append(Hole(f"{anchor}/rows", singles(heights), (wanted,)))
             self.steps.append(SplitStep(host, row, (Ref(f"{anchor}/rows"), Ref(tile, 1))))
         self.steps.append(SplitStep(host, v, (Ref(f"{anchor}/columns"), Ref(tile, 2), roles.lanes)))
         outside = [*others, f"{v}.0", *(f"{r}.0" for r in rows)]
@@ -106,6 +106,18 @@ class _Builder:
             fused = fuse_name(fused, axis)
         self.steps += [Unroll(host, f"{v}.2"), Vectorize(host, f"{v}.3"), Parallel(host, fused)]
         return fused
+
+    def _heights(self, best: Option) -> tuple[tuple[int, ...], int]:
+        """Tiles of rows in a block, on offer and by default: all, for each block reads its columns anew;
+        where there are fewer columns than cores, a core's share."""
+        roles, cores = self.roles, self.target.num_cores
+        tiles = ceil(roles.inner / best[1])
+        columns = ceil(ceil(roles.columns / best[3]) / self._share(best))
+        across = columns * prod(a.extent for a in roles.others)
+        if across >= cores or tiles == 1:
+            return powers(tiles), tiles
+        heights = cuts(tiles, cores)
+        return heights, nearest(heights, ceil(tiles / ceil(cores / across)))
 
     def _share(self, best: Option) -> int:
         """Tiles of columns in a block: a core's share, in as few pieces as let their sums stay in L2.

@@ -36,6 +36,7 @@ class Roles:
     standing: tuple[Read, ...]  # the others: scalars to the tile
     lanes: int
     row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
+    depth: int  # steps of the reduction
 
     @property
     def outer(self) -> int:
@@ -83,9 +84,9 @@ def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
     others = tuple(a for a in op.axes[:-1] if a not in chosen)
     standing = tuple(r for r in reads(op) if r.load not in [m.load for m in moving])
     row_bytes = max((distance(r, chosen[-1].name) for r in standing), default=0) if chosen else 0
-    return Roles(
-        vector, chosen, others, tuple(packed), tuple(direct), tuple(turned), standing, lanes, row_bytes
-    )
+    depth = prod(a.extent for a in op.reduce_axes)
+    moves = tuple(packed), tuple(direct), tuple(turned)
+    return Roles(vector, chosen, others, *moves, standing, lanes, row_bytes, depth)
 
 
 def _is_narrow_product(op: StageOp) -> bool:

@@ -35,6 +35,11 @@ WRITTEN = 4
 # FMAs that a vector from L2 costs there beside those that it is for: 14 x 2 tiles in place of 5 x 5 make 49
 # rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128 rows of 3072 steps 1.12 x (the same)
 FROM_L2 = 0.25
+# steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
+# costs RUN FMAs beside those that it is for. The wider, the fewer runs of lines are written side by side
+# (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x 2, by
+# where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
+WRITES, RUN = 32, 0.25
 SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
 
 
@@ -69,13 +74,16 @@ def best_tile(roles: Roles, target: Target) -> Option:
         r.load.buffer.bytes for r in roles.standing
     )
 
+    streamed = roles.depth <= WRITES and results > l2 * target.num_cores
+
     def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
         share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
         fed = 1.0 if near(column * o[3]) else o[0] * o[1] / (o[0] * o[1] + FROM_L2)
-        return share * even * fed, column * o[3] <= PANEL * l2, o[2]
+        runs = o[2] / (o[2] + RUN) if streamed else 1.0
+        return share * even * fed * runs, column * o[3] <= PANEL * l2, o[2]
 
     def near(panel: float) -> bool:
         return not two_at_a_time(target) or panel <= target.cache_bytes[0]

@@ -142,6 +142,34 @@ def test_large_operands_are_copied_and_small_ones_not() -> None:
     assert copies(product(64, 64, 64, across="b", constant=True)) == []
 
 
+def test_panels_whose_lines_compete_for_a_set_are_copied() -> None:
+    """Of 8192 columns each step is on a page of its own, and all of a panel's lines in one set."""
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=(48 << 10, 1 << 20, 32 << 20))
+
+    def copies(m: int, n: int, k: int) -> list[str]:
+        steps = default_trace(product(m, n, k), target).steps
+        return [s.tensor for s in steps if isinstance(s, CacheRead)]
+
+    assert copies(64, 8192, 64) == ["b"]
+    assert copies(64, 8000, 64) == []  # its lines are spread
+    assert copies(64, 512, 64) == []  # eight steps on a page
+    assert copies(64, 8192, 6) == []  # a set holds them all
+    assert copies(16, 8192, 64) == []  # too few rows to repay it
+    assert copies(64, 1024, 500) == []  # the nearest cache would not hold the panel
+
+
+def test_large_results_of_few_steps_are_written_in_wide_tiles() -> None:
+    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=(48 << 10, 1 << 20, 32 << 20))
+
+    def vectors(m: int, n: int, k: int) -> int:
+        (tile,) = [h.default for h in generate(product(m, n, k), target)[0].holes if h.name == "c/tile"]
+        return tile[2]
+
+    assert vectors(2048, 2048, 16) >= 4
+    assert vectors(2048, 2048, 256) < 4  # computing takes longer than storing
+    assert vectors(128, 2048, 16) < 4  # results stay in the cores' caches
+
+
 def test_tiny_products_are_one_threads_work() -> None:
     """A fork and join takes as long as two threads save on 48 x 48 x 48."""
     target = parse("llvm -mcpu=x86-64-v4 -threads=2")
