@@ -212,7 +212,7 @@ def _global(
         lambda n, c: reducer(x[by_layout(axes, "hw", (n, c), (kh, kw))], axis=(kh, kw)),
         name,
     )
-    shape = by_layout(axes, "hw", found.shape, (1, 1))
+    shape = by_layout(axes, "hw", (found.shape[0], found.shape[1]), (1, 1))
     return stage(shape, lambda *i: value(found[i[0], i[c]], size(extents)), op, axes)
 
 
