@@ -54,6 +54,11 @@ class DType:
         return max(1, self.bits // 8) * self.lanes
 
     @property
+    def is_half(self) -> bool:
+        """Whether it is a float of 16 bits, whose sums are made in 32."""
+        return self.is_float and self.bits == 16
+
+    @property
     def element(self) -> DType:
         """The same type with one lane."""
         return self if self.lanes == 1 else DType(self.kind, self.bits)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.cstyle_expr import is_multiple
-from autotensor.codegen.cstyle_vector import VectorWriter, vector_buffers, width_of
+from autotensor.codegen.cstyle_vector import VectorWriter, is_plain, vector_buffers, width_of
 from autotensor.codegen.dialect import RESERVED, USES, Dialect
 from autotensor.codegen.tensor_intrinsics import Fragments, fragments, is_tensorized
 from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
@@ -264,7 +264,7 @@ class _Kernel(VectorWriter):
         if not isinstance(index, Ramp) or index.stride != 1 or s.mask is not None:
             return False
         width = self.arrays.get(s.buffer, width_of(index.lanes))
-        if width == 1 or not self.can_compute(s.value) or self.may_meet(s) or not self.is_plain(s.buffer):
+        if width == 1 or not self.can_compute(s.value) or self.may_meet(s) or not is_plain(s.buffer):
             return False
         for first in range(0, index.lanes, width):
             value, at = self.vector(s.value, first, width), index.base + first if first else index.base

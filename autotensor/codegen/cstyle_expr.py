@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from autotensor.base.dtype import DType
 from autotensor.base.errors import CodegenError
+from autotensor.codegen.c_ranks import BITS, INFIX, Rank, rank_of
 from autotensor.codegen.dialect import Dialect
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
     Call,
     Cast,
-    Cmp,
     Compare,
     Const,
     Expr,
@@ -30,22 +30,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.visit import any_node
 
-# C's precedences
-_TERNARY, _OR, _AND, _BOR, _XOR, _BAND, _EQUAL, _LESS, _SHIFT, _SUM, _PRODUCT, _UNARY, _ATOM = range(3, 16)
-_RANK = {
-    Op.ADD: _SUM,
-    Op.SUB: _SUM,
-    Op.MUL: _PRODUCT,
-    Op.DIV: _PRODUCT,
-    Op.AND: _BAND,
-    Op.OR: _BOR,
-    Op.XOR: _XOR,
-    Op.SHL: _SHIFT,
-    Op.SHR: _SHIFT,
-}
-_MIXED = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)  # people misread their ranks: parentheses around operands
-
-Ranked = tuple[str, int]
+Ranked = tuple[str, int]  # text, and how tightly its outermost operator binds
 
 
 class Writer:
@@ -72,7 +57,7 @@ class Writer:
     def ranked(self, e: Expr, lane: int) -> Ranked:
         match e:
             case Var(name, dtype):
-                return self.variable(self.names[name], dtype.lanes, lane), _ATOM
+                return self.variable(self.names[name], dtype.lanes, lane), Rank.ATOM
             case Const():
                 return self.const(e)
             case Ramp(base, step, _):
@@ -84,17 +69,17 @@ class Writer:
             case Binary():
                 return self.binary(e, lane)
             case Compare(op, a, b):
-                rank = _EQUAL if op in (Cmp.EQ, Cmp.NE) else _LESS
+                rank = rank_of(op)
                 return f"{self.expr(a, lane, rank + 1)} {op.value} {self.expr(b, lane, rank + 1)}", rank
             case Unary(Neg.NEG, a):
-                return self.wrapped(f"-{self.expr(a, lane, _UNARY + 1)}", _UNARY, e)
+                return self.wrapped(f"-{self.expr(a, lane, Rank.UNARY + 1)}", Rank.UNARY, e)
             case Unary(Neg.NOT, a) if e.dtype.is_bool:
-                return f"!{self.expr(a, lane, _UNARY)}", _UNARY
+                return f"!{self.expr(a, lane, Rank.UNARY)}", Rank.UNARY
             case Unary(_, a):
-                return self.wrapped(f"~{self.expr(a, lane, _UNARY)}", _UNARY, e)
+                return self.wrapped(f"~{self.expr(a, lane, Rank.UNARY)}", Rank.UNARY, e)
             case Select(cond, then, otherwise):
-                sides = self.expr(then, lane, _TERNARY + 1), self.expr(otherwise, lane, _TERNARY + 1)
-                return f"{self.expr(cond, lane, _TERNARY + 1)} ? {sides[0]} : {sides[1]}", _TERNARY
+                sides = self.expr(then, lane, Rank.TERNARY + 1), self.expr(otherwise, lane, Rank.TERNARY + 1)
+                return f"{self.expr(cond, lane, Rank.TERNARY + 1)} ? {sides[0]} : {sides[1]}", Rank.TERNARY
             case Cast():
                 return self.cast(e, lane)
             case Call():
@@ -118,15 +103,15 @@ class Writer:
     def const(self, c: Const) -> Ranked:
         t, value = c.dtype, c.value
         if t.is_bool:
-            return ("true" if value else "false"), _ATOM
+            return ("true" if value else "false"), Rank.ATOM
         if t.is_float:
             text = self.dialect.constant(float(value), t)
-            return text, _UNARY if text.startswith("-") else _ATOM
+            return text, Rank.UNARY if text.startswith("-") else Rank.ATOM
         number = int(value)
         suffix = ("u" if t.kind == "uint" and t.bits >= 32 else "") + ("L" if t.bits == 64 else "")
         if t.kind == "int" and t.bits >= 32 and number == -(1 << (t.bits - 1)):
-            return f"(-{-(number + 1)}{suffix} - 1)", _ATOM
-        return f"{number}{suffix}", _UNARY if number < 0 else _ATOM
+            return f"(-{-(number + 1)}{suffix} - 1)", Rank.ATOM
+        return f"{number}{suffix}", Rank.UNARY if number < 0 else Rank.ATOM
 
     # -- memory ----------------------------------------------------------------------------------------------
     def load(self, e: Load, lane: int) -> Ranked:
@@ -138,20 +123,20 @@ class Writer:
         if e.mask is None:
             return text, rank
         zero = self.const(Const(_zero(e.dtype), e.dtype.element))[0]
-        return f"{self.expr(e.mask, lane, _TERNARY + 1)} ? {text} : {zero}", _TERNARY
+        return f"{self.expr(e.mask, lane, Rank.TERNARY + 1)} ? {text} : {zero}", Rank.TERNARY
 
     def loaded(self, buffer: Buffer, text: str) -> Ranked:
         """A value from what memory holds."""
         if buffer.scope in (Scope.LOCAL, Scope.REGISTER):
-            return text, _ATOM
+            return text, Rank.ATOM
         match str(buffer.dtype):
             case "float16":
-                return f"{self.helper('at_h2f')}({text})", _ATOM
+                return f"{self.helper('at_h2f')}({text})", Rank.ATOM
             case "bfloat16":
-                return f"{self.helper('at_bf2f')}({text})", _ATOM
+                return f"{self.helper('at_bf2f')}({text})", Rank.ATOM
             case "bool":
-                return f"{text} != 0", _EQUAL
-        return text, _ATOM
+                return f"{text} != 0", Rank.EQUAL
+        return text, Rank.ATOM
 
     def stored(self, buffer: Buffer, text: str) -> str:
         """What memory holds from a value."""
@@ -183,43 +168,43 @@ class Writer:
         if op in (Op.MIN, Op.MAX):
             name = f"at_{op.value}_{t}" if t.is_int or t.is_float else ""
             if t.is_bool:
-                return self._infix("&&" if op is Op.MIN else "||", e, lane, _AND if op is Op.MIN else _OR)
-            if t.bits == 16 and t.is_float:
+                return self._infix(*(("&&", Rank.AND) if op is Op.MIN else ("||", Rank.OR)), e, lane)
+            if t.is_half:
                 name = f"at_{op.value}_float32"  # no rounding: the result is one of the operands
-            return f"{self.helper(name)}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", _ATOM
+            return f"{self.helper(name)}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
         if op in (Op.FLOORDIV, Op.MOD):
             return self._floor(e, lane)
         if t.is_bool:
             match op:
                 case Op.AND:
-                    return self._infix("&&", e, lane, _AND)
+                    return self._infix("&&", Rank.AND, e, lane)
                 case Op.OR:
-                    return self._infix("||", e, lane, _OR)
+                    return self._infix("||", Rank.OR, e, lane)
                 case Op.XOR:
-                    return self._infix("!=", e, lane, _EQUAL)
+                    return self._infix("!=", Rank.EQUAL, e, lane)
         if t.kind == "int" and op in (Op.ADD, Op.SUB, Op.MUL, Op.SHL) and _may_wrap(e):
             return self._unsigned(e, lane)
-        rank = _RANK[op]
-        text, rank = self._infix(op.value, e, lane, rank)
+        text, rank = self._infix(op.value, INFIX[op], e, lane)
         return self.wrapped(text, rank, e)
 
-    def _infix(self, sign: str, e: Binary, lane: int, rank: int) -> Ranked:
-        left = rank if e.op not in _MIXED or e.dtype.is_bool else _UNARY
+    def _infix(self, sign: str, rank: Rank, e: Binary, lane: int) -> Ranked:
+        # people misread the ranks of operators on bits: parentheses around their operands
+        left = rank if e.op not in BITS or e.dtype.is_bool else Rank.UNARY
         return f"{self.expr(e.a, lane, left)} {sign} {self.expr(e.b, lane, max(left, rank + 1))}", rank
 
     def _unsigned(self, e: Binary, lane: int) -> Ranked:
         """Integers wrap; signed overflow is undefined in C."""
         kind = self.dialect.values[str(DType("uint", max(32, e.dtype.bits)))]
         own = self.dialect.values[str(e.dtype.element)]
-        a, b = (f"({kind}){self.expr(x, lane, _UNARY + 1)}" for x in (e.a, e.b))
-        return f"({own})({a} {e.op.value} {b})", _UNARY
+        a, b = (f"({kind}){self.expr(x, lane, Rank.UNARY + 1)}" for x in (e.a, e.b))
+        return f"({own})({a} {e.op.value} {b})", Rank.UNARY
 
     def _floor(self, e: Binary, lane: int) -> Ranked:
         name = "floordiv" if e.op is Op.FLOORDIV else "floormod"
         if isinstance(e.b, Const) and e.b.value > 0 and (e.dtype.kind == "uint" or self.not_negative(e.a)):
-            return self._infix("/" if e.op is Op.FLOORDIV else "%", e, lane, _PRODUCT)
+            return self._infix("/" if e.op is Op.FLOORDIV else "%", Rank.PRODUCT, e, lane)
         function = self.helper(f"at_{name}_{e.dtype.element}")
-        return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", _ATOM
+        return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
 
     def not_negative(self, e: Expr) -> bool:
         """Whether an integer is made of loop variables and positive numbers."""
@@ -244,10 +229,10 @@ class Writer:
     def wrapped(self, text: str, rank: int, e: Expr) -> Ranked:
         """The result of an operation as a value of its type: rounded, or cut to few bits."""
         t = e.dtype.element
-        if t.is_float and t.bits == 16:
-            return f"{self.round16(t)}({text})", _ATOM
+        if t.is_half:
+            return f"{self.round16(t)}({text})", Rank.ATOM
         if t.is_int and t.bits < 32:
-            return f"({self.dialect.values[str(t)]})({text})", _UNARY
+            return f"({self.dialect.values[str(t)]})({text})", Rank.UNARY
         return text, rank
 
     def round16(self, t: DType) -> str:
@@ -256,22 +241,22 @@ class Writer:
     def cast(self, e: Cast, lane: int) -> Ranked:
         source, target = e.a.dtype.element, e.dtype.element
         if target.is_bool:
-            return f"{self.expr(e.a, lane, _EQUAL + 1)} != 0", _EQUAL
-        if target.is_float and target.bits == 16:
+            return f"{self.expr(e.a, lane, Rank.EQUAL + 1)} != 0", Rank.EQUAL
+        if target.is_half:
             inner = self.expr(e.a, lane)
-            return f"{self.round16(target)}({inner if source.is_float else f'(float)({inner})'})", _ATOM
-        return f"({self.dialect.values[str(target)]}){self.expr(e.a, lane, _UNARY + 1)}", _UNARY
+            return f"{self.round16(target)}({inner if source.is_float else f'(float)({inner})'})", Rank.ATOM
+        return f"({self.dialect.values[str(target)]}){self.expr(e.a, lane, Rank.UNARY + 1)}", Rank.UNARY
 
     def call(self, e: Call, lane: int) -> Ranked:
         t = e.args[0].dtype.element
-        wide = DType("float", 32) if t.is_float and t.bits == 16 else t
+        wide = DType("float", 32) if t.is_half else t
         name = self.dialect.call(e.name, wide)
         if name in self.dialect.helpers:
             self.helper(name)
         text = f"{name}({', '.join(self.expr(a, lane) for a in e.args)})"
         if e.dtype.is_bool:
-            return text, _ATOM
-        return self.wrapped(text, _ATOM, e)
+            return text, Rank.ATOM
+        return self.wrapped(text, Rank.ATOM, e)
 
 
 def _zero(t: DType) -> float | int | bool:

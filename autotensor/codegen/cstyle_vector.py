@@ -10,24 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotensor.codegen.cstyle_expr import (
-    _ATOM,
-    _EQUAL,
-    _LESS,
-    _PRODUCT,
-    _SUM,
-    _TERNARY,
-    _UNARY,
-    Ranked,
-    Writer,
-    is_multiple,
-)
+from autotensor.codegen.c_ranks import ARITHMETIC, Rank, rank_of
+from autotensor.codegen.cstyle_expr import Ranked, Writer, is_multiple
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
     Call,
     Cast,
-    Cmp,
     Compare,
     Const,
     Expr,
@@ -45,7 +34,6 @@ from autotensor.ir.stmt import Stmt, Store
 from autotensor.ir.visit import walk
 
 WIDTHS = (16, 8, 4, 2)
-_INFIX = {Op.ADD: _SUM, Op.SUB: _SUM, Op.MUL: _PRODUCT, Op.DIV: _PRODUCT}
 _SCALAR_ONLY = ("isnan", "isinf", "fmod")
 
 
@@ -60,7 +48,7 @@ def vector_buffers(body: Stmt) -> dict[Buffer, int]:
     for n in walk(body):
         if isinstance(n, Load | Store) and n.buffer.scope in (Scope.LOCAL, Scope.REGISTER):
             found[n.buffer] = min(found.get(n.buffer, 16), _whole(n))
-    return {b: w for b, w in found.items() if w > 1 and b.size % w == 0 and _is_plain(b)}
+    return {b: w for b, w in found.items() if w > 1 and b.size % w == 0 and is_plain(b)}
 
 
 def _whole(access: Load | Store) -> int:
@@ -74,8 +62,9 @@ def _whole(access: Load | Store) -> int:
     return width
 
 
-def _is_plain(b: Buffer) -> bool:
-    return not b.dtype.is_bool and not (b.dtype.is_float and b.dtype.bits == 16)
+def is_plain(b: Buffer) -> bool:
+    """Whether memory holds values as they are computed with."""
+    return not b.dtype.is_bool and not b.dtype.is_half
 
 
 class VectorWriter(Writer):
@@ -83,24 +72,16 @@ class VectorWriter(Writer):
 
     arrays: dict[Buffer, int]
 
-    def is_plain(self, b: Buffer) -> bool:
-        """Whether memory holds values as they are computed with."""
-        return _is_plain(b)
-
     def place(self, buffer: Buffer, index: Expr, lane: int) -> str:
         """One element in memory."""
         if buffer in self.arrays:
             return self.lane_of_array(buffer, index, lane)
-        return f"{self.names[buffer.name]}[{self.expr(index, lane)}]"
+        return super().place(buffer, index, lane)
 
     def can_compute(self, e: Expr) -> bool:
         """Whether an expression's values have vector types: no bools, no 16-bit floats."""
         return self.dialect.vectors and all(
-            not isinstance(n, Expr)
-            or n.dtype.lanes == 1
-            or n.dtype.is_bool
-            or not (n.dtype.is_float and n.dtype.bits == 16)
-            for n in walk(e)
+            not isinstance(n, Expr) or n.dtype.lanes == 1 or not n.dtype.is_half for n in walk(e)
         )
 
     def kind(self, e: Expr, n: int) -> str:
@@ -113,19 +94,19 @@ class VectorWriter(Writer):
     def vector_ranked(self, e: Expr, first: int, n: int) -> Ranked:
         match e:
             case Broadcast(a, _):
-                return f"({self.kind(e, n)})({self.expr(a)})", _UNARY
+                return f"({self.kind(e, n)})({self.expr(a)})", Rank.UNARY
             case Ramp(base, step, _):
                 offsets = ", ".join(str((first + k) * step) for k in range(n))
                 kind = self.kind(e, n)
-                return f"({kind})({self.expr(base)}) + ({kind})({offsets})", _SUM
+                return f"({kind})({self.expr(base)}) + ({kind})({offsets})", Rank.SUM
             case Load():
                 found = self.vector_load_of(e, first, n)
                 if found is not None:
                     return found
             case Var(name) if self.wide_lets.get(self.names[name]) == n:
-                return f"{self.names[e.name]}[{first // n}]", _ATOM
-            case Binary(op, a, b) if op in _INFIX and (e.dtype.is_float or op is not Op.DIV):
-                rank = _INFIX[op]
+                return f"{self.names[e.name]}[{first // n}]", Rank.ATOM
+            case Binary(op, a, b) if op in ARITHMETIC and (e.dtype.is_float or op is not Op.DIV):
+                rank = ARITHMETIC[op]
                 return (
                     f"{self.vector(a, first, n, rank)} {op.value} {self.vector(b, first, n, rank + 1)}",
                     rank,
@@ -134,29 +115,29 @@ class VectorWriter(Writer):
                 name = e.op.value
                 if e.dtype.is_float:
                     name = self.helper(f"at_{e.op.value}_{e.dtype.element}x{n}")
-                return f"{name}({self.vector(a, first, n)}, {self.vector(b, first, n)})", _ATOM
+                return f"{name}({self.vector(a, first, n)}, {self.vector(b, first, n)})", Rank.ATOM
             case Unary(Neg.NEG, a):
-                return f"-{self.vector(a, first, n, _UNARY + 1)}", _UNARY
+                return f"-{self.vector(a, first, n, Rank.UNARY + 1)}", Rank.UNARY
             case Call(name, args, _) if e.dtype.is_float and name not in _SCALAR_ONLY:
                 called = self.dialect.call(name, e.dtype.element)
                 if called in self.dialect.helpers:
                     called = self.helper(f"{called}x{n}")
-                return f"{called}({', '.join(self.vector(a, first, n) for a in args)})", _ATOM
+                return f"{called}({', '.join(self.vector(a, first, n) for a in args)})", Rank.ATOM
             case Select(cond, then, otherwise):
                 found = self.select(e, cond, then, otherwise, first, n)
                 if found is not None:
                     return found
             case Cast(_, a) if not e.dtype.is_bool and not a.dtype.is_bool:
-                return f"convert_{self.kind(e, n)}({self.vector(a, first, n)})", _ATOM
+                return f"convert_{self.kind(e, n)}({self.vector(a, first, n)})", Rank.ATOM
         lanes = ", ".join(self.expr(e, first + k) for k in range(n))
-        return f"({self.kind(e, n)})({lanes})", _UNARY
+        return f"({self.kind(e, n)})({lanes})", Rank.UNARY
 
     def select(self, e: Select, cond: Expr, then: Expr, otherwise: Expr, first: int, n: int) -> Ranked | None:
         """Both sides are computed; a condition of vectors is a mask of integers as wide as the values."""
         sides = self.vector(then, first, n), self.vector(otherwise, first, n)
         if cond.dtype.lanes == 1 or isinstance(cond, Broadcast):
             inner = cond.a if isinstance(cond, Broadcast) else cond
-            return f"{self.expr(inner, 0, _TERNARY + 1)} ? ({sides[0]}) : ({sides[1]})", _TERNARY
+            return f"{self.expr(inner, 0, Rank.TERNARY + 1)} ? ({sides[0]}) : ({sides[1]})", Rank.TERNARY
         mask = self.mask(cond, first, n)
         if mask is None:
             return None
@@ -164,13 +145,13 @@ class VectorWriter(Writer):
         if bits != e.dtype.bits:
             kind = {8: "char", 16: "short", 32: "int", 64: "long"}[e.dtype.bits]
             text = f"convert_{kind}{n}({text})"
-        return f"select({sides[1]}, {sides[0]}, {text})", _ATOM
+        return f"select({sides[1]}, {sides[0]}, {text})", Rank.ATOM
 
     def mask(self, cond: Expr, first: int, n: int) -> tuple[str, int] | None:
         """A condition as a vector of integers, and their bits; None if it has no such form."""
         match cond:
             case Compare(op, a, b):
-                rank = _EQUAL if op in (Cmp.EQ, Cmp.NE) else _LESS
+                rank = rank_of(op)
                 sides = self.vector(a, first, n, rank + 1), self.vector(b, first, n, rank + 1)
                 return f"({sides[0]} {op.value} {sides[1]})", a.dtype.bits
             case Binary(Op.AND | Op.OR, a, b) if cond.dtype.is_bool:
@@ -183,13 +164,13 @@ class VectorWriter(Writer):
     def vector_load_of(self, e: Load, first: int, n: int) -> Ranked | None:
         """A contiguous load; None for others, which are put together from lanes."""
         (index,) = e.indices
-        if not isinstance(index, Ramp) or index.stride != 1 or e.mask is not None or not _is_plain(e.buffer):
+        if not isinstance(index, Ramp) or index.stride != 1 or e.mask is not None or not is_plain(e.buffer):
             return None
         at = index.base + first if first else index.base
         if e.buffer in self.arrays:
-            return (self.element(e.buffer, at), _ATOM) if self.arrays[e.buffer] == n else None
+            return (self.element(e.buffer, at), Rank.ATOM) if self.arrays[e.buffer] == n else None
         kind = self.dialect.types[str(e.buffer.dtype)]
-        return self.dialect.vector_load(kind, self.names[e.buffer.name], self.expr(at), n), _ATOM
+        return self.dialect.vector_load(kind, self.names[e.buffer.name], self.expr(at), n), Rank.ATOM
 
     def element(self, buffer: Buffer, at: Expr) -> str:
         """The vector of an array of vectors that begins at an element."""

@@ -11,10 +11,10 @@ import numpy as np
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import named, weighted, weighted_shapes
 from autotensor.models.transformer import (
     Size,
     heads_of,
-    named,
     norm,
     positions,
     rows_of,
@@ -65,7 +65,7 @@ def build(
 
 def _layer(x: GraphNode, at: str, w: Weights, batch: int, heads: int, mask: GraphNode | None) -> GraphNode:
     def dense(x: GraphNode, name: str) -> GraphNode:
-        result: GraphNode = ops.dense(x, *(named(w, f"{at}.{name}.{p}") for p in ("weight", "bias")))
+        result: GraphNode = ops.dense(x, *weighted(w, f"{at}.{name}"))
         return result
 
     parts = ("query", "key", "value")
@@ -86,10 +86,10 @@ def shapes(size: Size = BASE) -> dict[str, tuple[int, ...]]:
     }
 
     def linear(name: str, inputs: int, outputs: int) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (outputs, inputs), (outputs,)
+        found.update(weighted_shapes(name, outputs, inputs))
 
     def normed(name: str) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (d,), (d,)
+        found.update(weighted_shapes(name, d))
 
     normed("embeddings.LayerNorm")
     for n in range(size.layers):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotensor.graph.build import constant, input, ops
-from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.recurrent import by_time, dense, layer_shapes, recurrent
+from autotensor.graph.build import input
+from autotensor.graph.ir import Graph
+from autotensor.models.parts import dense, named, weighted, weighted_shapes
+from autotensor.models.recurrent import both_ways, both_ways_shapes, by_time, embedded
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 WORDS, EMBEDDING, HIDDEN, LAYERS, TAGS, TOKENS = 20_000, 100, 256, 2, 9, 50
@@ -28,21 +29,18 @@ def build(
     """The graph. weights: `words.weight`, `rnn.weight_ih_l0`, `rnn.weight_ih_l0_reverse`, …, `tags.bias`."""
     w = checked("bilstm", weights, shapes(vocabulary, hidden), seed, NAMES)
     words = input((batch, tokens), "int64", "words")
-    y: GraphNode = by_time(ops.take(constant(w["words.weight"], "words.weight"), words))
+    y = embedded(words, named(w, "words.weight"))
     for layer in range(LAYERS):
-        ways = [recurrent("lstm", y, w, "rnn", layer, reverse) for reverse in (False, True)]
-        y = ops.concat(*ways, axis=2)
-    head = (constant(w[n], n) for n in ("tags.weight", "tags.bias"))
-    return Graph((words,), (dense(by_time(y), *head),), "bilstm", ("tags",))
+        y = both_ways("lstm", y, w, "rnn", layer)
+    return Graph((words,), (dense(by_time(y), *weighted(w, "tags")),), "bilstm", ("tags",))
 
 
 def shapes(vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
     """Every weight's shape, by name."""
     found: dict[str, tuple[int, ...]] = {"words.weight": (vocabulary, EMBEDDING)}
     for layer in range(LAYERS):
-        for reverse in (False, True):
-            found |= layer_shapes("lstm", "rnn", layer, 2 * hidden if layer else EMBEDDING, hidden, reverse)
-    return found | {"tags.weight": (TAGS, 2 * hidden), "tags.bias": (TAGS,)}
+        found |= both_ways_shapes("lstm", "rnn", layer, 2 * hidden if layer else EMBEDDING, hidden)
+    return found | weighted_shapes("tags", TAGS, 2 * hidden)
 
 
 def inputs(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
+from autotensor.models.parts import batch_norm, named, norm_shapes
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 LATENT, COLOURS, KERNEL = 100, 3, 4
@@ -29,10 +29,9 @@ def build(
     y: GraphNode = ops.reshape(z, (batch, latent, 1, 1))
     last = len(_channels(latent, width)) - 2
     for n in range(last + 1):
-        name = f"main.{3 * n}.weight"
         stride, padding = (1, 0) if n == 0 else (2, 1)
-        y = ops.conv2d_transpose(y, constant(w[name], name), stride=stride, padding=padding)
-        y = ops.tanh(y) if n == last else ops.relu(batch_norm(y, f"main.{3 * n + 1}", w))
+        y = ops.conv2d_transpose(y, named(w, f"main.{3 * n}.weight"), stride=stride, padding=padding)
+        y = ops.tanh(y) if n == last else ops.relu(batch_norm(y, w, f"main.{3 * n + 1}"))
     return Graph((z,), (y,), "dcgan", ("image",))
 
 
@@ -48,8 +47,7 @@ def shapes(latent: int = LATENT, width: int = WIDTH) -> dict[str, tuple[int, ...
     for n, outputs in enumerate(channels[1:]):
         found[f"main.{3 * n}.weight"] = (channels[n], outputs, KERNEL, KERNEL)
         if n < len(channels) - 2:
-            parts = ("weight", "bias", "running_mean", "running_var")
-            found |= {f"main.{3 * n + 1}.{part}": (outputs,) for part in parts}
+            found |= norm_shapes(f"main.{3 * n + 1}", outputs)
     return found
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.transformer import heads_of, named, rows_of
+from autotensor.models.parts import dense, named, weighted, weighted_shapes
+from autotensor.models.transformer import heads_of, rows_of
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 CHANNELS, PATCH, WAVES, CLASSES, WIDER = 4, 2, 256, 1000, 4
@@ -57,7 +58,7 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size
     x = input((batch, CHANNELS, size.picture, size.picture), name="x")
     t, y = input((batch,), name="t"), input((batch,), "int64", "y")
     told = ops.silu(_told(t, y, w))  # [batch, hidden]; read through a silu everywhere
-    z = ops.conv2d(x, *(named(w, f"x_embedder.proj.{p}") for p in ("weight", "bias")), stride=PATCH)
+    z = ops.conv2d(x, *weighted(w, "x_embedder.proj"), stride=PATCH)
     rows = ops.transpose(ops.reshape(z, (batch, size.hidden, size.patches)), (0, 2, 1))
     rows = rows + named(w, "pos_embed")  # [batch, patches, hidden]
     for n in range(size.layers):
@@ -107,10 +108,7 @@ def _told_norm(x: GraphNode, shift: GraphNode, scale: GraphNode) -> GraphNode:
 
 
 def _dense(x: GraphNode, name: str, w: Weights) -> GraphNode:
-    weight, bias = (named(w, f"{name}.{p}") for p in ("weight", "bias"))
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    result: GraphNode = ops.reshape(ops.dense(rows, weight, bias), (*x.shape[:-1], weight.shape[0]))
-    return result
+    return dense(x, *weighted(w, name))
 
 
 def _picture(x: GraphNode, size: Size) -> GraphNode:
@@ -128,10 +126,9 @@ def shapes(size: Size = SMALL) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {"pos_embed": (1, size.patches, d)}
 
     def linear(name: str, inputs: int, outputs: int) -> None:
-        found[f"{name}.weight"], found[f"{name}.bias"] = (outputs, inputs), (outputs,)
+        found.update(weighted_shapes(name, outputs, inputs))
 
-    found["x_embedder.proj.weight"] = (d, CHANNELS, PATCH, PATCH)
-    found["x_embedder.proj.bias"] = (d,)
+    found |= weighted_shapes("x_embedder.proj", d, CHANNELS, PATCH, PATCH)
     linear("t_embedder.mlp.0", WAVES, d)
     linear("t_embedder.mlp.2", d, d)
     found["y_embedder.embedding_table.weight"] = (CLASSES + 1, d)

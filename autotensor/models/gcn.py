@@ -17,8 +17,9 @@ import numpy as np
 
 from autotensor import te
 from autotensor.base.errors import InputError
-from autotensor.graph.build import call, constant, input, ops
+from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import named
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 NODES, FEATURES, HIDDEN, CLASSES, DEGREE, EDGES = 2708, 1433, 16, 7, 24, 5278
@@ -45,7 +46,7 @@ def build(
     strengths = input((nodes, degree), name="strengths")
 
     def layer(x: GraphNode, name: str) -> GraphNode:
-        weight, bias = (constant(w[n], n) for n in (f"{name}.lin.weight", f"{name}.bias"))
+        weight, bias = (named(w, n) for n in (f"{name}.lin.weight", f"{name}.bias"))
         sums = call(_sum_of_neighbours, ops.dense(x, weight), neighbours, strengths)
         result: GraphNode = sums + bias
         return result

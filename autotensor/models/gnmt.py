@@ -15,9 +15,17 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.graph.build import call, constant, input, ops
+from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.recurrent import by_time, dense, layer_shapes, recurrent
+from autotensor.models.parts import dense, named, weighted, weighted_shapes
+from autotensor.models.recurrent import (
+    both_ways,
+    both_ways_shapes,
+    by_time,
+    embedded,
+    layer_shapes,
+    recurrent,
+)
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 WORDS, HIDDEN, LAYERS, TOKENS = 32_320, 1024, 4, 24
@@ -36,26 +44,25 @@ def build(
     """The graph. weights: `embedding.weight`, `encoder.weight_ih_l0`, …, `classifier.bias`."""
     w = checked("gnmt", weights, shapes(vocabulary, hidden), seed, NAMES)
     source, target = (input((batch, tokens), "int64", name) for name in ("source", "target"))
-    words = _named(w, "embedding.weight")
-    y: GraphNode = by_time(ops.take(words, source))
-    ways = [recurrent("lstm", y, w, "encoder", 0, reverse) for reverse in (False, True)]
-    y = recurrent("lstm", ops.concat(*ways, axis=2), w, "encoder", 1)
+    words = named(w, "embedding.weight")
+    y = both_ways("lstm", embedded(source, words), w, "encoder")
+    y = recurrent("lstm", y, w, "encoder", 1)
     for layer in range(2, LAYERS):
         y = y + recurrent("lstm", y, w, "encoder", layer)
     keys = by_time(y)  # [batch, tokens, hidden]
-    z = recurrent("lstm", by_time(ops.take(words, target)), w, "decoder", 0)
+    z = recurrent("lstm", embedded(target, words), w, "decoder", 0)
     seen = by_time(_attention(by_time(z), keys, w))  # [tokens, batch, hidden]
     for layer in range(1, LAYERS):
         after = recurrent("lstm", ops.concat(z, seen, axis=2), w, "decoder", layer)
         z = after + z if layer > 1 else after
-    logits = dense(by_time(z), *(_named(w, f"classifier.{p}") for p in ("weight", "bias")))
+    logits = dense(by_time(z), *weighted(w, "classifier"))
     return Graph((source, target), (logits,), "gnmt", ("logits",))
 
 
 def _attention(queries: GraphNode, keys: GraphNode, w: Weights) -> GraphNode:
     """[batch, n, hidden] and [batch, m, hidden] ──▶ means of the keys [batch, n, hidden]."""
-    q, k = dense(queries, _named(w, "attention.query")), dense(keys, _named(w, "attention.key"))
-    scores = call(_fit, q, k, ops.reshape(_named(w, "attention.value"), (-1,)), name="fit")
+    q, k = dense(queries, named(w, "attention.query")), dense(keys, named(w, "attention.key"))
+    scores = call(_fit, q, k, ops.reshape(named(w, "attention.value"), (-1,)), name="fit")
     result: GraphNode = ops.batch_matmul(ops.softmax(scores), keys)
     return result
 
@@ -72,22 +79,17 @@ def _fit(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
     return result
 
 
-def _named(w: Weights, name: str) -> GraphNode:
-    return constant(w[name], name)
-
-
 def shapes(vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
     """Every weight's shape, by name."""
     found: dict[str, tuple[int, ...]] = {"embedding.weight": (vocabulary, hidden)}
-    for reverse in (False, True):
-        found |= layer_shapes("lstm", "encoder", 0, hidden, hidden, reverse)
+    found |= both_ways_shapes("lstm", "encoder", 0, hidden, hidden)
     for layer in range(1, LAYERS):
         found |= layer_shapes("lstm", "encoder", layer, 2 * hidden if layer == 1 else hidden, hidden)
     for layer in range(LAYERS):
         found |= layer_shapes("lstm", "decoder", layer, 2 * hidden if layer else hidden, hidden)
     found |= {"attention.query": (hidden, hidden), "attention.key": (hidden, hidden)}
     found |= {"attention.value": (1, hidden)}
-    return found | {"classifier.weight": (vocabulary, hidden), "classifier.bias": (vocabulary,)}
+    return found | weighted_shapes("classifier", vocabulary, hidden)
 
 
 def inputs(

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
+from autotensor.models.weights import Naming, Weights, checked
 
 # widths: 1x1; 1x1 and 3x3; 1x1 and 3x3; after the pool. A number: a max pool of that window
 BLOCKS: tuple[tuple[str, tuple[int, ...] | int], ...] = (
@@ -61,8 +60,7 @@ def build(
     y = _pool(_conv(_conv(y, STEMS[1], w), STEMS[2], w), 3)
     for name, widths in BLOCKS:
         y = _pool(y, widths) if isinstance(widths, int) else _inception(y, name, widths, w)
-    fc = (constant(w[n], n) for n in ("fc.weight", "fc.bias"))
-    logits = ops.dense(ops.flatten(ops.global_avg_pool2d(y)), *fc)
+    logits = classified(y, w, "fc")
     return Graph((x,), (logits,), "googlenet", ("logits",))
 
 
@@ -90,12 +88,8 @@ def branches(name: str, inputs: int, widths: tuple[int, ...]) -> tuple[tuple[Con
 
 
 def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
-    def named(part: str) -> GraphNode:
-        return constant(w[f"{c.name}.{part}"], f"{c.name}.{part}")
-
-    y = ops.conv2d(x, named("conv.weight"), stride=c.stride, padding=c.kernel // 2)
-    moments = (named(f"bn.{part}") for part in ("weight", "bias", "running_mean", "running_var"))
-    result: GraphNode = ops.relu(ops.batch_norm(y, *moments, eps=EPS))
+    y = ops.conv2d(x, named(w, f"{c.name}.conv.weight"), stride=c.stride, padding=c.kernel // 2)
+    result: GraphNode = ops.relu(batch_norm(y, w, f"{c.name}.bn", EPS))
     return result
 
 
@@ -119,14 +113,11 @@ def shapes(classes: int = 1000) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for c in _convs():
         found[f"{c.name}.conv.weight"] = (c.outputs, c.inputs, c.kernel, c.kernel)
-        parts = ("weight", "bias", "running_mean", "running_var")
-        found |= {f"{c.name}.bn.{part}": (c.outputs,) for part in parts}
+        found |= norm_shapes(f"{c.name}.bn", c.outputs)
     widths = BLOCKS[-1][1]
     assert not isinstance(widths, int)
     last = widths[0] + widths[2] + widths[4] + widths[5]
-    return found | {"fc.weight": (classes, last), "fc.bias": (classes,)}
+    return found | weighted_shapes("fc", classes, last)
 
 
-def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
-    """A batch of normalised noise."""
-    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}
+inputs = images

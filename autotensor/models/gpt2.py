@@ -13,10 +13,10 @@ import numpy as np
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import named, weighted
 from autotensor.models.transformer import (
     Size,
     heads_of,
-    named,
     norm,
     positions,
     rows_of,
@@ -56,7 +56,8 @@ def build(
 
 def _layer(x: GraphNode, at: str, w: Weights, batch: int, heads: int) -> GraphNode:
     def dense(x: GraphNode, name: str) -> GraphNode:
-        result: GraphNode = ops.matmul(x, named(w, f"{at}.{name}.weight")) + named(w, f"{at}.{name}.bias")
+        weight, bias = weighted(w, f"{at}.{name}")
+        result: GraphNode = ops.matmul(x, weight) + bias
         return result
 
     hidden = x.shape[1]

@@ -18,7 +18,8 @@ from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.gpt2 import EPS, NAMES, SMALL, shapes
-from autotensor.models.transformer import Size, heads_of, named, norm, rows_of, token_input, token_numbers
+from autotensor.models.parts import named
+from autotensor.models.transformer import Size, heads_of, norm, rows_of, token_input, token_numbers
 from autotensor.models.weights import Array, Weights, checked
 
 CAPACITY = 256

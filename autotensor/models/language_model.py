@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from autotensor.base.errors import InputError
-from autotensor.graph.build import constant, input, ops
-from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.recurrent import GATES, by_time, dense, layer_shapes, recurrent
+from autotensor.graph.build import input
+from autotensor.graph.ir import Graph
+from autotensor.models.parts import dense, named, weighted, weighted_shapes
+from autotensor.models.recurrent import GATES, by_time, embedded, layer_shapes, recurrent
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 WORDS, HIDDEN, LAYERS, TOKENS = 10_000, 650, 2, 35
@@ -32,11 +33,10 @@ def build(
         raise InputError(f"there is no language model of {kind!r}.", fix=f"Known: {', '.join(GATES)}.")
     w = checked(kind, weights, shapes(kind, vocabulary, hidden), seed, NAMES)
     words = input((batch, tokens), "int64", "words")
-    y: GraphNode = by_time(ops.take(constant(w["encoder.weight"], "encoder.weight"), words))
+    y = embedded(words, named(w, "encoder.weight"))
     for layer in range(LAYERS):
         y = recurrent(kind, y, w, "rnn", layer)
-    decoder = (constant(w[n], n) for n in ("decoder.weight", "decoder.bias"))
-    return Graph((words,), (dense(by_time(y), *decoder),), kind, ("logits",))
+    return Graph((words,), (dense(by_time(y), *weighted(w, "decoder")),), kind, ("logits",))
 
 
 def shapes(kind: str = "lstm", vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
@@ -44,7 +44,7 @@ def shapes(kind: str = "lstm", vocabulary: int = WORDS, hidden: int = HIDDEN) ->
     found: dict[str, tuple[int, ...]] = {"encoder.weight": (vocabulary, hidden)}
     for layer in range(LAYERS):
         found |= layer_shapes(kind, "rnn", layer, hidden, hidden)
-    return found | {"decoder.weight": (vocabulary, hidden), "decoder.bias": (vocabulary,)}
+    return found | weighted_shapes("decoder", vocabulary, hidden)
 
 
 def inputs(

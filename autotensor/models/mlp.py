@@ -10,8 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from autotensor.base.errors import InputError
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import weighted, weighted_shapes
 from autotensor.models.weights import Array, Weights, checked
 
 SIZES = (784, 512, 256, 10)
@@ -36,7 +37,7 @@ def build(
     x = input((batch, sizes[0]), name="x")
     y: GraphNode = x
     for n in range(1, len(sizes)):
-        y = ops.dense(y, *(constant(w[name], name) for name in (f"fc{n}.weight", f"fc{n}.bias")))
+        y = ops.dense(y, *weighted(w, f"fc{n}"))
         y = ops.relu(y) if n < len(sizes) - 1 else y
     return Graph((x,), (y,), "mlp", ("logits",))
 
@@ -45,7 +46,7 @@ def shapes(sizes: tuple[int, ...] = SIZES) -> dict[str, tuple[int, ...]]:
     """Every weight's shape, by name."""
     found: dict[str, tuple[int, ...]] = {}
     for n, (depth, width) in enumerate(pairwise(sizes), start=1):
-        found |= {f"fc{n}.weight": (width, depth), f"fc{n}.bias": (width,)}
+        found |= weighted_shapes(f"fc{n}", width, depth)
     return found
 
 

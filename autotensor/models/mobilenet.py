@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
+from autotensor.models.weights import Weights, checked
 
 # expansion, channels, blocks, stride of the first of them
 STAGES = (
@@ -64,8 +62,7 @@ def build(
         for c in block.convs:
             z = _conv(z, c, w)
         y = y + z if block.shortcut else z
-    fc = (constant(w[n], n) for n in ("classifier.1.weight", "classifier.1.bias"))
-    logits = ops.dense(ops.flatten(ops.global_avg_pool2d(y)), *fc)
+    logits = classified(y, w, "classifier.1")
     return Graph((x,), (logits,), "mobilenet_v2", ("logits",))
 
 
@@ -90,9 +87,9 @@ def _inverted(at: str, inputs: int, outputs: int, stride: int, expansion: int) -
 
 
 def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
-    kernel = constant(w[f"{c.name}.weight"], f"{c.name}.weight")
+    kernel = named(w, f"{c.name}.weight")
     y = ops.conv2d(x, kernel, stride=c.stride, padding=c.kernel // 2, groups=c.groups)
-    y = batch_norm(y, c.norm, w)
+    y = batch_norm(y, w, c.norm)
     result: GraphNode = ops.relu6(y) if c.relu6 else y
     return result
 
@@ -103,11 +100,8 @@ def shapes(classes: int = 1000) -> dict[str, tuple[int, ...]]:
     for block in blocks():
         for c in block.convs:
             found[f"{c.name}.weight"] = (c.outputs, c.inputs // c.groups, c.kernel, c.kernel)
-            parts = ("weight", "bias", "running_mean", "running_var")
-            found |= {f"{c.norm}.{part}": (c.outputs,) for part in parts}
-    return found | {"classifier.1.weight": (classes, LAST), "classifier.1.bias": (classes,)}
+            found |= norm_shapes(c.norm, c.outputs)
+    return found | weighted_shapes("classifier.1", classes, LAST)
 
 
-def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
-    """A batch of normalised noise."""
-    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}
+inputs = images

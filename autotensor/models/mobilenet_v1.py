@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
+from autotensor.models.weights import Naming, Weights, checked
 
 FIRST = 32
 # channels, stride of the depthwise convolution
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
 NAMES = Naming("this model's own")
-MOMENTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def build(
@@ -39,8 +36,8 @@ def build(
     w = checked("mobilenet_v1", weights, shapes(divisor, classes), seed, NAMES)
 
     def step(x: GraphNode, name: str, **how: int) -> GraphNode:
-        y = ops.conv2d(x, constant(w[f"{name}.weight"], f"{name}.weight"), **how)
-        result: GraphNode = ops.relu(batch_norm(y, f"{name}_norm", w))
+        y = ops.conv2d(x, named(w, f"{name}.weight"), **how)
+        result: GraphNode = ops.relu(batch_norm(y, w, f"{name}_norm"))
         return result
 
     x = input((batch, 3, image, image), name="x")
@@ -48,8 +45,7 @@ def build(
     for at, channels, _, stride in _blocks(divisor):
         y = step(y, f"{at}.depthwise", stride=stride, padding=1, groups=channels)
         y = step(y, f"{at}.pointwise")
-    fc = (constant(w[n], n) for n in ("fc.weight", "fc.bias"))
-    logits = ops.dense(ops.flatten(ops.global_avg_pool2d(y)), *fc)
+    logits = classified(y, w, "fc")
     return Graph((x,), (logits,), "mobilenet_v1", ("logits",))
 
 
@@ -67,16 +63,14 @@ def shapes(divisor: int = 1, classes: int = 1000) -> dict[str, tuple[int, ...]]:
 
     def conv(name: str, *shape: int) -> None:
         found[f"{name}.weight"] = shape
-        found.update({f"{name}_norm.{part}": shape[:1] for part in MOMENTS})
+        found.update(norm_shapes(f"{name}_norm", shape[0]))
 
     conv("features.0.conv", FIRST // divisor, 3, 3, 3)
     outputs = 0
     for at, channels, outputs, _ in _blocks(divisor):
         conv(f"{at}.depthwise", channels, 1, 3, 3)
         conv(f"{at}.pointwise", outputs, channels, 1, 1)
-    return found | {"fc.weight": (classes, outputs), "fc.bias": (classes,)}
+    return found | weighted_shapes("fc", classes, outputs)
 
 
-def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
-    """A batch of normalised noise."""
-    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}
+inputs = images

@@ -21,6 +21,7 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import named
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
@@ -45,7 +46,7 @@ def build(
     n = batch * tokens
     room = min(n, math.ceil(ROOM * n * CHOSEN / EXPERTS) if capacity is None else capacity)
     x = input((n, hidden), name="x")
-    gates = _gates(ops.softmax(ops.dense(x, constant(w["router.weight"], "router.weight"))))  # [n, experts]
+    gates = _gates(ops.softmax(ops.dense(x, named(w, "router.weight"))))  # [n, experts]
     load = ops.sum(ops.cast(ops.greater(gates, 0.0), dtype="float32"), axis=0)
     by_expert = ops.transpose(gates, (1, 0))
     taken = ops.top_positions(by_expert, count=room, axis=1)  # [experts, room]: which tokens
@@ -92,7 +93,7 @@ def _experts(x: GraphNode, w: Weights) -> GraphNode:
     """x: [experts, room, hidden], each through its own network."""
 
     def dense(x: GraphNode, n: int) -> GraphNode:
-        weight, bias = (constant(w[f"experts.{part}{n}"], f"experts.{part}{n}") for part in ("w", "bias"))
+        weight, bias = (named(w, f"experts.{part}{n}") for part in ("w", "bias"))
         result: GraphNode = ops.batch_matmul(x, weight) + ops.reshape(bias, (EXPERTS, 1, -1))
         return result
 

@@ -14,8 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.models.parts import named, weighted, weighted_shapes
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 USERS, ITEMS, FACTORS = 138_493, 26_744, 64
@@ -35,19 +36,16 @@ def build(
     w = checked("ncf", weights, shapes(users, items), seed, NAMES)
     user, item = (input((batch,), "int64", name) for name in ("user", "item"))
 
-    def named(name: str) -> GraphNode:
-        return constant(w[name], name)
-
     def embedded(kind: str) -> tuple[GraphNode, GraphNode]:
-        tables = (named(f"{kind}_{who}_embed.weight") for who in ("user", "item"))
+        tables = (named(w, f"{kind}_{who}_embed.weight") for who in ("user", "item"))
         first, second = (ops.take(t, ids) for t, ids in zip(tables, (user, item), strict=True))
         return first, second
 
     a, b = embedded("mf")
     y: GraphNode = ops.concat(*embedded("mlp"), axis=1)
     for n in range(len(LAYERS) - 1):
-        y = ops.relu(ops.dense(y, named(f"mlp.{n}.weight"), named(f"mlp.{n}.bias")))
-    score = ops.dense(ops.concat(a * b, y, axis=1), named("final.weight"), named("final.bias"))
+        y = ops.relu(ops.dense(y, *weighted(w, f"mlp.{n}")))
+    score = ops.dense(ops.concat(a * b, y, axis=1), *weighted(w, "final"))
     return Graph((user, item), (score,), "ncf", ("score",))
 
 
@@ -58,8 +56,8 @@ def shapes(users: int = USERS, items: int = ITEMS) -> dict[str, tuple[int, ...]]
         found[f"mf_{who}_embed.weight"] = (count, FACTORS)
         found[f"mlp_{who}_embed.weight"] = (count, LAYERS[0] // 2)
     for n, (depth, width) in enumerate(pairwise(LAYERS)):
-        found[f"mlp.{n}.weight"], found[f"mlp.{n}.bias"] = (width, depth), (width,)
-    return found | {"final.weight": (1, FACTORS + LAYERS[-1]), "final.bias": (1,)}
+        found |= weighted_shapes(f"mlp.{n}", width, depth)
+    return found | weighted_shapes("final", 1, FACTORS + LAYERS[-1])
 
 
 def inputs(

@@ -17,15 +17,14 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, constant, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.models.parts import Shapes, dense, named
 from autotensor.models.weights import Weights
 
 GATES = {"lstm": 4, "gru": 3}
 JOINED = 8  # steps that one kernel puts beside one another
 
 
-def layer_shapes(
-    kind: str, at: str, layer: int, inputs: int, hidden: int, reverse: bool = False
-) -> dict[str, tuple[int, ...]]:
+def layer_shapes(kind: str, at: str, layer: int, inputs: int, hidden: int, reverse: bool = False) -> Shapes:
     """Shapes of one direction of one layer, by torch's names: `{at}.weight_ih_l0`, …"""
     wide, end = GATES[kind] * hidden, suffix(layer, reverse)
     return {
@@ -34,6 +33,12 @@ def layer_shapes(
         f"{at}.bias_ih{end}": (wide,),
         f"{at}.bias_hh{end}": (wide,),
     }
+
+
+def both_ways_shapes(kind: str, at: str, layer: int, inputs: int, hidden: int) -> Shapes:
+    """Of both directions of one layer."""
+    forth, back = (layer_shapes(kind, at, layer, inputs, hidden, reverse) for reverse in (False, True))
+    return forth | back
 
 
 def suffix(layer: int, reverse: bool) -> str:
@@ -45,8 +50,8 @@ def recurrent(
 ) -> GraphNode:
     """One direction of one layer from zero states: [steps, batch, k] ──▶ [steps, batch, hidden]."""
     end = suffix(layer, reverse)
-    u, b_h = (_named(w, f"{at}.{part}{end}") for part in ("weight_hh", "bias_hh"))
-    into = dense(x, _named(w, f"{at}.weight_ih{end}"), _named(w, f"{at}.bias_ih{end}"))
+    u, b_h = (named(w, f"{at}.{part}{end}") for part in ("weight_hh", "bias_hh"))
+    into = dense(x, *(named(w, f"{at}.{part}{end}") for part in ("weight_ih", "bias_ih")))
     steps, batch, _ = x.shape
     h: GraphNode = constant(np.zeros((batch, u.shape[1]), np.float32))
     c = h
@@ -62,12 +67,16 @@ def recurrent(
     return in_sequence(seen[::-1] if reverse else seen)
 
 
-def dense(x: GraphNode, weight: GraphNode, bias: GraphNode | None = None) -> GraphNode:
-    """A dense layer over the last axis."""
-    rows = ops.reshape(x, (-1, x.shape[-1]))
-    y = ops.dense(rows, weight) if bias is None else ops.dense(rows, weight, bias)
-    result: GraphNode = ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+def both_ways(kind: str, x: GraphNode, w: Weights, at: str, layer: int = 0) -> GraphNode:
+    """Both directions of one layer: [steps, batch, k] ──▶ [steps, batch, 2*hidden]."""
+    ways = [recurrent(kind, x, w, at, layer, reverse) for reverse in (False, True)]
+    result: GraphNode = ops.concat(*ways, axis=2)
     return result
+
+
+def embedded(words: GraphNode, table: GraphNode) -> GraphNode:
+    """words: [batch, steps], table: [vocabulary, width] ──▶ [steps, batch, width]."""
+    return by_time(ops.take(table, words))
 
 
 def at_step(x: GraphNode, t: int) -> GraphNode:
@@ -90,10 +99,6 @@ def by_time(x: GraphNode) -> GraphNode:
     """[batch, steps, …] ──▶ [steps, batch, …], and back."""
     result: GraphNode = ops.transpose(x, (1, 0, *range(2, len(x.shape))))
     return result
-
-
-def _named(w: Weights, name: str) -> GraphNode:
-    return constant(w[name], name)
 
 
 # -- cells -------------------------------------------------------------------------------------------------

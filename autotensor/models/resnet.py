@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from autotensor.base.errors import InputError
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
+from autotensor.models.weights import Weights, checked
 
 STAGES = {
     18: (2, 2, 2, 2),
@@ -25,7 +24,6 @@ STAGES = {
     152: (3, 8, 36, 3),
 }
 WIDTHS = (64, 128, 256, 512)
-EPS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,7 @@ def build(
     y = ops.max_pool2d(ops.relu(_conv(x, STEM, w)), kernel=3, stride=2, padding=1)
     for block in blocks(depth):
         y = _block(y, block, w)
-    fc = (constant(w[n], n) for n in ("fc.weight", "fc.bias"))
-    logits = ops.dense(ops.flatten(ops.global_avg_pool2d(y)), *fc)
+    logits = classified(y, w, "fc")
     return Graph((x,), (logits,), name, ("logits",))
 
 
@@ -128,10 +125,8 @@ def shapes(depth: int, classes: int = 1000) -> dict[str, tuple[int, ...]]:
         convs += [*block.convs, *([block.shortcut] if block.shortcut else [])]
     for c in convs:
         found[f"{c.name}.weight"] = (c.outputs, c.inputs, c.kernel, c.kernel)
-        found |= {
-            f"{c.norm}.{part}": (c.outputs,) for part in ("weight", "bias", "running_mean", "running_var")
-        }
-    return found | {"fc.weight": (classes, blocks_width(depth)), "fc.bias": (classes,)}
+        found |= norm_shapes(c.norm, c.outputs)
+    return found | weighted_shapes("fc", classes, blocks_width(depth))
 
 
 def _block(x: GraphNode, block: Block, w: Weights) -> GraphNode:
@@ -144,18 +139,8 @@ def _block(x: GraphNode, block: Block, w: Weights) -> GraphNode:
 
 
 def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
-    kernel = constant(w[f"{c.name}.weight"], f"{c.name}.weight")
-    y = ops.conv2d(x, kernel, stride=c.stride, padding=c.kernel // 2)
-    return batch_norm(y, c.norm, w)
+    y = ops.conv2d(x, named(w, f"{c.name}.weight"), stride=c.stride, padding=c.kernel // 2)
+    return batch_norm(y, w, c.norm)
 
 
-def batch_norm(x: GraphNode, name: str, w: Weights) -> GraphNode:
-    """batch_norm with the weights `name.weight`, `name.bias`, `name.running_mean`, `name.running_var`."""
-    parts = (f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var"))
-    result: GraphNode = ops.batch_norm(x, *(constant(w[p], p) for p in parts), eps=EPS)
-    return result
-
-
-def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
-    """A batch of normalised noise."""
-    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}
+inputs = images

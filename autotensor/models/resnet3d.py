@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
+from autotensor.models.parts import batch_norm, named, norm_shapes, weighted, weighted_shapes
 from autotensor.models.weights import Array, Weights, checked
 
 WIDTHS, BLOCKS = (64, 128, 256, 512), 2
@@ -62,8 +62,7 @@ def build(
     for block in blocks():
         z = _conv(ops.relu(_conv(y, block.first, w)), block.second, w)
         y = ops.relu(z + (y if block.shortcut is None else _conv(y, block.shortcut, w)))
-    fc = (constant(w[n], n) for n in ("fc.weight", "fc.bias"))
-    logits = ops.dense(ops.mean(y, axis=(2, 3, 4)), *fc)
+    logits = ops.dense(ops.mean(y, axis=(2, 3, 4)), *weighted(w, "fc"))
     return Graph((x,), (logits,), "r3d_18", ("logits",))
 
 
@@ -81,9 +80,10 @@ def blocks() -> Iterator[Block]:
 
 
 def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
-    kernel = constant(w[f"{c.name}.0.weight"], f"{c.name}.0.weight")
-    y = ops.conv3d(x, kernel, stride=c.stride, padding=tuple(k // 2 for k in c.kernel))
-    return batch_norm(y, f"{c.name}.1", w)
+    y = ops.conv3d(
+        x, named(w, f"{c.name}.0.weight"), stride=c.stride, padding=tuple(k // 2 for k in c.kernel)
+    )
+    return batch_norm(y, w, f"{c.name}.1")
 
 
 def shapes(classes: int = CLASSES) -> dict[str, tuple[int, ...]]:
@@ -94,9 +94,8 @@ def shapes(classes: int = CLASSES) -> dict[str, tuple[int, ...]]:
         convs += [block.first, block.second, *([block.shortcut] if block.shortcut else [])]
     for c in convs:
         found[f"{c.name}.0.weight"] = (c.outputs, c.inputs, *c.kernel)
-        parts = ("weight", "bias", "running_mean", "running_var")
-        found |= {f"{c.name}.1.{part}": (c.outputs,) for part in parts}
-    return found | {"fc.weight": (classes, WIDTHS[-1]), "fc.bias": (classes,)}
+        found |= norm_shapes(f"{c.name}.1", c.outputs)
+    return found | weighted_shapes("fc", classes, WIDTHS[-1])
 
 
 def inputs(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
+from autotensor.models.parts import batch_norm, named, norm_shapes, weighted, weighted_shapes
 from autotensor.models.weights import Array, Weights, checked, load_weights
 
 CHANNELS = (1, 16, 32, 32)  # of the input and after each convolution
@@ -35,11 +35,10 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, wide
     x = input((batch, CHANNELS[0], 8, 8), name="x")
     y: GraphNode = x
     for n in range(1, len(CHANNELS)):
-        y = ops.conv2d(y, constant(w[f"conv{n}.weight"], f"conv{n}.weight"), padding=1)
-        y = ops.relu(batch_norm(y, f"bn{n}", w))
+        y = ops.conv2d(y, named(w, f"conv{n}.weight"), padding=1)
+        y = ops.relu(batch_norm(y, w, f"bn{n}"))
         y = ops.max_pool2d(y, kernel=2) if n in POOLED else y
-    fc = (constant(w[name], name) for name in ("fc.weight", "fc.bias"))
-    return Graph((x,), (ops.dense(ops.flatten(y), *fc),), "small_cnn", ("logits",))
+    return Graph((x,), (ops.dense(ops.flatten(y), *weighted(w, "fc")),), "small_cnn", ("logits",))
 
 
 def shapes(widen: int = 1) -> dict[str, tuple[int, ...]]:
@@ -48,9 +47,9 @@ def shapes(widen: int = 1) -> dict[str, tuple[int, ...]]:
     channels = (CHANNELS[0], *(widen * c for c in CHANNELS[1:]))
     for n, (depth, width) in enumerate(pairwise(channels), start=1):
         found[f"conv{n}.weight"] = (width, depth, 3, 3)
-        found |= {f"bn{n}.{part}": (width,) for part in ("weight", "bias", "running_mean", "running_var")}
+        found |= norm_shapes(f"bn{n}", width)
     side = 8 >> len(POOLED)
-    return found | {"fc.weight": (CLASSES, channels[-1] * side * side), "fc.bias": (CLASSES,)}
+    return found | weighted_shapes("fc", CLASSES, channels[-1] * side * side)
 
 
 def split(count: int = 1797) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Constant, GraphNode, Input
+from autotensor.models.parts import weighted
 from autotensor.models.weights import Array, Weights
 
 
@@ -40,10 +41,6 @@ def token_input(name: str, batch: int, tokens: int, dtype: str) -> Input:
     return input((batch, tokens), dtype, name)
 
 
-def named(w: Weights, name: str) -> Constant:
-    return constant(w[name], name)
-
-
 def positions(w: Weights, name: str, tokens: int) -> Constant:
     """The embeddings of the places 0 … tokens - 1: [tokens, hidden]."""
     return constant(np.ascontiguousarray(w[name][:tokens]), name)
@@ -51,7 +48,7 @@ def positions(w: Weights, name: str, tokens: int) -> Constant:
 
 def norm(x: GraphNode, w: Weights, name: str, eps: float) -> GraphNode:
     """Layer norm of every row."""
-    result: GraphNode = ops.layer_norm(x, named(w, f"{name}.weight"), named(w, f"{name}.bias"), eps=eps)
+    result: GraphNode = ops.layer_norm(x, *weighted(w, name), eps=eps)
     return result
 
 

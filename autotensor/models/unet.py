@@ -12,15 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from autotensor.base.errors import InputError
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.resnet import batch_norm
+from autotensor.models.parts import batch_norm, named, norm_shapes, weighted, weighted_shapes
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 LEVELS = 4  # halvings
 WIDTH, COLOURS, CLASSES = 64, 3, 2
 NAMES = Naming("those of Pytorch-UNet", unused=("mask_values",))
-MOMENTS = ("weight", "bias", "running_mean", "running_var")
 
 
 def build(
@@ -46,23 +45,17 @@ def build(
         seen.append(y)
         y = _twice(ops.max_pool2d(y, kernel=2), f"down{n}.maxpool_conv.1", w)
     for n in range(1, LEVELS + 1):
-        up = ops.conv2d_transpose(y, *_named(w, f"up{n}.up"), stride=2)
+        up = ops.conv2d_transpose(y, *weighted(w, f"up{n}.up"), stride=2)
         y = _twice(ops.concat(seen.pop(), up, axis=1), f"up{n}.conv", w)
-    masks = ops.conv2d(y, *_named(w, "outc.conv"))
+    masks = ops.conv2d(y, *weighted(w, "outc.conv"))
     return Graph((x,), (masks,), "unet", ("masks",))
-
-
-def _named(w: Weights, name: str) -> tuple[GraphNode, GraphNode]:
-    weight, bias = (f"{name}.{part}" for part in ("weight", "bias"))
-    return constant(w[weight], weight), constant(w[bias], bias)
 
 
 def _twice(x: GraphNode, name: str, w: Weights) -> GraphNode:
     y = x
     for place in (0, 3):
-        kernel = f"{name}.double_conv.{place}.weight"
-        y = ops.conv2d(y, constant(w[kernel], kernel), padding=1)
-        y = ops.relu(batch_norm(y, f"{name}.double_conv.{place + 1}", w))
+        y = ops.conv2d(y, named(w, f"{name}.double_conv.{place}.weight"), padding=1)
+        y = ops.relu(batch_norm(y, w, f"{name}.double_conv.{place + 1}"))
     return y
 
 
@@ -73,7 +66,7 @@ def shapes(width: int = WIDTH, classes: int = CLASSES) -> dict[str, tuple[int, .
     def twice(name: str, inputs: int, outputs: int) -> None:
         for place, depth in ((0, inputs), (3, outputs)):
             found[f"{name}.double_conv.{place}.weight"] = (outputs, depth, 3, 3)
-            found.update({f"{name}.double_conv.{place + 1}.{part}": (outputs,) for part in MOMENTS})
+            found.update(norm_shapes(f"{name}.double_conv.{place + 1}", outputs))
 
     twice("inc", COLOURS, width)
     for n in range(1, LEVELS + 1):
@@ -82,7 +75,7 @@ def shapes(width: int = WIDTH, classes: int = CLASSES) -> dict[str, tuple[int, .
         wide = width * 2 ** (LEVELS + 1 - n)
         found[f"up{n}.up.weight"], found[f"up{n}.up.bias"] = (wide, wide // 2, 2, 2), (wide // 2,)
         twice(f"up{n}.conv", wide, wide // 2)
-    return found | {"outc.conv.weight": (classes, width, 1, 1), "outc.conv.bias": (classes,)}
+    return found | weighted_shapes("outc.conv", classes, width, 1, 1)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, image: int = 256) -> dict[str, Array]:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from autotensor.base.errors import InputError
-from autotensor.graph.build import constant, input, ops
+from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.parts import images, weighted, weighted_shapes
+from autotensor.models.weights import Weights, checked
 
 POOL = 0
 WIDTHS = (64, 128, 256, 512, 512)  # of the five stages; a pool ends each
@@ -43,17 +42,14 @@ def build(
         raise InputError(f"{name}: image={image} must be a multiple of {SHRINK}.")
     w = checked(name, weights, shapes(image, hidden, classes, depth), seed)
 
-    def weighted(name: str) -> Iterator[GraphNode]:
-        return (constant(w[n], n) for n in (f"{name}.weight", f"{name}.bias"))
-
     x = input((batch, 3, image, image), name="x")
     y: GraphNode = x
     for place, channels in _features(depth):
-        y = ops.max_pool2d(y, kernel=2) if channels == POOL else _conv(y, *weighted(f"features.{place}"))
+        y = ops.max_pool2d(y, kernel=2) if channels == POOL else _conv(y, *weighted(w, f"features.{place}"))
     y = ops.flatten(y)
-    y = ops.relu(ops.dense(y, *weighted("classifier.0")))
-    y = ops.relu(ops.dense(y, *weighted("classifier.3")))
-    return Graph((x,), (ops.dense(y, *weighted("classifier.6")),), name, ("logits",))
+    y = ops.relu(ops.dense(y, *weighted(w, "classifier.0")))
+    y = ops.relu(ops.dense(y, *weighted(w, "classifier.3")))
+    return Graph((x,), (ops.dense(y, *weighted(w, "classifier.6")),), name, ("logits",))
 
 
 def _conv(x: GraphNode, weight: GraphNode, bias: GraphNode) -> GraphNode:
@@ -80,16 +76,12 @@ def shapes(
     inputs = 3
     for place, channels in _features(depth):
         if channels != POOL:
-            found[f"features.{place}.weight"] = (channels, inputs, 3, 3)
-            found[f"features.{place}.bias"] = (channels,)
+            found |= weighted_shapes(f"features.{place}", channels, inputs, 3, 3)
             inputs = channels
     widths = (inputs * (image // SHRINK) ** 2, hidden, hidden, classes)
     for n, place in enumerate((0, 3, 6)):
-        found[f"classifier.{place}.weight"] = (widths[n + 1], widths[n])
-        found[f"classifier.{place}.bias"] = (widths[n + 1],)
+        found |= weighted_shapes(f"classifier.{place}", widths[n + 1], widths[n])
     return found
 
 
-def inputs(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:
-    """A batch of normalised noise."""
-    return {"x": rng.standard_normal((batch, 3, image, image), dtype=np.float32)}
+inputs = images

@@ -84,7 +84,7 @@ UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Cas
 )
 
 
-def _unary(
+def unary(
     name: str, value: Callable[[Expr], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
 ) -> None:
     @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
@@ -93,7 +93,7 @@ def _unary(
 
 
 for _row in UNARY:
-    _unary(*_row)
+    unary(*_row)
 
 
 @operator(
@@ -262,7 +262,7 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
 )
 
 
-def _binary(
+def binary(
     name: str, value: Callable[[Any, Any], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
 ) -> None:
     @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
@@ -272,7 +272,7 @@ def _binary(
 
 
 for _row2 in BINARY:
-    _binary(*_row2)
+    binary(*_row2)
 
 
 def _logical(name: str, value: Callable[[Expr, Expr], Expr], reference: Callable[..., Any]) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import broadcast_load, broadcast_shape, require, stage
-from autotensor.operators.elementwise import INTEGER, pairs, samples
+from autotensor.operators.common import require, stage
+from autotensor.operators.elementwise import INTEGER, binary, pairs, samples, unary
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
@@ -48,16 +48,8 @@ UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Cas
 )
 
 
-def _unary(
-    name: str, value: Callable[[Expr], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
-) -> None:
-    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
-    def compute(x: Tensor) -> Tensor:
-        return stage(x.shape, lambda *i: value(x[i]), name)
-
-
 for _row in UNARY:
-    _unary(*_row)
+    unary(*_row)
 
 
 def _isinf_reference(x: Array, positive: bool = True, negative: bool = True) -> Array:
@@ -178,14 +170,5 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
 )
 
 
-def _binary(
-    name: str, value: Callable[[Any, Any], Any], reference: Callable[..., Any], cases: tuple[Case, ...]
-) -> None:
-    @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
-    def compute(a: Tensor, b: Tensor) -> Tensor:
-        shape = broadcast_shape(name, a.shape, b.shape)
-        return stage(shape, lambda *i: value(broadcast_load(a, i), broadcast_load(b, i)), name)
-
-
 for _row2 in BINARY:
-    _binary(*_row2)
+    binary(*_row2)

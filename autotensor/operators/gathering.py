@@ -1,5 +1,6 @@
-"""Reading at places that are data: one element for each index.
+"""Reading at places that are data.
 
+    take[i, k, …]         = x[i, indices[k], …]         slices along one axis; NumPy's take
     gather_elements[i, j] = x[i, index[i, j]]           along one axis; NumPy's take_along_axis
     gather_nd[b, n, …]    = x[b, index[b, n, 0], index[b, n, 1], …]
 
@@ -24,6 +25,28 @@ Array = np.ndarray[Any, Any]
 def wrapped(k: Any, extent: int) -> Any:
     """The place k, counted from the end when negative."""
     return te.select(k < 0, k + extent, k) if k.dtype.kind == "int" else k
+
+
+@operator(
+    "take",
+    kind=Kind.INJECTIVE,
+    reference=lambda x, indices, axis=0: np.take(x, indices, axis),
+    cases=(
+        Case(((7, 5), (3, 4)), dtypes=("float32", "int64"), low=-7, high=7),
+        Case(((2, 9), (17,)), {"axis": 1}, dtypes=("float32", "int32"), low=0, high=9),
+        Case(((5, 3), ()), dtypes=("float32", "int64"), low=0, high=5),
+    ),
+)
+def take(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
+    """Slices of x along the axis, by number (axis 0: an embedding); negative ones count from the end."""
+    at = axis_of("take", axis, x.ndim)
+    require(indices.dtype.is_int, f"take: indices are {indices.dtype}, expected integers.")
+    rank = indices.ndim
+
+    def body(*i: Expr) -> Expr:
+        return x[(*i[:at], wrapped(indices[i[at : at + rank]], x.shape[at]), *i[at + rank :])]
+
+    return stage((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]), body, "take")
 
 
 def _elements_reference(x: Array, index: Array, axis: int = 0) -> Array:

@@ -4,12 +4,12 @@
     max_pool2d[n, h, w, c] = max_{kh, kw} pad[n, h*sh + kh, w*sw + kw, c]
     avg_pool2d             = sum over the window, then a stage that divides by the number of elements
 
-Rules for ceil_mode and count_include_pad are torch's.
+Which elements a window covers and counts: window.py. More axes, and dilation: pool_nd.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from autotensor import te
 from autotensor.ir.expr import Expr
 from autotensor.operators.common import (
-    Pairs,
     as_float,
     by_layout,
     layout_of,
@@ -32,6 +31,7 @@ from autotensor.operators.common import (
     stage,
 )
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.window import Window
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -39,61 +39,45 @@ Ints = int | tuple[int, ...]
 LAYOUTS = ("NCHW", "NHWC")
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Where a pool reads: per spatial axis."""
-
-    axes: str  # the layout, in lower case
-    extents: tuple[int, ...]  # of x
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: Pairs
-    out: tuple[int, ...]
-
-    def over(self, x: Tensor, fill: Any) -> Tensor:
-        """x with everything around it that a window reads."""
-        reach = [(o - 1) * s + k for o, s, k in zip(self.out, self.strides, self.kernel, strict=True)]
-        around = [(b, max(a, r - n - b)) for n, (b, a), r in zip(self.extents, self.pads, reach, strict=True)]
-        return padded(x, by_layout(self.axes, "hw", ((0, 0), (0, 0)), around), fill, self.axes)
-
-
 def _windows(
     op: str, x: Tensor, kernel: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool, layout: str
-) -> Windows:
+) -> tuple[str, tuple[Window, ...]]:
+    """The layout in lower case, and the windows along h and w."""
     axes = layout_of(op, layout, LAYOUTS)
     require_rank(op, "x", x, 4, f"({layout})")
-    extents = tuple(x.shape[axes.index(a)] for a in "hw")
-    window = per_axis(op, "kernel", kernel, 2)
-    strides = window if stride is None else per_axis(op, "stride", stride, 2)
-    pads = paddings(op, padding, 2)
+    kernels = per_axis(op, "kernel", kernel, 2)
+    strides = kernels if stride is None else per_axis(op, "stride", stride, 2)
+    windows = tuple(
+        Window(x.shape[axes.index(a)], k, s, 1, before, after, ceil_mode)
+        for a, k, s, (before, after) in zip("hw", kernels, strides, paddings(op, padding, 2), strict=True)
+    )
     require(
-        all(b < k and a < k for k, (b, a) in zip(window, pads, strict=True)),
+        all(max(w.before, w.after) < w.kernel for w in windows),
         f"{op}: padding={padding} must be smaller than kernel={kernel}, or a window would lie outside x.",
     )
-    out = []
-    for n, k, s, (b, a) in zip(extents, window, strides, pads, strict=True):
-        span = n + b + a - k
-        count = (-(-span // s) if ceil_mode else span // s) + 1
-        out.append(count - 1 if ceil_mode and (count - 1) * s >= n + b else count)  # a window starts inside x
-        require(
-            span >= 0 and out[-1] > 0,
-            f"{op}: kernel={kernel} is larger than x of shape {x.shape} ({layout}) with padding={padding}.",
-        )
-    return Windows(axes, extents, window, strides, pads, tuple(out))
+    require(
+        all(w.span >= 0 and w.out > 0 for w in windows),
+        f"{op}: kernel={kernel} is larger than x of shape {x.shape} ({layout}) with padding={padding}.",
+    )
+    return axes, windows
 
 
-def _pool(reducer: Any, x: Tensor, source: Tensor, win: Windows, name: str) -> Tensor:
-    axes = win.axes
-    ks = [te.reduce_axis(k, f"k{a}") if k > 1 else None for a, k in zip("hw", win.kernel, strict=True)]
+def _pool(reducer: Any, x: Tensor, fill: Any, axes: str, windows: Sequence[Window], name: str) -> Tensor:
+    """fill: what stands where a window reads outside x."""
+    source = padded(x, by_layout(axes, "hw", ((0, 0), (0, 0)), [w.around for w in windows]), fill, axes)
+    ks = [
+        te.reduce_axis(w.kernel, f"k{a}") if w.kernel > 1 else None
+        for a, w in zip("hw", windows, strict=True)
+    ]
 
     def body(*i: Expr) -> Any:
         at = dict(zip(axes, i, strict=True))
-        place = [position(at[a], s, k) for a, s, k in zip("hw", win.strides, ks, strict=True)]
+        place = [position(at[a], w.stride, k) for a, w, k in zip("hw", windows, ks, strict=True)]
         element = source[by_layout(axes, "hw", (at["n"], at["c"]), place)]
         return reduced(reducer, element, [k for k in ks if k is not None])
 
-    channels = x.shape[axes.index("c")]
-    return stage(by_layout(axes, "hw", (x.shape[0], channels), win.out), body, name, axes)
+    shape = by_layout(axes, "hw", (x.shape[0], x.shape[axes.index("c")]), [w.out for w in windows])
+    return stage(shape, body, name, axes)
 
 
 # -- reference -----------------------------------------------------------------------------------------------
@@ -167,8 +151,8 @@ def max_pool2d(
     layout: str = "NCHW",
 ) -> Tensor:
     """Greatest element of every window; stride None means the kernel."""
-    win = _windows("max_pool2d", x, kernel, stride, padding, ceil_mode, layout)
-    return _pool(te.max, x, win.over(x, te.min_value(x.dtype)), win, "max_pool2d")
+    axes, windows = _windows("max_pool2d", x, kernel, stride, padding, ceil_mode, layout)
+    return _pool(te.max, x, te.min_value(x.dtype), axes, windows, "max_pool2d")
 
 
 @operator(
@@ -193,37 +177,43 @@ def avg_pool2d(
     layout: str = "NCHW",
 ) -> Tensor:
     """Mean of every window; padding counts as zeros, or not at all without count_include_pad."""
-    win = _windows("avg_pool2d", x, kernel, stride, padding, ceil_mode, layout)
-    total = _pool(te.sum, x, win.over(x, 0), win, "sum")
+    axes, windows = _windows("avg_pool2d", x, kernel, stride, padding, ceil_mode, layout)
+    total = _pool(te.sum, x, 0, axes, windows, "sum")
 
     def body(*i: Expr) -> Expr:
-        at = dict(zip(win.axes, i, strict=True))
-        lengths = [_counted(win, d, at[a], count_include_pad) for d, a in enumerate("hw")]
+        at = dict(zip(axes, i, strict=True))
+        lengths = [_counted(w, at[a], count_include_pad) for a, w in zip("hw", windows, strict=True)]
         if all(isinstance(n, int) for n in lengths):
             return total[i] / size(lengths)
         return total[i] / te.cast(as_float(x.dtype), lengths[0] * lengths[1])
 
-    return stage(total.shape, body, "avg_pool2d", win.axes)
+    return stage(total.shape, body, "avg_pool2d", axes)
 
 
-def _counted(win: Windows, d: int, at: Expr, count_include_pad: bool) -> Any:
-    """Elements of window `at` along spatial axis d that count; an int where all windows have as many."""
-    (before, after), n, k, s = win.pads[d], win.extents[d], win.kernel[d], win.strides[d]
-    # in padded coordinates
-    low, high = (0, before + n + after) if count_include_pad else (before, before + n)
-    if low == 0 and (win.out[d] - 1) * s + k <= high:
-        return k
-    start = position(at, s)
-    return te.minimum(start + k, high) - te.maximum(start, low)
+def _counted(w: Window, at: Expr, include_pad: bool) -> Any:
+    """Elements of window `at` that count; an int where all windows have as many."""
+    low, high = w.counted(include_pad)
+    if low == 0 and (w.out - 1) * w.stride + w.kernel <= high:
+        return w.kernel
+    start = position(at, w.stride)
+    return te.minimum(start + w.kernel, high) - te.maximum(start, low)
 
 
-def _global(reducer: Any, op: str, x: Tensor, layout: str, name: str) -> Tensor:
-    """x reduced over h and w: [n, c]."""
+def _global(
+    op: str, reducer: Any, x: Tensor, layout: str, name: str, value: Callable[[Any, int], Any]
+) -> Tensor:
+    """`value(x reduced over h and w, number of elements)`; h and w stay as axes of extent 1."""
     axes = layout_of(op, layout, LAYOUTS)
     require_rank(op, "x", x, 4, f"({layout})")
-    kh, kw = (te.reduce_axis(x.shape[axes.index(a)], f"k{a}") for a in "hw")
-    shape = (x.shape[0], x.shape[axes.index("c")])
-    return stage(shape, lambda n, c: reducer(x[by_layout(axes, "hw", (n, c), (kh, kw))], axis=(kh, kw)), name)
+    c, extents = axes.index("c"), [x.shape[axes.index(a)] for a in "hw"]
+    kh, kw = (te.reduce_axis(n, f"k{a}") for a, n in zip("hw", extents, strict=True))
+    found = stage(
+        (x.shape[0], x.shape[c]),
+        lambda n, c: reducer(x[by_layout(axes, "hw", (n, c), (kh, kw))], axis=(kh, kw)),
+        name,
+    )
+    shape = by_layout(axes, "hw", (found.shape[0], found.shape[1]), (1, 1))
+    return stage(shape, lambda *i: value(found[i[0], i[c]], size(extents)), op, axes)
 
 
 def _global_reference(x: Array, reduce: Any, layout: str) -> Array:
@@ -241,11 +231,7 @@ GLOBAL_CASES = (Case(((1, 5, 7, 7),)), Case(((2, 7, 3, 17),), LAST), Case(((1, 1
 )
 def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
     """Mean over h and w, which stay as axes of extent 1."""
-    total = _global(te.sum, "global_avg_pool2d", x, layout, "sum")
-    axes = layout.lower()
-    c, count = axes.index("c"), size([x.shape[axes.index(a)] for a in "hw"])
-    shape = by_layout(axes, "hw", (total.shape[0], total.shape[1]), (1, 1))
-    return stage(shape, lambda *i: total[i[0], i[c]] / count, "global_avg_pool2d", axes)
+    return _global("global_avg_pool2d", te.sum, x, layout, "sum", lambda total, count: total / count)
 
 
 @operator(
@@ -256,10 +242,7 @@ def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
 )
 def global_max_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
     """Greatest element over h and w, which stay as axes of extent 1."""
-    best = _global(te.max, "global_max_pool2d", x, layout, "max")
-    axes = layout.lower()
-    shape = by_layout(axes, "hw", (best.shape[0], best.shape[1]), (1, 1))
-    return stage(shape, lambda *i: best[i[0], i[axes.index("c")]], "global_max_pool2d", axes)
+    return _global("global_max_pool2d", te.max, x, layout, "max", lambda best, count: best)
 
 
 def _adaptive_reference(x: Array, output_size: Ints, layout: str = "NCHW") -> Array:

@@ -5,8 +5,10 @@
 
     out[i, j]  = x[i, j] + sum_k (index[k, j] == i ? updates[k, j] : 0)       adding; max, min, mul likewise
 
-Where several write one element the last wins. Every element looks at all indices of its line: right for any
-data and any schedule, slow for long ones.
+    y[v, …]    = sum_t (indices[t] == v ? updates[t, …] : 0)                  scatter_add, the adjoint of take
+
+Where several write one element the last wins. Te has no stores to computed places, so every element looks at
+all indices of its line: right for any data and any schedule, slow for long ones.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.operators.common import axis_of, require, size, stage
+from autotensor.ir.expr import Expr
+from autotensor.operators.common import axis_of, is_int, require, size, stage
 from autotensor.operators.gathering import wrapped
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
@@ -192,3 +195,52 @@ def scatter_nd(x: Tensor, index: Tensor, updates: Tensor, reduction: str = "none
     return _scatter(
         "scatter_nd", x, reduction, size(lead), hits, lambda k, i: updates[(*spread(k), *i[depth:])]
     )
+
+
+def _add_reference(indices: Array, updates: Array, extent: int, axis: int = 0) -> Array:
+    rank = updates.ndim - indices.ndim + 1
+    at = axis % rank
+    inner = range(at, at + indices.ndim)
+    first = np.moveaxis(updates, list(inner), list(range(indices.ndim)))
+    rest = first.shape[indices.ndim :]
+    y = np.zeros((extent, *rest), updates.dtype)
+    np.add.at(y, indices.reshape(-1), first.reshape(-1, *rest))
+    return np.moveaxis(y, 0, at)
+
+
+@operator(
+    "scatter_add",
+    kind=Kind.REDUCTION,
+    reference=_add_reference,
+    cases=(
+        Case(((3, 4), (3, 4, 5)), {"extent": 7}, dtypes=("int64", "float32"), low=-7, high=7),
+        Case(((17,), (2, 17)), {"extent": 9, "axis": 1}, dtypes=("int32", "float32"), low=0, high=9),
+        Case(((), (3,)), {"extent": 5}, dtypes=("int64", "float32"), low=0, high=5),
+    ),
+)
+def scatter_add(indices: Tensor, updates: Tensor, extent: int, axis: int = 0) -> Tensor:
+    """updates: x.shape with the indices' axes in place of `axis` ──▶ `extent` slices along the axis.
+
+    The adjoint of `take`: what it took, put back and added up. Negative indices count from the end.
+    """
+    rank = updates.ndim - indices.ndim + 1
+    require(indices.dtype.is_int, f"scatter_add: indices are {indices.dtype}, expected integers.")
+    require(is_int(extent) and extent >= 1, f"scatter_add: extent={extent!r} must be an integer >= 1.")
+    require(rank >= 1, f"scatter_add: updates {updates.shape} have fewer axes than indices {indices.shape}.")
+    at = axis_of("scatter_add", axis, rank)
+    own = updates.shape[at : at + indices.ndim]
+    require(
+        own == indices.shape,
+        f"scatter_add: indices are {indices.shape}, updates {updates.shape} have {own} at axis {axis}.",
+    )
+    ks = [te.reduce_axis(n, f"k{d}") for d, n in enumerate(indices.shape)]
+
+    def body(*i: Expr) -> Any:
+        k = indices[tuple(ks)]
+        place = wrapped(k, extent)
+        update = updates[(*i[:at], *ks, *i[at + 1 :])]
+        value = te.select(te.cast("int64", place).equal(i[at]), update, te.const(0, updates.dtype))
+        return te.sum(value, axis=ks) if ks else value
+
+    shape = (*updates.shape[:at], extent, *updates.shape[at + indices.ndim :])
+    return stage(shape, body, "scatter_add")

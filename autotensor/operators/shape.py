@@ -1,6 +1,6 @@
 """Operators that move elements without changing them.
 
-INJECTIVE   pad concat slice transpose broadcast_to tile take upsample_nearest      y[i] = x[f(i)]
+INJECTIVE   pad concat slice transpose broadcast_to tile upsample_nearest      y[i] = x[f(i)]
 VIEW        reshape flatten squeeze unsqueeze                                       the same bytes
 """
 
@@ -215,30 +215,6 @@ def tile(x: Tensor, reps: tuple[int, ...]) -> Tensor:
         return x[tuple(v if r == 1 else v % n for v, r, n in zip(i, times, x.shape, strict=True))]
 
     return stage([n * r for n, r in zip(x.shape, times, strict=True)], body, "tile")
-
-
-@operator(
-    "take",
-    kind=Kind.INJECTIVE,
-    reference=lambda x, indices, axis=0: np.take(x, indices, axis),
-    cases=(
-        Case(((7, 5), (3, 4)), dtypes=("float32", "int64"), low=-7, high=7),
-        Case(((2, 9), (17,)), {"axis": 1}, dtypes=("float32", "int32"), low=0, high=9),
-        Case(((5, 3), ()), dtypes=("float32", "int64"), low=0, high=5),
-    ),
-)
-def take(x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
-    """Slices of x along the axis, by number (axis 0: an embedding); negative ones count from the end."""
-    at = axis_of("take", axis, x.ndim)
-    require(indices.dtype.is_int, f"take: indices are {indices.dtype}, expected integers.")
-    signed, rank, extent = indices.dtype.kind == "int", indices.ndim, x.shape[at]
-
-    def body(*i: Expr) -> Expr:
-        k = indices[i[at : at + rank]]
-        place = te.select(k < 0, k + extent, k) if signed else k
-        return x[(*i[:at], place, *i[at + rank :])]
-
-    return stage((*x.shape[:at], *indices.shape, *x.shape[at + 1 :]), body, "take")
 
 
 def _upsample_reference(x: Array, scale: Ints, layout: str = "NCHW") -> Array:

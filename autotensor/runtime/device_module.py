@@ -13,21 +13,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArgumentError, ArtifactError
-from autotensor.base.registry import suggest
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arguments import Slot, fill, place_all
-from autotensor.runtime.arrays import Array, aligned_copy
+from autotensor.runtime.arrays import Array
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.device import Device, DeviceCall, LaunchSpec, Memory, Run, device_of, launches
 from autotensor.runtime.device_array import DeviceArray
+from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 
 _FRAMES = 8  # of calls with arrays of the device that are kept
@@ -42,7 +40,7 @@ class _Frame:
     run: Run
 
 
-class DeviceModule:
+class DeviceModule(CompiledFunction):
     """A loaded artifact of a device; see the module's docstring."""
 
     def __init__(self, artifact: Artifact, threads: int | None = None) -> None:
@@ -51,36 +49,10 @@ class DeviceModule:
         self._start(artifact, dict(artifact.values))
 
     def _start(self, artifact: Artifact, values: dict[str, Array]) -> None:
-        self.artifact = artifact
-        self.name = artifact.name
         self.device: Device = device_of(artifact.target)
         self.threads = artifact.target.num_cores
-        self._values = values
-        constants = [a.name for a in artifact.role("constant")]
-        prepared = [a.name for a in artifact.role("prepared")]
-        needed = artifact.entry_constants() if prepared else tuple(constants)
-        self._prepare_each_call = not all(n in values for n in (*prepared, *needed))
-        if self._prepare_each_call and all(n in values for n in constants):
-            self._values = self._prepared()
-            self._prepare_each_call = False
-        unbound = [n for n in constants if n not in values] if self._prepare_each_call else []
-        slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
-        self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in unbound)
-        self._outputs = tuple(s for s in slots if s.spec.role == "output")
+        self._take(artifact, values)
         self._frames: OrderedDict[tuple[tuple[str, int], ...], _Frame] = OrderedDict()
-
-    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
-
-        def __getattr__(self, name: str) -> Any:
-            from autotensor.base.absent import absent
-            from autotensor.runtime.module import _ELSEWHERE
-
-            raise absent("f", name, self, _ELSEWHERE)
-
-    @property
-    def args(self) -> tuple[ArgSpec, ...]:
-        """What a call takes, in order: inputs and unbound constants, then outputs."""
-        return tuple(s.spec for s in (*self._inputs, *self._outputs))
 
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
@@ -240,7 +212,7 @@ class DeviceModule:
         return self.device.plan(self.artifact.objects, calls)
 
     def _prepared(self) -> dict[str, Array]:
-        """Prepared arrays and the constants that must stay, made on the device and brought back."""
+        """Made on the device and brought back."""
         with self.device.lock:
             memory = self._memory()
             self._plan("prepare", memory)()
@@ -251,36 +223,12 @@ class DeviceModule:
                 array.flags.writeable = False
                 made[spec.name] = array
             self.device.finish()
-        return made | {n: self._values[n] for n in self.artifact.entry_constants()}
+        return made
 
-    # -- the rest of a Module -----------------------------------------------------------------------------
-
-    def bind(self, **constants: Array) -> DeviceModule:
-        """A module in which these constants have values; when it has all of them it prepares, once."""
-        free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
-        values = dict(self._values)
-        for name, array in constants.items():
-            if name not in free:
-                raise ArgumentError(
-                    f"bind: {self.name} has no free constant {name!r}.", fix=suggest(name, tuple(free))
-                )
-            free[name].address(self.name, array)  # checks
-            values[name] = aligned_copy(array)
-            values[name].flags.writeable = False
-        bound = DeviceModule.__new__(DeviceModule)
+    def _with(self, values: dict[str, Array]) -> Self:
+        bound = type(self).__new__(type(self))
         bound._start(self.artifact, values)
         return bound
-
-    def source(self, kind: str) -> str:
-        """One of the texts kept from compiling: "te", "nest", "ir", "opencl", "cuda" …"""
-        texts = self.artifact.texts
-        if kind not in texts:
-            raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
-        return texts[kind]
-
-    def save(self, path: str | Path) -> None:
-        """Write code, texts and bound constants to an `.atm` file, atomically."""
-        artifacts.save(path, replace(self.artifact, values=self._values))
 
     def time(
         self,

@@ -16,21 +16,17 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from autotensor.base import switches
-from autotensor.base.absent import absent
 from autotensor.base.errors import ArgumentError, ArtifactError
-from autotensor.base.registry import suggest
 from autotensor.base.target import default_threads
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime import direct, loader, threads
-from autotensor.runtime.arguments import Slot, fill, place_all
+from autotensor.runtime.arguments import fill, place_all
 from autotensor.runtime.arrays import (
     ALIGNMENT,
     Array,
@@ -40,9 +36,9 @@ from autotensor.runtime.arrays import (
     aligned_empty_at,
     aligned_together,
 )
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.exchange import adopted
-from autotensor.runtime.signature import Signature
+from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 
 _IDLE_FRAMES = (
@@ -68,17 +64,7 @@ class _Short:
     idle: deque[_Frame]
 
 
-_ELSEWHERE = {  # what TVM's modules have
-    "time_evaluator": "f.time([a, b]) gives all samples in seconds",
-    "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
-    "imported_modules": "a module is one piece; f.source(...) has its texts",
-    "entry_name": "a module is one function; call it",
-    "entry_func": "a module is one function; call it",
-    "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere',
-}
-
-
-class Module:
+class Module(CompiledFunction):
     """A loaded artifact; see the module's docstring. Calls are re-entrant."""
 
     def __init__(self, artifact: Artifact, threads: int | None = None, provider: str | None = None) -> None:
@@ -96,41 +82,15 @@ class Module:
         nthreads: int | None,
         provider: str | None,
     ) -> None:
-        self.artifact = artifact
-        self.name = artifact.name
+        self.name = artifact.name  # at once: a refused number of threads is an error that says it
         self._loaded = loaded
         self._provider_name = provider
         name = provider or switches.provider()
         self._provider = threads.choose(name) if name else None
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
-        self._values = {name: _aligned(value) for name, value in values.items()}
-        self._prepare_each_call = not self._is_prepared()
-        if self._prepare_each_call and all(n in self._values for n in _names(artifact.role("constant"))):
-            self._values = self._prepare(self._values)
-            self._prepare_each_call = False
-        # Constants that were needed for preparing only are not kept, and are not asked for again.
-        open_ = [n for n in _names(artifact.role("constant")) if n not in self._values]
-        unbound = open_ if self._prepare_each_call else []
-        slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
-        self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in unbound)
-        self._outputs = tuple(s for s in slots if s.spec.role == "output")
+        self._take(artifact, {name: _aligned(value) for name, value in values.items()})
         self._indices = tuple((n, s) for n, s in enumerate(self._inputs) if s.values is not None)
-
-    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
-
-        def __getattr__(self, name: str) -> Any:
-            raise absent("f", name, self, _ELSEWHERE)
-
-    @property
-    def args(self) -> tuple[ArgSpec, ...]:
-        """What a call takes, in order: inputs and unbound constants, then outputs."""
-        return tuple(s.spec for s in (*self._inputs, *self._outputs))
-
-    @property
-    def signature(self) -> Signature:
-        """Names, shapes and types of what a call takes and gives: print it."""
-        return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     @property
     def threads(self) -> int:
@@ -251,16 +211,8 @@ class Module:
                 slots[k] = address(keep[-1])
         return _Frame(slots, ctypes.addressof(slots), tuple(keep))
 
-    def _is_prepared(self) -> bool:
-        """Whether nothing is left to prepare: all prepared arrays and the constants that `entry` reads are
-        there."""
-        made = _names(self.artifact.role("prepared"))
-        needed = self.artifact.entry_constants() if made else _names(self.artifact.role("constant"))
-        return all(n in self._values for n in (*made, *needed))
-
-    def _prepare(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Run `prepare` on all constants; gives prepared arrays and the constants that must stay."""
-        missing = [a for a in self.artifact.role("prepared") if a.name not in values]
+    def _prepared(self) -> dict[str, Array]:
+        missing = [a for a in self.artifact.role("prepared") if a.name not in self._values]
         if missing and not self._loaded.prepare:
             raise ArtifactError(f"{self.name} has neither a value nor a prepare function for {missing[0]}.")
         made = aligned_together({a.name: (a.shape, a.dtype) for a in self.artifact.role("prepared")})
@@ -272,38 +224,12 @@ class Module:
             threads.launch(self._loaded.prepare, frame.address, self._threads, 1, self._provider)
         for array in made.values():
             array.flags.writeable = False
-        return made | {n: values[n] for n in self.artifact.entry_constants()}
+        return made
 
-    def bind(self, **constants: Array) -> Module:
-        """A module in which these constants have values; when it has all of them it prepares, once.
-
-        The arrays are read now; changing them later changes nothing. Raises ArgumentError for anything that
-        is not a free constant of this function, or does not fit.
-        """
-        free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
-        values = dict(self._values)
-        for name, array in constants.items():
-            if name not in free:
-                raise ArgumentError(
-                    f"bind: {self.name} has no free constant {name!r}.", fix=suggest(name, tuple(free))
-                )
-            free[name].address(self.name, array)  # checks
-            values[name] = aligned_copy(array)
-            values[name].flags.writeable = False
-        bound = Module.__new__(Module)
+    def _with(self, values: dict[str, Array]) -> Self:
+        bound = type(self).__new__(type(self))
         bound._start(self.artifact, self._loaded, values, self._threads, self._provider_name)
         return bound
-
-    def source(self, kind: str) -> str:
-        """One of the texts kept from compiling: "te", "nest", "ir", "llvm", "asm" …"""
-        texts = self.artifact.texts
-        if kind not in texts:
-            raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
-        return texts[kind]
-
-    def save(self, path: str | Path) -> None:
-        """Write code, texts and bound constants to an `.atm` file, atomically."""
-        artifacts.save(path, replace(self.artifact, values=self._values))
 
     def time(
         self,
@@ -332,10 +258,6 @@ class Module:
 
     def __repr__(self) -> str:
         return f"<Module {self.name}({', '.join(str(a) for a in self.args)}), {self._threads} threads>"
-
-
-def _names(specs: Iterable[ArgSpec]) -> tuple[str, ...]:
-    return tuple(s.name for s in specs)
 
 
 def _aligned(value: Array) -> Array:

@@ -105,6 +105,7 @@ class DeviceContract:
         np.testing.assert_allclose(f(x, w), x + 2 * w)
         g = f.bind(w=w)
         assert [a.name for a in g.args] == ["x", "y"]
+        assert [a.name for a in g.signature.inputs] == ["x"]
         np.testing.assert_allclose(g(x), x + 2 * w)
         y = np.empty_like(x)
         assert g(x, y) is None

@@ -18,7 +18,7 @@ def matmul(c: Call) -> Value:
 
 def product(a: GraphNode, b: GraphNode) -> GraphNode:
     """NumPy's matmul: vectors are rows on the left and columns on the right."""
-    if a.dtype.is_float and a.dtype.bits == 16:  # summed in 32 bits, rounded once
+    if a.dtype.is_half:  # summed in 32 bits, rounded once
         y = product(ops.cast(a, dtype="float32"), ops.cast(b, dtype="float32"))
         return ops.cast(y, dtype=str(a.dtype))
     row, column = len(a.shape) == 1, len(b.shape) == 1

@@ -121,7 +121,7 @@ def _widened(reduction: Reduction) -> Reduction:
     """16-bit floats are reduced in 32 bits and rounded once."""
 
     def wide(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-        if not (x.dtype.is_float and x.dtype.bits == 16):
+        if not x.dtype.is_half:
             return reduction(x, axes)
         return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))
 
@@ -173,7 +173,7 @@ def _softmax(ours: str) -> Callable[[Call], Value]:
 
 
 def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
-    if x.dtype.is_float and x.dtype.bits == 16 and ours == "softmax":
+    if x.dtype.is_half and ours == "softmax":
         # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
         powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
         total = ops.cast(

@@ -82,7 +82,7 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
 
 
 def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
-    if x.dtype.is_float and x.dtype.bits == 16:  # sums and bias in 32 bits, rounded once
+    if x.dtype.is_half:  # sums and bias in 32 bits, rounded once
         wide = None if bias is None else ops.cast(bias, dtype="float32")
         y = run_conv(ops.cast(x, dtype="float32"), ops.cast(w, dtype="float32"), wide, g, groups)
         return ops.cast(y, dtype=str(x.dtype))

@@ -3,13 +3,11 @@
     pool[n, c, i] = join_k x[n, c, i*stride + k*dilation - before]      max, sum, average, or p-norm
     max_positions: where the largest element of each window is, numbered within its channel
 
-`pool.py` has the two-dimensional ones that schedules know; these are for everything else. Rules for ceil_mode
-and count_include_pad are the same.
+`pool.py` has the two-dimensional ones that schedules know, with layouts; these are for everything else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,55 +26,12 @@ from autotensor.operators.common import (
 )
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.reduce import argmax_pair
+from autotensor.operators.window import Window
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
 Ints = int | tuple[int, ...]
 MODES = ("max", "sum", "average", "norm")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One spatial axis."""
-
-    extent: int
-    kernel: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-    ceil: bool
-
-    @property
-    def reach(self) -> int:
-        return self.dilation * (self.kernel - 1) + 1
-
-    @property
-    def out(self) -> int:
-        span = self.extent + self.before + self.after - self.reach
-        count = (-(-span // self.stride) if self.ceil else span // self.stride) + 1
-        starts_behind = (count - 1) * self.stride >= self.extent + self.before
-        return count - 1 if self.ceil and starts_behind else count
-
-    @property
-    def around(self) -> tuple[int, int]:
-        """What must be there before and after x, windows that hang over included."""
-        read = (self.out - 1) * self.stride + self.reach - self.before
-        return self.before, max(self.after, read - self.extent)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every window lies inside x."""
-        return self.around == (0, 0)
-
-    def inside(self, i: int, include_pad: bool) -> int:
-        """How many elements of window i count."""
-        low, high = (
-            (0, self.extent + self.before + self.after)
-            if include_pad
-            else (self.before, self.before + self.extent)
-        )
-        return sum(low <= i * self.stride + k * self.dilation < high for k in range(self.kernel))
 
 
 def _windows(
@@ -117,10 +72,7 @@ def _pool_reference(
     windows = _windows("pool", x, kernel, stride, padding, dilation, ceil_mode)
     out = np.zeros((*x.shape[:2], *(w.out for w in windows)), x.dtype)
     for i in np.ndindex(*out.shape[2:]):
-        places = [
-            [q for k in range(w.kernel) if 0 <= (q := v * w.stride + k * w.dilation - w.before) < w.extent]
-            for v, w in zip(i, windows, strict=True)
-        ]
+        places = [w.places(v) for v, w in zip(i, windows, strict=True)]
         part = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *places)].reshape(*x.shape[:2], -1)
         count = size([w.inside(v, count_include_pad) for v, w in zip(i, windows, strict=True)])
         match mode:
@@ -210,7 +162,7 @@ def pool(
 def _count(w: Window, include_pad: bool, n: int) -> Tensor:
     """How many elements count, for every window of one axis: [out], float32."""
     k = te.reduce_axis(w.kernel, f"c{n}")
-    low, high = (0, w.extent + w.before + w.after) if include_pad else (w.before, w.before + w.extent)
+    low, high = w.counted(include_pad)
 
     def body(i: Any) -> Any:
         at = i * w.stride + k.var * w.dilation
@@ -232,10 +184,7 @@ def _positions_reference(
     numbers = np.arange(size(x.shape[2:])).reshape(x.shape[2:], order="F" if column_major else "C")
     out = np.zeros((*x.shape[:2], *(w.out for w in windows)), np.int64)
     for i in np.ndindex(*out.shape):
-        places = [
-            [q for k in range(w.kernel) if 0 <= (q := v * w.stride + k * w.dilation - w.before) < w.extent]
-            for v, w in zip(i[2:], windows, strict=True)
-        ]
+        places = [w.places(v) for v, w in zip(i[2:], windows, strict=True)]
         best = [
             (-x[(*i[:2], *at)], numbers[tuple(at)])
             for at in (

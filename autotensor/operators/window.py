@@ -1,0 +1,67 @@
+"""Windows of pools: which elements of one spatial axis each of them covers.
+
+    window i begins at i*stride - before and covers every dilation-th element, `kernel` of them
+
+Rules for ceil_mode and count_include_pad are torch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The windows along one spatial axis."""
+
+    extent: int  # of x
+    kernel: int
+    stride: int
+    dilation: int
+    before: int  # padding
+    after: int
+    ceil: bool  # whether a last window may hang over, if it begins inside x
+
+    @property
+    def reach(self) -> int:
+        """Elements from a window's first to its last."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def span(self) -> int:
+        """How far a window can move; negative where none fits."""
+        return self.extent + self.before + self.after - self.reach
+
+    @property
+    def out(self) -> int:
+        """How many windows there are; not above 0 where none fits."""
+        count = (-(-self.span // self.stride) if self.ceil else self.span // self.stride) + 1
+        starts_behind = (count - 1) * self.stride >= self.extent + self.before
+        return count - 1 if self.ceil and starts_behind else count
+
+    @property
+    def around(self) -> tuple[int, int]:
+        """What must be there before and after x, windows that hang over included."""
+        read = (self.out - 1) * self.stride + self.reach - self.before
+        return self.before, max(self.after, read - self.extent)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every window lies inside x."""
+        return self.around == (0, 0)
+
+    def counted(self, include_pad: bool) -> tuple[int, int]:
+        """Elements that count in an average: from, to, where 0 is the first of the padding in front."""
+        if include_pad:
+            return 0, self.before + self.extent + self.after
+        return self.before, self.before + self.extent
+
+    def inside(self, i: int, include_pad: bool) -> int:
+        """How many elements of window i count."""
+        low, high = self.counted(include_pad)
+        return sum(low <= i * self.stride + k * self.dilation < high for k in range(self.kernel))
+
+    def places(self, i: int) -> list[int]:
+        """The elements of x that window i covers."""
+        found = (i * self.stride + k * self.dilation - self.before for k in range(self.kernel))
+        return [p for p in found if 0 <= p < self.extent]

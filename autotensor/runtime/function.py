@@ -1,0 +1,127 @@
+"""What every compiled function has, wherever its code runs: arguments with names, constants, texts, a file.
+
+    CompiledFunction ──▶ Module         code for this processor; calls are re-entrant
+                     └─▶ DeviceModule   kernels of a device; calls take turns
+
+A constant is *free* until it has a value. Once all have one, `prepare` runs, once, and what it made stands in
+for the constants that only it reads; until then it runs in every call, on constants that the call is given.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from autotensor.base.absent import absent
+from autotensor.base.errors import ArgumentError
+from autotensor.base.registry import suggest
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.arguments import Slot
+from autotensor.runtime.arrays import Array, aligned_copy
+from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.signature import Signature
+
+_ELSEWHERE = {  # what TVM's modules have
+    "time_evaluator": "f.time([a, b]) gives all samples in seconds",
+    "get_source": 'it is f.source("llvm"), also "te", "nest", "ir", "asm", "trace"',
+    "imported_modules": "a module is one piece; f.source(...) has its texts",
+    "entry_name": "a module is one function; call it",
+    "entry_func": "a module is one function; call it",
+    "export_library": 'write f.save("k.atm"), and autotensor.load("k.atm") elsewhere',
+}
+
+
+class CompiledFunction(ABC):
+    """An artifact and the values of its constants; see the module's docstring."""
+
+    artifact: Artifact
+    name: str
+    _values: dict[str, Array]  # of constants and prepared arrays
+    _prepare_each_call: bool
+    _inputs: tuple[Slot, ...]  # what a call takes: inputs, and constants that are free
+    _outputs: tuple[Slot, ...]
+
+    def _take(self, artifact: Artifact, values: Mapping[str, Array]) -> None:
+        """Becomes the function of `artifact` with these values; prepares if they are all there."""
+        self.artifact, self.name = artifact, artifact.name
+        self._values = dict(values)
+        constants = _names(artifact.role("constant"))
+        self._prepare_each_call = not self._is_prepared()
+        if self._prepare_each_call and all(n in values for n in constants):
+            # Constants that were needed for preparing only are not kept, and are not asked for again.
+            self._values = self._prepared() | {n: values[n] for n in artifact.entry_constants()}
+            self._prepare_each_call = False
+        free = [n for n in constants if n not in values] if self._prepare_each_call else []
+        slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
+        self._inputs = tuple(s for s in slots if s.spec.role == "input" or s.spec.name in free)
+        self._outputs = tuple(s for s in slots if s.spec.role == "output")
+
+    def _is_prepared(self) -> bool:
+        """Whether nothing is left to prepare: all prepared arrays and the constants that `entry` reads are
+        there."""
+        made = _names(self.artifact.role("prepared"))
+        needed = self.artifact.entry_constants() if made else _names(self.artifact.role("constant"))
+        return all(n in self._values for n in (*made, *needed))
+
+    @abstractmethod
+    def _prepared(self) -> dict[str, Array]:
+        """Runs `prepare` on all constants; gives the prepared arrays, read-only."""
+
+    @abstractmethod
+    def _with(self, values: dict[str, Array]) -> Self:
+        """The same function in the same place, with other values."""
+
+    @abstractmethod
+    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+        """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None."""
+
+    if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise absent("f", name, self, _ELSEWHERE)
+
+    @property
+    def args(self) -> tuple[ArgSpec, ...]:
+        """What a call takes, in order: inputs and unbound constants, then outputs."""
+        return tuple(s.spec for s in (*self._inputs, *self._outputs))
+
+    @property
+    def signature(self) -> Signature:
+        """Names, shapes and types of what a call takes and gives: print it."""
+        return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
+
+    def bind(self, **constants: Array) -> Self:
+        """A module in which these constants have values; when it has all of them it prepares, once.
+
+        The arrays are read now; changing them later changes nothing. Raises ArgumentError for anything that
+        is not a free constant of this function, or does not fit.
+        """
+        free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
+        values = dict(self._values)
+        for name, array in constants.items():
+            if name not in free:
+                raise ArgumentError(
+                    f"bind: {self.name} has no free constant {name!r}.", fix=suggest(name, tuple(free))
+                )
+            free[name].address(self.name, array)  # checks
+            values[name] = aligned_copy(array)
+            values[name].flags.writeable = False
+        return self._with(values)
+
+    def source(self, kind: str) -> str:
+        """One of the texts kept from compiling: "te", "nest", "ir", "llvm", "asm", "opencl", "cuda" …"""
+        texts = self.artifact.texts
+        if kind not in texts:
+            raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
+        return texts[kind]
+
+    def save(self, path: str | Path) -> None:
+        """Write code, texts and bound constants to an `.atm` file, atomically."""
+        artifacts.save(path, replace(self.artifact, values=self._values))
+
+
+def _names(specs: Iterable[ArgSpec]) -> tuple[str, ...]:
+    return tuple(s.name for s in specs)
