@@ -26,7 +26,7 @@ from histories import read as read_histories
 from stopping import replayed
 
 from autotensor.search.allocate import Standing
-from autotensor.search.loop import lower_bound
+from autotensor.search.bound import lower_bound
 from autotensor.search.stopping import outlook
 from tuning_db import connect
 

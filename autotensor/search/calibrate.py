@@ -15,7 +15,7 @@ What a team could not measure for them is left out, and tried again at a later o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import psutil
@@ -27,9 +27,9 @@ from autotensor.base.target import Target
 from autotensor.codegen.peak import fma_yardstick
 from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
 from autotensor.runtime.arrays import Array, aligned_empty
-from autotensor.runtime.lock import timing_by, timing_lock
+from autotensor.runtime.lock import timing_by
 from autotensor.search.microkernels import measure_microkernels
-from autotensor.search.probes import BUDGET_S, ROUNDS, cpu_times, measure_rates, others_cores
+from autotensor.search.probes import BUDGET_S, ROUNDS, Measured, cpu_times, measure_rates, others_cores
 from autotensor.search.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
 from tuning_db.records import Calibration, now
@@ -68,22 +68,25 @@ def measure(
 
     teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
     to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
-    brief: a short look, for who has no such seconds; what others disturbed is not tried again.
+    brief: a short look, for who has no such seconds; what others disturbed is not tried again, and teams are
+    not looked at where one thread did not get its core: nobody would trust them.
     patience: until when others may time before us.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
         began = cpu_times()
-        probes = [p for threads in wanted for p in _probes(target, threads)]
-        rounds, budget_s = (BRIEF_ROUNDS, 0.0) if brief else (ROUNDS, BUDGET_S)
-        measured = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
+        if brief:
+            rates = _look(target, wanted)
+        else:
+            probes = [p for threads in wanted for p in _probes(target, threads)]
+            rates = _measured(probes, ROUNDS, BUDGET_S)
         others = others_cores(began, cpu_times())
     found: Values = {}
-    for p, m in zip(probes, measured, strict=True):
+    for p, m in rates:
         if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
             found[p.name] = (1.0 / m.value if p.unit == "s" else m.value, p.unit)
-    runs = sum(len(m.samples) for m in measured)
-    found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
+    runs = sum(len(m.samples) for _, m in rates)
+    found["disturbed"] = (sum(m.disturbed for _, m in rates) / max(1, runs), "")
     found["others"] = (others, "cores")
     if others > BUSY:
         log.warn(
@@ -91,6 +94,21 @@ def measure(
             "`autotensor doctor --calibrate` does it again."
         )
     return _consistent(found)
+
+
+def _measured(probes: Sequence[_Probe], rounds: int, budget_s: float) -> list[tuple[_Probe, Measured]]:
+    rates = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
+    return list(zip(probes, rates, strict=True))
+
+
+def _look(target: Target, teams: Collection[int]) -> list[tuple[_Probe, Measured]]:
+    """A few rounds: one thread first, then larger teams while most of what was measured can be trusted."""
+    out: list[tuple[_Probe, Measured]] = []
+    for threads in sorted(teams):
+        out += _measured(_probes(target, threads), BRIEF_ROUNDS, 0.0)
+        if sum(m.trusted for _, m in out) < len(out) / 2:
+            break
+    return out
 
 
 def _probes(target: Target, threads: int) -> list[_Probe]:
@@ -162,15 +180,26 @@ def calibrated(
     from a short look, which is not kept. patience: until when others on the machine may time before us.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
-    with timing_by(patience):  # first: whoever had the lock before may have measured the same
-        known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
-        values = {name: c.value for name, c in known.items()}
-        if again or _missing(known, wanted):
+    values, missing, open_ = _known(store, target, wanted)
+    if not (again or missing or (kernels and open_)):
+        return rates_of(values, target)  # whoever has the machine: nothing is measured
+    with timing_by(patience):
+        values, missing, open_ = _known(store, target, wanted)  # who had it before may have measured the same
+        if again or missing:
             found = measure(target, wanted, brief, patience)
             values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
-        if kernels and (again or not kernels_of(values, target).steps):
+        if kernels and (again or open_):
             values |= _remember(store, measure_kernels(target, listener))
     return rates_of(values, target)
+
+
+def _known(
+    store: TrialStore | None, target: Target, teams: Sequence[int]
+) -> tuple[dict[str, float], bool, bool]:
+    """Values of the log by name; whether rates are missing, whether micro-kernels are."""
+    known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
+    values = {name: c.value for name, c in known.items()}
+    return values, _missing(known, teams), not kernels_of(values, target).steps
 
 
 def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
@@ -185,7 +214,7 @@ def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
 
 def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
     """Steps of the micro-kernels, by name."""
-    with timing_lock():
+    with timing_by(NEVER):
         found = measure_microkernels(target, listener=listener)
     return {
         f"kernel.v{target.vector_bytes}.{rows}x{vectors}.{level}": (step, "FMA")

@@ -15,10 +15,10 @@ from autotensor.base.errors import InputError
 from autotensor.schedule.trace import Trace
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, EFFORTS
 from autotensor.search.journal import ALL_FINISHED
-from autotensor.search.loop import merge
 from autotensor.search.options import TuneOptions
 from autotensor.search.pace import CAUTION, Pace
 from autotensor.search.request import MeasureResult
+from autotensor.search.task import merge
 from autotensor.te.workload import Workload
 from tuning_db import MemoryStore
 
