@@ -103,8 +103,8 @@ class BuildPool:
         built = dict(
             zip((t.hash for t in new), self.build_for([(workload, t) for t in new], self.target), strict=True)
         )
-        for trace_hash, b in built.items():
-            self._keep((workload.key, trace_hash), b)
+        for trace_hash, result in built.items():
+            self._keep((workload.key, trace_hash), result)
         return [known.get(t.hash) or built[t.hash] for t in traces]
 
     def build_for(
