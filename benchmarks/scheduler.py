@@ -98,7 +98,7 @@ def arm_of(h: History, told: Sequence[Told], bound_s: float) -> Arm:
     spent = 0.0
     for n, t in enumerate(told, 1):
         spent += t.seconds
-        promise = None if t.left is None else outlook(t.left, t.best_s, BATCH)
+        promise = None if t.left is None else outlook(t.left, t.told_s, BATCH)
         gains = tuple(x.gain for x in told[:n])
         standings.append(Standing(h.task, t.best_s, bound_s, n, gains, False, promise, spent / n))
     return Arm(told, standings)

@@ -15,7 +15,7 @@ What a team could not measure for them is left out, and tried again at a later o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import psutil
@@ -23,13 +23,13 @@ import psutil
 from autotensor.base import log
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
-from autotensor.base.target import Target
+from autotensor.base.target import Target, usable_cores
 from autotensor.codegen.peak import fma_yardstick
 from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
 from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.lock import timing_by
 from autotensor.search.microkernels import measure_microkernels
-from autotensor.search.probes import BUDGET_S, ROUNDS, Measured, cpu_times, measure_rates, others_cores
+from autotensor.search.probes import BUDGET_S, ROUNDS, busy_cores, cpu_times, measure_rates, others_cores
 from autotensor.search.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
 from tuning_db.records import Calibration, now
@@ -41,6 +41,7 @@ BEYOND = 4  # times the last cache: an array that only memory can hold
 MOST_BYTES = 1 << 30
 WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads the next
 BUSY = 0.25  # cores that others used on average, from which on it is worth saying
+CROWDED = 0.5  # of the cores used by others, from which on a short look is at one core only
 RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
 FMA_STEPS = 5_000
 BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
@@ -68,25 +69,22 @@ def measure(
 
     teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
     to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
-    brief: a short look, for who has no such seconds; what others disturbed is not tried again, and teams are
-    not looked at where one thread did not get its core: nobody would trust them.
+    brief: a short look, for who has no such seconds; what others disturbed is not tried again.
     patience: until when others may time before us.
     """
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
         began = cpu_times()
-        if brief:
-            rates = _look(target, wanted)
-        else:
-            probes = [p for threads in wanted for p in _probes(target, threads)]
-            rates = _measured(probes, ROUNDS, BUDGET_S)
+        probes = [p for threads in wanted for p in _probes(target, threads)]
+        rounds, budget_s = (BRIEF_ROUNDS, 0.0) if brief else (ROUNDS, BUDGET_S)
+        measured = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
         others = others_cores(began, cpu_times())
     found: Values = {}
-    for p, m in rates:
+    for p, m in zip(probes, measured, strict=True):
         if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
             found[p.name] = (1.0 / m.value if p.unit == "s" else m.value, p.unit)
-    runs = sum(len(m.samples) for _, m in rates)
-    found["disturbed"] = (sum(m.disturbed for _, m in rates) / max(1, runs), "")
+    runs = sum(len(m.samples) for m in measured)
+    found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
     found["others"] = (others, "cores")
     if others > BUSY:
         log.warn(
@@ -94,21 +92,6 @@ def measure(
             "`autotensor doctor --calibrate` does it again."
         )
     return _consistent(found)
-
-
-def _measured(probes: Sequence[_Probe], rounds: int, budget_s: float) -> list[tuple[_Probe, Measured]]:
-    rates = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
-    return list(zip(probes, rates, strict=True))
-
-
-def _look(target: Target, teams: Collection[int]) -> list[tuple[_Probe, Measured]]:
-    """A few rounds: one thread first, then larger teams while most of what was measured can be trusted."""
-    out: list[tuple[_Probe, Measured]] = []
-    for threads in sorted(teams):
-        out += _measured(_probes(target, threads), BRIEF_ROUNDS, 0.0)
-        if sum(m.trusted for _, m in out) < len(out) / 2:
-            break
-    return out
 
 
 def _probes(target: Target, threads: int) -> list[_Probe]:
@@ -177,7 +160,8 @@ def calibrated(
 
     again: measure all of it anew. teams: numbers of threads to have besides. kernels: micro-kernels too,
     which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
-    from a short look, which is not kept. patience: until when others on the machine may time before us.
+    from a short look, which is not kept; of one core only where others use half of them, for teams wait long
+    there and would not be trusted. patience: until when others on the machine may time before us.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
     values, missing, open_ = _known(store, target, wanted)
@@ -186,7 +170,8 @@ def calibrated(
     with timing_by(patience):
         values, missing, open_ = _known(store, target, wanted)  # who had it before may have measured the same
         if again or missing:
-            found = measure(target, wanted, brief, patience)
+            crowded = brief and busy_cores() > CROWDED * usable_cores()
+            found = measure(target, (1,) if crowded else wanted, brief, patience)
             values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
         if kernels and (again or open_):
             values |= _remember(store, measure_kernels(target, listener))

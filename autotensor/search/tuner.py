@@ -177,9 +177,14 @@ class Tuner:
         return len(self._asked) >= self.space
 
     def outlook(self, count: int) -> Outlook | None:
-        """What the model promises of the drafts that are left; None while there is no time to beat."""
+        """What may still be gained; None while there is no time to beat."""
         left = self.unmeasured()
-        return None if left is None else outlook(left, self.best_seconds, count)
+        return None if left is None else outlook(left, self.told_s, count)
+
+    @property
+    def told_s(self) -> tuple[float, ...]:
+        """Seconds of all that was told and works, in order."""
+        return tuple(t.seconds for t in self._told)
 
     def unmeasured(self) -> Prediction | None:
         """What the model expects of the drafts that are left; None while there is no time to beat.
