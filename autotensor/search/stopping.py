@@ -7,12 +7,12 @@ How close together the fastest lie says how much faster another may be: nine wit
 are the end of a task, nine that are one percent apart from one to the next are not. A task is finished with
 confidence when its fastest are crowded and the last QUIET_BATCHES batches brought nothing.
 
-What the cost model promises has no say in that. In 50 histories of 80 trials (21 kinds of operators that the
-rules were not made on, two quiet cores, 2026-11) the chance which it gave to something better told tasks in
-which 2 % were left from others no better than a coin: area under the curve 0.53, of the crowd 0.67 to 0.72.
-The rule before (the model's chance, two quiet batches) was right for 78 % of the tasks of which it spoke and
-saved 24 % of 64 trials; this one was right for 20 of 21 and saves 11 %. On the 21 histories that no constant
-was chosen on it is 8 of 9. Knowing the future would save 56 % (`benchmarks/stopping.py`).
+What the cost model promises has no say in that. In 50 histories of 80 trials (of benchmarks/search_tasks.py,
+two quiet cores, 2026-11) its chance of something better told batches after which 2 % were left from others
+hardly better than a coin: area under the curve 0.53, that of the crowd 0.67. A rule by the model's chance and
+two quiet batches was right for 78 % of the tasks of which it spoke and saved 24 % of 64 trials. This one was
+right for 20 of 21 and saves 10 %: of 29 histories on which its form was chosen 12 of 12, of the others 8 of
+9. Knowing the future would save 56 %.
 Source of the tail: the exponential excess of extreme-value theory (Pickands, 1975; Gumbel's case).
 """
 
@@ -28,7 +28,7 @@ from autotensor.search.acquire import below, expected_improvement
 from autotensor.search.model import Prediction
 
 WORTHWHILE = 0.02  # relative gain for which one would go on
-UNLIKELY = 0.2  # chance of it at which one stops
+UNLIKELY = 0.15  # chance of it at which one stops
 QUIET = 0.01  # relative gain of a batch that brought nothing
 QUIET_BATCHES = 4
 TAIL = 8  # of the fastest told: a batch
