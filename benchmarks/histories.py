@@ -65,6 +65,7 @@ class Told:
     best_s: float
     gain: float  # relative, by this batch
     left: Prediction | None  # of what was not measured
+    told_s: tuple[float, ...]  # of all candidates so far
     seconds: float  # that the batch took
 
 
@@ -116,4 +117,4 @@ def retold(history: History, model: CostModel, rates: Rates, seed: int = 0) -> I
         trials += ran(batch)
         seconds = seconds_of([r.build_s for r in batch], [r.median_s for r in batch])
         gain = relative_gain(before, tuner.best_seconds)
-        yield Told(trials, tuner.best_seconds, gain, tuner.unmeasured(), seconds)
+        yield Told(trials, tuner.best_seconds, gain, tuner.unmeasured(), tuner.told_s, seconds)

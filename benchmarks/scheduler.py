@@ -26,7 +26,7 @@ from histories import read as read_histories
 from stopping import replayed
 
 from autotensor.search.allocate import Standing
-from autotensor.search.loop import lower_bound
+from autotensor.search.bound import lower_bound
 from autotensor.search.stopping import outlook
 from tuning_db import connect
 
@@ -98,7 +98,7 @@ def arm_of(h: History, told: Sequence[Told], bound_s: float) -> Arm:
     spent = 0.0
     for n, t in enumerate(told, 1):
         spent += t.seconds
-        promise = None if t.left is None else outlook(t.left, t.best_s, BATCH)
+        promise = None if t.left is None else outlook(t.left, t.told_s, BATCH)
         gains = tuple(x.gain for x in told[:n])
         standings.append(Standing(h.task, t.best_s, bound_s, n, gains, False, promise, spent / n))
     return Arm(told, standings)

@@ -7,8 +7,9 @@ left. It was right if the best of the *whole* history is less than 2 % faster; w
 against the fixed budget, a task on which it says nothing saving nothing. The best of many noisy medians was
 lucky as well as fast, so that a rule seems wrong a little more often than it is.
 
-The table has the rule of the search for several values of `CAUTION`, its parts alone, and what a rule that
-knew the future would save. Long histories: tune with `patience=False`.
+The table has the rule of the search for several numbers of quiet batches and several chances at which it
+stops, its parts alone, and what a rule that knew the future would save. Long histories: tune with
+`patience=False`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,18 @@ from pathlib import Path
 from histories import History, Told, rates_in, read, retold
 
 from autotensor.search.boosted import XGBModel
-from autotensor.search.stopping import CAUTION, QUIET, QUIET_BATCHES, UNLIKELY, WORTHWHILE, confident, outlook
+from autotensor.search.stopping import (
+    QUIET_BATCHES,
+    TAIL,
+    UNLIKELY,
+    WORTHWHILE,
+    chance_of_more,
+    confident,
+    quiet_batches,
+)
 from tuning_db import connect
 
-CAUTIONS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4)
+CHANCES = (0.05, 0.1, 0.2, 0.3, 0.5)
 Rule = Callable[[Sequence[Told], float], bool]  # what was told so far, the best known → whether to stop
 
 
@@ -41,28 +50,28 @@ class Score:
     worst: float
 
 
-def chance(told: Told, caution: float) -> float | None:
-    return None if told.left is None else outlook(told.left, told.best_s, 1, caution).chance
-
-
 def quiet(told: Sequence[Told], batches: int) -> bool:
     """Whether so many last batches brought nothing; the first batch brings everything."""
-    return len(told) > batches and all(t.gain < QUIET for t in told[-batches:])
+    return quiet_batches([t.gain for t in told]) >= batches
 
 
-def by_confidence(caution: float) -> Rule:
-    return lambda told, _: confident(chance(told[-1], caution), [t.gain for t in told])
+def crowded(told: Sequence[Told], chance: float) -> bool:
+    """Whether the fastest leave less of a chance than this."""
+    return bool(told[-1].told_s) and chance_of_more(told[-1].told_s) < chance
 
 
-def by_model(told: Sequence[Told], _: float) -> bool:
-    found = chance(told[-1], CAUTION)
-    return found is not None and found < UNLIKELY
+def of_the_search(told: Sequence[Told], _: float) -> bool:
+    return bool(told[-1].told_s) and confident(chance_of_more(told[-1].told_s), [t.gain for t in told])
 
 
 RULES: Mapping[str, Rule] = {
-    **{f"confident, caution {c:g}": by_confidence(c) for c in CAUTIONS},
-    "the model alone": by_model,
-    **{f"{n} quiet batches alone": lambda told, _, n=n: quiet(told, n) for n in (2, 3, 4)},
+    "the search's": of_the_search,
+    **{
+        f"{n} quiet batches, chance {c:g}": lambda told, _, n=n, c=c: quiet(told, n) and crowded(told, c)
+        for n in (2, 3, 4)
+        for c in CHANCES
+    },
+    **{f"{n} quiet batches alone": lambda told, _, n=n: quiet(told, n) for n in (2, 3, 4, 5)},
     "knows the future": lambda told, best: told[-1].best_s <= (1.0 + WORTHWHILE) * best,
 }
 
@@ -121,7 +130,7 @@ def main() -> None:
     for s in found:
         print(f"{s.rule:28} {s.stopped:6.0%} {s.right:6.0%} {s.saved:6.0%} {s.lost:10.2%} {s.worst:6.1%}")
     if asked.json:
-        constants = {"quiet_batches": QUIET_BATCHES, "caution": CAUTION, "unlikely": UNLIKELY}
+        constants = {"quiet_batches": QUIET_BATCHES, "tail": TAIL, "unlikely": UNLIKELY}
         report = {"histories": len(told), "budget": asked.budget, **constants}
         asked.json.write_text(json.dumps({**report, "rules": [asdict(s) for s in found]}, indent=1) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.layout import Layout
@@ -14,9 +15,10 @@ from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
 from schedules import rules as _rules  # noqa: F401  # registers them
 from schedules.analysis import untouched
-from schedules.registry import RULES
+from schedules.registry import RULES, SketchRule
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
+KEPT = 128  # computations whose sketches are remembered; a large model has fifty
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,15 @@ class _Partial:
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
-    """All sketches that the rules make for a computation, in the rules' order of preference. Never empty."""
+    """All sketches that the rules make for a computation, in the rules' order of preference. Never empty.
+
+    Those of the last computations are kept: tuning a model asks four times for each of its tasks.
+    """
+    return _generated(dag, target, tuple(RULES))
+
+
+@lru_cache(maxsize=KEPT)
+def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> tuple[Sketch, ...]:
     partial = [_Partial(Sketch(), State.initial(dag))]
     finished: list[_Partial] = []
     while partial:
@@ -42,7 +52,7 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
         if stage is None:
             finished.append(current)
             continue
-        partial = [*partial, *_expand(current, state, stage, target, last_call)][:MAX_SKETCHES]
+        partial = [*partial, *_expand(current, state, stage, target, last_call, rules)][:MAX_SKETCHES]
     preferred = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
     return tuple(dict.fromkeys(p.sketch for p in preferred))
 
@@ -59,10 +69,15 @@ def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
 
 
 def _expand(
-    current: _Partial, state: State, stage: Stage, target: Target, last_call: bool
+    current: _Partial,
+    state: State,
+    stage: Stage,
+    target: Target,
+    last_call: bool,
+    rules: tuple[SketchRule, ...],
 ) -> tuple[_Partial, ...]:
     done = current.done | {stage.name}
-    for rule in RULES:
+    for rule in rules:
         if target.kind not in rule.devices:
             continue
         extensions = rule.expand(state, stage, target)

@@ -19,8 +19,8 @@ from autotensor.runtime.opening import Function, open_artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
 from autotensor.search.events import Listener
-from autotensor.search.loop import TuneReport
 from autotensor.search.options import TuneOptions
+from autotensor.search.report import TuneReport
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.inside import check_reads

@@ -12,7 +12,7 @@ ends so early that linking and the last race end in time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -42,8 +42,8 @@ from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener, ModelSaved, Raced
 from autotensor.search.known import known_run
-from autotensor.search.loop import TuneReport
 from autotensor.search.options import TuneOptions
+from autotensor.search.report import TuneReport
 from autotensor.search.request import Residency
 from tuning_db import TrialStore
 
@@ -54,6 +54,7 @@ INSIDE_ROUNDS = (3, 7)  # inferences, kernel by kernel: before the search, at it
 IN_MODEL_SHARE = 0.1  # of a deadline, for races of schedules inside the model
 CAUTION = 1.3  # times what the first link took
 WAIT_SHARE = 0.1  # of a deadline, to wait for others who time something, before the search
+KEPT_LINK_BYTES = 256 << 20  # of weights: a larger model is linked a second time rather than kept all along
 COMPILE_S = 0.1  # of a winner's kernel at the end; most were compiled with earlier files
 
 
@@ -109,7 +110,7 @@ def tune_model(
         known = known_run(plan.search_tasks(), options, store, hashes, residency)
         if known is not None and work.outcome is not None:
             return work.report(known, open_artifact(work.linked, plan.target.num_cores), work.outcome)
-        inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE))
+        inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)
         tuning = run_tuning(
             plan.search_tasks(inside),
             options,
@@ -182,6 +183,9 @@ class _Work:
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
         self.linked = self.link(self.traces)
+        small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
+        # of the default schedules, for the race at the end; None: to be linked then
+        self.default_link = self.linked if small and self._are_defaults(self.traces) else None
 
     @property
     def traces(self) -> dict[str, Trace]:
@@ -223,10 +227,13 @@ class _Work:
             self.linked = self.link(self.traces)
             self.save()
 
-    def time_kernels(self, rounds: int, patience: Deadline) -> dict[str, float]:
+    def time_kernels(
+        self, rounds: int, patience: Deadline, of: Callable[[Sequence[float]], float] = median
+    ) -> dict[str, float]:
         """Seconds that all runs of each workload take within one inference of the linked model.
 
-        patience: until when others on the machine may time before us.
+        patience: until when others on the machine may time before us. of: what is taken of several times;
+        of few that others may have disturbed the least, lest a light task be taken for the heaviest.
         """
         began = time.monotonic()
         arrays = sample_inputs(self.linked.args, self.linked.index_range)
@@ -237,13 +244,14 @@ class _Work:
             samples = [clock.round() for _ in range(rounds)]
         self.costs.run = median(sum(s) for s in samples)
         workloads = [k["workload"] for k in clock.kernels]
-        return by_workload((key, median(s[n] for s in samples)) for n, key in enumerate(workloads))
+        return by_workload((key, of([s[n] for s in samples])) for n, key in enumerate(workloads))
 
     def finishing_s(self) -> float:
-        """What the end needs: winners compiled, two links, a short race between them, the file."""
+        """What the end needs: winners compiled, links, a short race between them, the file."""
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
-        return CAUTION * (2 * c.link + c.save + races + COMPILE_S * len(self.plan.tasks))
+        links = 1 if self.default_link else 2
+        return CAUTION * (links * c.link + c.save + races + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
         """For races inside the model; 0 where the deadline leaves too little for one."""
@@ -257,13 +265,12 @@ class _Work:
         """The last link, and its race against the default schedules."""
         self.found = self._compilable(resolved(self.plan, self.store))
         self.linked = self.link(self.traces)
-        hashes = {key: trace.hash for key, trace in self.traces.items()}
-        if hashes == {key: trace.hash for key, trace in self.defaults.items()}:
+        if self._are_defaults(self.traces):
             (tuned,), (tuned_s,) = self._race(self.linked)
             default, default_s = tuned, tuned_s
         else:
-            link = link_model(self.plan, self.defaults, self.compiled)
-            (default, tuned), (default_s, tuned_s) = self._race(link, self.linked)
+            default_link = self.default_link or link_model(self.plan, self.defaults, self.compiled)
+            (default, tuned), (default_s, tuned_s) = self._race(default_link, self.linked)
         self.outcome = Outcome(default_s, tuned_s)
         if tuned_s > default_s:
             self.linked, tuned = default.artifact, default
@@ -274,6 +281,9 @@ class _Work:
             self._keep_defaults()
         self.save()
         return self.report(tuning, tuned, self.outcome)
+
+    def _are_defaults(self, traces: Mapping[str, Trace]) -> bool:
+        return all(trace.hash == self.defaults[key].hash for key, trace in traces.items())
 
     def _keep_defaults(self) -> None:
         self.found = {key: Resolved(trace, "default") for key, trace in self.defaults.items()}

@@ -11,10 +11,10 @@ from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, Listener
-from autotensor.search.loop import LATE, TuneReport
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.options import TuneOptions
 from autotensor.search.rates import Rates
+from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
 from tuning_db import TrialStore
@@ -43,7 +43,7 @@ def run_tuning(
     """
     until = deadline or Deadline.after(options.limit_s)
     if until.left_s() < LEAST_SEARCH_S:
-        return loop.untouched(tasks, LATE)
+        return untouched(tasks, LATE)
     target = tasks[0].target
     kernels = options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
@@ -58,8 +58,7 @@ def run_tuning(
         asm=not target.is_gpu,
         build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
     )
-    # what comes later would not be raced
-    raced = until.less(loop.RACES_SHARE * until.given_s) if until.is_set else until
+    raced = until.less(loop.RACE_S + options.means.race_s)  # what comes later would not be raced
 
     def peak_again() -> float:
         return calibrated(store, target, again=True).peak(target.num_cores)

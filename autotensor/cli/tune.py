@@ -34,8 +34,8 @@ from autotensor.insight.units import gflops, micros, millis, percent
 
 if TYPE_CHECKING:
     from autotensor.api.model_tuning import ModelReport
-    from autotensor.search.loop import TaskReport
     from autotensor.search.options import TuneOptions
+    from autotensor.search.report import TaskReport
 
 app = new_app()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from autotensor.insight.subject import Subject
 from autotensor.schedule.picture import LoopPicture
-from autotensor.search.loop import lower_bound
+from autotensor.search.bound import lower_bound
 from autotensor.search.prior import Terms, predict
 from autotensor.search.task import Task
 

@@ -10,8 +10,8 @@ One kernel per root stage. Inside a nest:
 A vectorized reduction loop gets an accumulator per lane (`lanes.py`), one that is bound to threads an
 accumulator per thread (`across.py`).
 
-A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a private buffer that
-holds just its box; which points of the box are guarded is decided in `guards.py`.
+A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
+just its box (`boxes.py`); which points of the box are guarded is decided in `guards.py`.
 """
 
 from __future__ import annotations
@@ -25,35 +25,31 @@ from autotensor.ir.bounds import Interval
 from autotensor.ir.expr import (
     Cmp,
     Expr,
-    Load,
-    Select,
     Var,
-    all_of,
     compare,
     const,
 )
-from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.node import map_children
+from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
-from autotensor.lowering.across import Across, ThreadLoop, is_private, meets, thread_vars
+from autotensor.lowering.across import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.ahead import Ahead, check_ahead, is_ahead
 from autotensor.lowering.apart import Part, is_apart
+from autotensor.lowering.boxes import Body, Boxes, base_of
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
 from autotensor.lowering.loops import Loops, settled, some_need, some_point
+from autotensor.lowering.marks import check_marks
 from autotensor.lowering.needs import needed
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
 from autotensor.lowering.skip import skipping
 from autotensor.lowering.update import guard, store_all, update
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
-from autotensor.schedule.primitives.storage import in_storage_order, stored
-from autotensor.schedule.regions import Span
+from autotensor.schedule.primitives.storage import in_storage_order
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
-from autotensor.te.indices import clamped
 from autotensor.te.tensor import AxisKind
 
 KINDS = {
@@ -95,20 +91,17 @@ def build_kernel(state: State, stage: Stage, extents: Extents, order: Mapping[st
     """The kernel of a root stage; `order` ranks its parameters."""
     builder = _Nest(state, extents)
     body = builder.nest(stage, {})
-    params = tuple(sorted(dict.fromkeys(builder.touched), key=lambda b: order[b.name]))
+    params = tuple(sorted(dict.fromkeys(builder.boxes.touched), key=lambda b: order[b.name]))
     return PrimFunc(stage.name, params, body)
 
 
 class _Nest:
-    """Builds one kernel. `private` maps the buffers of attached stages to their small replacements."""
+    """Builds one kernel."""
 
     def __init__(self, state: State, extents: Extents) -> None:
         self.state = state
         self.extents = extents
-        self.private: dict[Buffer, Buffer] = {}
-        self.bases: dict[Buffer, tuple[Expr, ...]] = {}
-        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
-        self.touched: list[Buffer] = []
+        self.boxes = Boxes(state, extents)  # of the stages that are attached to this one
         self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
@@ -116,7 +109,7 @@ class _Nest:
 
     def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
         """The loops that compute a stage, with everything attached to it inside."""
-        self._check_marks(stage)
+        check_marks(self.state, stage)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
         self.by_thread |= thread_vars(loops)
@@ -124,62 +117,6 @@ class _Nest:
         body = self._level(loops, 0, frozenset(), ranges)
         self.threads = outside
         return body
-
-    def _check_marks(self, stage: Stage) -> None:
-        for n, leaf in enumerate(stage.leaves):
-            if leaf.thread.startswith("threadIdx") and leaf.kind is AxisKind.SPATIAL and is_private(stage):
-                raise ScheduleError(
-                    f"bind: axis {leaf.name!r} of stage {stage.name!r} is bound to {leaf.thread}, but what "
-                    "the stage computes is kept by each thread for itself.",
-                    fix=f's[{stage.name!r}].set_scope("shared"), or leave the axis unbound.',
-                )
-            if leaf.mark is Mark.PARALLEL and (n > 0 or not isinstance(stage.place, Root)):
-                outside = ", ".join(a.name for a in stage.leaves[:n]) or stage.name
-                raise ScheduleError(
-                    f"parallel: axis {leaf.name!r} of stage {stage.name!r} is not outermost "
-                    f"({outside} is outside it).",
-                    fix=f"Reorder so that {leaf.name!r} comes first, or fuse it with the loops outside.",
-                )
-            if leaf.mark is Mark.VECTORIZED:
-                for inner in stage.leaves[n:]:
-                    if hosted := self.state.attached(stage.name, inner.name):
-                        raise ScheduleError(
-                            f"vectorize: stage {hosted[0].name!r} is computed inside axis {leaf.name!r} "
-                            f"of stage {stage.name!r}.",
-                            fix="Attach it further out.",
-                        )
-                    if inner is not leaf and inner.mark is Mark.VECTORIZED:
-                        raise ScheduleError(
-                            f"vectorize: axes {leaf.name!r} and {inner.name!r} of stage {stage.name!r} "
-                            "are both vectorized.",
-                            fix="Fuse them, or vectorize one.",
-                        )
-
-    def _make_private(self, stage: Stage) -> None:
-        box = self.extents.boxes[stage.name]
-        shape = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
-        if is_ahead(stage) and isinstance(stage.place, At):
-            shape = (stage.turns, *shape)
-            turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
-            self.slots.update(dict.fromkeys(stage.op.buffers, (turn,)))
-        for b in stage.op.buffers:
-            self.private[b] = Buffer(
-                b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
-            )
-            self.bases[b] = tuple(_base(s) for s in box)
-
-    def _whole_vectors(self, stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape with rows of whole vectors: those that overhang stay in the buffer, which then may live
-        in registers, and rows begin where vectors do."""
-        names = [a.name for a in stage.op.axes]
-        inner = stage.storage[0][-1:] if stage.storage is not None else tuple(names[-1:])
-        for relation in stage.relations:
-            if isinstance(relation, Split) and relation.parent in inner:
-                last = next((a for a in stage.leaves if a.name == relation.children[-1]), None)
-                if last is not None and last.mark is Mark.VECTORIZED:
-                    lanes, at = self._extent(stage, last.name), names.index(relation.parent)
-                    return (*shape[:at], -(-shape[at] // lanes) * lanes, *shape[at + 1 :])
-        return shape
 
     def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
         found = {
@@ -229,7 +166,7 @@ class _Nest:
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
             for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
-                values[axis.name] = simplify(_base(span) + local[axis.name], ranges)
+                values[axis.name] = simplify(base_of(span) + local[axis.name], ranges)
             guards.extend(self._attached_guards(stage, values, ranges))
         skips, bodies = skipping(stage, values, ranges)
         points = {a.var: values[a.name] for a in stage.op.axes}
@@ -245,17 +182,9 @@ class _Nest:
         mapping = {a.var: values[a.name] for a in stage.op.all_axes}
         for read in reads(stage.op):
             if read.load.buffer in near and not read.conditions:
-                shape, index = self._in_box(read.load, mapping)
-                out.extend(box_conditions(index, shape, ranges))
+                index = self.boxes.relative(read.load, mapping)
+                out.extend(box_conditions(index, self.boxes.shape(read.load.buffer), ranges))
         return list(dict.fromkeys(out))
-
-    def _in_box(self, load: Load, mapping: dict[Var, Expr]) -> tuple[tuple[int, ...], tuple[Expr, ...]]:
-        """Shape of the private buffer of an attached stage, and a load's indices relative to its box."""
-        producer = self.state.producer(load.buffer)
-        assert producer is not None
-        box = self.extents.boxes[producer.name]
-        index = tuple(substitute(i, mapping) - _base(s) for i, s in zip(load.indices, box, strict=True))
-        return tuple(int(s.extent) for s in box), index
 
     # -- nesting -------------------------------------------------------------------------------------------
 
@@ -285,7 +214,7 @@ class _Nest:
         ready = self._uniform(loops, depth, ready)
         hosted = self.state.attached(stage.name, leaf.name)
         for producer in hosted:
-            self._make_private(producer)
+            self.boxes.keep(producer)
         outside = self.threads
         if leaf.mark is Mark.BOUND:
             here = ThreadLoop(leaf.thread, leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name))
@@ -310,7 +239,7 @@ class _Nest:
     def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
         for stage in reversed(stages):
             for b in reversed(stage.op.buffers):
-                body = Alloc(self.private[b], body)
+                body = Alloc(self.boxes.kept[b], body)
         return body
 
     def _ahead(
@@ -458,19 +387,19 @@ class _Nest:
             return [*loops.targets]
         out = []
         for b in stage.op.buffers:
-            near = self.private.get(b)
+            near = self.boxes.kept.get(b)
             if near is None:
-                self.touched.append(b)
+                self.boxes.touched.append(b)
                 out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
             else:
                 index = in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))
-                out.append((near, (*self.slots.get(b, ()), *index)))
+                out.append((near, (*self.boxes.slots.get(b, ()), *index)))
         return out
 
     def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
         stage = loops.stage
         mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
-        sources = tuple(_Body(self, stage, mapping, ranges).redirected(b) for b in loops.bodies)
+        sources = tuple(Body(self.boxes, stage, mapping, ranges).redirected(b) for b in loops.bodies)
         targets = self._targets(loops)
         combiner = stage.op.combiner
         missing = [g for g in (*loops.guards, *loops.skips) if g not in placed]
@@ -479,60 +408,9 @@ class _Nest:
         return guard(missing, update(stage.name, combiner, targets, sources))
 
 
-class _Body:
-    """A stage's body as an expression over loop variables; reads of attached stages go to private buffers.
-    Indices that come from memory stay inside their tensor, whatever memory holds."""
-
-    def __init__(
-        self, nest: _Nest, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
-    ) -> None:
-        self.nest = nest
-        self.everywhere = isinstance(stage.place, At)  # points that nobody needs are computed too
-        self.mapping = mapping
-        self.ranges = ranges
-        self._memo: dict[tuple[Expr, bool], Expr] = {}
-
-    def redirected(self, e: Expr, guarded: bool = False) -> Expr:
-        """guarded: under a Select: no guard stands outside, and a load that may leave its box gets a mask."""
-        found = self._memo.get((e, guarded))
-        if found is None:
-            found = self._memo[e, guarded] = self._expr(e, guarded)
-        return found
-
-    def _expr(self, e: Expr, guarded: bool) -> Expr:
-        match e:
-            case Var():
-                return self.mapping.get(e, e)
-            case Select(cond, then, otherwise):
-                sides = self.redirected(then, True), self.redirected(otherwise, True)
-                return Select(self.redirected(cond, guarded), *sides)
-            case Load(buffer, indices, mask):
-                pairs = zip(indices, buffer.shape, strict=True)
-                index = tuple(clamped(self.redirected(i, guarded), n) for i, n in pairs)
-                near = self.nest.private.get(buffer)
-                if near is None:
-                    self.nest.touched.append(buffer)
-                    return Load(buffer, index, mask)
-                inside = tuple(i - b for i, b in zip(index, self.nest.bases[buffer], strict=True))
-                producer = self.nest.state.producer(buffer)
-                assert producer is not None
-                loose = guarded and self.everywhere
-                box = tuple(int(s.extent) for s in self.nest.extents.boxes[producer.name])
-                outside = box_conditions(inside, box, self.ranges) if loose else []
-                place = (*self.nest.slots.get(buffer, ()), *in_storage_order(producer, inside))
-                return Load(near, place, all_of(*outside) if outside else mask)
-            case _:
-                return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
-
-
 def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
     """The two indices that a fused one stands for."""
     return value // cols, value % cols
-
-
-def _base(span: Span) -> Expr:
-    assert span.base is not None, "extents were derived without bases"
-    return span.base
 
 
 def _first_reduction(stage: Stage) -> int:

@@ -5,6 +5,8 @@
     with compiling():            waits until no other process times anything; any number compile together
     with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
 
+Who waits through a whole run counts its waits: `search/turns.py`.
+
 The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that. Whoever waits to time
 holds a second lock meanwhile, which compilers pass through: however many they are, timing gets its turn.
 """
@@ -25,6 +27,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 
 _POLL_SECONDS = 0.02
+MOST_WAIT_S = 300.0  # for one turn: nobody times for so long, but its process may have been stopped
 
 
 class BusyError(MeasureError):
@@ -140,12 +143,13 @@ def timing_lock(timeout_s: float | None = None) -> Iterator[None]:
 
 @contextmanager
 def timing_by(deadline: Deadline) -> Iterator[bool]:
-    """Waits for the timing lock until the deadline; gives whether it is held. Rough times are better than
-    none."""
+    """Waits for the timing lock until the deadline, MOST_WAIT_S at most; gives whether it is held.
+
+    Rough times are better than none."""
     with ExitStack() as turn:
         held = True
         try:
-            turn.enter_context(timing_lock(max(0.0, deadline.left_s()) if deadline.is_set else None))
+            turn.enter_context(timing_lock(min(MOST_WAIT_S, max(0.0, deadline.left_s()))))
         except BusyError:
             held = False
         yield held

@@ -1,16 +1,15 @@
 """The build phase, seen from the parent: traces go to children, one at a time each, and artifacts come back.
 
-with BuildPool(target, options) as pool:
-    pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
+pool = BuildPool(target, options)
+pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
 """
 
 from __future__ import annotations
 
 import json
 import queue
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,15 @@ from typing import Any
 from autotensor.base.target import Target, usable_cores
 from autotensor.runtime import children
 from autotensor.runtime.children import Child, Reply
-from autotensor.runtime.lock import BusyError, compiling
 from autotensor.schedule.trace import Trace
 from autotensor.search import alarm
-from autotensor.search.request import MeasureOptions, MeasureResult, OutOfTime, default_memory_bytes
+from autotensor.search.request import MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.search.turns import Turns
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
 WORKER = "autotensor.search.worker"
+KEPT_BYTES = 64 << 20  # of code that is kept; a candidate has 20 to 200 KB
 _BUILDS_PER_CHILD = 2000  # then a new one, whatever may have piled up
 _NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
 
@@ -38,6 +38,11 @@ class Built:
     sha: str
     seconds: float = 0.0
     asm: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Of memory, roughly: nearly all of it is code."""
+        return sum(len(code) for code in self.artifact["objects"])
 
 
 class _Builder:
@@ -62,7 +67,10 @@ class _Builder:
 
 
 class BuildPool:
-    """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time."""
+    """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time.
+
+    What compiled for the pool's target is kept: a task's final race asks for its best again.
+    """
 
     def __init__(
         self,
@@ -70,11 +78,11 @@ class BuildPool:
         options: MeasureOptions,
         modules: Sequence[str] = (),
         path: Sequence[str | Path] = (),
-        left_s: Callable[[], float] = lambda: float("inf"),
+        turns: Turns | None = None,
     ) -> None:
-        """left_s: seconds until the deadline; until then others who time something are waited for."""
+        """turns: of the run; others who time something are waited for, within its patience."""
         self.target, self.options = target, options
-        self._left_s = left_s
+        self._turns = turns or Turns()
         count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
@@ -84,34 +92,57 @@ class BuildPool:
         for builder in self._builders:
             self._idle.put(builder)
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
+        self._kept: dict[tuple[str, str], Built] = {}  # by workload and trace, the latest last
+        self._kept_bytes = 0
 
-    def build(
-        self, workload: Workload, traces: Sequence[Trace], target: Target | None = None
+    def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
+        """One per trace, in order. Raises MeasureError when no child can be started, OutOfTime when the
+        deadline came while others timed something."""
+        known = {t.hash: b for t in traces if (b := self._recalled(workload, t))}
+        new = [t for t in traces if t.hash not in known]
+        built = dict(
+            zip((t.hash for t in new), self.build_for([(workload, t) for t in new], self.target), strict=True)
+        )
+        for trace_hash, result in built.items():
+            self._keep((workload.key, trace_hash), result)
+        return [known.get(t.hash) or built[t.hash] for t in traces]
+
+    def build_for(
+        self, jobs: Sequence[tuple[Workload, Trace]], target: Target
     ) -> list[Built | MeasureResult]:
-        """One per trace, in order. Raises MeasureError when no child can be started, OutOfTime when others
-        time something until the deadline.
+        """The same for any computations and target; nothing is kept."""
+        if not jobs:
+            return []
+        text = target.to_json()
+        for workload, _ in jobs:
+            workload.text, workload.key  # noqa: B018  # cached properties: made before threads read them
 
-        target: another one than the candidates'.
-        """
-        text = (target or self.target).to_json()
-        workload.text, workload.key  # noqa: B018  # cached properties: made here, before threads read them
-
-        def one(trace: Trace) -> Built | MeasureResult:
+        def one(job: tuple[Workload, Trace]) -> Built | MeasureResult:
+            workload, trace = job
             builder = self._idle.get()
             try:
-                request = {
-                    "trace": trace.to_json(),
-                    "target": text,
-                    "asm": self.options.asm,
-                }
+                request = {"trace": trace.to_json(), "target": text, "asm": self.options.asm}
                 return _outcome(builder.ask(workload, request, self.options.build_timeout_s))
             finally:
                 self._idle.put(builder)
 
-        with ExitStack() as turn:
-            with in_time():
-                turn.enter_context(compiling(patience_s(self._left_s())))  # not beside what another times
-            return list(self._threads.map(one, traces))
+        with self._turns.compiling():  # not beside what another times
+            return list(self._threads.map(one, jobs))
+
+    def _recalled(self, workload: Workload, trace: Trace) -> Built | None:
+        """What a trace was compiled to before; it is the latest now."""
+        found = self._kept.pop((workload.key, trace.hash), None)
+        if found is not None:
+            self._kept[workload.key, trace.hash] = found
+        return found
+
+    def _keep(self, place: tuple[str, str], built: Built | MeasureResult) -> None:
+        """Remembers what compiled, and forgets what was not asked for for longest."""
+        if isinstance(built, Built) and place not in self._kept:
+            self._kept[place] = built
+            self._kept_bytes += built.bytes
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.pop(next(iter(self._kept))).bytes
 
     def pids(self) -> tuple[int, ...]:
         return tuple(b.child.pid for b in self._builders if b.child.pid is not None)
@@ -120,24 +151,6 @@ class BuildPool:
         self._threads.shutdown()
         for builder in self._builders:
             builder.child.close()
-
-
-@contextmanager
-def in_time() -> Iterator[None]:
-    """Who waits inside the block for a lock waits until the deadline; afterwards there is no time left."""
-    try:
-        yield
-    except BusyError as error:
-        raise OutOfTime(error.what) from error
-
-
-def patience_s(left_s: float) -> float | None:
-    """How long to wait for a lock; None: for ever.
-
-    >>> patience_s(float("inf")), patience_s(2.0), patience_s(-1.0)
-    (None, 2.0, 0.0)
-    """
-    return None if left_s == float("inf") else max(0.0, left_s)
 
 
 def _outcome(reply: Reply) -> Built | MeasureResult:

@@ -23,13 +23,13 @@ import psutil
 from autotensor.base import log
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
-from autotensor.base.target import Target
+from autotensor.base.target import Target, usable_cores
 from autotensor.codegen.peak import fma_yardstick
 from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
 from autotensor.runtime.arrays import Array, aligned_empty
-from autotensor.runtime.lock import timing_by, timing_lock
+from autotensor.runtime.lock import timing_by
 from autotensor.search.microkernels import measure_microkernels
-from autotensor.search.probes import BUDGET_S, ROUNDS, cpu_times, measure_rates, others_cores
+from autotensor.search.probes import BUDGET_S, ROUNDS, busy_cores, cpu_times, measure_rates, others_cores
 from autotensor.search.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
 from tuning_db.records import Calibration, now
@@ -41,6 +41,7 @@ BEYOND = 4  # times the last cache: an array that only memory can hold
 MOST_BYTES = 1 << 30
 WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads the next
 BUSY = 0.25  # cores that others used on average, from which on it is worth saying
+CROWDED = 0.5  # of the cores used by others, from which on a short look is at one core only
 RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
 FMA_STEPS = 5_000
 BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
@@ -159,18 +160,31 @@ def calibrated(
 
     again: measure all of it anew. teams: numbers of threads to have besides. kernels: micro-kernels too,
     which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
-    from a short look, which is not kept. patience: until when others on the machine may time before us.
+    from a short look, which is not kept; of one core only where others use half of them, for teams wait long
+    there and would not be trusted. patience: until when others on the machine may time before us.
     """
     wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
-    with timing_by(patience):  # first: whoever had the lock before may have measured the same
-        known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
-        values = {name: c.value for name, c in known.items()}
-        if again or _missing(known, wanted):
-            found = measure(target, wanted, brief, patience)
+    values, missing, open_ = _known(store, target, wanted)
+    if not (again or missing or (kernels and open_)):
+        return rates_of(values, target)  # whoever has the machine: nothing is measured
+    with timing_by(patience):
+        values, missing, open_ = _known(store, target, wanted)  # who had it before may have measured the same
+        if again or missing:
+            crowded = brief and busy_cores() > CROWDED * usable_cores()
+            found = measure(target, (1,) if crowded else wanted, brief, patience)
             values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
-        if kernels and (again or not kernels_of(values, target).steps):
+        if kernels and (again or open_):
             values |= _remember(store, measure_kernels(target, listener))
     return rates_of(values, target)
+
+
+def _known(
+    store: TrialStore | None, target: Target, teams: Sequence[int]
+) -> tuple[dict[str, float], bool, bool]:
+    """Values of the log by name; whether rates are missing, whether micro-kernels are."""
+    known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
+    values = {name: c.value for name, c in known.items()}
+    return values, _missing(known, teams), not kernels_of(values, target).steps
 
 
 def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
@@ -185,7 +199,7 @@ def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
 
 def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
     """Steps of the micro-kernels, by name."""
-    with timing_lock():
+    with timing_by(NEVER):
         found = measure_microkernels(target, listener=listener)
     return {
         f"kernel.v{target.vector_bytes}.{rows}x{vectors}.{level}": (step, "FMA")

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order
-from autotensor.search import loop
 from autotensor.search.effort import COVERED, EFFORT_SPENT
 from autotensor.search.final import contestants, raced_traces
+from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import Journal, run_key
-from autotensor.search.loop import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
 from autotensor.search.options import TuneOptions
-from autotensor.search.task import Task
+from autotensor.search.report import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
+from autotensor.search.task import Task, merge
 from tuning_db import TrialStore
 from tuning_db.records import Session, Status, TrialRecord
 
@@ -36,7 +36,7 @@ def known_run(
     defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
     """
     began = time.monotonic()
-    merged = loop.merge(tasks)
+    merged = merge(tasks)
     session = _ended(merged, options, store, residency)
     if session is None or session.stop_reason is None:
         return None
@@ -63,11 +63,11 @@ def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, resid
     if options.fresh:
         return None
     target = tasks[0].target
-    key = run_key(tasks, target.key(), loop.key_options(options, target, residency), options.seed)
+    key = run_key(tasks, target.key(), key_options(options, target, residency), options.seed)
     session = store.find_session(key)
     if session is None or session.machine != host_machine().fingerprint:
         return None
-    return session if session.stop_reason in {SPENT, *loop.final_reasons(options)} else None
+    return session if session.stop_reason in {SPENT, *final_reasons(options)} else None
 
 
 def _report(

@@ -15,11 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 
 from autotensor.base.deadline import Deadline
-from autotensor.base.errors import InputError, MeasureError
-from autotensor.base.target import Target
-from autotensor.resolve import gain
-from autotensor.schedule.algorithm import FEWEST_OPERATIONS
-from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.base.errors import MeasureError
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.allocate import (
     CLOSE,
@@ -31,10 +27,12 @@ from autotensor.search.allocate import (
     stop_reason,
 )
 from autotensor.search.boosted import XGBModel
+from autotensor.search.bound import lower_bound
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.ensemble import Ensemble
 from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final import Final, final_race
+from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
 from autotensor.search.knowledge import recall
 from autotensor.search.model import CostModel, PriorModel, RandomModel
@@ -42,13 +40,21 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.pace import Pace
 from autotensor.search.phases import relative_gain
 from autotensor.search.prior import Rates
+from autotensor.search.report import (
+    FINISHED_BEFORE,
+    LATE,
+    NOTHING_LEFT,
+    RACED_SLOWER,
+    SPENT,
+    TaskReport,
+    TuneReport,
+)
 from autotensor.search.request import Measurer, OutOfTime
 from autotensor.search.shipped import start_model, with_shipped
 from autotensor.search.stopping import Outlook
-from autotensor.search.task import Candidate, Task
+from autotensor.search.task import Candidate, Task, merge
 from autotensor.search.tuner import SearchOptions, Tuner
 from schedules.generate import generate
-from schedules.shipped import fits
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
@@ -57,54 +63,6 @@ from tuning_db.records import Status, TrialRecord
 RACE_S = 0.8
 RACES_SHARE = 0.2
 LEAST_RACE_S = 0.2  # of timing: what is shorter decides nothing
-# the time beside it is the race's: the trial was lucky, or others used the cores while it was raced
-RACED_SLOWER = "one trial came within 3 % of the limit"
-NOTHING_LEFT = "nothing is left to ask"
-FINISHED_BEFORE = "an earlier run finished it"
-SPENT = "all trials are spent"
-LATE = "the deadline is reached"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TaskReport:
-    """How one task went. With `raced`, both times are of the final race, taken side by side."""
-
-    task: Task
-    default_s: float | None
-    best_s: float | None
-    best: Candidate | None
-    trials: int
-    failures: int
-    reason: str  # why it got no more trials
-    raced: bool = False
-    rejected: int = 0  # refused by their machine code, beside the trials
-
-    def __repr__(self) -> str:
-        """One line; the candidate's sketch alone would fill pages."""
-        if self.best_s is None:
-            return f"{self.task.label}: no time after {self.trials} trials ({self.reason})"
-        than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
-        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {self.trials} trials ({self.reason})"
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class TuneReport:
-    """How a run went. Prints as a line per task and one about the run."""
-
-    tasks: tuple[TaskReport, ...]
-    trials: int
-    reused: int  # of these, read from the log
-    elapsed_s: float
-    reason: str
-    shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
-    log: str = ""  # where the trials are, for people; "" for a store that the caller opened
-
-    def __repr__(self) -> str:
-        log = f"; log: {self.log}" if self.log else ""
-        run = (
-            f"{self.trials} trials ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
-        )
-        return "\n".join([*map(repr, self.tasks), run])
 
 
 @dataclass(slots=True)
@@ -178,12 +136,6 @@ def tune(
     rates = replace(rates, warm_weights=residency == "hot")
     loop = _Loop(tasks, options, store, measurer, rates, listener, search, seeds, residency, stopped, until)
     return loop.run()
-
-
-def untouched(tasks: Sequence[Task], reason: str) -> TuneReport:
-    """The report of a run for which there was no time."""
-    reports = (TaskReport(t, None, None, None, 0, 0, reason) for t in merge(tasks))
-    return TuneReport(tuple(reports), 0, 0, 0.0, reason)
 
 
 class _Loop:
@@ -480,54 +432,3 @@ def make_model(name: str, seed: int, start: Ensemble | None = None) -> CostModel
             return PriorModel()
         case _:
             return RandomModel(seed)
-
-
-def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """One task per workload, weights added, heaviest first: by seconds where they are known, else by
-    operations."""
-    found: dict[str, Task] = {}
-    for t in tasks:
-        old = found.get(t.workload.key)
-        found[t.workload.key] = t if old is None else _added(old, t)
-    if not found:
-        raise InputError("there is nothing to tune.")
-    timed = all(t.seconds is not None for t in found.values())
-    return tuple(
-        sorted(
-            found.values(),
-            key=lambda t: -(t.seconds or 0.0) if timed else -t.weight * t.workload.dag.flops(),
-        )
-    )
-
-
-def _added(one: Task, other: Task) -> Task:
-    """Two tasks of one workload as one."""
-    known = one.seconds is not None and other.seconds is not None
-    seconds = (one.seconds or 0.0) + (other.seconds or 0.0) if known else None
-    return replace(one, weight=one.weight + other.weight, seconds=seconds)
-
-
-def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequence[Sketch] = ()) -> float:
-    """Seconds that no schedule can beat: operations at peak, or weights from memory.
-
-    cold: weights come from memory in every call, as in a whole model. sketches: those that may be used; with
-    an algorithm among them, fewer operations do.
-    """
-    dag = task.workload.dag
-    other = any(isinstance(step, UseAlgorithm) for sketch in sketches for step in sketch.steps)
-    operations = dag.flops() * (FEWEST_OPERATIONS if other else 1.0)
-    weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
-    return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)
-
-
-def final_reasons(options: TuneOptions) -> frozenset[str]:
-    """Why a run may have ended that has nothing left to do for such options, whatever their trials."""
-    quick = [EFFORT_SPENT] if options.means.batches is not None else []
-    return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
-
-
-def key_options(options: TuneOptions, target: Target, residency: str) -> dict[str, object]:
-    """Options that make another run; budgets do not. One that begins with what comes with the package, for
-    this class of machines, is another than one that does not."""
-    key: dict[str, object] = {"model": options.model, "batch": options.batch, "residency": residency}
-    return {**key, "shipped": True} if options.warm_start and fits(target) else key

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,17 @@ from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target, host
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.device import device_of
-from autotensor.runtime.lock import BusyError, timing_lock
 from autotensor.schedule.trace import Trace
-from autotensor.search.building import BuildPool, Built, in_time, patience_s
+from autotensor.search.building import BuildPool, Built
 from autotensor.search.gate import refusal
 from autotensor.search.oracle import Oracle, oracle_trace, wide_workload
 from autotensor.search.racing import Entrant, Race
 from autotensor.search.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
+from autotensor.search.turns import Turns
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
-_PATIENCE_S = 10.0  # to wait for the timing lock before saying so
+BESIDE = "others timed or compiled meanwhile"
 Numerics = Callable[[Trace], float | None]
 
 
@@ -83,10 +82,11 @@ class LocalMeasurer:
         self._processor = host() if target.is_gpu else target  # that runs the reference
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
-        self._pool = BuildPool(target, options, modules, path, left_s)
+        self._turns = Turns(left_s)
+        self._pool = BuildPool(target, options, modules, path, self._turns)
         self._race = Race(target, options, modules, path, recalibrate, left_s)
-        self._left_s = left_s
         self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
+        self._widened: dict[str, Workload] = {}  # computations in float64
         self._best: dict[str, float] = {}  # seconds, by workload
 
     def measure(
@@ -138,20 +138,21 @@ class LocalMeasurer:
         self.close()
 
     def _oracle(self, workload: Workload, tolerances: Sequence[float | None]) -> Oracle:
-        """What the candidates of a batch are compared with."""
-        inexact = any(t is not None for t in tolerances)
-        return Oracle(self._naive(workload), self._naive(wide_workload(workload)) if inexact else None)
-
-    def _naive(self, workload: Workload) -> Mapping[str, Any]:
-        """The unscheduled program, compiled once per workload."""
-        if workload.key not in self._oracles:
-            (built,) = self._pool.build(workload, [oracle_trace(workload.dag)], self._processor)
+        """What the candidates of a batch are compared with: unscheduled programs, compiled once."""
+        wanted = [workload]
+        if any(t is not None for t in tolerances):
+            if workload.key not in self._widened:
+                self._widened[workload.key] = wide_workload(workload)
+            wanted.append(self._widened[workload.key])
+        missing = [w for w in wanted if w.key not in self._oracles]
+        jobs = [(w, oracle_trace(w.dag)) for w in missing]
+        for w, built in zip(missing, self._pool.build_for(jobs, self._processor), strict=True):
             if isinstance(built, MeasureResult):
-                raise MeasureError(
-                    f"the reference of workload {workload.name!r} cannot be built: {built.error}"
-                )
-            self._oracles[workload.key] = built.artifact
-        return self._oracles[workload.key]
+                raise MeasureError(f"the reference of workload {w.name!r} cannot be built: {built.error}")
+            self._oracles[w.key] = built.artifact
+        plain, wide = (*(self._oracles[w.key] for w in wanted), None)[:2]
+        assert plain is not None
+        return Oracle(plain, wide)
 
     def _run(
         self,
@@ -167,13 +168,7 @@ class LocalMeasurer:
                 entrants.setdefault((b.sha, tolerance), Entrant(n, b, tolerance))
         self._race.start()
         began = time.perf_counter()
-        with ExitStack() as turn:
-            try:
-                turn.enter_context(timing_lock(min(_PATIENCE_S, max(0.0, self._left_s()))))
-            except BusyError as busy:
-                log.warn(f"{busy.what.partition(';')[0]}; waiting.")
-                with in_time():
-                    turn.enter_context(timing_lock(patience_s(self._left_s())))
+        with self._turns.timing() as alone:
             got = time.perf_counter()
             if entrants:
                 incumbent_s = self._best.get(workload.key)
@@ -194,6 +189,8 @@ class LocalMeasurer:
                     result,
                     note=f"same object code as candidate {entrant.number} of this batch; not run again",
                 )
+            if not alone and result.ok and not result.note:
+                result = replace(result, note=BESIDE)
             if entrant.alive:
                 self._best[workload.key] = min(entrant.median, self._best.get(workload.key, entrant.median))
             results.append(result)

@@ -22,6 +22,7 @@ BUDGET_S = 4.0  # for more rounds on a machine that is busy
 QUARTILE = 0.75
 LUCKY = 0.98  # the share of samples below what counts when all were disturbed
 GOT_ITS_CORES = 0.97  # of the time: less, and somebody else ran there
+LOOK_S = 0.15  # for what others do: the kernel counts in hundredths of a second
 LEAST_S = 0.001  # of one run; time slices of the scheduler are longer, so some runs go undisturbed
 
 
@@ -123,6 +124,13 @@ def _judged(samples: Sequence[tuple[float, bool]]) -> Measured:
     chosen = sorted(calm if enough else [rate for rate, _ in samples])
     value = chosen[round((QUARTILE if enough else LUCKY) * (len(chosen) - 1))]
     return Measured(value, tuple(rate for rate, _ in samples), len(samples) - len(calm))
+
+
+def busy_cores(seconds: float = LOOK_S) -> float:
+    """Cores that other programs use just now; this one rests meanwhile."""
+    began = cpu_times()
+    time.sleep(seconds)
+    return others_cores(began, cpu_times())
 
 
 def others_cores(began: tuple[float, float, float], ended: tuple[float, float, float]) -> float:

@@ -147,6 +147,7 @@ class Race:
         self.check_seconds = 0.0  # spent in all, also on what failed
         self.sample_seconds = 0.0
         self._calm = float("inf")  # the reference kernel's best time: the machine when nobody else uses it
+        self._retakes = RETAKES  # 0 while waiting for a calm machine has proved useless
 
     def pids(self) -> tuple[int, ...]:
         return (self._child.pid,) if self._child.pid is not None else ()
@@ -334,14 +335,16 @@ class Race:
             "min_seconds": least,
             "limit": self._limit(),
         }
-        for retake in range(RETAKES + 1):
-            calm = DISTURBED * self._calm if retake < RETAKES and self._calm < float("inf") else None
-            request["calm"] = calm
+        for retake in range(self._retakes + 1):
+            is_last = retake == self._retakes
+            request["calm"] = None if is_last or self._calm == float("inf") else DISTURBED * self._calm
             answer = self._ask(request, expected + self.options.run_timeout_s + _GRACE_S)
             if "samples" not in answer:
                 raise MeasureError(f"timing failed: {answer['error']}")
             self._calm = min(self._calm, answer["reference"])
             if answer["samples"]:
+                # those who were there through all rests will be there in the next round
+                self._retakes = RETAKES if answer["reference"] <= DISTURBED * self._calm else 0
                 break
             time.sleep(_REST_S * (retake + 1))  # others use the cores: their slices would be timed, not ours
         for e in running:

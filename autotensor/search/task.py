@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace
@@ -49,3 +50,28 @@ class Candidate:
         """Identity within a task, without filling the trace."""
         text = json.dumps([self.sketch.hash, sorted(self.decisions.items())])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def merge(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """One task per workload, weights added, heaviest first: by seconds where they are known, else by
+    operations."""
+    found: dict[str, Task] = {}
+    for t in tasks:
+        old = found.get(t.workload.key)
+        found[t.workload.key] = t if old is None else _added(old, t)
+    if not found:
+        raise InputError("there is nothing to tune.")
+    timed = all(t.seconds is not None for t in found.values())
+    return tuple(
+        sorted(
+            found.values(),
+            key=lambda t: -(t.seconds or 0.0) if timed else -t.weight * t.workload.dag.flops(),
+        )
+    )
+
+
+def _added(one: Task, other: Task) -> Task:
+    """Two tasks of one workload as one."""
+    known = one.seconds is not None and other.seconds is not None
+    seconds = (one.seconds or 0.0) + (other.seconds or 0.0) if known else None
+    return replace(one, weight=one.weight + other.weight, seconds=seconds)

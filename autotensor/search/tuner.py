@@ -21,7 +21,7 @@ Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +58,7 @@ Place = tuple[
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
+CORNER = 2  # options of a hole of such sketches that count as alike: tile sizes, in order
 REACH = 2  # holes in which a step of the descent differs, at most
 
 
@@ -176,9 +177,14 @@ class Tuner:
         return len(self._asked) >= self.space
 
     def outlook(self, count: int) -> Outlook | None:
-        """What the model promises of the drafts that are left; None while there is no time to beat."""
+        """What may still be gained; None while there is no time to beat."""
         left = self.unmeasured()
-        return None if left is None else outlook(left, self.best_seconds, count)
+        return None if left is None else outlook(left, self.told_s, count)
+
+    @property
+    def told_s(self) -> tuple[float, ...]:
+        """Seconds of all that was told and works, in order."""
+        return tuple(t.seconds for t in self._told)
 
     def unmeasured(self) -> Prediction | None:
         """What the model expects of the drafts that are left; None while there is no time to beat.
@@ -201,24 +207,31 @@ class Tuner:
         for c in (self.default(), *self._seeds):
             self._take(c, out, count)
         if not self.options.random_only:
+            self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
             by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
             if phase(self._gains) is Phase.DESCEND:
                 self._descend(out, count - by_chance)
             pool = self._pool(rng)
             ranking = self._ranking(pool)
             self._choose(pool, ranking, out, count - by_chance)
+            self._rest(pool, ranking, out, count - by_chance, self._is_new)
             self._random(rng, out, count)
-            self._rest(pool, ranking, out, count)
+            self._rest(pool, ranking, out, count, self._is_open)
         self._random(rng, out, count, tries=8)
         self._enumerate(out, count)
         return out
 
     def _take(self, c: Candidate, out: list[Candidate], count: int) -> None:
         """Adds a candidate to the batch, unless that is full or it was asked before."""
-        place = (self._number[c.sketch.hash], encode(c.sketch, c.decisions).tobytes())
+        number, row = self._place_of(c)
+        place = (number, row.tobytes())
         if len(out) < count and place not in self._asked:
             self._asked.add(place)
             out.append(c)
+
+    def _place_of(self, c: Candidate) -> tuple[int, Ints]:
+        """Number of its sketch, option numbers."""
+        return self._number[c.sketch.hash], encode(c.sketch, c.decisions)
 
     def _rng(self, purpose: str, number: int) -> np.random.Generator:
         """A generator of its own per purpose and round, so that the order of calls does not matter."""
@@ -366,14 +379,17 @@ class Tuner:
         out: list[Candidate],
         count: int,
     ) -> None:
-        """The first of the ranking that are not alike: in family, or in what their loops come to."""
+        """The first of the ranking that are not alike: in family, or in what their loops come to.
+
+        There may be too few of them: general sketches have few families, and small spaces few programs.
+        """
         if len(out) >= count:
             return
         owed = set(self._algorithms) - {self._algorithms[n] for n, _ in self._asked}
         for seconds, n, row in diverse(
             ranking,
             new=lambda r: self._is_new(pool[r[1]], r[2]),
-            family=lambda r: (pool[r[1]].sketch, self._tile(pool[r[1]], r[2])),
+            family=lambda r: (pool[r[1]].sketch, self._family(pool[r[1]], r[2])),
             kind=lambda r: self._algorithms[pool[r[1]].sketch],
             owed=owed,
             count=count,
@@ -384,7 +400,11 @@ class Tuner:
 
     def _is_new(self, d: Described, row: int) -> bool:
         """Whether neither it nor one that looks the same was asked."""
-        return d.place(row) not in self._asked and d.look(row) not in self._looks
+        return self._is_open(d, row) and d.look(row) not in self._looks
+
+    def _is_open(self, d: Described, row: int) -> bool:
+        """Whether it was not asked."""
+        return d.place(row) not in self._asked
 
     def _rest(
         self,
@@ -392,12 +412,13 @@ class Tuner:
         ranking: Sequence[tuple[float, int, int]],
         out: list[Candidate],
         count: int,
+        wanted: Callable[[Described, int], bool],
     ) -> None:
-        """Fills the batch in order of the ranking."""
+        """Fills the batch in order of the ranking, whatever the families, with those that are wanted."""
         for seconds, n, row in ranking:
             if len(out) >= count:
                 return
-            if pool[n].place(row) not in self._asked:
+            if wanted(pool[n], row):
                 self._take_row(pool[n], row, seconds, out, count)
 
     def _take_row(self, d: Described, row: int, seconds: float, out: list[Candidate], count: int) -> None:
@@ -409,10 +430,13 @@ class Tuner:
             self._looks.add(d.look(row))
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
-    def _tile(self, d: Described, row: int) -> Option:
-        """Option numbers of the register tiles."""
-        holes = self.sketches[d.sketch].holes
-        return tuple(int(k) for h, k in zip(holes, d.choices[row], strict=True) if h.name.endswith("/tile"))
+    def _family(self, d: Described, row: int) -> Option:
+        """Option numbers of the register tiles; where rules know of none, the corner of the space."""
+        sketch = self.sketches[d.sketch]
+        if is_general(sketch):
+            return tuple(int(k) // CORNER for k in d.choices[row])
+        pairs = zip(sketch.holes, d.choices[row], strict=True)
+        return tuple(int(k) for h, k in pairs if h.name.endswith("/tile"))
 
     # -- telling -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from autotensor.api.model_tuning import ModelReport, kept_defaults
 from autotensor.cli.bench import _merged
 from autotensor.cli.tune import latency
 from autotensor.runtime.kernel_times import KernelTime
-from autotensor.search.loop import TuneReport
+from autotensor.search.report import TuneReport
 
 
 def test_what_tuning_gave() -> None:

@@ -110,11 +110,11 @@ def test_the_model_has_half_a_say_in_what_is_expected() -> None:
 
 
 def test_a_task_in_which_little_can_be_left_is_finished() -> None:
-    quiet = replace(standing(1e-3, 1.0, 0.0, 0.0), outlook=Outlook(0.01, 0.2))
+    quiet = replace(standing(1e-3, 1.0, 0.0, 0.0, 0.0, 0.0), outlook=Outlook(0.01, 0.2))
     assert stop_reason(quiet, LEAST_S) == SURE
     assert stop_reason(quiet, -1.0) is None  # without patience nothing but the space's end stops it
     assert stop_reason(replace(quiet, outlook=Outlook(0.5, 0.2)), LEAST_S) is None
-    assert stop_reason(replace(quiet, last_gains=(1.0, 0.0, 0.1)), LEAST_S) is None
+    assert stop_reason(replace(quiet, last_gains=(1.0, 0.0, 0.0, 0.0, 0.1)), LEAST_S) is None
 
 
 def test_a_batch_takes_what_its_candidates_take() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from autotensor.base.machine import host_machine
-from autotensor.base.target import Target, host
+from autotensor.base.target import Target, host, usable_cores
 from autotensor.search import calibrate
 from autotensor.search.calibrate import Values, calibrated, kernels_of, measure, rates_of, team_sizes
 from autotensor.search.rates import REGION_S, MicroKernels
@@ -58,6 +58,7 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring(ONE | TEAM)
     monkeypatch.setattr(calibrate, "measure", made.measure)
     monkeypatch.setattr(calibrate, "measure_kernels", made.measure_kernels)
+    monkeypatch.setattr(calibrate, "busy_cores", lambda: 0.0)
     return made
 
 
@@ -125,6 +126,16 @@ def test_a_short_look_is_not_kept(measuring: Measuring) -> None:
     assert len(measuring.teams) == 2
     calibrated(store, TWO, brief=True)  # it is known now
     assert len(measuring.teams) == 2
+
+
+def test_a_short_look_at_a_busy_machine_is_at_one_core(
+    measuring: Measuring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads of a team wait for each other's cores there, for seconds, and would not be trusted."""
+    monkeypatch.setattr(calibrate, "busy_cores", lambda: 0.9 * usable_cores())
+    calibrated(MemoryStore(), TWO, brief=True)
+    calibrated(MemoryStore(), TWO)  # who has the time measures all the same
+    assert measuring.teams == [(1,), (2,)]
 
 
 def test_kernels_are_measured_when_wanted_and_then_always_used(measuring: Measuring) -> None:

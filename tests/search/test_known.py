@@ -10,8 +10,8 @@ from fakes import TARGET, FakeMeasurer, task
 from runs import CONVOLUTION, PRODUCT, SMALL_PRODUCT, run
 
 from autotensor.search.known import known_run
-from autotensor.search.loop import TuneReport
 from autotensor.search.options import TuneOptions
+from autotensor.search.report import TuneReport
 from schedules.generate import default_trace
 from tuning_db import MemoryStore
 

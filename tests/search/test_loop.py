@@ -19,10 +19,11 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.boosted import XGBModel
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.journal import ALL_FINISHED, decisions_of
-from autotensor.search.loop import merge, tune
+from autotensor.search.loop import tune
 from autotensor.search.options import TuneOptions
 from autotensor.search.prior import Rates
 from autotensor.search.request import MeasureResult, OutOfTime
+from autotensor.search.task import merge
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 from tuning_db import MemoryStore

@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from autotensor.base.target import Target, host
 from autotensor.runtime.children import Child, Reply
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
-from autotensor.search import racing
+from autotensor.search import building, racing
+from autotensor.search.building import BuildPool
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
 from autotensor.search.racing import Race
 from autotensor.search.request import OutOfTime
@@ -287,6 +289,22 @@ def test_the_oracle_answers_once_per_question(monkeypatch: pytest.MonkeyPatch) -
     assert all("verified again on fresh inputs" in r.note for r in results)
     assert not any(wide for _, _, wide in asked)  # nobody needs float64
     assert {seed for _, seed, _ in asked} == {0, 1, 7919}
+
+
+def test_what_compiled_once_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload, other = product(12, 16, 8), product(12, 16, 9)
+    traces = [rows(workload, 2), rows(workload, 3)]
+    with closing(BuildPool(TARGET, OPTIONS)) as pool:
+        first = pool.build(workload, [*traces, traces[0]])
+        pids = pool.pids()
+        monkeypatch.setattr(pool, "build_for", lambda jobs, target: [] if not jobs else pytest.fail("built"))
+        assert pool.build(workload, traces[::-1]) == first[1::-1]
+        assert first[2] is first[0]
+        assert pool.pids() == pids
+        monkeypatch.undo()
+        assert pool.build(other, [rows(other, 2)])[0] != first[0]
+        pool._keep(("w", "t"), replace(first[0], artifact={"objects": ["x" * (building.KEPT_BYTES + 1)]}))
+        assert (pool._kept, pool._kept_bytes) == ({}, 0)  # too large to be kept beside anything
 
 
 def test_a_reference_that_outlasts_the_deadline_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

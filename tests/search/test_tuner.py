@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from statistics import median
 
@@ -9,7 +10,9 @@ import pytest
 from fakes import TARGET, bowl, chance, drive, task
 from zoo import SMALL, conv, gemm, rows
 
+from autotensor import te
 from autotensor.compiler import compile_trace
+from autotensor.operators import OPERATORS
 from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.boosted import XGBModel
@@ -18,7 +21,8 @@ from autotensor.search.population import encode
 from autotensor.search.prior import Rates
 from autotensor.search.request import source_sha
 from autotensor.search.task import Candidate
-from autotensor.search.tuner import SearchOptions, Tuner
+from autotensor.search.tuner import SearchOptions, Tuner, is_general
+from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 
@@ -124,6 +128,35 @@ def test_batches_are_diverse() -> None:
     drive(t, bowl, 40)
     families = [(c.sketch.hash, c.decisions["t0/tile"]) for c in t.ask(8)]
     assert max(families.count(f) for f in families) <= 3
+
+
+def unknown_reduction() -> Workload:
+    """Positions of maxima along a middle axis: only the general rules know what to do with them."""
+    x = te.placeholder((16, 16, 19, 32, 64), name="x")
+    return Workload.of(ComputeDAG.of([x, OPERATORS.get("argmax").compute(x, axis=2)]), "argmax")
+
+
+@pytest.mark.parametrize("workload", [unknown_reduction(), rows("softmax", 512, 1000)])
+def test_batches_where_families_are_few_are_what_the_model_ranks(workload: Workload) -> None:
+    t = tuner(workload)
+    by: Counter[str] = Counter()
+    for _ in range(6):
+        asked = t.ask(8)
+        by.update(c.made_by for c in asked)
+        looks = [looks_of(t, c) for c in asked if c.made_by != "random"]
+        assert len(set(looks)) == len(looks)
+        t.tell(asked, [bowl(c) for c in asked])
+    assert by["random"] <= 6  # one of a batch
+    assert by["default"] == 1
+
+
+def test_candidates_in_one_corner_of_a_general_space_are_alike() -> None:
+    t = tuner(unknown_reduction())
+    assert all(is_general(s) for s in t.sketches)
+    drive(t, bowl, 16)
+    pool = t._pool_of_drafts()
+    families = {(d.sketch, t._family(d, row)) for d in pool for row in range(len(d))}
+    assert 8 < len(families) < sum(map(len, pool)) / 2
 
 
 def test_a_record_of_other_rules_is_not_understood() -> None:

@@ -1,0 +1,22 @@
+"""What makes a run the same run, and when one that ended has nothing left to do."""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.search.effort import EFFORT_SPENT, too_little
+from autotensor.search.journal import ALL_FINISHED
+from autotensor.search.options import TuneOptions
+from schedules.shipped import fits
+
+
+def final_reasons(options: TuneOptions) -> frozenset[str]:
+    """Why a run may have ended that has nothing left to do for such options, whatever their trials."""
+    quick = [EFFORT_SPENT] if options.means.batches is not None else []
+    return frozenset([ALL_FINISHED, too_little(options.least_gain), *quick])
+
+
+def key_options(options: TuneOptions, target: Target, residency: str) -> dict[str, object]:
+    """Options that make another run; budgets do not. One that begins with what comes with the package, for
+    this class of machines, is another than one that does not."""
+    key: dict[str, object] = {"model": options.model, "batch": options.batch, "residency": residency}
+    return {**key, "shipped": True} if options.warm_start and fits(target) else key

@@ -1,0 +1,64 @@
+"""What a tuning run says of itself when it is over: a line per task, one about the run, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autotensor.resolve import gain
+from autotensor.search.task import Candidate, Task, merge
+
+# the time beside it is the race's: the trial was lucky, or others used the cores while it was raced
+RACED_SLOWER = "one trial came within 3 % of the limit"
+NOTHING_LEFT = "nothing is left to ask"
+FINISHED_BEFORE = "an earlier run finished it"
+SPENT = "all trials are spent"
+LATE = "the deadline is reached"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TaskReport:
+    """How one task went. With `raced`, both times are of the final race, taken side by side."""
+
+    task: Task
+    default_s: float | None
+    best_s: float | None
+    best: Candidate | None
+    trials: int
+    failures: int
+    reason: str  # why it got no more trials
+    raced: bool = False
+    rejected: int = 0  # refused by their machine code, beside the trials
+
+    def __repr__(self) -> str:
+        """One line; the candidate's sketch alone would fill pages."""
+        if self.best_s is None:
+            return f"{self.task.label}: no time after {self.trials} trials ({self.reason})"
+        than = f", {gain(self.default_s, self.best_s, 'the default')}" if self.default_s else ""
+        return f"{self.task.label}: {self.best_s * 1e6:,.1f} us{than}, {self.trials} trials ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TuneReport:
+    """How a run went. Prints as a line per task and one about the run."""
+
+    tasks: tuple[TaskReport, ...]
+    trials: int
+    reused: int  # of these, read from the log
+    elapsed_s: float
+    reason: str
+    shares: dict[str, float] = field(default_factory=dict)  # seconds by kind: search, measure, log, race
+    log: str = ""  # where the trials are, for people; "" for a store that the caller opened
+
+    def __repr__(self) -> str:
+        log = f"; log: {self.log}" if self.log else ""
+        run = (
+            f"{self.trials} trials ({self.reused} from the log) in {self.elapsed_s:.0f} s: {self.reason}{log}"
+        )
+        return "\n".join([*map(repr, self.tasks), run])
+
+
+def untouched(tasks: Sequence[Task], reason: str) -> TuneReport:
+    """The report of a run for which there was no time."""
+    reports = (TaskReport(t, None, None, None, 0, 0, reason) for t in merge(tasks))
+    return TuneReport(tuple(reports), 0, 0, 0.0, reason)

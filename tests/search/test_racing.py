@@ -1,0 +1,49 @@
+"""The race's parent side, with a child that answers what it is told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotensor.base.target import host
+from autotensor.search import racing
+from autotensor.search.building import Built
+from autotensor.search.racing import DISTURBED, RETAKES, Entrant, Race
+from autotensor.search.request import MeasureOptions
+
+CALM, BUSY = 1e-3, 2 * DISTURBED * 1e-3  # seconds of the reference kernel
+
+
+def test_a_machine_that_is_never_calm_is_not_waited_for_in_every_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    race = Race(host(), MeasureOptions())
+    race._limited, race._best, race._calm = False, None, CALM
+    race._loaded = {0}
+    references: list[float] = []  # that the child will see
+
+    def answer(request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        reference = references.pop(0)
+        disturbed = request["calm"] is not None and reference > request["calm"]
+        return {"reference": reference, "samples": {} if disturbed else {"0": (1e-3, 2)}}
+
+    rests: list[float] = []
+    monkeypatch.setattr(race, "_ask", answer)
+    monkeypatch.setattr(racing.time, "sleep", rests.append)
+    entrant = Entrant(0, Built({"meta": {}}, "sha"), checks=[1e-3])
+
+    def rests_of(*seen: float) -> int:
+        references[:] = seen
+        rests.clear()
+        race._round([entrant])
+        assert not references  # all were asked for
+        return len(rests)
+
+    assert rests_of(CALM) == 0
+    assert rests_of(BUSY, CALM) == 1
+    assert rests_of(*[BUSY] * (RETAKES + 1)) == RETAKES
+    assert rests_of(BUSY) == 0  # they are there all the time
+    assert rests_of(CALM) == 0  # and now they are not
+    assert rests_of(BUSY, CALM) == 1
+    assert len(entrant.samples) == len(entrant.references) == 6
