@@ -62,13 +62,14 @@ def _reference(
     causal: bool = False,
     scale: float | None = None,
     layout: str = "BHND",
+    hidden: float = HIDDEN,
 ) -> Array:
     """Scores, softmax and product, whole, in float64."""
     q, k, v = (x if layout == "BHND" else np.swapaxes(x, 1, 2) for x in (q, k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = np.einsum("bhic,bhjc->bhij", q.astype(np.float64), k.astype(np.float64)) * factor
     if mask is not None:
-        scores = np.where(mask, scores, HIDDEN) if mask.dtype == bool else scores + mask
+        scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:]) == 1, scores, -np.inf)
     e = np.exp(scores - scores.max(-1, keepdims=True))
@@ -77,10 +78,14 @@ def _reference(
 
 
 def _self_reference(
-    qkv: Array, mask: Array | None = None, causal: bool = False, scale: float | None = None
+    qkv: Array,
+    mask: Array | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    hidden: float = HIDDEN,
 ) -> Array:
     q, k, v = (qkv[:, :, n] for n in range(3))
-    return _reference(q, k, v, mask, causal, scale, "BNHD")
+    return _reference(q, k, v, mask, causal, scale, "BNHD", hidden)
 
 
 # -- operators -----------------------------------------------------------------------------------------------
@@ -97,6 +102,11 @@ LAST: dict[str, Any] = {"layout": "BNHD"}
         Case(((2, 3, 7, 8), (2, 3, 7, 8), (2, 3, 7, 8)), {"causal": True}, low=-3, high=3),
         Case(((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4), (3, 5)), {"scale": 0.7}, low=-2, high=2),
         Case(((2, 2, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4), (2, 1, 1, 5)), dtypes=("float32",) * 3 + ("bool",)),
+        Case(
+            ((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4), (3, 5)),
+            {"hidden": -2.0},
+            dtypes=("float32",) * 3 + ("bool",),
+        ),
         Case(((1, 33, 2, 17), (1, 33, 2, 17), (1, 33, 2, 17)), {"causal": True, **LAST}),
         Case(((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1))),
     ),
@@ -109,13 +119,15 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     layout: str = "BHND",
+    hidden: float = HIDDEN,
 ) -> Tensor:
     """q: [batch, heads, queries, depth], k: [batch, heads, keys, depth], v: [batch, heads, keys, width]
     ──▶ [batch, heads, queries, width]; with layout BNHD tokens come before heads, in the result too.
 
     mask: broadcasts to [batch, heads, queries, keys]; bool, True where a query may look, or float, added to
     the scores. causal: query i sees the keys 0 … i, whatever the mask says of others. scale: None is
-    1 / sqrt(depth). A query that the mask lets look nowhere gets the mean of the values (of 0 … i if causal).
+    1 / sqrt(depth). hidden: the score where a bool mask says False. A query that the mask lets look nowhere
+    gets the mean of the values (of 0 … i if causal), or NaN when hidden is -inf.
     """
     op, axes = "attention", layout_of("attention", layout, LAYOUTS)
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -136,7 +148,7 @@ def attention(
         return lambda b, h, n, d: x[b, n, h, d]
 
     elements = (element(q), element(k), element(v))
-    return _attend(op, sizes, elements, q, mask, causal, scale, tokens_first=axes == "bnhd")
+    return _attend(op, sizes, elements, q, mask, causal, scale, hidden, tokens_first=axes == "bnhd")
 
 
 @operator(
@@ -150,7 +162,11 @@ def attention(
     ),
 )
 def self_attention(
-    qkv: Tensor, mask: Tensor | None = None, causal: bool = False, scale: float | None = None
+    qkv: Tensor,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    hidden: float = HIDDEN,
 ) -> Tensor:
     """Attention among the tokens of one sequence: [batch, tokens, 3, heads, depth] ──▶ [batch, tokens, heads,
     depth]. qkv[:, :, 0] are the queries, 1 the keys, 2 the values: what one dense layer gives for all three.
@@ -166,7 +182,7 @@ def self_attention(
 
     sizes = _Sizes(batch, heads, tokens, tokens, depth, depth)
     elements = (element(0), element(1), element(2))
-    return _attend(op, sizes, elements, qkv, mask, causal, scale, tokens_first=True)
+    return _attend(op, sizes, elements, qkv, mask, causal, scale, hidden, tokens_first=True)
 
 
 # -- meaning -------------------------------------------------------------------------------------------------
@@ -180,6 +196,7 @@ def _attend(
     mask: Tensor | None,
     causal: bool,
     scale: float | None,
+    hidden: float,
     *,
     tokens_first: bool,
 ) -> Tensor:
@@ -199,7 +216,9 @@ def _attend(
     )
     if mask is not None:
         raw = scores
-        scores = stage(raw.shape, lambda b, h, j, i: _masked(raw[b, h, j, i], mask, (b, h, i, j)), "masked")
+        scores = stage(
+            raw.shape, lambda b, h, j, i: _masked(raw[b, h, j, i], mask, (b, h, i, j), hidden), "masked"
+        )
 
     def seen(j: Any, i: Expr, value: Expr, otherwise: float) -> Expr:
         return te.select(j <= i, value, te.const(otherwise, like.dtype)) if causal else value
@@ -243,9 +262,9 @@ def _check_mask(op: str, sizes: _Sizes, mask: Tensor | None) -> None:
     )
 
 
-def _masked(score: Expr, mask: Tensor, at: tuple[Expr, ...]) -> Expr:
+def _masked(score: Expr, mask: Tensor, at: tuple[Expr, ...], hidden: float) -> Expr:
     """The score where the query may look; at: batch, head, query, key."""
     allowed = broadcast_load(mask, at)
     if mask.dtype.is_bool:
-        return te.select(allowed, score, te.const(HIDDEN, score.dtype))
+        return te.select(allowed, score, te.const(hidden, score.dtype))
     return score + allowed

@@ -76,6 +76,33 @@ def test_transposes_compose():
     assert canonicalize(Graph(x, y)).outputs == (ops.transpose(x, (2, 0, 1)),)
 
 
+def test_a_bias_behind_a_view_of_a_dense_layer_comes_before_it(array):
+    x = input((6, 5))
+    y = ops.reshape(ops.dense(x, array(4, 5)), (2, 3, 4))
+    for b in (array(4), array(1, 1, 4), array(1)):
+        graph = Graph(x, y + b)
+        after = canonicalize(graph)
+        assert [n.op for n in after.applies] == ["dense", "add", "reshape"]
+        value = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+        close(evaluate(graph, value), evaluate(after, value))
+    for b in (array(3, 4), array(2, 1, 1), array(3, 1)):  # not one number for each column
+        assert canonicalize(Graph(x, y + b)).outputs[0].op == "add"
+
+
+def test_copies_of_one_matrix_are_one(array):
+    """A weight that was broadcast for a batched product, as torch.export decomposes linear layers."""
+    x, w = input((2, 3, 5)), array(5, 4)
+    value = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
+    for stack, dense in ((np.stack([w, w]), 1), (np.stack([w, w + 1]), 0)):
+        graph = Graph(x, ops.batch_matmul(x, constant(stack)))
+        after = canonicalize(graph)
+        assert after.count("dense") == dense
+        close(evaluate(graph, value), evaluate(after, value))
+    rows = input((3, 5))
+    wide = Graph(rows, ops.batch_matmul(rows, constant(np.stack([w, w]))))
+    assert canonicalize(wide).count("dense") == 0  # a batch that only the weights have
+
+
 def test_a_bias_becomes_an_add(array):
     x, w, b = input((1, 3, 4, 4)), array(2, 3, 3, 3), array(2)
     graph = fold_constants(canonicalize(Graph(x, ops.conv2d(x, w, b, padding=(1, 1)))))

@@ -14,4 +14,4 @@ class Malformed(InputError):
 
 
 class NeedsValue(GraphError):
-    """A shape or a decision that depends on values which are known only while the model runs."""
+    """What only a running model can do: a shape or a decision that depends on values, a long loop."""

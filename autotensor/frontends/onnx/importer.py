@@ -376,7 +376,8 @@ class Importer:
         """A Python function of values; at once where these are known."""
         if not any(self.is_open(x) for x in operands):
             return tuple(constant(a) for a in fn(*(self.demand(x, where) for x in operands)))
-        return self.runtime.host(fn, operands, self._live, where)
+        known = [x if self.is_open(x) else constant(self.demand(x, where)) for x in operands]
+        return self.runtime.host(fn, known, self._live, where)
 
     def _live(self) -> Iterable[GraphNode]:
         return self.frame.live() if self.frame is not None else ()

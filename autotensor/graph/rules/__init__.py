@@ -17,7 +17,10 @@ from autotensor.graph.rules.attention import in_place
 from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
+from autotensor.graph.rules.gelu import recognise_gelu
 from autotensor.graph.rules.layout import channels_last
+from autotensor.graph.rules.norms import recognise_norms
+from autotensor.graph.rules.scores import recognise_attention
 from autotensor.graph.rules.single_pixel import single_pixels
 from autotensor.graph.rules.sums import merge_sums
 
@@ -45,6 +48,9 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("fold constants", fold_constants),
+    Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers
+    Pass("norms from parts", recognise_norms),
+    Pass("attention from parts", recognise_attention),
     Pass("fold batch norm", fold_batch_norm),
     Pass("merge sums", merge_sums),  # after folding: scales are in the weights
     Pass("channels last", channels_last),  # after folding: fewer constants to turn round

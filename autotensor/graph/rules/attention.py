@@ -133,7 +133,7 @@ def _projection(node: Apply, uses: Uses) -> _Projection | None:
 def _merged(node: Apply, y: GraphNode) -> GraphNode:
     """self_attention on y [batch * tokens, 3 * hidden]; its attributes and mask are the node's."""
     batch, tokens, heads, depth = node.shape
-    attrs = {name: node.attr(name) for name in ("causal", "scale")}
+    attrs = {name: node.attr(name) for name in ("causal", "scale", "hidden")}
     return apply("self_attention", (reshape(y, (batch, tokens, 3, heads, depth)), *node.inputs[3:]), attrs)
 
 

@@ -6,6 +6,7 @@ transpose(transpose(x))                ──▶  one transpose, or none; a resh
 conv2d(pad(x))                         ──▶  conv2d with padding
 add(constant, x)                       ──▶  add(x, constant)
 matmul(x, constant)                    ──▶  dense(x, constant, turned round)
+add(reshape(dense(x)), bias)           ──▶  reshape(add(dense(x), bias))
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import prod
 
 import numpy as np
 
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
@@ -116,15 +117,41 @@ def constants_last(node: Apply, uses: Uses) -> GraphNode | None:
 def product_with_constant(node: Apply, uses: Uses) -> GraphNode | None:
     """matmul(x, c) ──▶ dense(x, cᵀ);  batch_matmul(x[…, m, k], c[k, n]) ──▶ the same over all rows at once"""
     match node:
-        case Apply("matmul" | "batch_matmul", (x, Constant() as c)) if len(c.shape) == 2:
+        case Apply("matmul" | "batch_matmul", (x, Constant() as c)):
             pass
         case _:
             return None
     if node.attr("transpose_a") or x.dtype != c.dtype:
         return None
-    weights = c.array if node.attr("transpose_b") else np.ascontiguousarray(c.array.T)
+    matrix = _one_matrix(c.array)
+    if matrix is None or node.shape[:-1] != x.shape[:-1]:
+        return None
+    weights = matrix if node.attr("transpose_b") else np.ascontiguousarray(matrix.T)
     rows = reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
     return reshape(apply("dense", (rows, constant(weights, c.name))), node.shape)
+
+
+def _one_matrix(stack: Array) -> Array | None:
+    """The matrix of which a stack […, k, n] holds copies, as broadcasting does; None if they differ."""
+    if stack.ndim < 2 or stack.size == 0:
+        return None
+    first, *others = stack.reshape(-1, *stack.shape[-2:])
+    return first if all(np.array_equal(m, first) for m in others) else None
+
+
+@rule(Apply)
+def bias_below_view(node: Apply, uses: Uses) -> GraphNode | None:
+    """add(reshape(dense(x)), b) ──▶ reshape(add(dense(x), b))        for one number for each column"""
+    match node:
+        case Apply("add", (Apply("reshape", (Apply("dense") as y,)) as view, Constant() as b)):
+            columns = y.shape[1]
+        case _:
+            return None
+    if uses[view] != 1 or uses[y] != 1 or view.shape[-1:] != (columns,) or node.shape != view.shape:
+        return None
+    if b.array.size != 1 and (b.array.size != columns or b.shape[-1] != columns):
+        return None
+    return reshape(apply("add", (y, constant(b.array.reshape(-1), b.name))), node.shape)
 
 
 @rule(Apply)
@@ -183,6 +210,7 @@ CANONICAL = Rules(
     biases,
     constants_last,
     product_with_constant,
+    bias_below_view,
     padding_into_conv,
     regular_window,
 )

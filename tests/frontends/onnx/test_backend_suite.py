@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from onnx_suite import KINDS, failures, file_cases, listed, node_cases
+from tiers import counts
 
 PARTS = 64  # of the node tests, so that several processes share them
 SAMPLE = 29  # every so many-th node test is run by default; a prime, to meet all families
@@ -34,6 +35,17 @@ def test_model_tests(kind: str):
     cases = list(file_cases(kind))
     assert len(cases) > 10
     assert failures(cases) == []
+
+
+def test_shares_of_the_tiers():
+    """What is not listed passes: that is what the tests above say."""
+    rows = {
+        row.name: row for row in counts(node_cases(), {c.name: c.name not in listed() for c in node_cases()})
+    }
+    assert rows["tier 1, opset <= 24"].share >= 0.97
+    assert rows["tier 1, opset <= 24"].total > 900
+    assert rows["tier 2"].share >= 0.97
+    assert rows["tier 2"].total > 1300
 
 
 def test_only_tests_that_exist_are_listed():

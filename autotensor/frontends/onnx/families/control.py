@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import joined
 from autotensor.frontends.onnx.importer import Importer, Runtime, names_read
 from autotensor.frontends.onnx.registry import Value, converts
@@ -183,6 +184,11 @@ def _no_rows(c: Call, body: onnx.GraphProto, n: int) -> GraphNode:
 
 def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
     """The body as a compiled function, called from Python."""
+    if not c.importer.runs:
+        raise NeedsValue(
+            f"{c.where} has more than {UNROLLED} rounds, or as many as values say.",
+            fix="Call the model through autotensor.OnnxModel, which runs it in parts.",
+        )
     names = _captured(c, body)
     outer = [c.importer.frame.find(n) for n in names] if c.importer.frame is not None else []
     if not _only_tensors(outer):

@@ -1,25 +1,34 @@
 """RNN, GRU, LSTM, forwards and backwards, unrolled over the steps of the sequence.
 
+A long sequence is cut into chunks when the model runs: one chunk is compiled, and called with the state of
+the one before until the sequence ends. A graph, which has no loops, is refused such a sequence.
+
     x: [steps, batch, input]   w: [directions, gates*hidden, input]   r: [directions, gates*hidden, hidden]
     ──▶ y: [steps, directions, batch, hidden], and the last states [directions, batch, hidden]
 
-All steps' products with w are one matrix product before the loop. With layout 1 batch is the first axis.
+All steps' products with w (of a chunk) are one matrix product before the loop. With layout 1 batch is the
+first axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.importer import Importer, Runtime
 from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
-MOST_STEPS = 512
+MOST_STEPS = 512  # unrolled; more are left to the executor, as a Loop's rounds are
+CHUNK = 64  # steps compiled together then: few calls for each sequence, and no more code than they need
 
 Activation = Callable[[GraphNode], GraphNode]
 
@@ -150,15 +159,20 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
         mode = c.attr("direction", "forward")
         if count != (2 if mode == "bidirectional" else 1) or w.shape[1] != gates * hidden:
             raise c.malformed(f"weights of shapes {w.shape} and {r.shape} do not fit direction {mode!r}.")
-        if steps > MOST_STEPS:
-            raise c.unsupported(f"a sequence of {steps} steps.", f"At most {MOST_STEPS} are unrolled.")
+        is_long = steps > MOST_STEPS
+        if is_long and not c.importer.runs:
+            raise NeedsValue(
+                f"{c.where} has {steps} steps; at most {MOST_STEPS} are unrolled in a graph.",
+                fix="Call the model through autotensor.OnnxModel, which runs it in parts.",
+            )
         lengths = c.get(4)
         activations = _activations(c, count)
         ys, hs, cs = [], [], []
         for d in range(count):
             back = mode == "reverse" or d == 1
-            found = _direction(c, d, x, gates, hidden, activations[d], by_batch)
-            y, h, state = _walk(step, found, steps, batch, lengths, back)
+            start = _start(c, d, (batch, hidden), by_batch)
+            walk = partial(_part_walked, step=step, d=d, gates=gates, activations=activations[d], back=back)
+            y, h, state = _in_chunks(c, walk, x, start, back) if is_long else walk(c, x, lengths, *start)
             ys.append(y)
             hs.append(h)
             cs.append(state)
@@ -172,28 +186,27 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
     return convert
 
 
-def _direction(
+def _part_walked(
     c: Call,
-    d: int,
     x: GraphNode,
+    lengths: GraphNode | None,
+    h: GraphNode,
+    cell: GraphNode,
+    *,
+    step: Step,
+    d: int,
     gates: int,
-    hidden: int,
     activations: tuple[Activation, ...],
-    by_batch: bool,
-) -> Direction:
+    back: bool,
+) -> tuple[GraphNode, GraphNode, GraphNode]:
+    """Outputs [steps, batch, hidden] of direction d on x from the states given, and the last states."""
     steps, batch, depth = x.shape
+    hidden = h.shape[1]
     width = gates * hidden
     zeros = constant(np.zeros(width, x.dtype.numpy))
 
     def one(node: GraphNode) -> GraphNode:
-        cut = ops.slice(node, begin=(d,), end=(d + 1,))
-        return ops.reshape(cut, shape=node.shape[1:])
-
-    def state(n: int) -> GraphNode:
-        given = c.get(n)
-        if given is None:
-            return constant(np.zeros((batch, hidden), x.dtype.numpy))
-        return one(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given)
+        return _of_direction(node, d)
 
     bias = c.get(3)
     both = None if bias is None else one(bias)
@@ -206,8 +219,26 @@ def _direction(
     if holes is not None:
         line = one(holes)
         peephole = tuple(ops.slice(line, begin=(k * hidden,), end=((k + 1) * hidden,)) for k in range(3))
-    cell = state(6) if c.op == "LSTM" else constant(np.zeros((batch, hidden), x.dtype.numpy))
-    return Direction(parts, one(c[2]), w_bias, r_bias, state(5), cell, peephole, activations, hidden, c)
+    found = Direction(parts, one(c[2]), w_bias, r_bias, h, cell, peephole, activations, hidden, c)
+    return _walk(step, found, steps, batch, lengths, back)
+
+
+def _of_direction(node: GraphNode, d: int) -> GraphNode:
+    """[directions, …] ──▶ […]"""
+    cut = ops.slice(node, begin=(d,), end=(d + 1,))
+    return ops.reshape(cut, shape=node.shape[1:])
+
+
+def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[GraphNode, GraphNode]:
+    """The states [batch, hidden] in which direction d starts."""
+
+    def state(n: int) -> GraphNode:
+        given = c.get(n) if n == 5 or c.op == "LSTM" else None
+        if given is None:
+            return constant(np.zeros(shape, c[0].dtype.numpy))
+        return _of_direction(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given, d)
+
+    return state(5), state(6)
 
 
 def _walk(
@@ -228,6 +259,43 @@ def _walk(
         h, c = new_h, new_c
         ys.append(ops.unsqueeze(y, axes=(0,)))
     return joined(ys[::-1] if back else ys, 0), h, c
+
+
+def _in_chunks(
+    c: Call,
+    walk: Callable[..., tuple[GraphNode, GraphNode, GraphNode]],
+    x: GraphNode,
+    start: tuple[GraphNode, GraphNode],
+    back: bool,
+) -> tuple[GraphNode, ...]:
+    """What `walk` gives for the whole of x, with one chunk compiled and called again and again."""
+    importer, lengths = c.importer, c.get(4)
+    weights = [n for n in (1, 2, 3, 7) if c.get(n) is not None]
+    open_ = [n for n in weights if importer.is_open(c[n])]
+    known = {n: constant(importer.demand(c[n], c.where)) for n in weights if n not in open_}  # packed once
+
+    def build(runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        part, h, cell, *rest = values
+        given = {**known, **dict(zip(open_, rest, strict=False))}
+        inputs = [part, *(given.get(n) for n in range(1, 8))]
+        call = Call(Importer(importer.model, runtime), c.node, c.opset, inputs, c.attrs)
+        return walk(call, part, None if lengths is None else rest[-1], h, cell)
+
+    chunk = importer.runtime.nested(build)
+
+    def run(*arrays: Array) -> tuple[Array, ...]:
+        whole, h, cell, *rest = arrays
+        fixed, left = rest[: len(open_)], rest[len(open_) :]
+        begins = range(0, len(whole), CHUNK)
+        ys: list[Array] = []
+        for begin in reversed(begins) if back else begins:
+            ahead = [np.maximum(n.astype(np.int64) - begin, 0) for n in left]
+            y, h, cell = chunk(whole[begin : begin + CHUNK], h, cell, *fixed, *ahead)
+            ys.append(y)
+        return np.concatenate(ys[::-1] if back else ys), h, cell
+
+    more = [] if lengths is None else [lengths]
+    return c.on_host(run, [x, *start, *(c[n] for n in open_), *more])
 
 
 converts("LSTM")(_recurrent(_lstm, 4))

@@ -1,0 +1,165 @@
+"""Layer and RMS norm written out, as exporters do, become the operators.
+
+    d = x - mean(x);  d / sqrt(mean(d²) + eps) * gamma + beta     ──▶  layer_norm(x, gamma, beta)
+    x / sqrt(mean(x²) + eps) * gamma                              ──▶  rms_norm(x, gamma)
+
+Means are over the last axes and keep them. Squares may be powers or products, the division may be one by a
+root or a product with its inverse. mean(x²) - mean(x)² is left alone: where the mean is large it cancels, and
+what the operator computes is another number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.rewriting import Uses, rewrite_graph
+from autotensor.graph.rules.scalars import is_wide_float, number_of, shifted
+from autotensor.ir.rewrite import Rules, rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The x of x / sqrt(mean(x²) + eps) and over which axes."""
+
+    x: GraphNode
+    axis: int
+    eps: float
+    square: Apply
+
+
+@rule(Apply)
+def norms(node: Apply, uses: Uses) -> GraphNode | None:
+    """x / sqrt(mean(x²) + eps) ──▶ rms_norm(x, 1);  of x - mean(x) ──▶ layer_norm(x, 1, 0)"""
+    root = _divided(node, uses) if node.op in ("multiply", "divide") and is_wide_float(node) else None
+    if root is None:
+        return None
+    shape = root.x.shape[root.axis :]
+    ones = constant(np.ones(shape, node.dtype.numpy))
+    attrs = {"axis": root.axis - len(node.shape), "eps": root.eps}
+    match root.x:
+        case Apply("subtract", (x, Apply("mean", (y,)) as mean)) as away if (
+            y is x and x.shape == away.shape and _trailing(mean) == root.axis and _only_here(away, root, uses)
+        ):
+            return apply("layer_norm", (x, ones, constant(np.zeros(shape, node.dtype.numpy))), attrs)
+    return apply("rms_norm", (root.x, ones), attrs)
+
+
+def _only_here(away: Apply, root: _Root, uses: Uses) -> bool:
+    """Whether only the square and the division read the differences: else they are computed anyway."""
+    return uses[away] <= 1 + sum(i is away for i in root.square.inputs)
+
+
+def _divided(node: Apply, uses: Uses) -> _Root | None:
+    """x and its root mean square, when the node is one divided by the other."""
+    match node:
+        case Apply("divide", (x, Apply("sqrt", (inner,)) as root)) if uses[root] == 1:
+            return _root(x, inner, node, uses)
+        case Apply("multiply", (x, other)):
+            for a, b in ((x, other), (other, x)):
+                inner = _inverse_of(b, uses)
+                if inner is not None and (found := _root(a, inner, node, uses)) is not None:
+                    return found
+    return None
+
+
+def _inverse_of(node: GraphNode, uses: Uses) -> GraphNode | None:
+    """v of 1 / sqrt(v), when nothing else reads that."""
+    if uses[node] != 1:
+        return None
+    match node:
+        case Apply("rsqrt", (v,)) | Apply("reciprocal", (Apply("sqrt", (v,)),)):
+            return v
+        case Apply("divide", (Constant() as one, Apply("sqrt", (v,)))) if number_of(one) == 1.0:
+            return v
+        case Apply("power", (v, Constant() as exponent)) if number_of(exponent) == -0.5:
+            return v
+    return None
+
+
+def _root(x: GraphNode, inner: GraphNode, node: Apply, uses: Uses) -> _Root | None:
+    """inner: mean(x²) + eps; what a backward pass reads too stays, for it would be computed twice."""
+    moved = shifted(inner)
+    if moved is None or moved[0] < 0 or x.shape != node.shape or uses[inner] != 1:
+        return None
+    match moved[1]:
+        case Apply("mean", (Apply() as square,)) as mean if uses[mean] == 1 and _is_square(square, x):
+            axis = _trailing(mean)
+            return None if axis is None else _Root(x, axis, moved[0], square)
+    return None
+
+
+def _is_square(node: Apply, x: GraphNode) -> bool:
+    match node:
+        case Apply("multiply", (a, b)):
+            return a is x and b is x
+        case Apply("power", (a, exponent)):
+            return a is x and node.shape == x.shape and number_of(exponent) == 2.0
+    return False
+
+
+def _trailing(mean: Apply) -> int | None:
+    """The first of the axes of a mean, when they are the last ones and kept; else None."""
+    rank = len(mean.inputs[0].shape)
+    given: Any = mean.attr("axis")
+    axes = range(rank) if given is None else (given,) if isinstance(given, int) else given
+    over = sorted(a % rank for a in axes)
+    if not over or not mean.attr("keepdims") or over != list(range(over[0], rank)):
+        return None
+    return over[0]
+
+
+@rule(Apply)
+def gain(node: Apply, uses: Uses) -> GraphNode | None:
+    """layer_norm(x, 1, 0) * gamma ──▶ layer_norm(x, gamma, 0), and rms_norm likewise"""
+    match node:
+        case Apply("multiply", (Apply("layer_norm" | "rms_norm") as n, g)):
+            pass
+        case Apply("multiply", (g, Apply("layer_norm" | "rms_norm") as n)):
+            pass
+        case _:
+            return None
+    if uses[n] != 1 or n.shape != node.shape or number_of(n.inputs[1]) != 1.0:
+        return None
+    if n.op == "layer_norm" and number_of(n.inputs[2]) != 0.0:
+        return None
+    gamma = _of_shape(g, n.inputs[1].shape, len(node.shape))
+    return None if gamma is None else n.given((n.inputs[0], gamma, *n.inputs[2:]))
+
+
+@rule(Apply)
+def bias(node: Apply, uses: Uses) -> GraphNode | None:
+    """layer_norm(x, gamma, 0) + beta ──▶ layer_norm(x, gamma, beta)"""
+    match node:
+        case Apply("add", (Apply("layer_norm") as n, b)) | Apply("add", (b, Apply("layer_norm") as n)):
+            pass
+        case _:
+            return None
+    if uses[n] != 1 or n.shape != node.shape or number_of(n.inputs[2]) != 0.0:
+        return None
+    beta = _of_shape(b, n.inputs[2].shape, len(node.shape))
+    return None if beta is None else n.given((*n.inputs[:2], beta))
+
+
+def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant | None:
+    """A constant that is broadcast against a tensor of that rank, as one of the normalised axes' shape.
+
+    Only constants: a sum with another tensor of that shape is no norm's bias.
+    """
+    if not isinstance(value, Constant) or len(value.shape) > rank:
+        return None
+    lead = max(len(value.shape) - len(shape), 0)
+    if any(n != 1 for n in value.shape[:lead]):
+        return None
+    array = np.broadcast_to(value.array.reshape(value.shape[lead:]), shape)
+    return constant(array, value.name)
+
+
+NORMS = Rules(norms, gain, bias)
+
+
+def recognise_norms(graph: Graph) -> Graph:
+    return rewrite_graph(graph, NORMS, name="norms from parts")
