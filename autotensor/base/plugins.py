@@ -13,11 +13,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import TargetError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: nobody is asked about them
 GROUP = "autotensor.targets"  # of entry points
 SHIPPED = {"vdlc": "autotensor.vdlc:PLUGIN"}  # a target of ours needs no metadata to be found
 
@@ -38,9 +41,15 @@ class TargetPlugin:
 _REGISTERED: dict[str, TargetPlugin] = {}
 
 
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
+
+    return entry_points(group=GROUP)
+
+
 def register(plugin: TargetPlugin) -> TargetPlugin:
     """Makes a kind of target known. Raises TargetError when another plug-in has that name."""
-    if _REGISTERED.setdefault(plugin.kind, plugin) is not plugin:
+    if plugin.kind in OWN or _REGISTERED.setdefault(plugin.kind, plugin) is not plugin:
         raise TargetError(f"target kind {plugin.kind!r} is registered twice.", fix="Take another name.")
     return plugin
 
@@ -48,13 +57,15 @@ def register(plugin: TargetPlugin) -> TargetPlugin:
 def plugin(kind: str) -> TargetPlugin | None:
     """The plug-in of a kind: registered, shipped, or an entry point. Raises TargetError when the entry point
     gives something else."""
+    if kind in OWN:
+        return None
     if kind in _REGISTERED:
         return _REGISTERED[kind]
     if kind in SHIPPED:
         module, name = SHIPPED[kind].split(":")
         found = getattr(importlib.import_module(module), name)
     else:
-        entries = tuple(entry_points(group=GROUP, name=kind))
+        entries = tuple(_entry_points().select(name=kind))
         if not entries:
             return None
         found = entries[0].load()
@@ -65,4 +76,4 @@ def plugin(kind: str) -> TargetPlugin | None:
 
 def known_kinds() -> tuple[str, ...]:
     """All kinds that plug-ins bring, sorted; none is imported."""
-    return tuple(sorted({*_REGISTERED, *SHIPPED, *(e.name for e in entry_points(group=GROUP))}))
+    return tuple(sorted({*_REGISTERED, *SHIPPED, *_entry_points().names}))

@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from autotensor.base.errors import TargetError
-from autotensor.base.plugins import known_kinds, plugin
+from autotensor.base.plugins import OWN, known_kinds, plugin
 
-KINDS = ("llvm", "cuda", "opencl", "interp")
+KINDS = OWN
 NUMERICS = ("fast", "strict")
 GPU_KINDS = ("cuda", "opencl")
 

@@ -31,8 +31,9 @@ class Place:
 
     def meets(self, other: Place) -> bool:
         """Whether both share a byte."""
-        same = self.arg == other.arg
-        return same and self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+        if self.arg != other.arg or not self.bytes or not other.bytes:
+            return False
+        return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
     def __str__(self) -> str:
         return f"{self.arg}+{self.offset}"
@@ -64,12 +65,12 @@ def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) 
     for kernel in kernels:
         _check_shared(kernel)
         for touch in kernel.touches:
-            if touch.written or touch.value is None:
+            if touch.written or touch.value is None or not touch.place.bytes:
                 continue
             if contents.get(touch.place) is not touch.value:
                 raise GraphError(
-                    f"kernel {kernel.name!r} reads {touch.name} at {touch.place}, where another value lies by "
-                    "then: the plan's order is wrong."
+                    f"kernel {kernel.name!r} reads {touch.name} at {touch.place}, where another value lies "
+                    "by then: the plan's order is wrong."
                 )
         for touch in kernel.touches:
             if touch.written:

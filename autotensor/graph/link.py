@@ -318,7 +318,9 @@ def _use(step: Step) -> KernelUse:
     """What the checker sees of a kernel."""
     bound = _bound(step.group)
     touches = (
-        Touch(s.name, p, s.role in ("output", "workspace"), None if s.role == "workspace" else bound.get(s.name))
+        Touch(
+            s.name, p, s.role in ("output", "workspace"), None if s.role == "workspace" else bound.get(s.name)
+        )
         for s, p in zip(step.artifact.args, step.places, strict=True)
         if not s.per_thread and s.role not in ("constant", "prepared")
     )

@@ -38,14 +38,18 @@ def test_sound_plans_pass() -> None:
 
 def test_a_planted_fault_a_transposed_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_place, "_may_overwrite", lambda *_: True)
-    with pytest.raises(GraphError, match=r"writes t\w+ at w\+0 over a0 at w\+0, of which it reads other elements"):
+    with pytest.raises(
+        GraphError, match=r"writes t\w+ at w\+0 over a0 at w\+0, of which it reads other elements"
+    ):
         linked(step_of(lambda w: ops.transpose(w) + 1.0))
 
 
 def test_a_planted_fault_the_writer_before_another_reader() -> None:
     plan = step_of(lambda w: w - w * 0.1, [lambda x, w: ops.dense(x, w)])
     assert len(plan.groups) == 2
-    with pytest.raises(GraphError, match=r"kernel 'dense.*' reads a\d at w\+0, where another value lies by then"):
+    with pytest.raises(
+        GraphError, match=r"kernel 'dense.*' reads a\d at w\+0, where another value lies by then"
+    ):
         linked(replace(plan, groups=plan.groups[::-1]))
 
 
@@ -103,10 +107,9 @@ def touched(dag: ComputeDAG, stage: StageOp, name: str) -> dict[int, set[int]] |
 
 def constant(index, values) -> int | None:
     """An index at one iteration; None if it comes from memory."""
-    from autotensor.ir.expr import Const
+    from autotensor.ir.expr import Const, const
     from autotensor.ir.rewrite import substitute
     from autotensor.ir.simplify import simplify
-    from autotensor.ir.expr import const
 
     found = simplify(substitute(index, {v: const(n, v.dtype) for v, n in values.items()}))
     return int(found.value) if isinstance(found, Const) else None
