@@ -45,6 +45,10 @@ def job_of(suite: str, name: str) -> Any:
         from scaling_job import Scaled
 
         return Scaled.named(name)
+    if suite == "training":
+        from training_job import TrainingJob
+
+        return TrainingJob.named(name)
     from networks import Network
 
     return Network.named(name)

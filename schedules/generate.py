@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Sketch
@@ -113,6 +114,10 @@ def _applied(state: State, steps: tuple[Step, ...]) -> State:
 
 
 def default_trace(dag: ComputeDAG, target: Target) -> Trace:
-    """What is used when nothing was ever measured: the first sketch with its rules' own choices."""
+    """What is used when nothing was ever measured: the first sketch with its rules' own choices; a plug-in's
+    target has a rule of its own."""
+    brought = plugin(target.kind)
+    if brought is not None:
+        return Trace() if brought.default is None else brought.default(dag, target)
     sketch = generate(dag, target)[0]
     return sketch.fill(sketch.defaults())

@@ -32,7 +32,7 @@ from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arrays import aligned_copy
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.children import Child, Reply, Status
 from autotensor.runtime.gradient_worker import Mapped, split
 from autotensor.runtime.module import Module
@@ -70,24 +70,19 @@ class DataParallel:
         self.workers, self.backups = workers, backups
         self.timeout_s, self.delay, self.steps, self.dropped = timeout_s, delay, 0, 0
         graph, chosen = gradient_graph(loss, parameters)
-        update = update_graph(chosen, optimizer)
         self._folder = tempfile.TemporaryDirectory(prefix="autotensor_")
         folder = Path(self._folder.name)
-        program = _linked(plan_model(graph, target), db)
+        program = linked(plan_model(graph, target), db)
         artifacts.save(folder / "gradients.atm", program)
         mine, common = split(Module(program).args, len(chosen))
-        self._inputs = tuple(a.name for a in mine if a.role == "input")
+        self._batch = tuple(a for a in mine if a.role == "input")
         self._own = [Mapped.of(folder / f"{n}.bin", mine).arrays for n in range(workers + backups)]
         self._shared = Mapped.of(folder / "parameters.bin", common).arrays
         self._names = tuple(a.name for a in common)
         for array, p in zip(self._shared, chosen, strict=True):
             array[...] = p.start.array
-        self._update = Module(_linked(plan_model(update.graph, target, updates=update.updates), db))
-        self._state = {n: aligned_copy(a) for n, a in update.start.items() if n not in update.parameters}
-        weights = dict(zip(update.parameters, self._shared, strict=True))
-        gradients = [np.empty(a.shape, a.dtype) for a in self._shared]
-        given = [weights.get(n, self._state.get(n)) for n in update.graph.input_names[len(chosen) :]]
-        self._arguments = (*gradients, *(a for a in given if a is not None))
+        self._updating = Updating(chosen, optimizer, self._shared, db, target)
+        self._state = self._updating.state
         self._children = [
             Child(
                 WORKER,
@@ -110,7 +105,7 @@ class DataParallel:
         arrays: for every input one part for each worker, backups included, along the first axis.
         Raises InputError for arrays that cannot be cut so, MeasureError when too many workers failed.
         """
-        parts = self._parts(arrays)
+        parts = parts_of(self._batch, arrays, len(self._children))
         fresh: dict[Future[Reply], int] = {}
         for n in self._idle():
             for own, part in zip(self._own[n], parts[n], strict=False):
@@ -121,10 +116,10 @@ class DataParallel:
         taken = self._first(fresh)
         self.dropped += len(fresh) - len(taken)
         self.steps += 1
-        count = len(self._inputs)
-        for k, gradient in enumerate(self._arguments[: len(self._shared)]):
+        count = len(self._batch)
+        for k, gradient in enumerate(self._updating.gradients):
             np.mean([self._own[n][count + 1 + k] for n in taken], axis=0, out=gradient)
-        self._update(*self._arguments)
+        self._updating.run()
         return float(np.mean([self._own[n][count] for n in taken]))
 
     def _first(self, fresh: Mapping[Future[Reply], int]) -> list[int]:
@@ -160,21 +155,6 @@ class DataParallel:
         """Waits for workers that are late."""
         wait(self._busy)
 
-    def _parts(self, arrays: Sequence[Array]) -> list[list[Array]]:
-        """One part of every array for each worker."""
-        if len(arrays) != len(self._inputs):
-            raise InputError(f"a step takes {', '.join(self._inputs)}; it was given {len(arrays)} arrays.")
-        count = len(self._children)
-        for name, array, own in zip(self._inputs, arrays, self._own[0], strict=False):
-            wanted = (count * own.shape[0], *own.shape[1:]) if own.ndim else ()
-            if array.shape != wanted or array.dtype != own.dtype:
-                raise InputError(
-                    f"{name!r} is {array.dtype}{list(array.shape)}, expected {own.dtype}{list(wanted)}: "
-                    f"{count} parts, one for each worker."
-                )
-        cut = [np.split(a, count) if a.ndim else [a] * count for a in arrays]
-        return [[c[n] for c in cut] for n in range(count)]
-
     def close(self) -> None:
         """Ends the workers and removes their files."""
         for child in self._children:
@@ -189,6 +169,51 @@ class DataParallel:
         self.close()
 
 
-def _linked(plan: ModelPlan, db: Log) -> Artifact:
+class Updating:
+    """Parameters and the optimiser's state, and the program that changes them by gradients, in place."""
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        optimizer: Optimizer,
+        weights: Sequence[Array],
+        db: Log = None,
+        target: str | Target | None = None,
+    ) -> None:
+        """weights: arrays of the parameters' types, which hold their values and will be written to."""
+        update = update_graph(parameters, optimizer)
+        self.weights = tuple(weights)
+        self.gradients = tuple(np.empty(a.shape, a.dtype) for a in weights)
+        self.state = {n: aligned_copy(a) for n, a in update.start.items() if n not in update.parameters}
+        known = {**self.state, **dict(zip(update.parameters, weights, strict=True))}
+        self._given = tuple(known[n] for n in update.graph.input_names[len(parameters) :])
+        self._module = Module(linked(plan_model(update.graph, target, updates=update.updates), db))
+
+    def run(self) -> None:
+        """One update, by what `gradients` hold."""
+        self._module(*self.gradients, *self._given)
+
+
+def parts_of(specs: Sequence[ArgSpec], arrays: Sequence[Array], count: int) -> list[list[Array]]:
+    """Every array cut into `count` parts along its first axis, each as the spec of its input says.
+
+    Raises InputError for arrays that cannot be cut so.
+    """
+    if len(arrays) != len(specs):
+        names = ", ".join(s.name for s in specs)
+        raise InputError(f"a step takes {names}; it was given {len(arrays)} arrays.")
+    for spec, array in zip(specs, arrays, strict=True):
+        wanted = (count * spec.shape[0], *spec.shape[1:]) if spec.shape else ()
+        if array.shape != wanted or str(array.dtype) != spec.dtype:
+            raise InputError(
+                f"{spec.name!r} is {array.dtype}{list(array.shape)}, expected {spec.dtype}{list(wanted)}: "
+                f"{count} parts, one for each worker."
+            )
+    cut = [np.split(a, count) if a.ndim else [a] * count for a in arrays]
+    return [[c[n] for c in cut] for n in range(count)]
+
+
+def linked(plan: ModelPlan, db: Log) -> Artifact:
+    """A plan's program, with the best schedules that are known."""
     with open_existing(db) as store:
         return link_model(plan, traces_from_log(plan, store))

@@ -8,6 +8,7 @@ so several derivatives share them); the operator's own result is the forward nod
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
 prod       every term gets the adjoint times the product of the others (right also where terms are 0)
+others     see reducers.py: a result as a function of one term
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from types import MappingProxyType
 
 from autotensor.autodiff.expressions import partials
 from autotensor.autodiff.functions import Reading, adjoint_function, function_over, stage_function
+from autotensor.autodiff.reducers import around, complaint
 from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, GraphNode, apply
-from autotensor.ir.expr import Expr, Load, all_of, cast, const, select
+from autotensor.ir.expr import Combiner, Expr, Load, all_of, cast, const, select
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.te import AxisKind, Compute, placeholder, prod, reduce_axis
@@ -36,7 +38,7 @@ NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 def differentiate(node: Apply, g: GraphNode, wanted: Collection[int]) -> dict[int, GraphNode]:
     """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result; those that are 0 lack.
 
-    Raises GraphError for a reducer of an author's own, whose derivative cannot be read off.
+    Raises GraphError for a reducer whose result depends on the order in which terms are joined.
     """
     body = _body(node)
     if body.passes is not None:
@@ -76,18 +78,25 @@ def _body(node: Apply) -> _Body:
 
 
 def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
-    """A max, min or product of computed terms as two stages: the terms, and a reduction of what was stored.
+    """A reduction of computed terms as two stages, unless it is a sum: the terms, and a reduction of what
+    was stored.
 
     Comparing a term with the maximum is right only for the very bits that were compared.
     """
     c = stage.combiner
-    if c is None or c.name == "sum" or len(stage.bodies) > 1 or isinstance(stage.bodies[0], Load):
+    at = tuple(a.var for a in stage.all_axes)
+    stored = isinstance(stage.bodies[0], Load) and (_is_known(c) or stage.bodies[0].indices == at)
+    if c is None or c.name == "sum" or (len(stage.bodies) == 1 and stored):
         return (stage,)
     axes = tuple(IterDef(a.name, a.extent, AxisKind.SPATIAL) for a in stage.all_axes)
-    body = stage.bodies[0]
-    buffer = Buffer(f"{stage.name}_terms", tuple(a.extent for a in axes), body.dtype)
-    terms = StageOp(buffer.name, axes, (), (body,), None, (buffer,))
-    return terms, replace(stage, bodies=(Load(buffer, tuple(a.var for a in axes)),))
+    shape = tuple(a.extent for a in axes)
+    buffers = tuple(Buffer(f"{stage.name}_terms{n}", shape, b.dtype) for n, b in enumerate(stage.bodies))
+    terms = StageOp(f"{stage.name}_terms", axes, (), stage.bodies, None, buffers)
+    return terms, replace(stage, bodies=tuple(Load(b, at) for b in buffers))
+
+
+def _is_known(c: Combiner | None) -> bool:
+    return c is not None and c.name in ("sum", "prod", "max", "min")
 
 
 class _Backward:
@@ -138,10 +147,13 @@ class _Backward:
         adjoint = Buffer(GRAD, stage.buffers[n].shape, g.dtype)
         seed: Expr = Load(adjoint, at)
         given = {GRAD: g}
-        if stage.combiner is not None:
+        body = stage.bodies[n]
+        if _is_known(stage.combiner):
             seed, more = self.share(stage, seed, g)
             given |= more
-        for load, guarded in partials(stage.bodies[n], seed).items():
+        elif stage.combiner is not None:
+            body = self.through_one_term(stage, n)
+        for load, guarded in partials(body, seed).items():
             if load.buffer not in self.live:
                 continue
             name = f"d_{self.node.op_name}_{load.buffer.name}"
@@ -152,19 +164,26 @@ class _Backward:
     def share(self, stage: StageOp, seed: Expr, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
         """The adjoint of one term of a reduction, and nodes that it reads beside `seed`."""
         assert stage.combiner is not None
-        if len(stage.bodies) == 1:
-            match stage.combiner.name:
-                case "sum":
-                    return seed, {}
-                case "max" | "min":
-                    return self.share_of_best(stage, g)
-                case "prod":
-                    return self.share_of_product(stage, seed)
-        raise GraphError(
-            f"{self.node.op_name}: the reducer {stage.combiner.name!r} of stage {stage.name!r} has no "
-            "derivative that could be read off; sum, prod, max and min have.",
-            fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
-        )
+        match stage.combiner.name:
+            case "sum":
+                return seed, {}
+            case "max" | "min":
+                return self.share_of_best(stage, g)
+        return self.share_of_product(stage, seed)
+
+    def through_one_term(self, stage: StageOp, n: int) -> Expr:
+        """Result n of an author's own reducer as a function of one term, the others being values."""
+        assert stage.combiner is not None
+        if why := complaint(stage.combiner):
+            raise GraphError(
+                f"{self.node.op_name}: the reducer {stage.combiner.name!r} of stage {stage.name!r} has no "
+                f"derivative: {why}, so its result depends on the order of its terms.",
+                fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
+            )
+        parts = around(stage)
+        for part in (parts.before, parts.after):
+            self.producer |= dict.fromkeys(part.buffers, part)
+        return parts.results[n]
 
     def share_of_best(self, stage: StageOp, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
         """The adjoint divided among all terms that equal the result."""

@@ -15,8 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from autotensor.base.errors import TargetError
+from autotensor.base.plugins import OWN, known_kinds, plugin
 
-KINDS = ("llvm", "cuda", "opencl", "interp")
+KINDS = OWN
 NUMERICS = ("fast", "strict")
 GPU_KINDS = ("cuda", "opencl")
 
@@ -53,6 +54,11 @@ class Target:
     max_shared_bytes: int = 0
     numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
 
+    @staticmethod
+    def parse(text: str | Target | None = None) -> Target:
+        """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""
+        return parse(text)
+
     @property
     def is_gpu(self) -> bool:
         """Whether kernels run as grids of thread blocks."""
@@ -86,6 +92,7 @@ def parse(text: str | Target | None = None) -> Target:
     Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`. Of "cuda":
     `-arch=sm_80`. Of "opencl": `-platform=NAME`. Of "cuda" and "opencl": `-cores=N` (multiprocessors),
     `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all: `-numerics=fast|strict`.
+    Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.
     """
     if isinstance(text, Target):
@@ -97,7 +104,11 @@ def parse(text: str | Target | None = None) -> Target:
     if kind == "cpu":
         kind = "llvm"
     if kind not in KINDS:
-        raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {', '.join(KINDS)}.")
+        found = plugin(kind)
+        if found is None:
+            known = ", ".join((*KINDS, *known_kinds()))
+            raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {known}.")
+        return found.target(options)  # type: ignore[no-any-return]  # of a floor that is below Target
     target = host() if kind == "llvm" else gpu(kind) if kind in GPU_KINDS else Target(kind, num_cores=1)
     for option in options:
         name, _, value = option.partition("=")

@@ -3,7 +3,7 @@
     compile(program, parse("llvm"), name="matmul") ──▶ Artifact
 
 A module of this package registers itself with `@backend("kind")`; the modules are imported at the first
-look-up.
+look-up. A target from elsewhere brings its own (`base/plugins.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from autotensor.base.errors import CodegenError
+from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import Program
 from autotensor.runtime.artifact import Artifact
@@ -60,6 +61,8 @@ def compile(
     if found is None:
         _import_all()
         found = BACKENDS.get(target.kind)
+    if found is None and (brought := plugin(target.kind)) is not None:
+        found = brought.compile
     if found is None:
         raise CodegenError(
             f"no backend compiles for {target.kind!r}.", fix=f"There are: {', '.join(sorted(BACKENDS))}."

@@ -9,6 +9,8 @@ its spelling. Interpreter and OpenCL run the loops; CUDA prints the instruction.
 in every lane: that is where the instruction leaves its accumulators. Its operands lie in other lanes' hands
 than the loops read them: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
 
+Instructions of other targets are declared by te functions (`declared.py`).
+
 Source: PTX ISA, "Matrix fragments for mma.m16n8k8 / mma.m16n8k16".
 """
 
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from autotensor.base.errors import LoweringError
+from autotensor.base.plugins import plugin
+from autotensor.codegen.declared import Declared
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer
@@ -54,6 +58,14 @@ INTRINSICS: dict[str, Mma] = {
         Mma("mma.m16n8k16.bf16", "bfloat16", 16, 2, "at_mma_bf16", "at_pair"),
     )
 }
+
+
+def intrinsic(name: str) -> Mma | Declared | None:
+    """The instruction of that name: one of `INTRINSICS`, or "kind.name" of a target that a plug-in brings."""
+    if name in INTRINSICS:
+        return INTRINSICS[name]
+    brought = plugin(name.partition(".")[0])
+    return None if brought is None else brought.intrinsics.get(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,15 @@ class Gradient(Operation):
         self.count = len(ys)
         super().__init__(f"gradient_{x.name}", self._lower, (*ys, x, *seeds), x.spec)
 
+    def parts(
+        self, nodes: Sequence[GraphNode]
+    ) -> tuple[Sequence[GraphNode], GraphNode, Sequence[GraphNode] | None]:
+        """The inputs' graph nodes as ys, x, and seeds if there are any."""
+        return nodes[: self.count], nodes[self.count], nodes[self.count + 1 :] or None
+
     def _lower(self, *nodes: GraphNode) -> GraphNode:
-        ys, x, seeds = nodes[: self.count], nodes[self.count], nodes[self.count + 1 :]
-        return graph_gradients(ys, (x,), seeds or None)[0]
+        ys, x, seeds = self.parts(nodes)
+        return graph_gradients(ys, (x,), seeds)[0]
 
 
 class Stopped(Operation):
@@ -42,15 +48,18 @@ class Stopped(Operation):
 
 
 def _check_loops(of: list[Node], by: list[Node]) -> None:
-    """A loop's results are values to what comes after it: what is before would silently have no gradient."""
+    """A gradient through a loop is made of numbers (`loops.py`): its own would silently lack a part."""
     from autotensor.flow.control import Loop, producers_first
 
-    for loop in (n for n in producers_first(of, ends=by) if isinstance(n, Loop)):
+    below = producers_first(of, ends=by)
+    for loop in (n for g in below if isinstance(g, Gradient) for n in producers_first([g])):
+        if not isinstance(loop, Loop):
+            continue
         inside = set(producers_first([loop]))
         if reached := [x for x in by if x in inside]:
             raise GraphError(
-                f"{here()}: {reached[0].name} reaches {of[0].name} through a while_loop ({loop.at}), "
-                "of which there is no gradient.",
+                f"{here()}: {reached[0].name} reaches {of[0].name} through the gradient of a while_loop "
+                f"({loop.at}), which has no gradient of its own.",
                 fix="Write the turns out, or use the imperative style, where loops are Python's.",
             )
 

@@ -21,6 +21,7 @@ import numpy as np
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.flow.control import Loop, LoopVariable, Merge, Switch, Taken
 from autotensor.flow.differentiate import Gradient, Stopped
+from autotensor.flow.loops import LoopRun, slopes
 from autotensor.flow.nodes import Array, Literal, Node, Operation, Placeholder, Source
 from autotensor.flow.state import Assign, Group, Host, Variable
 from autotensor.graph.build import constant
@@ -62,6 +63,7 @@ class Lowering:
         self.before: dict[Node, frozenset[Assign]] = {}  # assignments that come before a node
         self.assigned: list[Assign] = []  # those that happen, in order
         self.hosts: list[Host] = []
+        self.loops: list[LoopRun] = []  # that ran, in order
         self.dynamic = False  # whether something was computed on the way
         self.events: list[str] = []  # what switches, merges and loops did, for people
 
@@ -112,7 +114,7 @@ class Lowering:
                 return stand_in
             case Gradient():
                 live[node.count] = self._as_seen(node, live[node.count])
-                return self._operation(node, live)
+                return self._operation(node, live) if not self.loops else self._gradient(node, live)
             case Operation():
                 return self._operation(node, live)
             case Assign():
@@ -162,6 +164,13 @@ class Lowering:
         except AutotensorError as error:
             raise GraphError(f"{node.at}: {node.what}: {error.what}", fix=error.fix) from error
 
+    def _gradient(self, node: Gradient, inputs: Sequence[GraphNode]) -> GraphNode:
+        ys, x, seeds = node.parts(inputs)
+        try:
+            return slopes(self, ys, [x], seeds)[0]
+        except AutotensorError as error:
+            raise GraphError(f"{node.at}: {node.what}: {error.what}", fix=error.fix) from error
+
     # -- control -----------------------------------------------------------------------------------------
 
     def numbers(self, nodes: Sequence[GraphNode]) -> list[Array]:
@@ -197,18 +206,21 @@ class Lowering:
         values = known[:count]
         for variable, value in zip(loop.variables, values, strict=True):
             _check_carried(variable, value)
-        turn = 0
+        turns: list[tuple[Array, ...]] = []
         while truth(self._inside(loop, values, outer, loop.condition_order, [loop.condition])[0], loop):
+            turns.append(tuple(values))
             values = self._inside(loop, values, outer, loop.body_order, loop.results)
             for variable, value in zip(loop.variables, values, strict=True):
                 _check_carried(variable, value)
-            turn += 1
-        self.events.append(f"{loop.name}: {turn} times")
+        self.events.append(f"{loop.name}: {len(turns)} times")
+        leaves = []
         for result, value in zip(loop.outputs, values, strict=True):
             leaf = graph_input(value.shape, result.dtype, result.name)
             self.arrays[leaf] = value
             self.of[result] = leaf
             self.before[result] = self.before[loop]
+            leaves.append(leaf)
+        self.loops.append(LoopRun(loop, tuple(initial), outer, tuple(turns), tuple(leaves)))
 
     def _inside(
         self,
@@ -218,7 +230,17 @@ class Lowering:
         order: Sequence[Node],
         wanted: Sequence[Node],
     ) -> list[Array]:
-        """One evaluation of the loop's condition or body, by a lowering of its own."""
+        """One evaluation of the loop's condition or body."""
+        inner = self.inside(loop, values, outer, order)
+        nodes = [inner.of[w] for w in wanted]
+        assert all(isinstance(n, GraphNode) for n in nodes)
+        self.events += inner.events
+        return inner.numbers([n for n in nodes if isinstance(n, GraphNode)])
+
+    def inside(
+        self, loop: Loop, values: Sequence[Array], outer: Mapping[Node, Array], order: Sequence[Node]
+    ) -> Lowering:
+        """The loop's condition or body at some values of its variables, as a lowering of its own."""
         held: dict[Node, Array] = dict(zip(loop.variables, values, strict=True))
         held.update(outer)
         inner = Lowering(_Held(self.leaves, held), self.compute, held)
@@ -226,10 +248,7 @@ class Lowering:
         if inner.assigned or inner.hosts:
             effect = (*inner.assigned, *inner.hosts)[0]
             raise GraphError(f"{effect.at}: {effect.name} stands in a loop, where nothing may be assigned.")
-        nodes = [inner.of[w] for w in wanted]
-        assert all(isinstance(n, GraphNode) for n in nodes)
-        self.events += inner.events
-        return inner.numbers([n for n in nodes if isinstance(n, GraphNode)])
+        return inner
 
 
 class _Held:

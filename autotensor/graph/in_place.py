@@ -83,10 +83,10 @@ def _may_overwrite(group: Group, out: GraphNode, old: Input) -> bool:
     outputs = dag.args[len(group.inputs) :]
     target = outputs[group.outputs.index(out)]
     names = [n for n, x in zip(dag.args, group.inputs, strict=False) if x is old]
-    return all(_reads_in_place(dag, name, target) for name in names)
+    return all(reads_in_place(dag, name, target) for name in names)
 
 
-def _reads_in_place(dag: ComputeDAG, name: str, target: str) -> bool:
+def reads_in_place(dag: ComputeDAG, name: str, target: str) -> bool:
     """Whether stages that read the buffer compute, element by element, nothing but the target."""
     local = [s for s in dag.stages if not s.is_reduction and any(b.name == target for b in s.buffers)]
     for stage in reversed(dag.stages):  # consumers first

@@ -23,6 +23,7 @@ import numpy as np
 from autotensor.base.errors import GraphError
 from autotensor.base.target import Target
 from autotensor.codegen.llvm import Call, emit_plan
+from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, check_groups, storage
@@ -33,20 +34,6 @@ from autotensor.runtime.opening import Function, open_artifact
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more
 PER_THREAD = "workspace.per_thread"  # and its stride; kernels of two strides must not share one
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an argument of a kernel lies: an argument of the model and an offset in bytes."""
-
-    arg: str
-    offset: int = 0
-    bytes: int = 0
-
-    def meets(self, other: Place) -> bool:
-        """Whether both share a byte."""
-        same = self.arg == other.arg
-        return same and self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +310,21 @@ def _steps(
         read += reads
         written += writes
         steps.append(Step(group, artifact, all_places, meets))
+    check_plan([_use(s) for s in steps], {x: places[x] for x in graph.inputs})
     return steps
+
+
+def _use(step: Step) -> KernelUse:
+    """What the checker sees of a kernel."""
+    bound = _bound(step.group)
+    touches = (
+        Touch(
+            s.name, p, s.role in ("output", "workspace"), None if s.role == "workspace" else bound.get(s.name)
+        )
+        for s, p in zip(step.artifact.args, step.places, strict=True)
+        if not s.per_thread and s.role not in ("constant", "prepared")
+    )
+    return KernelUse(step.group.name, step.group.workload.dag, tuple(touches))
 
 
 def _arguments(

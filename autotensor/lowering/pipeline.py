@@ -3,7 +3,8 @@
     State ──build_program──▶ LOOP ──simplify, partition, protect──▶ LOOP ──flatten, vectorize, unroll──▶ FINAL
 
 `lower` runs it; with AUTOTENSOR_VERIFY or AUTOTENSOR_DEBUG=5 a verifier stands between the passes. GPU
-targets take the passes that are marked so, and leave out those for CPUs only.
+targets take the passes that are marked so, and leave out those for CPUs only; a target of a plug-in takes
+those that it names.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from autotensor.base import switches
 from autotensor.base.errors import ScheduleError
+from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
@@ -110,7 +112,8 @@ def lower(
         refuse_threads(state, "llvm" if target is None else target.kind)
     program = build_program(state)
     careful = switches.verify() or switches.debug() >= VERIFY_AT
-    wanted = [p for p in passes if p.when(target)]
+    brought = None if target is None else plugin(target.kind)
+    wanted = [p for p in passes if (p.when(target) if brought is None else p.name in brought.passes)]
 
     def finish(func: PrimFunc) -> PrimFunc:
         for p in wanted:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from autotensor.base.plugins import plugin
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.device import DEVICE_KINDS
 from autotensor.runtime.device_module import DeviceModule
+from autotensor.runtime.hosted import Hosted
 from autotensor.runtime.module import Module
 
-Function = Module | DeviceModule
+Function = Module | DeviceModule | Hosted
 
 
 def open_artifact(artifact: Artifact, threads: int | None = None) -> Function:
-    """The function to call: on this processor, or on the device that the artifact's target names.
+    """The function to call: on this processor, on the device that the artifact's target names, or as a
+    plug-in's target does it.
 
     Raises ArtifactError or TargetError when this machine cannot run it.
     """
     if artifact.target.kind in DEVICE_KINDS:
         return DeviceModule(artifact)
+    brought = plugin(artifact.target.kind)
+    if brought is not None:
+        return brought.open(artifact, threads)  # type: ignore[no-any-return]  # types of this floor
     return Module(artifact, threads=threads)

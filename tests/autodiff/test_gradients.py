@@ -213,5 +213,5 @@ def test_a_reducer_of_ones_own_says_what_to_do() -> None:
         return te.compute((), lambda: pick(x[k], axis=k), name="last")
 
     x = input((3,))
-    with pytest.raises(GraphError, match=r"reducer 'last' of stage 'last' has no .*gradient of its own"):
+    with pytest.raises(GraphError, match="'last' of stage 'last' has no derivative: its start is not"):
         gradients(call(last, x), x)

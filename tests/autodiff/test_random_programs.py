@@ -9,7 +9,6 @@ import pytest
 import random_dags
 from finite_differences import check_gradients
 
-from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, input
 from autotensor.graph.function import TeFunction
 from autotensor.te.dag import ComputeDAG
@@ -35,12 +34,7 @@ def compared(seed: int) -> int:
     outputs = [y for y in (made if isinstance(made, tuple) else (made,)) if str(y.dtype) == "float64"]
     if not outputs:
         return 0
-    try:
-        return check_gradients(inputs, outputs, arrays, rng, 1e-4)
-    except GraphError as error:
-        if "has no derivative that could be read off" not in error.what:  # a reducer of one's own
-            raise
-        return 0
+    return check_gradients(inputs, outputs, arrays, rng, 1e-4)
 
 
 def test_twenty_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
-"""tensorize: a reduction loop with all that is inside it becomes an instruction."""
+"""tensorize: a loop with all that is inside it becomes an instruction."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
-from autotensor.codegen.tensor_intrinsics import INTRINSICS
+from autotensor.base.plugins import plugin
+from autotensor.codegen.tensor_intrinsics import INTRINSICS, Mma, intrinsic
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 from autotensor.schedule.step import step
@@ -14,7 +15,7 @@ from autotensor.te.tensor import AxisKind
 
 @step
 class Tensorize:
-    """Compute a loop over k, and the loops inside it, by an instruction of the tensor cores.
+    """Compute a loop, and the loops inside it, by an instruction.
 
         for k.1 in 0..8: for v in 0..2: for j in 0..2:
           C[v, j] += A[lane//4 + 8*v, k.1] * B[k.1, lane%4*2 + j]
@@ -23,7 +24,11 @@ class Tensorize:
     The loops keep their meaning, and run as they are without such an instruction (interpreter, OpenCL).
     Whether they are what the instruction computes is checked in lowering: threadIdx.x is a warp of 32, the
     loop over rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
-    Raises ScheduleError for an unknown instruction, a marked loop, or one that is no reduction.
+    An instruction of a plug-in's target (`codegen/declared.py`) may stand for any loop:
+
+        s[C].tensorize("y.1", "vdlc.dma_copy2d")     the loops y.1 and x.1 are one copy
+
+    Raises ScheduleError for an unknown instruction, a marked loop, or one over rows of a tensor core's.
     Source: `tensorize` of TVM (Chen et al., OSDI 2018).
     """
 
@@ -34,18 +39,30 @@ class Tensorize:
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         axis = stage.leaf(self.axis)
-        if self.algorithm not in INTRINSICS:
+        instruction = intrinsic(self.algorithm)
+        if instruction is None:
             raise ScheduleError(
                 f"tensorize: instruction {self.algorithm!r} is unknown.",
-                fix=f"Known: {', '.join(INTRINSICS)}.",
+                fix=f"Known: {', '.join(_known(self.algorithm))}.",
             )
-        if axis.mark is not Mark.SERIAL or axis.kind is not AxisKind.REDUCE:
+        if isinstance(instruction, Mma) and (axis.mark, axis.kind) != (Mark.SERIAL, AxisKind.REDUCE):
             raise ScheduleError(
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is no plain reduction loop.",
-                fix=f"Split the reduction by {INTRINSICS[self.algorithm].depth}, tensorize the inner loop.",
+                fix=f"Split the reduction by {instruction.depth}, tensorize the inner loop.",
+            )
+        if axis.mark is not Mark.SERIAL:
+            raise ScheduleError(
+                f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
+                fix="An instruction stands for plain loops.",
             )
         marked = replace(axis, mark=Mark.UNROLLED, thread=self.algorithm)
         return state.with_stage(stage.replacing(axis.name, marked))
 
     def call(self) -> str:
         return f's["{self.stage}"].tensorize("{self.axis}", "{self.algorithm}")'
+
+
+def _known(name: str) -> tuple[str, ...]:
+    """Instructions that could be meant: of tensor cores, and of the target that the name begins with."""
+    brought = plugin(name.partition(".")[0])
+    return (*INTRINSICS, *(() if brought is None else brought.intrinsics))

@@ -1,4 +1,4 @@
-"""The machine of `vdlc.py`: two named scratch-pads, a copy engine, a matrix unit, and a counter of cycles.
+"""The machine: two named scratch-pads, a copy engine, a matrix unit, and a counter of cycles.
 
     dma     |AL|BL|AL|BL|AL|BL| …                    one instruction after the other, or with `overlap`
     matrix        |gemm||gemm||gemm| …               copies going on while the matrix unit computes
@@ -10,17 +10,18 @@ what waits for what.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.vdlc import Code, Instruction, Loop
-from autotensor.ir.expr import Var
-from autotensor.ir.func import Buffer
+from autotensor.vdlc.code import COPY, GEMM, ZERO, Code, Instruction, Loop, Pad
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Step = Callable[[Instruction, Mapping[str, int]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Report:
     busy: Mapping[str, int]  # cycles of each unit
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{n:,} {name}" for name, n in self.counts.items())
+        counts = ", ".join(f"{n:,} {name.split('.')[-1]}" for name, n in self.counts.items())
         busy = ", ".join(f"{unit} {100 * n / max(1, self.cycles):.0f} %" for unit, n in self.busy.items())
         return f"{self.cycles:,} cycles; {counts}; busy: {busy}"
 
@@ -41,75 +42,58 @@ class Report:
 class Machine:
     """Sizes and costs. Two tiles fit in inp_buffer twice over: while one pair is used the next may come."""
 
-    pad_bytes: Mapping[str, int] = field(default_factory=lambda: {"inp_buffer": 1024, "acc_buffer": 512})
+    inp_buffer: int = 1024  # bytes
+    acc_buffer: int = 512
+    overlap: bool = False  # two copies of every local buffer; instructions begin when their data is ready
     dma_cycles: int = 8  # to begin a copy
     bytes_per_cycle: int = 64
     gemm_cycles: int = 24  # 8 steps, 16 to fill and empty the array
     fill_cycles: int = 8
 
-    def run(self, code: Code, arrays: Mapping[str, Array], *, overlap: bool = False) -> Report:
-        """Executes the code on arrays by name, in place.
+    def check(self, code: Code) -> None:
+        """Raises CodegenError when a scratch-pad is too small."""
+        for place, size in (("inp_buffer", self.inp_buffer), ("acc_buffer", self.acc_buffer)):
+            needed = (1 + self.overlap) * sum(p.bytes for p in code.pads.values() if p.place == place)
+            if needed > size:
+                raise CodegenError(
+                    f"vdlc: {place} has {size} bytes, this schedule needs {needed}.", fix="Use smaller tiles."
+                )
 
-        overlap: every local buffer has two copies, and an instruction begins as soon as its unit is free and
-        what it touches is ready; else each begins when the one before has ended.
-        Raises CodegenError when a scratch-pad is too small.
-        """
-        copies = 2 if overlap else 1
-        self._check(code, copies)
-        memory: dict[Buffer, Array] = {b: np.zeros(b.shape, b.dtype.numpy) for b in code.pads}
-        clock = _Clock(code.pads, copies, overlap)
+    def run(self, code: Code, arrays: Mapping[str, Array]) -> Report:
+        """Executes the code on arrays by name, in place."""
+        memory = {n: np.zeros(p.shape, dtype_of(p.dtype).numpy) for n, p in code.pads.items()} | dict(arrays)
+        clock = _Clock(code.pads, self.overlap)
         counts: dict[str, int] = {}
 
-        def step(i: Instruction, loops: Mapping[Var, int]) -> None:
-            views = [memory.get(r.buffer, arrays.get(r.buffer.name))[r.within(loops)] for r in i.regions]  # type: ignore[index]
-            ACTIONS[i.name](*views)
+        def step(i: Instruction, loops: Mapping[str, int]) -> None:
+            _act(i.name, *(memory[r.buffer][r.within(loops)] for r in i.regions))
             counts[i.name] = counts.get(i.name, 0) + 1
-            clock.take(i, self.cost(i))
+            clock.take(i, self.cost(i, code.pads))
 
         _execute(code.body, {}, step)
         return Report(clock.end, counts, clock.busy)
 
-    def cost(self, i: Instruction) -> int:
+    def cost(self, i: Instruction, pads: Mapping[str, Pad]) -> int:
         """Cycles of one instruction."""
-        if i.unit == "dma":
-            r = i.regions[0]
-            return self.dma_cycles + -(
-                -int(np.prod(r.extents)) * r.buffer.dtype.bytes // self.bytes_per_cycle
-            )
-        return self.gemm_cycles if i.accumulates else self.fill_cycles
-
-    def _check(self, code: Code, copies: int) -> None:
-        for pad, size in self.pad_bytes.items():
-            needed = copies * sum(b.bytes for b, where in code.pads.items() if where == pad)
-            if needed > size:
-                raise CodegenError(
-                    f"vdlc: {pad} has {size} bytes, this schedule needs {needed}.", fix="Use smaller tiles."
-                )
+        if i.name == COPY:
+            pad = next(pads[r.buffer] for r in i.regions if r.buffer in pads)
+            size = prod(n for _, _, n in i.regions[0].box) * dtype_of(pad.dtype).bytes
+            return self.dma_cycles + -(-size // self.bytes_per_cycle)
+        return self.gemm_cycles if i.name == GEMM else self.fill_cycles
 
 
-def _write(target: Array, source: Array) -> None:
-    target[...] = source
-
-
-def _zero(target: Array) -> None:
-    target[...] = 0
-
-
-def _multiply_add(acc: Array, left: Array, right: Array) -> None:
-    acc += left.T @ right
-
-
-ACTIONS: Mapping[str, Callable[..., None]] = {
-    "dma_copy2d": _write,
-    "fill_zero": _zero,
-    "fused_gemm8x8_add": _multiply_add,
-}
+def _act(name: str, target: Array, *sources: Array) -> None:
+    if name == GEMM:
+        target += sources[0].T @ sources[1]
+    else:
+        target[...] = sources[0] if name == COPY else 0
 
 
 class _Clock:
     """When instructions begin and end. A buffer that is written anew takes its other copy."""
 
-    def __init__(self, pads: Mapping[Buffer, str], copies: int, overlap: bool) -> None:
+    def __init__(self, pads: Mapping[str, Pad], overlap: bool) -> None:
+        copies = 1 + overlap
         self.overlap = overlap
         self.end = 0
         self.free = {"dma": 0, "matrix": 0}
@@ -119,16 +103,17 @@ class _Clock:
         self.now = dict.fromkeys(pads, 0)  # the copy in use
 
     def take(self, i: Instruction, cycles: int) -> None:
+        unit = "dma" if i.name == COPY else "matrix"
         written, reads = i.regions[0].buffer, [r.buffer for r in i.regions[1:] if r.buffer in self.now]
-        waits = [self.free[i.unit], *(self.ready[b][self.now[b]] for b in reads)]
+        waits = [self.free[unit], *(self.ready[b][self.now[b]] for b in reads)]
         if written in self.now:
-            if not i.accumulates:
+            if i.name in (COPY, ZERO):
                 self.now[written] = (self.now[written] + 1) % len(self.ready[written])
             copy = self.now[written]
             waits += [self.used[written][copy], self.ready[written][copy]]
         end = (max(waits) if self.overlap else self.end) + cycles
-        self.free[i.unit] = end
-        self.busy[i.unit] += cycles
+        self.free[unit] = end
+        self.busy[unit] += cycles
         self.end = max(self.end, end)
         for b in reads:
             self.used[b][self.now[b]] = max(end, self.used[b][self.now[b]])
@@ -136,11 +121,7 @@ class _Clock:
             self.ready[written][self.now[written]] = end
 
 
-def _execute(
-    body: Sequence[Loop | Instruction],
-    loops: dict[Var, int],
-    step: Callable[[Instruction, Mapping[Var, int]], None],
-) -> None:
+def _execute(body: Sequence[Loop | Instruction], loops: dict[str, int], step: Step) -> None:
     for s in body:
         if isinstance(s, Instruction):
             step(s, loops)

@@ -1,0 +1,155 @@
+"""Data-parallel training over a cluster: whoever can run a Python function elsewhere will do.
+
+    from dask.distributed import Client
+    step = ClusterTraining(loss, optimizer=SGD(0.1), executor=Client("scheduler:8786"), workers=4, backups=1)
+    print(step(x, y))                   # x and y: (workers + backups) times the rows of the graph's
+
+The executor is asked for `submit(function, *arguments)` and gives futures, as `concurrent.futures` and Dask's
+`Client` do: where machines are, how they come and go, and how numbers travel is its business. Parameters and
+the optimiser's state live here; weights go out with every call and gradients come back. A step takes the
+first `workers` gradients that come and drops the others, as `DataParallel` does on one machine; without
+backups it equals a step of one process. On one machine `DataParallel` is faster: nothing travels there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from autotensor.api.data_parallel import Updating, linked, parts_of
+from autotensor.api.log import Log
+from autotensor.api.models import plan_model
+from autotensor.autodiff.optimizers import SGD, Optimizer
+from autotensor.autodiff.steps import gradient_graph
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target
+from autotensor.graph.ir import Array, GraphNode, Parameter
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.remote_gradients import gradients_of
+
+
+class Future(Protocol):
+    """What `submit` gives: of `concurrent.futures`, or Dask's."""
+
+    def result(self) -> Any: ...
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> Any: ...
+
+    def cancel(self) -> Any: ...
+
+
+class Executor(Protocol):
+    """Runs functions elsewhere."""
+
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Any: ...
+
+
+class ClusterTraining:
+    """A training step whose gradients are computed by an executor's workers."""
+
+    def __init__(
+        self,
+        loss: GraphNode,
+        parameters: Iterable[Parameter] | None = None,
+        optimizer: Optimizer = SGD(),  # noqa: B008  # frozen
+        *,
+        executor: Executor,
+        workers: int = 2,
+        backups: int = 0,
+        threads: int = 1,
+        timeout_s: float = 60.0,
+        target: str | Target | None = None,
+        db: Log = None,
+    ) -> None:
+        """workers: gradients that a step waits for. backups: parts beyond these. threads: of each call.
+
+        target: of the machines' processors; None: like this one. Raises InputError for impossible numbers.
+        """
+        if workers < 1 or backups < 0:
+            raise InputError(
+                f"training on a cluster needs at least 1 worker and no fewer than 0 backups; "
+                f"it was given {workers} and {backups}."
+            )
+        self.executor, self.workers, self.backups, self.threads = executor, workers, backups, threads
+        self.timeout_s, self.steps, self.dropped = timeout_s, 0, 0
+        graph, chosen = gradient_graph(loss, parameters)
+        program = linked(plan_model(graph, target), db)
+        self._program = _packed(program)
+        inputs = program.role("input")
+        self._batch = inputs[: len(inputs) - len(chosen)]
+        self._names = tuple(a.name for a in inputs[len(self._batch) :])
+        self._updating = Updating(chosen, optimizer, [p.start.array.copy() for p in chosen], db)
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The parameters by name, as they are now; copies."""
+        weights = self._updating.weights
+        return MappingProxyType({n: a.copy() for n, a in zip(self._names, weights, strict=True)})
+
+    def __call__(self, *arrays: Array) -> float:
+        """One step: the mean loss of the parts that were taken, before the update.
+
+        arrays: for every input one part for each worker, backups included, along the first axis.
+        Raises InputError for arrays that cannot be cut so, MeasureError when too many calls failed.
+        """
+        parts = parts_of(self._batch, arrays, self.workers + self.backups)
+        answers: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+        weights = [a.copy() for a in self._updating.weights]  # a late call may still read them
+        futures: list[Any] = []
+        for n, part in enumerate(parts):
+            future = self.executor.submit(
+                gradients_of, self._program, self.threads, weights, part, self.steps, n
+            )
+            futures.append(future)
+            future.add_done_callback(lambda f, n=n: answers.put((n, f)))
+        taken = self._first(answers, len(parts))
+        for n, future in enumerate(futures):
+            if n not in taken:
+                future.cancel()
+        self.dropped += len(parts) - len(taken)
+        self.steps += 1
+        found = [taken[n] for n in sorted(taken)]  # a sum must not depend on who was first
+        for k, gradient in enumerate(self._updating.gradients):
+            np.mean([answer[1 + k] for answer in found], axis=0, out=gradient)
+        self._updating.run()
+        return float(np.mean([answer[0] for answer in found]))
+
+    def _first(self, answers: SimpleQueue[tuple[int, Any]], count: int) -> dict[int, Sequence[Array]]:
+        """The first answers, by number of the part."""
+        taken: dict[int, Sequence[Array]] = {}
+        failures: list[str] = []
+        end = monotonic() + self.timeout_s
+        while len(taken) < self.workers:
+            if count - len(failures) < self.workers:
+                raise MeasureError(
+                    f"{len(failures)} of {count} workers failed, {self.workers} are needed: {failures[0]}"
+                )
+            try:
+                n, future = answers.get(timeout=max(0.0, end - monotonic()))
+            except Empty:
+                raise MeasureError(
+                    f"{len(taken)} of {count} workers answered within {self.timeout_s} s, "
+                    f"{self.workers} are needed."
+                ) from None
+            try:
+                taken[n] = future.result()
+            except Exception as error:  # whatever a worker or the executor raised
+                failures.append(f"{type(error).__name__}: {error}")
+        return taken
+
+
+def _packed(program: Artifact) -> bytes:
+    """The program as the bytes of a file, without texts: it goes out with every call."""
+    with tempfile.TemporaryDirectory(prefix="autotensor_") as folder:
+        path = Path(folder) / "gradients.atm"
+        artifacts.save(path, replace(program, texts={}))
+        return path.read_bytes()

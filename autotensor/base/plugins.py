@@ -1,0 +1,79 @@
+"""Targets that others bring: a record of functions, found by the kind's name.
+
+    register(TargetPlugin("toy", target=…, compile=…, open=…))        in a program of one's own
+    [project.entry-points."autotensor.targets"]                       in a package's pyproject.toml
+    toy = "toy_accelerator:PLUGIN"
+
+`parse("toy -pads=2")` looks here for what it does not know; so do code generation, the opening of artifacts,
+`tensorize` and the choice of a default schedule. `vdlc` comes with the package and goes through this door.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.errors import TargetError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: nobody is asked about them
+GROUP = "autotensor.targets"  # of entry points
+SHIPPED = {"vdlc": "autotensor.vdlc:PLUGIN"}  # a target of ours needs no metadata to be found
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlugin:
+    """Everything that the package asks of a kind of device. Types of higher floors are named in comments."""
+
+    kind: str
+    target: Callable[[Sequence[str]], Any]  # options ("-name=value", …) → Target
+    compile: Callable[..., Any]  # (Program, Target, *, name, asm, cache) → Artifact: a `codegen.Backend`
+    open: Callable[[Any, int | None], Any]  # (Artifact, threads) → what is called, with a Module's methods
+    passes: frozenset[str] = frozenset({"simplify nest"})  # of lowering's table; what comes later is left out
+    intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared.Declared
+    default: Callable[[Any, Any], Any] | None = None  # (ComputeDAG, Target) → Trace; None: the plain loops
+
+
+_REGISTERED: dict[str, TargetPlugin] = {}
+
+
+def _entry_points() -> EntryPoints:
+    from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
+
+    return entry_points(group=GROUP)
+
+
+def register(plugin: TargetPlugin) -> TargetPlugin:
+    """Makes a kind of target known. Raises TargetError when another plug-in has that name."""
+    if plugin.kind in OWN or _REGISTERED.setdefault(plugin.kind, plugin) is not plugin:
+        raise TargetError(f"target kind {plugin.kind!r} is registered twice.", fix="Take another name.")
+    return plugin
+
+
+def plugin(kind: str) -> TargetPlugin | None:
+    """The plug-in of a kind: registered, shipped, or an entry point. Raises TargetError when the entry point
+    gives something else."""
+    if kind in OWN:
+        return None
+    if kind in _REGISTERED:
+        return _REGISTERED[kind]
+    if kind in SHIPPED:
+        module, name = SHIPPED[kind].split(":")
+        found = getattr(importlib.import_module(module), name)
+    else:
+        entries = tuple(_entry_points().select(name=kind))
+        if not entries:
+            return None
+        found = entries[0].load()
+    if not isinstance(found, TargetPlugin) or found.kind != kind:
+        raise TargetError(f"entry point {kind!r} of {GROUP} gives {found!r}, no TargetPlugin of that kind.")
+    return register(found)
+
+
+def known_kinds() -> tuple[str, ...]:
+    """All kinds that plug-ins bring, sorted; none is imported."""
+    return tuple(sorted({*_REGISTERED, *SHIPPED, *_entry_points().names}))

@@ -1,0 +1,94 @@
+"""A linked plan, followed by its values: what lies where, and who is given the same bytes twice.
+
+    step 3   dense(x, w) ─▶ y        reads w at w+0     ✓ the bytes hold w
+    step 4   w - 0.1 * g ─▶ w'       writes w+0         ✓ reads w only where it writes w'
+    step 5   dense(h, w) ─▶ z        reads w at w+0     ✗ the bytes hold w' by now
+
+Kernels are compiled with `noalias` on every pointer: for arrays that share nothing. A result may lie where an
+input lies all the same, if each element of that input is read only for the element of the result that takes
+its place (`in_place.py` plans for that). Every plan is checked here, whatever made it: planning of memory, of
+updates, of orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autotensor.base.errors import GraphError
+from autotensor.graph.in_place import reads_in_place
+from autotensor.graph.ir import GraphNode
+from autotensor.te.dag import ComputeDAG
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an argument of a kernel lies: an argument of the model and an offset in bytes."""
+
+    arg: str
+    offset: int = 0
+    bytes: int = 0
+
+    def meets(self, other: Place) -> bool:
+        """Whether both share a byte."""
+        if self.arg != other.arg or not self.bytes or not other.bytes:
+            return False
+        return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+
+    def __str__(self) -> str:
+        return f"{self.arg}+{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One argument of a kernel: its name in the kernel's workload, what it holds, and where."""
+
+    name: str
+    place: Place
+    written: bool
+    value: GraphNode | None = None  # None: scratch, or an array that is not of the graph
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """One kernel of a plan."""
+
+    name: str
+    dag: ComputeDAG
+    touches: tuple[Touch, ...]
+
+
+def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:
+    """Raises GraphError for a kernel that reads bytes which hold something else by then, or that is given a
+    result over an argument which it reads elsewhere."""
+    contents = {place: value for value, place in inputs.items()}
+    for kernel in kernels:
+        _check_shared(kernel)
+        for touch in kernel.touches:
+            if touch.written or touch.value is None or not touch.place.bytes:
+                continue
+            if contents.get(touch.place) is not touch.value:
+                raise GraphError(
+                    f"kernel {kernel.name!r} reads {touch.name} at {touch.place}, where another value lies "
+                    "by then: the plan's order is wrong."
+                )
+        for touch in kernel.touches:
+            if touch.written:
+                contents = {p: v for p, v in contents.items() if not p.meets(touch.place)}
+        contents |= {t.place: t.value for t in kernel.touches if t.written and t.value is not None}
+
+
+def _check_shared(kernel: KernelUse) -> None:
+    """A kernel's own arguments: none written over another, but elementwise."""
+    for n, result in enumerate(kernel.touches):
+        for m, other in enumerate(kernel.touches):
+            if n == m or not result.written or not result.place.meets(other.place):
+                continue
+            exactly = result.place == other.place and not other.written
+            if not exactly or not reads_in_place(kernel.dag, other.name, result.name):
+                raise GraphError(
+                    f"kernel {kernel.name!r} writes {result.name} at {result.place} over {other.name} at "
+                    f"{other.place}, of which it reads other elements than the one it writes: it is compiled "
+                    "for arrays that share nothing.",
+                    fix="Compute the result apart, and store it when the kernel is done.",
+                )
