@@ -229,7 +229,7 @@ class _Kernel(VectorWriter):
         self.put("}")
 
     def tensor_instruction(self, f: Fragments) -> None:
-        """One instruction of the warp, inside the loops over tiles. Rows are fetched as far out as they can."""
+        """One instruction of the warp, inside the loops over tiles. Rows are fetched as far out as can be."""
         a = None if f.a_rows is None else (f.a_rows, self.fresh("a"))
         b = None if f.b_rows is None else (f.b_rows, self.fresh("b"))
         waiting = [x for x in (a, b) if x is not None]

@@ -99,7 +99,7 @@ def _helpers() -> dict[str, str]:
     return out | _copy_helpers() | _tensor_helpers()
 
 
-# `.cg` leaves the first cache alone, and takes 16 bytes only. Of a copy of which 0 bytes are read, all are zero.
+# `.cg` leaves the first cache alone, and takes 16 bytes only. Where 0 bytes are read, zeros are written.
 _COPY = """{fn} void at_copy{size}{suffix}(void* to, const void* from{condition}) {{
     asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}{operand};"
         :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from){given} : "memory");
@@ -149,8 +149,10 @@ def _tensor_helpers() -> dict[str, str]:
         for turned in ("", "t"):
             registers = ", ".join(f"%{n}" for n in range(count))
             results = ", ".join(f'"=r"(r[{n}])' for n in range(count))
-            out[f"at_ldmatrix{count}{turned}"] = f"""{fn} void at_ldmatrix{count}{turned}(unsigned int* r, const void* row) {{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{'.trans' * bool(turned)}.shared.b16 {{{registers}}}, [%{count}];"
+            name = f"at_ldmatrix{count}{turned}"
+            kind = f"m8n8.x{count}{'.trans' if turned else ''}.shared.b16"
+            out[name] = f"""{fn} void {name}(unsigned int* r, const void* row) {{
+    asm volatile("ldmatrix.sync.aligned.{kind} {{{registers}}}, [%{count}];"
         : {results} : "r"((unsigned int)__cvta_generic_to_shared(row)));
 }}"""
     for name, shape, t in (

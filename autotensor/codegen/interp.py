@@ -20,8 +20,9 @@ What it defines beyond the nodes' own docstrings:
   gives the value of another of the 32 lanes of a warp, which all come there together.
 
 What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
-between threads, barriers that not all threads reach, elements touched while a copy is on its way, and with `strict=True` reads of elements that nothing
-has written (for programs before the passes: afterwards vector loads may read lanes that they do not use).
+between threads, barriers that not all threads reach, elements touched while a copy is on its way, and with
+`strict=True` reads of elements that nothing has written (for programs before the passes: afterwards vector
+loads may read lanes that they do not use).
 
 Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
 `interp_source.py`.
@@ -33,6 +34,7 @@ import itertools
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -314,9 +316,7 @@ def _given(func: PrimFunc, warp: Sequence[_Running], r: _Running) -> Any:
     )
 
 
-def _all_together(
-    func: PrimFunc, waiting: list[tuple[Thread, Site]], ended: list[Thread]
-) -> None:
+def _all_together(func: PrimFunc, waiting: list[tuple[Thread, Site]], ended: list[Thread]) -> None:
     first = waiting[0]
     elsewhere = [t for t, site in waiting if site is not first[1]]
     if not ended and not elsewhere:

@@ -268,9 +268,7 @@ class _Writer(Values):
         view = self.views[buffer, flat]
         source = self.expr(value)
         if self.careful:
-            self.put(
-                f"{view}.{verb}(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site(verb, buffer)})"
-            )
+            self.put(f"{view}.{verb}(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site(verb, buffer)})")
         elif lanes > 1:
             self.put(
                 f"_vstore({view}, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"

@@ -87,7 +87,21 @@ _LOOP = {
 }
 MARK = "\0"
 _NO_PARTS: Mapping[Expr, str] = {}
-_TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", "later", "commit", "await_copies", *_LOOP.values()}
+_TAKEN = {
+    *keyword.kwlist,
+    "range",
+    "min",
+    "max",
+    "sum",
+    "inf",
+    "nan",
+    "ramp",
+    "barrier",
+    "later",
+    "commit",
+    "await_copies",
+    *_LOOP.values(),
+}
 
 
 def to_text(

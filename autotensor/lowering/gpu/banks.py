@@ -51,9 +51,7 @@ class Traffic:
 
     def __str__(self) -> str:
         verb = "store" if self.writes else "load"
-        return (
-            f"{verb} {self.buffer}: {self.trips:.3g} trips where {self.least:.3g} would do, {self.times} times"
-        )
+        return f"{verb} {self.buffer}: {self.trips:.3g} trips where {self.least:.3g} would do, {self.times} times"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,7 @@ def _accesses(s: Stmt, ctx: _Context) -> Iterator[_Found]:
                 yield from _of_instruction(s, ctx)
                 return
             else:
-                size = (int(begin.value), int(extent.value))
-                ctx = replace(ctx, loops={**ctx.loops, var: size})
+                ctx = replace(ctx, loops={**ctx.loops, var: (int(begin.value), int(extent.value))})
             yield from _accesses(body, ctx)
         case Let(var, value, body):
             yield from _reads(value, s, ctx)
@@ -161,9 +158,7 @@ def _scalar_under(ctx: _Context, mask: Expr | None) -> _Context:
 
 
 # -- counting ------------------------------------------------------------------------------------------------
-def _counted(
-    buffer: Buffer, at: Expr, size: int, writes: bool, s: Stmt, ctx: _Context
-) -> Traffic | None:
+def _counted(buffer: Buffer, at: Expr, size: int, writes: bool, s: Stmt, ctx: _Context) -> Traffic | None:
     """The trips of one access; None when its index is not known before the kernel runs."""
     env, turns, times = _points(at, ctx)
     index = values_of(at, env)

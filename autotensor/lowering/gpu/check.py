@@ -296,8 +296,7 @@ class _Prover:
     def _fail(self, a: Access, b: Access, what: str) -> None:
         without = "before a copy has arrived" if a.flying or b.flying else "without a barrier between"
         raise LoweringError(
-            f"check: two threads may meet in {a.buffer.name!r} {without}: "
-            f"{a.shown} and {b.shown}, {what}."
+            f"check: two threads may meet in {a.buffer.name!r} {without}: {a.shown} and {b.shown}, {what}."
         )
 
     def _inner(self, a: Access) -> frozenset[Var]:

@@ -18,6 +18,7 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import NOTHING, Alloc, Async, Await, Barrier, Commit, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import any_node, collect
 
+
 def wait_before_meeting(body: Stmt) -> Stmt:
     """The body with each wait for copies right before a barrier; one is put there if there is none."""
     if not any_node(body, lambda n: isinstance(n, Await)):
