@@ -143,7 +143,7 @@ def copied_ahead() -> Schedule:
 
 @case
 def copied_ahead_with_tails() -> Schedule:
-    """The same three turns ahead of a loop that may have fewer, where not all threads have something to copy."""
+    """More turns ahead than the loop has; not all threads have something to copy."""
     s = tiled(product(13, 11, 7))
     for tensor, turns in (("A", 3), ("B", 4)):
         s[fetch(s, tensor, "C.local", "k.0", (4, 4), 1)].double_buffer(turns)

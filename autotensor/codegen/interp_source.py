@@ -245,7 +245,7 @@ class _Writer(Values):
         self.bind_views(buffer.name, name)
 
     def store(self, s: Store, verb: str = "store") -> None:
-        """verb: `copy` for one that goes its own way, which means something only where all accesses are noted."""
+        """verb: `copy` for one that goes its own way; that means something only where accesses are noted."""
         buffer, indices, value, mask = s.buffer, s.indices, s.value, s.mask
         flat = is_flat(self.func, buffer, indices)
         lanes = max((i.dtype.lanes for i in indices), default=1)

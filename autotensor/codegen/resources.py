@@ -2,9 +2,9 @@
 
     source ──NVRTC, ptxas──▶ registers, spilled bytes     ▶ check_resources: TargetError, or the facts
 
-A block's threads share 64 K registers. The compiler keeps to that, and puts aside in memory what does not fit:
-such a kernel runs, and never among the fast. It is refused with what it needs, what there is, and the axis to
-shrink.
+A block's threads share 64 K registers. The compiler keeps to that, and puts aside in memory what does not
+fit: such a kernel runs, and never among the fast. It is refused with what it needs, what there is, and the
+axis to shrink.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def registers_for(threads: int) -> int:
 def check_resources(artifact: Artifact, arch: str) -> dict[str, int]:
     """The most registers, spilled and stack bytes of a CUDA artifact's kernels.
 
-    Raises TargetError for a kernel that spills or needs more registers than its threads can have, CodegenError
-    when it does not compile or NVRTC is missing.
+    Raises TargetError for a kernel that spills or needs more registers than its threads can have,
+    CodegenError when it does not compile or NVRTC is missing.
     """
     source = artifact.objects[0].decode()
     found = compile_source(source, arch).resources

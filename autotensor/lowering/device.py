@@ -1,4 +1,4 @@
-"""What lowering may count on beyond plain threads: values exchanged within a warp, copies that go their own way.
+"""What lowering may count on beyond plain threads: exchanges within a warp, copies that go their own way.
 
 Only CUDA has both; a state is lowered for any other target as if there were neither.
 """

@@ -71,7 +71,7 @@ class TestThreads:
         body = thread(self.T, 8, If(self.T < 4, Barrier("shared")))
         with pytest.raises(
             IllegalProgram,
-            match="divergent barrier: thread 0 of block 0 waits at a barrier, thread 4 has ended",
+            match=r"divergent barrier: thread 0 of block 0 waits at a barrier, thread 4 has ended",
         ):
             self.run(body)
         other = Barrier("threads")
@@ -200,12 +200,12 @@ class TestExchange:
 
     def test_half_a_warp_may_not(self) -> None:
         with pytest.raises(
-            IllegalProgram, match="divergent exchange: thread 0 of block 0 exchanges values .* thread 16 has"
+            IllegalProgram, match=r"divergent exchange: thread 0 of block 0 exchanges values .* thread 16 has"
         ):
             self.run(1, around=lambda s: If(self.T < 16, s))
 
     def test_a_lane_that_waits_at_a_barrier(self) -> None:
-        with pytest.raises(IllegalProgram, match="divergent exchange.* thread 16 waits at a barrier"):
+        with pytest.raises(IllegalProgram, match=r"divergent exchange.* thread 16 waits at a barrier"):
             self.run(1, around=lambda s: If(self.T < 16, s, Barrier("shared")))
 
     def test_a_lane_that_is_not_there(self) -> None:

@@ -68,7 +68,7 @@ def test_what_fits_is_let_through() -> None:
 def test_build_refuses_before_it_looks_for_a_card() -> None:
     c = product(320, 320, 64)
     s = with_tile(32, 10, c)
-    with pytest.raises(TargetError, match="target sm_80 offers 64: .* bytes are spilled"):
+    with pytest.raises(TargetError, match=r"target sm_80 offers 64: .* bytes are spilled"):
         at.build(s, [*c.op.input_tensors, c], target="cuda -arch=sm_80")
 
 

@@ -139,7 +139,7 @@ def test_the_first_message_says_what_to_do() -> None:
     assert "before a copy has arrived" in is_refused(broken("copied_ahead", everywhere(no_wait)))
 
 
-# -- exchanges ---------------------------------------------------------------------------------------------------
+# -- exchanges -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["warp_sums", "block_sums", "rows_of_threads", "arg_max_of_a_warp"])
 def test_an_exchange_that_not_all_lanes_make(name: str) -> None:
     def half(body: Stmt) -> Stmt:
@@ -192,7 +192,7 @@ def test_one_step_of_the_warps_forgotten() -> None:
     assert is_wrong("block_sums", broken("block_sums", everywhere(lost)))
 
 
-# -- swizzle -----------------------------------------------------------------------------------------------------
+# -- swizzle -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("side", [Store, Load])
 def test_a_swizzle_on_one_side_only(side: type) -> None:
     s = CASES["swizzled_rows"]()

@@ -64,7 +64,7 @@ def test_only_attached_stages_have_private_buffers() -> None:
         s[c].storage("x", "y")
 
 
-# -- storage_align, as TVM has it ------------------------------------------------------------------------------
+# -- storage_align, as TVM has it ----------------------------------------------------------------------------
 def test_rows_that_are_aligned() -> None:
     s, name = copied()
     s[name].storage_align("i0", 16, 3)
@@ -112,7 +112,7 @@ def test_distances_that_whole_rows_cannot_give() -> None:
     assert near_name in str(caught.value)
 
 
-# -- swizzle ---------------------------------------------------------------------------------------------------
+# -- swizzle -------------------------------------------------------------------------------------------------
 def columns(layout: str) -> PrimFunc:
     """Threads of a block that read a column of A's tile, 64 × 32, four rows each."""
     s = tiled(product(64, 64, 64), threads=8, each=4, depth=32)
@@ -129,18 +129,18 @@ def columns(layout: str) -> PrimFunc:
 def test_what_swizzle_refuses() -> None:
     s, name = copied()
     with pytest.raises(
-        ScheduleError, match="swizzle: stage 'B.local:C' is not attached to a loop and kept in"
+        ScheduleError, match=r"swizzle: stage 'B.local:C' is not attached to a loop and kept in"
     ):
         s[name].swizzle(4)
     s = tiled(product(6, 6, 6), depth=3)
     near = fetch(s, "A", "C.local", "k.0", (4, 4), 1)
     with pytest.raises(
-        ScheduleError, match="chunks of 3 elements of stage 'A.shared:C.local'; a power of two"
+        ScheduleError, match=r"chunks of 3 elements of stage 'A.shared:C.local'; a power of two"
     ):
         s[near].swizzle(3)
     s[near].swizzle(16)
     with pytest.raises(
-        ScheduleError, match="the box of stage 'A.shared:C.local', 8 × 3, is no multiple of two"
+        ScheduleError, match=r"the box of stage 'A.shared:C.local', 8 × 3, is no multiple of two"
     ):
         lower(s.state, parse("cuda"))
 

@@ -51,7 +51,8 @@ class Traffic:
 
     def __str__(self) -> str:
         verb = "store" if self.writes else "load"
-        return f"{verb} {self.buffer}: {self.trips:.3g} trips where {self.least:.3g} would do, {self.times} times"
+        trips = f"{self.trips:.3g} trips where {self.least:.3g} would do"
+        return f"{verb} {self.buffer}: {trips}, {self.times} times"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class _Context:
 
 
 def traffic(func: PrimFunc) -> tuple[Traffic, ...]:
-    """The accesses of shared memory of a finished kernel; those whose indices come from memory are left out."""
+    """The accesses of shared memory of a finished kernel, but for those whose indices come from memory."""
     found = (_counted(*x) for x in _accesses(func.body, _Context()))
     return tuple(dict.fromkeys(t for t in found if t is not None))
 

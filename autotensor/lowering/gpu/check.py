@@ -12,8 +12,9 @@ all lanes. What several turns have in common drops out where it moves both addre
       C += S[(tx + 1) % 32]
 
 Asynchronous stores happen at any time until they are awaited, and nobody may touch their elements; loops with
-such stores are looked at turn by turn. Conditions are taken into account where their values are known, and else assumed to hold. What cannot be
-proved is refused, with the two accesses in the message: a schedule that needs such a thing is none.
+such stores are looked at turn by turn. Conditions are taken into account where their values are known, and
+else assumed to hold. What cannot be proved is refused, with the two accesses in the message: a schedule that
+needs such a thing is none.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ class _Prover:
             case Store(buffer, indices, value, mask):
                 if ctx.parted and isinstance(value, Call) and value.name == "shuffle_xor":
                     raise LoweringError(
-                        f"check: lanes exchange values in `{_first(s)}` under a condition that depends on the "
-                        f"thread: `{' and '.join(str(c) for c in ctx.conditions)}`."
+                        f"check: lanes exchange values in `{_first(s)}` under a condition that depends on "
+                        f"the thread: `{' and '.join(str(c) for c in ctx.conditions)}`."
                     )
                 under = ctx
                 if mask is not None:

@@ -4,8 +4,8 @@
     commit()                                           commit()
 
 Only whole copies of 4, 8 or 16 bytes can go their own way; other stores stay as they are, and where none can,
-nothing is committed or awaited. The loop over turns already has its commits and awaits (`ahead.py`): here each
-await comes right before a barrier, so that what one thread awaited all may read.
+nothing is committed or awaited. The loop over turns already has its commits and awaits (`ahead.py`): here
+each await comes right before a barrier, so that what one thread awaited all may read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _ordered(s: Stmt) -> Stmt:
     for x in s.stmts if isinstance(s, Seq) else (s,):
         wait, rest = _taken(x)
         if wait is not None:
-            # waiting earlier than asked is never wrong, so a wait may pass a barrier; nothing is begun between
+            # waiting earlier than asked is never wrong, so a wait may pass a barrier
             met = out.pop() if out and isinstance(out[-1], Barrier) else Barrier("shared")
             out += [wait, met]
         out.append(map_children(rest, lambda c: _ordered(c) if isinstance(c, Stmt) else c))

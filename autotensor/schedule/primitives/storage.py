@@ -166,8 +166,8 @@ def _aligned(stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
         if (shape[at] + more) * inside % factor == offset:
             return (*shape[:at], shape[at] + more, *shape[at + 1 :])
     raise ScheduleError(
-        f"storage_align: no number of rows of {inside} elements is {offset} modulo {factor}, as axis {axis!r} "
-        f"of stage {stage.name!r} should be apart.",
+        f"storage_align: no number of rows of {inside} elements is {offset} modulo {factor}, as axis "
+        f"{axis!r} of stage {stage.name!r} should be apart.",
         fix="Align an axis further in.",
     )
 
