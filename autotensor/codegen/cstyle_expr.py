@@ -269,8 +269,9 @@ class Writer:
 
     def call(self, e: Call, lane: int) -> Ranked:
         if e.name == SHUFFLE:
-            given = ", ".join(self.expr(a, lane) for a in e.args)
-            return f"__shfl_xor_sync(0xffffffffu, {given})", _ATOM
+            value, mask = e.args
+            assert isinstance(mask, Const)
+            return f"__shfl_xor_sync(0xffffffffu, {self.expr(value, lane)}, {int(mask.value)})", _ATOM
         t = e.args[0].dtype.element
         wide = DType("float", 32) if t.is_float and t.bits == 16 else t
         name = self.dialect.call(e.name, wide)

@@ -210,7 +210,7 @@ class _Prover:
                 self.stmt(taken, ctx)
             return
         parted = ctx.parted or self._differs(ctx.value(s.cond))
-        before = list(self.since)
+        before = list(self.since)  # not groups: a condition around one wait stands around all
         self.stmt(s.then, replace(self._under(ctx, s.cond), parted=parted))
         after, self.since = self.since, before
         if s.otherwise is not None:
@@ -229,7 +229,7 @@ class _Prover:
         var, turns = s.var, self.sizes[s.var][1]
         if turns == 0:
             return
-        if any_node(s.body, lambda n: isinstance(n, Commit)):
+        if _waits(s.body):
             for turn in _some_turns(turns):
                 at = const(self.sizes[var][0] + turn, var.type)
                 self.stmt(s.body, replace(ctx, env={**ctx.env, var: at}, known=True))
@@ -369,6 +369,13 @@ def _meet(
     if least == most:
         least, most = int(a[2][i[n]]), int(b[1][j[n]])
     return int(common[n]), least, most
+
+
+def _waits(s: Stmt) -> bool:
+    """Whether a loop with this body waits for copies in its own turns, not in those of loops inside."""
+    if isinstance(s, For):
+        return False
+    return isinstance(s, Await) or any(_waits(c) for c in children(s) if isinstance(c, Stmt))
 
 
 def _some_turns(turns: int) -> list[int]:
