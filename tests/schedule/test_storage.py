@@ -140,7 +140,7 @@ def test_what_swizzle_refuses() -> None:
         s[near].swizzle(3)
     s[near].swizzle(16)
     with pytest.raises(
-        ScheduleError, match=r"the box of stage 'A.shared:C.local', 8 × 3, is no multiple of two"
+        ScheduleError, match=r"the box of stage 'A.shared:C.local', 6 × 3, is no multiple of two"
     ):
         lower(s.state, parse("cuda"))
 
