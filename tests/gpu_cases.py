@@ -111,6 +111,46 @@ def padded_rows() -> Schedule:
 
 
 @case
+def aligned_rows() -> Schedule:
+    """Rows of A's tile five elements apart, TVM's way."""
+    s = tiled(product(16, 16, 16))
+    copy = fetch(s, "A", "C.local", "k.0", (4, 4), 1)
+    s[copy].storage_align("i0", 4, 1)
+    fetch(s, "B", "C.local", "k.0", (4, 4), 1)
+    return s
+
+
+@case
+def swizzled_rows() -> Schedule:
+    """Both tiles are swizzled: in chunks of what one access moves, and of less."""
+    s = tiled(product(16, 16, 16), depth=8)
+    for tensor, chunk in (("A", 2), ("B", 1)):
+        s[fetch(s, tensor, "C.local", "k.0", (4, 4), 2)].swizzle(chunk)
+    return s
+
+
+@case
+def copied_ahead() -> Schedule:
+    """Copies that CUDA makes asynchronously: A's four turns by 4 bytes, B's two by 8, swizzled."""
+    s = tiled(product(8, 8, 24))
+    for tensor, turns, lanes in (("A", 4, 1), ("B", 2, 2)):
+        copy = fetch(s, tensor, "C.local", "k.0", (4, 4), lanes)
+        s[copy].double_buffer(turns)
+        if lanes == 2:
+            s[copy].swizzle(2)
+    return s
+
+
+@case
+def copied_ahead_with_tails() -> Schedule:
+    """More turns ahead than the loop has; not all threads have something to copy."""
+    s = tiled(product(13, 11, 7))
+    for tensor, turns in (("A", 3), ("B", 4)):
+        s[fetch(s, tensor, "C.local", "k.0", (4, 4), 1)].double_buffer(turns)
+    return s
+
+
+@case
 def double_buffered() -> Schedule:
     """The next tiles are fetched while this turn's are used; A's three turns, B's two."""
     s = tiled(product(8, 8, 20))
@@ -142,6 +182,31 @@ def row_sums() -> Schedule:
     return s
 
 
+def sums_of_rows(rows: int, columns: int, threads: int) -> Schedule:
+    """A block for each row, summed up by all its threads."""
+    a = te.placeholder((rows, columns), name="A")
+    k = te.reduce_axis(columns, name="k")
+    b = te.compute((rows,), lambda i: te.sum(a[i, k], axis=k), name="B")
+    s = create_schedule(b)
+    ko, ki = s[b].split("k", factor=threads)
+    s[b].reorder("i", ki, ko)
+    s[b].bind("i", te.thread_axis("blockIdx.x"))
+    s[b].bind(ki, te.thread_axis("threadIdx.x"))
+    return s
+
+
+@case
+def warp_sums() -> Schedule:
+    """A warp a row: no shared memory where lanes can exchange values."""
+    return sums_of_rows(3, 50, 32)
+
+
+@case
+def block_sums() -> Schedule:
+    """Three warps a row: one step through shared memory."""
+    return sums_of_rows(2, 200, 96)
+
+
 @case
 def rows_of_threads() -> Schedule:
     """Four rows a block, each summed up by eight threads, TVM's way."""
@@ -162,6 +227,15 @@ def rows_of_threads() -> Schedule:
 
 @case
 def arg_max() -> Schedule:
+    return arg_max_by(8)
+
+
+@case
+def arg_max_of_a_warp() -> Schedule:
+    return arg_max_by(32)
+
+
+def arg_max_by(threads: int) -> Schedule:
     """A reduction of pairs, across threads."""
     a = te.placeholder((3, 20), name="A")
     k = te.reduce_axis(20, name="k")
@@ -173,7 +247,7 @@ def arg_max() -> Schedule:
     best = te.comm_reducer(join, lambda t0, t1: (te.max_value(t0), te.min_value(t1)), name="best")
     at, value = te.compute((3,), lambda i: best((te.cast("int32", k), a[i, k]), axis=k), name="M")
     s = create_schedule([at, value])
-    ko, ki = s["M"].split("k", factor=8)
+    ko, ki = s["M"].split("k", factor=threads)
     s["M"].reorder("i", ki, ko)
     s["M"].bind("i", te.thread_axis("blockIdx.x"))
     s["M"].bind(ki, te.thread_axis("threadIdx.x"))
@@ -282,6 +356,17 @@ def tensor_cores_f16() -> Schedule:
         name="C",
     )
     return tensor_cores(wide, 16, "mma.m16n8k16.f16")
+
+
+@case
+def tensor_cores_swizzled() -> Schedule:
+    """Rows of operands where no two meet in a bank, copied ahead."""
+    s = tensor_cores_f16()
+    for tensor in ("A", "B"):
+        copy = s[f"{tensor}.shared:C.local"]
+        copy.swizzle(8)
+        copy.double_buffer(2)
+    return s
 
 
 @case

@@ -9,6 +9,7 @@ from __future__ import annotations
 from comparison import agree, blaming, expected, interpreted, verified
 from gpu_traces import TARGET
 
+from autotensor.base.target import Target
 from autotensor.ir.func import Program
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.trace import Trace
@@ -16,12 +17,12 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import random_inputs
 
 
-def check_gpu(dag: ComputeDAG, trace: Trace, *, seed: int = 0) -> Program:
-    """The lowered program, that has been found right."""
+def check_gpu(dag: ComputeDAG, trace: Trace, *, seed: int = 0, target: Target = TARGET) -> Program:
+    """The program lowered for a target, that has been found right."""
     inputs = random_inputs(dag, seed, "integer")
     truth = expected(dag, inputs)
     with blaming("lowering", dag, trace):
-        program = lower(trace.replay(dag), TARGET, hook=verified)
+        program = lower(trace.replay(dag), target, hook=verified)
     with blaming("interpreter", dag, trace):
         agree(dag, inputs, truth, interpreted(dag, program, inputs, 1))
     return program

@@ -30,13 +30,14 @@ from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.primitives.storage import StorageAlign, Swizzle
 from autotensor.schedule.state import Root, State
 from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import AxisKind
 
-TARGET: Target = parse("opencl -block-threads=64 -shared-bytes=16384")
+TARGET: Target = parse("opencl -block-threads=128 -shared-bytes=16384")
 POINTS = 4000  # iterations of one stage's loops, times threads: the interpreter runs them all
 SMALL = (2, 2, 3, 4, 4, 5, 8)
 
@@ -107,6 +108,13 @@ def shared_copy(p: _Pick) -> Iterator[Step]:
         yield Vectorize(name, f"{fused}.{len(factors)}")
     if p.rng.random() < 0.4:
         yield DoubleBuffer(name, p.rng.choice((2, 2, 3)))
+    if p.rng.random() < 0.4:
+        yield p.one(
+            (
+                Swizzle(name, p.rng.choice((1, 2, 4))),
+                StorageAlign(name, p.rng.choice(loops), p.rng.choice((2, 8)), 1),
+            )
+        )
 
 
 def shared_stage(p: _Pick) -> Iterator[Step]:
@@ -147,7 +155,9 @@ def local_tile(p: _Pick) -> Iterator[Step]:
         yield SplitStep(name, f"i{len(buffer.shape) - 1}", (t,))
         yield Bind(name, f"i{len(buffer.shape) - 1}.1", "threadIdx.x")
         if p.rng.random() < 0.4:
-            yield DoubleBuffer(name, p.rng.choice((2, 3)))
+            yield DoubleBuffer(name, p.rng.choice((2, 3, 4)))
+        if p.rng.random() < 0.3:
+            yield Swizzle(name, p.rng.choice((1, 2, 4)))
 
 
 PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (

@@ -46,6 +46,7 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
         "trial": _trial(s),
         "best": _best(s, store),
         "algorithm": _algorithm(s),
+        "shared_memory": _shared_memory(s),
         "costs": None,
         "loops": None,
         "model": known if isinstance(known, str) else asdict(known),
@@ -55,6 +56,17 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
         found["costs"] = {**asdict(priced), "of_peak": priced.of_peak, "threads": s.target.num_cores}
         found["loops"] = asdict(level_table(heaviest(loops), s.target))
     return found
+
+
+def _shared_memory(s: Subject) -> list[dict[str, Any]]:
+    """How often warps of a card go to shared memory for each access, and how often they would have to."""
+    from autotensor.lowering.gpu.banks import traffic
+    from autotensor.lowering.pipeline import lower
+
+    if s.target.kind != "cuda":
+        return []
+    program = lower(s.trace.replay(s.workload.dag), s.target)
+    return [{"kernel": f.name, **asdict(t), "ways": t.ways} for f in program.run for t in traffic(f)]
 
 
 def _notes(s: Subject, store: TrialStore | None) -> list[str]:
@@ -144,6 +156,7 @@ def print_schedule(d: Mapping[str, Any]) -> None:
     if d["costs"] is not None:
         _print_costs(d)
         _print_loops(d["loops"])
+    _print_shared_memory(d["shared_memory"])
     _print_model(d["model"])
     if d["trial"] is not None:
         _print_assembly(d["trial"])
@@ -206,6 +219,25 @@ def _print_costs(d: Mapping[str, Any]) -> None:
     )  # fmt: skip
     if len(c["stages"]) > 1:
         paragraph("(small stages inside others overlap with them; totals do not add up)")
+
+
+def _print_shared_memory(found: list[dict[str, Any]]) -> None:
+    if not found:
+        return
+    _head("Shared memory, trips of a warp")
+    table(
+        ("access", "each", "needed", "ways", "times"),
+        [
+            (
+                f"{'store' if t['writes'] else 'load'} {t['buffer']}",
+                f"{t['trips']:.3g}",
+                f"{t['least']:.3g}",
+                f"{t['ways']:.3g}",
+                t["times"],
+            )
+            for t in found
+        ],
+    )
 
 
 def _times(seconds: float | None, other: float) -> str:

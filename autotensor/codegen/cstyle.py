@@ -15,15 +15,30 @@ import re
 from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
+from autotensor.codegen.copy_width import width_of_copy
 from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.cstyle_vector import VectorWriter, is_plain, vector_buffers, width_of
 from autotensor.codegen.dialect import RESERVED, USES, Dialect
-from autotensor.codegen.tensor_intrinsics import Fragments, fragments, is_tensorized
+from autotensor.codegen.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
-from autotensor.ir.visit import any_node, collect, walk
+from autotensor.ir.stmt import (
+    Alloc,
+    Async,
+    Await,
+    Barrier,
+    Commit,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+)
+from autotensor.ir.visit import any_node, collect, free_vars, walk
 
 STATIC_SHARED_BYTES = 48 << 10  # CUDA: more than that must be asked for at launch
 INDENT = "    "
@@ -136,6 +151,12 @@ class _Kernel(VectorWriter):
                 self.put(self.dialect.barrier)
             case Evaluate(value):
                 self.put(f"{self.expr(value)};")
+            case Async(store) if self.dialect.copies:
+                self.copy(store)
+            case Commit() if self.dialect.copies:
+                self.put(f"{self.helper('at_commit')}();")
+            case Await(left) if self.dialect.copies:
+                self.put(f"{self.helper('at_await')}<{left}>();")
             case _:
                 raise CodegenError(
                     f"kernel {self.func.name!r}: {self.dialect.name} has no {type(s).__name__} as in "
@@ -208,21 +229,42 @@ class _Kernel(VectorWriter):
         self.put("}")
 
     def tensor_instruction(self, f: Fragments) -> None:
-        """One instruction of the warp, inside the loops over tiles."""
-        for loop in f.outer:
-            name = self.names[loop.var.name]
-            self.put("#pragma unroll")
-            self.put(f"for (int {name} = 0; {name} < {self.expr(loop.extent)}; ++{name}) {{")
-            self.positive.add(loop.var)
+        """One instruction of the warp, inside the loops over tiles. Rows are fetched as far out as can be."""
+        a = None if f.a_rows is None else (f.a_rows, self.fresh("a"))
+        b = None if f.b_rows is None else (f.b_rows, self.fresh("b"))
+        waiting = [x for x in (a, b) if x is not None]
+        if waiting:
+            self.put("{")
             self.depth += 1
+        for n in range(len(f.outer) + 1):
+            inside = {loop.var for loop in f.outer[n:]}
+            for rows, name in [x for x in waiting if not free_vars(x[0].at) & inside]:
+                self.fetch_rows(rows, name)
+            waiting = [x for x in waiting if free_vars(x[0].at) & inside]
+            if n < len(f.outer):
+                self.unrolled(f.outer[n])
         sums = [f"{self.names[f.accumulator.name]}[{self.expr(simplify(i))}]" for i in f.sums]
-        operands = [self.register(f.intrinsic.operand, loads) for loads in (*f.a, *f.b)]
+        first = [self.register(f.intrinsic.operand, x) for x in f.a] if a is None else _each(a)
+        second = [self.register(f.intrinsic.operand, x) for x in f.b] if b is None else _each(b)
         self.put(f"{self.helper(f.intrinsic.function)}({', '.join(sums)},")
-        self.put(f"{INDENT}{', '.join(operands[:4])},")
-        self.put(f"{INDENT}{', '.join(operands[4:])});")
-        for _ in f.outer:
+        self.put(f"{INDENT}{', '.join(first)},")
+        self.put(f"{INDENT}{', '.join(second)});")
+        for _ in range(len(f.outer) + (a is not None or b is not None)):
             self.depth -= 1
             self.put("}")
+
+    def unrolled(self, loop: For) -> None:
+        name = self.names[loop.var.name]
+        self.put("#pragma unroll")
+        self.put(f"for (int {name} = 0; {name} < {self.expr(loop.extent)}; ++{name}) {{")
+        self.positive.add(loop.var)
+        self.depth += 1
+
+    def fetch_rows(self, rows: Matrices, name: str) -> None:
+        """An operand from shared memory, by all lanes together."""
+        self.put(f"unsigned int {name}[{rows.count}];")
+        at = self.offset(simplify(rows.at))
+        self.put(f"{self.helper(rows.function)}({name}, {self.names[rows.buffer.name]} + {at});")
 
     def register(self, function: str, loads: tuple[Load, ...]) -> str:
         """A register of operands, as memory holds them."""
@@ -258,6 +300,21 @@ class _Kernel(VectorWriter):
             ]
         self.vectors = {}
 
+    def copy(self, s: Store) -> None:
+        """A store that the hardware makes by itself, in instructions of up to 16 bytes."""
+        assert isinstance(s.value, Load)
+        index, origin = s.indices[0], s.value.indices[0]
+        width = width_of_copy(s.buffer, index, origin)
+        to, source = self.names[s.buffer.name], self.names[s.value.buffer.name]
+        function = f"at_copy{width * s.buffer.dtype.bytes}"
+        tail = ""
+        if s.value.mask is not None:
+            function, tail = f"{function}_if", f", {self.expr(s.value.mask)}"
+        for n in range(0, index.dtype.lanes, width):
+            places = (x.base if isinstance(x, Ramp) else x for x in (index, origin))
+            a, b = (self.offset(x + n if n else x) for x in places)
+            self.put(f"{self.helper(function)}({to} + {a}, {source} + {b}{tail});")
+
     def store_vectors(self, s: Store) -> bool:
         """The store with vector arithmetic, if the dialect has it and the lanes are contiguous."""
         (index,) = s.indices
@@ -272,7 +329,7 @@ class _Kernel(VectorWriter):
                 self.put(f"{self.element(s.buffer, at)} = {value};")
             else:
                 name = self.names[s.buffer.name]
-                self.put(f"vstore{width}({value}, 0, {name} + {self.expr(at)});")
+                self.put(f"vstore{width}({value}, 0, {name} + {self.offset(at)});")
         return True
 
     def one(self, s: Store, lane: int) -> None:
@@ -328,15 +385,21 @@ class _Kernel(VectorWriter):
 
     def vector_load(self, buffer: Buffer, index: Expr, first: int, step: int) -> str:
         assert isinstance(index, Ramp)
-        at = self.expr(index.base + first if first else index.base)
+        at = self.offset(index.base + first if first else index.base)
         kind = self.dialect.types[str(buffer.dtype)]
         return self.dialect.vector_load(kind, self.names[buffer.name], at, step)
 
     def vector_store(self, buffer: Buffer, index: Expr, first: int, values: list[str]) -> str:
         assert isinstance(index, Ramp)
-        at = self.expr(index.base + first if first else index.base)
+        at = self.offset(index.base + first if first else index.base)
         kind = self.dialect.types[str(buffer.dtype)]
         return self.dialect.vector_store(kind, self.names[buffer.name], at, len(values), values)
+
+
+def _each(operand: tuple[Matrices, str]) -> list[str]:
+    """The registers of an operand that was fetched."""
+    rows, name = operand
+    return [f"{name}[{n}]" for n in range(rows.count)]
 
 
 def _identifier(name: str) -> str:

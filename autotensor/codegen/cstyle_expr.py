@@ -30,6 +30,8 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.visit import any_node
 
+SHUFFLE = "shuffle_xor"  # the value of another lane of a warp
+
 Ranked = tuple[str, int]  # text, and how tightly its outermost operator binds
 
 
@@ -53,6 +55,10 @@ class Writer:
         """Text of lane number `lane`; in parentheses if of lower rank than `least`."""
         text, rank = self.ranked(e, lane)
         return f"({text})" if rank < least else text
+
+    def offset(self, e: Expr) -> str:
+        """An index as it is added to a pointer."""
+        return self.expr(e, 0, Rank.SUM)
 
     def ranked(self, e: Expr, lane: int) -> Ranked:
         match e:
@@ -213,7 +219,7 @@ class Writer:
                 return e.dtype.kind == "uint" or e in self.positive
             case Const(value):
                 return value >= 0
-            case Binary(Op.ADD | Op.MUL | Op.MIN | Op.MAX | Op.SHR | Op.AND, a, b):
+            case Binary(Op.ADD | Op.MUL | Op.MIN | Op.MAX | Op.SHR | Op.AND | Op.XOR, a, b):
                 return self.not_negative(a) and self.not_negative(b)
             case Binary(Op.FLOORDIV, a, Const(value)):
                 return value > 0 and self.not_negative(a)
@@ -248,6 +254,10 @@ class Writer:
         return f"({self.dialect.values[str(target)]}){self.expr(e.a, lane, Rank.UNARY + 1)}", Rank.UNARY
 
     def call(self, e: Call, lane: int) -> Ranked:
+        if e.name == SHUFFLE:
+            value, mask = e.args
+            assert isinstance(mask, Const)
+            return f"__shfl_xor_sync(0xffffffffu, {self.expr(value, lane)}, {int(mask.value)})", Rank.ATOM
         t = e.args[0].dtype.element
         wide = DType("float", 32) if t.is_half else t
         name = self.dialect.call(e.name, wide)
@@ -275,7 +285,7 @@ def is_multiple(e: Expr, n: int) -> bool:
             return int(value) % n == 0
         case Binary(Op.MUL, a, Const(value)):
             return int(value) % n == 0 or is_multiple(a, n)
-        case Binary(Op.ADD | Op.SUB | Op.MIN | Op.MAX, a, b):
+        case Binary(Op.ADD | Op.SUB | Op.MIN | Op.MAX | Op.XOR, a, b):  # xor: of powers of two, as lanes are
             return is_multiple(a, n) and is_multiple(b, n)
         case Binary(Op.MOD, a, Const(value)):
             return int(value) % n == 0 and is_multiple(a, n)

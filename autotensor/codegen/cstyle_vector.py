@@ -170,7 +170,7 @@ class VectorWriter(Writer):
         if e.buffer in self.arrays:
             return (self.element(e.buffer, at), Rank.ATOM) if self.arrays[e.buffer] == n else None
         kind = self.dialect.types[str(e.buffer.dtype)]
-        return self.dialect.vector_load(kind, self.names[e.buffer.name], self.expr(at), n), Rank.ATOM
+        return self.dialect.vector_load(kind, self.names[e.buffer.name], self.offset(at), n), Rank.ATOM
 
     def element(self, buffer: Buffer, at: Expr) -> str:
         """The vector of an array of vectors that begins at an element."""

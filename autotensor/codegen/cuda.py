@@ -96,7 +96,40 @@ def _helpers() -> dict[str, str]:
         out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"
     for t, kind in _INTEGERS.items():
         out[f"at_abs_{t}"] = f"{fn} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
-    return out | _tensor_helpers()
+    return out | _copy_helpers() | _tensor_helpers()
+
+
+# `.cg` leaves the first cache alone, and takes 16 bytes only. Where 0 bytes are read, zeros are written.
+_COPY = """{fn} void at_copy{size}{suffix}(void* to, const void* from{condition}) {{
+    asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}{operand};"
+        :: "r"((unsigned int)__cvta_generic_to_shared(to)), "l"(from){given} : "memory");
+}}"""
+
+
+def _copy_helpers() -> dict[str, str]:
+    """Copies from global to shared memory that go their own way, in groups; of sm_80 and later."""
+    fn = _FUNCTION
+    out = {
+        "at_commit": f'{fn} void at_commit() {{ asm volatile("cp.async.commit_group;" ::: "memory"); }}',
+        "at_await": f"""template <int left> {fn} void at_await() {{
+    asm volatile("cp.async.wait_group %0;" :: "n"(left) : "memory");
+}}""",
+    }
+    for size in (4, 8, 16):
+        cache = "cg" if size == 16 else "ca"
+        out[f"at_copy{size}"] = _COPY.format(
+            fn=fn, size=size, suffix="", condition="", cache=cache, operand="", given=""
+        )
+        out[f"at_copy{size}_if"] = _COPY.format(
+            fn=fn,
+            size=size,
+            suffix="_if",
+            condition=", bool wanted",
+            cache=cache,
+            operand=", %2",
+            given=f', "r"(wanted ? {size} : 0)',
+        )
+    return out
 
 
 def _tensor_helpers() -> dict[str, str]:
@@ -112,6 +145,16 @@ def _tensor_helpers() -> dict[str, str]:
     return (unsigned int)low | (unsigned int)high << 16;
 }}""",
     }
+    for count in (2, 4):
+        for turned in ("", "t"):
+            registers = ", ".join(f"%{n}" for n in range(count))
+            results = ", ".join(f'"=r"(r[{n}])' for n in range(count))
+            name = f"at_ldmatrix{count}{turned}"
+            kind = f"m8n8.x{count}{'.trans' if turned else ''}.shared.b16"
+            out[name] = f"""{fn} void {name}(unsigned int* r, const void* row) {{
+    asm volatile("ldmatrix.sync.aligned.{kind} {{{registers}}}, [%{count}];"
+        : {results} : "r"((unsigned int)__cvta_generic_to_shared(row)));
+}}"""
     for name, shape, t in (
         ("at_mma_tf32", "m16n8k8", "tf32"),
         ("at_mma_f16", "m16n8k16", "f16"),
@@ -160,6 +203,7 @@ CUDA = Dialect(
     block_size=lambda threads: f" __launch_bounds__({threads})",
     helpers=_helpers(),
     tensors=True,
+    copies=True,
     reserved=frozenset(
         [
             "threadIdx",

@@ -36,6 +36,7 @@ class Dialect:
     block_size: Callable[[int], str]  # threads of a block → attribute before the name
     helpers: Mapping[str, str]  # name → definition, written out where used
     reserved: frozenset[str]
+    copies: bool = False  # whether it copies into shared memory asynchronously
     tensors: bool = False  # whether it has the instructions of tensor_intrinsics.py; else their loops
     vectors: bool = False  # whether it computes with vectors, see cstyle_vector.py
 

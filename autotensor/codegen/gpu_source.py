@@ -18,6 +18,7 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target
 from autotensor.codegen.cstyle import helpers_text, is_dynamic, render
 from autotensor.codegen.dialect import Dialect
+from autotensor.codegen.resources import tile_of
 from autotensor.ir.func import Launch, PrimFunc, Program, Role
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.cache import object_key
@@ -64,6 +65,7 @@ def _launch(func: PrimFunc, symbol: str, args: list[int]) -> dict[str, Any]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "dynamic_shared_bytes": launch.shared_bytes if is_dynamic(func) else 0,
+        "tile": tile_of(func),
     }
 
 

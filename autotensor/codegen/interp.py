@@ -16,9 +16,13 @@ What it defines beyond the nodes' own docstrings:
   give NaN if either is.
 * Each operation rounds to its type: nothing is fused, and 16-bit floats stay 16 bits.
 
+* An Async store happens when its thread awaits it: until then nobody may touch its elements. `shuffle_xor`
+  gives the value of another of the 32 lanes of a warp, which all come there together.
+
 What it reports as `IllegalProgram`: indices out of bounds, two lanes of a vector store on one element, races
-between threads, barriers that not all threads reach, and with `strict=True` reads of elements that nothing
-has written (for programs before the passes: afterwards vector loads may read lanes that they do not use).
+between threads, barriers that not all threads reach, elements touched while a copy is on its way, and with
+`strict=True` reads of elements that nothing has written (for programs before the passes: afterwards vector
+loads may read lanes that they do not use).
 
 Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How kernels become Python:
 `interp_source.py`.
@@ -27,14 +31,24 @@ Fresh memory is NaN, a trap value (bytes A5) for integers, True for bools. How k
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from autotensor.base.errors import ArgumentError
-from autotensor.codegen.interp_memory import Array, Gang, IllegalProgram, Memory, Site, Thread, storage
+from autotensor.codegen.interp_memory import (
+    Array,
+    Exchange,
+    Gang,
+    IllegalProgram,
+    Memory,
+    Site,
+    Thread,
+    storage,
+)
 from autotensor.codegen.interp_source import Compiled, compile_func, thread_axes
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.stmt import Barrier, For, ForKind
@@ -42,6 +56,7 @@ from autotensor.ir.visit import any_node
 
 __all__ = ["IllegalProgram", "run_func", "run_program", "source_of"]
 
+WARP = 32  # lanes that exchange values
 _OWN = (Role.WORKSPACE, Role.PREPARED)  # allocated here
 _WRITTEN = (Role.INPUT, Role.CONSTANT)  # full before the first kernel
 
@@ -234,27 +249,76 @@ def _meet(func: PrimFunc, code: Compiled, team: Sequence[Thread], gang: Gang) ->
         for thread in team:
             code.function(thread)
         return
-    live: list[tuple[Thread, Iterator[Site]]] = [(t, code.function(t)) for t in team]
+    live = [_Running(t, code.function(t)) for t in team]
     while live:
-        waiting: list[tuple[Thread, Iterator[Site], Site]] = []
-        ended: list[Thread] = []
-        for thread, body in live:
-            site = next(body, None)
-            if site is None:
-                ended.append(thread)
-            else:
-                waiting.append((thread, body, site))
+        for r in live:
+            r.go_on(None)
+        _exchange(func, live)
+        ended = [r.thread for r in live if r.at is None]
+        waiting = [(r.thread, r.at) for r in live if isinstance(r.at, Site)]
         if waiting:
             _all_together(func, waiting, ended)
         gang.epoch += 1
-        live = [(thread, body) for thread, body, _ in waiting]
+        live = [r for r in live if r.at is not None]
 
 
-def _all_together(
-    func: PrimFunc, waiting: list[tuple[Thread, Iterator[Site], Site]], ended: list[Thread]
-) -> None:
+class _Running:
+    """A thread and where it stands: at a barrier, at an exchange, or (None) at its end."""
+
+    __slots__ = ("at", "body", "thread")
+
+    def __init__(self, thread: Thread, body: Generator[Site | Exchange, Any, None]) -> None:
+        self.thread = thread
+        self.body = body
+        self.at: Site | Exchange | None = None
+
+    def go_on(self, value: Any) -> None:
+        try:
+            self.at = self.body.send(value)
+        except StopIteration:
+            self.at = None
+
+
+def _exchange(func: PrimFunc, live: Sequence[_Running]) -> None:
+    """Lets lanes exchange values until none waits for another lane. Warps do not wait for one another.
+
+    Raises IllegalProgram when not all lanes of a warp come to an exchange, or one is asked that is not there.
+    """
+    for _, group in itertools.groupby(live, lambda r: r.thread.tid // WARP):
+        warp = list(group)
+        while any(isinstance(r.at, Exchange) for r in warp):
+            given = {r.thread.tid: _given(func, warp, r) for r in warp}
+            for r in warp:
+                assert isinstance(r.at, Exchange)
+                peer = r.thread.tid ^ r.at.mask
+                if peer not in given:
+                    r.at.site.fail(f"lane {peer % WARP} is asked for its value, and there is none")
+                r.go_on(given[peer])
+
+
+def _given(func: PrimFunc, warp: Sequence[_Running], r: _Running) -> Any:
+    first = next(x for x in warp if isinstance(x.at, Exchange))
+    assert isinstance(first.at, Exchange)
+    if isinstance(r.at, Exchange) and r.at.site is first.at.site and len(warp) == first.thread.lanes_of_warp:
+        return r.at.value
+    does = (
+        "has ended"
+        if r.at is None or len(warp) < first.thread.lanes_of_warp
+        else "waits at a barrier"
+        if isinstance(r.at, Site)
+        else "exchanges at another place"
+    )
+    who = f"thread {r.thread.tid}" if len(warp) == first.thread.lanes_of_warp else "another"
+    raise IllegalProgram(
+        f"kernel {func.name!r}: divergent exchange: thread {first.thread.tid} of block {first.thread.block} "
+        f"exchanges values with its warp, {who} {does}.",
+        fix="Lanes must exchange values where all of a warp pass.",
+    )
+
+
+def _all_together(func: PrimFunc, waiting: list[tuple[Thread, Site]], ended: list[Thread]) -> None:
     first = waiting[0]
-    elsewhere = [t for t, _, site in waiting if site is not first[2]]
+    elsewhere = [t for t, site in waiting if site is not first[1]]
     if not ended and not elsewhere:
         return
     other = (ended or elsewhere)[0]

@@ -40,6 +40,7 @@ from autotensor.ir.mathlib import FUNCTIONS
 from autotensor.ir.node import children
 from autotensor.ir.stmt import Stmt
 
+SHUFFLE = "shuffle_xor"  # the value that lane (own xor mask) of the warp has
 HEIGHT_PER_EXPRESSION = 30  # CPython refuses more than 200 nested parentheses; one node may bring five
 _ZERO: dict[str, Any] = {"float": 0.0, "bfloat": 0.0, "int": 0, "uint": 0, "bool": False}
 _INTEGER_ONLY = (Op.FLOORDIV, Op.MOD, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
@@ -178,6 +179,8 @@ class Values:
                 return self.select(e)
             case Cast(_, a):
                 return self.cast(e, a)
+            case Call("shuffle_xor", (value, Const(mask)), _):
+                return f"(yield _Exchange({self.site('exchange', None)}, {self.expr(value)}, {int(mask)}))"
             case Call(name, args, _):
                 if name not in FUNCTIONS:
                     raise CodegenError(

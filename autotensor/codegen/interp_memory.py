@@ -81,13 +81,14 @@ def fresh(size: int, dtype: DType) -> Array:
 class Memory:
     """One flat array. `written` is None when reads need no check; `shared`: several threads may touch it."""
 
-    __slots__ = ("flat", "name", "readers", "shared", "writers", "written")
+    __slots__ = ("flat", "flying", "name", "readers", "shared", "writers", "written")
 
     def __init__(self, name: str, flat: Array, shared: bool, written: Array | None = None) -> None:
         self.name = name
         self.flat = flat
         self.shared = shared
         self.written = written
+        self.flying: dict[int, int] = {}  # elements that an asynchronous store is bringing → thread
         self.forget()
 
     @staticmethod
@@ -144,10 +145,19 @@ class Gang:
         self.shared: dict[int, Memory] = {}  # Alloc site → memory
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a thread gives to the lane `own xor mask` of its warp, and gets from it."""
+
+    site: Site
+    value: Any
+    mask: int
+
+
 class Thread:
     """Who runs: number, block, place on the thread axes, memory."""
 
-    __slots__ = ("at", "block", "gang", "memory", "nthreads", "strict", "tid")
+    __slots__ = ("at", "block", "gang", "groups", "memory", "nthreads", "strict", "tid")
 
     def __init__(
         self,
@@ -166,6 +176,23 @@ class Thread:
         self.memory = memory
         self.gang = gang
         self.strict = strict
+        self.groups: list[list[Arrival]] = [[]]  # asynchronous stores; the last group is open
+
+    def commit(self) -> None:
+        self.groups.append([])
+
+    def await_copies(self, left: int) -> None:
+        """The oldest groups arrive until `left` are on their way."""
+        while len(self.groups) - 1 > left:
+            for tracked, at, value, site in self.groups.pop(0):
+                del tracked.memory.flying[at]
+                tracked.write(at, value, self, site)
+
+    @property
+    def lanes_of_warp(self) -> int:
+        """Threads of its warp, those that have ended too."""
+        first = self.tid // 32 * 32
+        return min(32, self.nthreads - first)
 
     def describe(self, who: tuple[int, int, int]) -> str:
         block, _, tid = who
@@ -239,7 +266,30 @@ class Tracked:
                 out[lane] = self.memory.flat[at]
         return out
 
+    def copy(self, thread: Thread, mask: Any, value: Any, index: tuple[Any, ...], site: Site) -> None:
+        """A store that happens when it is awaited; until then its elements are nobody's."""
+        lanes = _lanes(index)
+        for lane, one in enumerate(_split(index, lanes) if lanes else [index]):
+            if mask is None or mask[lane]:
+                at = self.address(one, site)
+                self._untouched(at, "written", site)
+                wrong = self.memory.noted_write(at, thread) if self.memory.shared else ""
+                if wrong:
+                    _race(site, self.buffer, at, wrong)
+                self.memory.flying[at] = thread.tid
+                thread.groups[-1].append((self, at, value[lane] if lanes else value, site))
+
+    def _untouched(self, at: int, verb: str, site: Site) -> None:
+        """Raises IllegalProgram for an element that an asynchronous store is bringing."""
+        owner = self.memory.flying.get(at)
+        if owner is not None:
+            site.fail(
+                f"element {at} of {self.buffer.name!r} is {verb} while thread {owner}'s copy is on its way",
+                "Await the copies, and put a barrier behind it.",
+            )
+
     def _read(self, at: int, thread: Thread, site: Site) -> None:
+        self._untouched(at, "read", site)
         if self.memory.written is not None and not self.memory.written[at]:
             site.fail(f"element {at} of {self.buffer.name!r} is read but was never written")
         if self.memory.shared:
@@ -250,7 +300,7 @@ class Tracked:
     def store(self, thread: Thread, mask: Any, value: Any, index: tuple[Any, ...], site: Site) -> None:
         lanes = _lanes(index)
         if not lanes:
-            self._write(self.address(index, site), value, thread, site)
+            self.write(self.address(index, site), value, thread, site)
             return
         seen: set[int] = set()
         for lane, one in enumerate(_split(index, lanes)):
@@ -259,9 +309,10 @@ class Tracked:
                 if at in seen:
                     _twice(site, self.buffer, at)
                 seen.add(at)
-                self._write(at, value[lane], thread, site)
+                self.write(at, value[lane], thread, site)
 
-    def _write(self, at: int, value: Any, thread: Thread, site: Site) -> None:
+    def write(self, at: int, value: Any, thread: Thread, site: Site) -> None:
+        self._untouched(at, "written", site)
         if self.memory.shared:
             wrong = self.memory.noted_write(at, thread)
             if wrong:
@@ -269,6 +320,9 @@ class Tracked:
         if self.memory.written is not None:
             self.memory.written[at] = True
         self.memory.flat[at] = value
+
+
+Arrival = tuple[Tracked, int, Any, Site]  # where an asynchronous store goes, and what it brings
 
 
 def _lanes(index: tuple[Any, ...]) -> int:

@@ -63,6 +63,7 @@ GLOBALS: dict[str, Any] = {
     "_nd": memory.nd_view,
     "_flat": memory.flat_view,
     "_Tracked": memory.Tracked,
+    "_Exchange": memory.Exchange,
     "_oob": memory.out_of_bounds,
     "_full": np.full,
     "_zeros": np.zeros,

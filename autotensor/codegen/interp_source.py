@@ -18,12 +18,26 @@ from typing import Any
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen import interp_memory as memory
-from autotensor.codegen.interp_expr import Values, is_flat
+from autotensor.codegen.interp_expr import SHUFFLE, Values, is_flat
 from autotensor.codegen.interp_memory import FILENAME
 from autotensor.codegen.interp_ranges import Interval
-from autotensor.ir.expr import Const, Load, Var
+from autotensor.ir.expr import Call, Const, Load, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
-from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.stmt import (
+    Alloc,
+    Async,
+    Await,
+    Barrier,
+    Commit,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+)
 from autotensor.ir.visit import any_node, walk
 
 LOOPS_PER_FUNCTION = 15  # CPython refuses more than 20 nested blocks
@@ -104,7 +118,7 @@ class _Writer(Values):
     def has_barrier(self, s: Stmt) -> bool:
         found = self.barriers.get(s)
         if found is None:
-            found = self.barriers[s] = any_node(s, lambda n: isinstance(n, Barrier))
+            found = self.barriers[s] = any_node(s, _meets)
         return found
 
     def bind_views(self, name: str, source: str) -> None:
@@ -164,6 +178,12 @@ class _Writer(Values):
             case Evaluate(value):
                 self.begin(s, value)
                 self.put(self.expr(value))
+            case Async(store):
+                self.store(store, "copy")
+            case Commit():
+                self.put("_T.commit()")
+            case Await(left):
+                self.put(f"_T.await_copies({left})")
             case _:
                 raise CodegenError(
                     f"kernel {self.func.name!r}: the interpreter does not know {type(s).__name__}."
@@ -224,7 +244,8 @@ class _Writer(Values):
         self.put(f"{name} = _T.alloc({self.count}, {record}, {common})")
         self.bind_views(buffer.name, name)
 
-    def store(self, s: Store) -> None:
+    def store(self, s: Store, verb: str = "store") -> None:
+        """verb: `copy` for one that goes its own way; that means something only where accesses are noted."""
         buffer, indices, value, mask = s.buffer, s.indices, s.value, s.mask
         flat = is_flat(self.func, buffer, indices)
         lanes = max((i.dtype.lanes for i in indices), default=1)
@@ -247,9 +268,7 @@ class _Writer(Values):
         view = self.views[buffer, flat]
         source = self.expr(value)
         if self.careful:
-            self.put(
-                f"{view}.store(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"
-            )
+            self.put(f"{view}.{verb}(_T, {m}, {source}, {self.tuple_of(indices)}, {self.site(verb, buffer)})")
         elif lanes > 1:
             self.put(
                 f"_vstore({view}, {m}, {source}, {self.tuple_of(indices)}, {self.site('store', buffer)})"
@@ -266,6 +285,11 @@ class _Writer(Values):
             self.put(f"if not ({tests}): _oob({self.site('store', buffer)}, ({', '.join(at)},), {shape})")
             self.put(f"{view}[{', '.join(at)}] = {v}")
         self.indent = level
+
+
+def _meets(n: object) -> bool:
+    """Whether threads wait for others there."""
+    return isinstance(n, Barrier) or (isinstance(n, Call) and n.name == SHUFFLE)
 
 
 def _accesses(func: PrimFunc) -> list[tuple[Buffer, bool]]:

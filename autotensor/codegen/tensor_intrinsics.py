@@ -9,27 +9,34 @@ its spelling. Interpreter and OpenCL run the loops; CUDA prints the instruction.
 in every lane: that is where the instruction leaves its accumulators. Its operands lie in other lanes' hands
 than the loops read them: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the k of its own t.
 
+Operands of 16 bits in shared memory are fetched by `ldmatrix` where eight elements lie in a row: lane l says
+where row l % 8 of matrix l // 8 begins, and every lane gets its elements of all matrices.
+
 Instructions of other targets are declared by te functions (`declared.py`).
 
-Source: PTX ISA, "Matrix fragments for mma.m16n8k8 / mma.m16n8k16".
+Source: PTX ISA, "Matrix fragments for mma.m16n8k8 / mma.m16n8k16", "ldmatrix".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 from autotensor.base.errors import LoweringError
 from autotensor.base.plugins import plugin
+from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.declared import Declared
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, Var, const
-from autotensor.ir.func import Buffer
+from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.rewrite import substitute
+from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, Let, Stmt, Store
+from autotensor.ir.swizzle import swizzled, unswizzled
 
 LANES = 32
+ROWS = 8  # of the matrices that `ldmatrix` fetches, and elements of their rows
 LANE_AXIS = "threadIdx.x"
 
 
@@ -69,6 +76,20 @@ def intrinsic(name: str) -> Mma | Declared | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Matrices:
+    """An operand that `ldmatrix` fetches."""
+
+    buffer: Buffer
+    at: Expr  # where the row begins that this lane names
+    count: int  # registers, and 8 × 8 matrices
+    turned: bool  # memory has rows where the operand has columns
+
+    @property
+    def function(self) -> str:
+        return f"at_ldmatrix{self.count}{'t' if self.turned else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class Fragments:
     """The operands of one instruction, for the lane that runs it."""
 
@@ -78,6 +99,8 @@ class Fragments:
     sums: tuple[Expr, ...]  # (row, col): 0 0, 0 1, 1 0, 1 1
     a: tuple[tuple[Load, ...], ...]  # four registers: (row, half) 0 0, 1 0, 0 1, 1 1
     b: tuple[tuple[Load, ...], ...]  # two: first half, second half
+    a_rows: Matrices | None = None  # the same from shared memory, all at once
+    b_rows: Matrices | None = None
 
 
 def is_tensorized(loop: Stmt) -> bool:
@@ -115,6 +138,12 @@ def fragments(loop: For) -> Fragments:
         return Load(load.buffer, (_replaced(load.indices[0], values),))
 
     zero = const(0, lane.type)
+    member = lane % ROWS
+    half_of_rows, half_of_k = lane // ROWS % 2, lane // (2 * ROWS) * ROWS
+    a_rows = _matrices(a, loop.var, {g: member, row.var: half_of_rows, loop.var: half_of_k}, 4, False)
+    b_rows = _matrices(b, loop.var, {t: zero, col.var: member, loop.var: half_of_rows * ROWS}, 2, False)
+    if b_rows is None:
+        b_rows = _matrices(b, col.var, {t: zero, col.var: zero, loop.var: lane % (2 * ROWS)}, 2, True)
     return Fragments(
         intrinsic,
         tuple(n for n in loops if n is not row and n is not col),
@@ -130,7 +159,35 @@ def fragments(loop: For) -> Fragments:
             for r in (0, 1)
         ),
         tuple(tuple(read(b, {t: zero, col.var: g, loop.var: k}) for k in half) for half in (first, second)),
+        a_rows if intrinsic.packed == 2 else None,
+        b_rows if intrinsic.packed == 2 else None,
     )
+
+
+def _matrices(load: Load, along: Var, rows: Mapping[Expr, Expr], count: int, turned: bool) -> Matrices | None:
+    """The operand as rows of eight elements; None if they do not lie so, aligned, in shared memory.
+
+    along: the variable that counts the elements of a row. rows: what names a lane's row.
+    """
+    plain, swizzle = unswizzled(load.indices[0])
+    total = affine(plain)
+    if total is None or total.coefficient(along) != 1 or load.buffer.scope is not Scope.SHARED:
+        return None
+    at = _replaced(load.indices[0], rows)
+    if not is_multiple(simplify(unswizzled(at)[0]), ROWS) or (swizzle and swizzle[0] % ROWS):
+        return None
+    return Matrices(load.buffer, at, count, turned)
+
+
+def shared_operands(f: Fragments) -> Iterator[tuple[Buffer, Expr, int]]:
+    """What a lane loads from shared memory for one instruction: the first element, and how many bytes."""
+    for rows in (f.a_rows, f.b_rows):
+        if rows is not None:
+            yield rows.buffer, rows.at, ROWS * rows.buffer.dtype.bytes
+    for register in (*(f.a if f.a_rows is None else ()), *(f.b if f.b_rows is None else ())):
+        for load in register:
+            if load.buffer.scope is Scope.SHARED:
+                yield load.buffer, load.indices[0], load.buffer.dtype.bytes
 
 
 def _nest(intrinsic: Mma, s: Stmt) -> tuple[list[For], Store]:
@@ -164,7 +221,7 @@ def _operand(e: Expr) -> Load | None:
 
 
 def _terms(intrinsic: Mma, load: Load) -> dict[Expr, int]:
-    found: Affine | None = affine(load.indices[0])
+    found: Affine | None = affine(unswizzled(load.indices[0])[0])
     if found is None:
         _fail(intrinsic, f"the index of `{load}` is not linear")
     return dict(found.terms)
@@ -172,13 +229,14 @@ def _terms(intrinsic: Mma, load: Load) -> dict[Expr, int]:
 
 def _replaced(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """The index with whole terms (`threadIdx.x % 4`, a loop's variable) replaced."""
-    total = affine(e)
+    plain, swizzle = unswizzled(e)
+    total = affine(plain)
     assert total is not None
     out: Expr = const(total.constant, e.dtype)
     for term, k in total.terms.items():
         new = values.get(term, term)
         out = out + (new if k == 1 else new * k)
-    return out
+    return swizzled(out, swizzle) if swizzle else out
 
 
 def _like(value: int, loop: For) -> Expr:

@@ -29,13 +29,19 @@ class Scope(enum.Enum):
 
 
 class Buffer(Node):
-    """A named array. `strides` are in elements, outermost first; () means row-major. `shape` are ints."""
+    """A named array. `strides` are in elements, outermost first; () means row-major. `shape` are ints.
+
+    swizzle: (chunk, line) in elements: lowering will exchange chunks within lines, see ir/swizzle.py.
+    turns: of how many turns of a loop boxes are kept here, if copies may be on their way; else 0.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     scope: Scope = Scope.GLOBAL
     strides: tuple[int, ...] = ()
+    swizzle: tuple[int, ...] = ()
+    turns: int = 0
 
     @property
     def size(self) -> int:

@@ -46,7 +46,21 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Buffer, PrimFunc, Program, Scope
 from autotensor.ir.node import Node
-from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.stmt import (
+    Alloc,
+    Async,
+    Await,
+    Barrier,
+    Commit,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+)
 from autotensor.ir.visit import shared, walk
 
 # Python's precedences: a child of lower rank gets parentheses; of equal rank on the right side too
@@ -73,7 +87,21 @@ _LOOP = {
 }
 MARK = "\0"
 _NO_PARTS: Mapping[Expr, str] = {}
-_TAKEN = {*keyword.kwlist, "range", "min", "max", "sum", "inf", "nan", "ramp", "barrier", *_LOOP.values()}
+_TAKEN = {
+    *keyword.kwlist,
+    "range",
+    "min",
+    "max",
+    "sum",
+    "inf",
+    "nan",
+    "ramp",
+    "barrier",
+    "later",
+    "commit",
+    "await_copies",
+    *_LOOP.values(),
+}
 
 
 def to_text(
@@ -309,7 +337,14 @@ class Printer:
         text = f"{b.dtype}[{shape}]"
         if scope is not Scope.GLOBAL:
             text += f"@{scope.value}"
-        return text + (f"/{', '.join(map(str, strides))}/" if strides else "")
+        text += f"/{', '.join(map(str, strides))}/" if strides else ""
+        return text + self.notes(b)
+
+    def notes(self, b: Any) -> str:
+        """What lowering will still do with a buffer."""
+        swizzle, turns = getattr(b, "swizzle", ()), getattr(b, "turns", 0)
+        text = f" swizzle {swizzle[0]} of {swizzle[1]}" if swizzle else ""
+        return text + (f" turns {turns}" if turns else "")
 
     # -- statements ------------------------------------------------------------------------------------------
     def stmt(self, s: Stmt, last: bool = True) -> list[str]:
@@ -339,6 +374,12 @@ class Printer:
                 return ["barrier()" if scope == "threads" else f'barrier("{scope}")']
             case Evaluate(value):
                 return [self.expr(value)]
+            case Async(store):
+                return [f"later: {self._store(store)}"]
+            case Commit():
+                return ["commit()"]
+            case Await(left):
+                return [f"await_copies({left})"]
         return [object.__repr__(s)]
 
     def _scoped(self, line: str, body: Stmt, last: bool) -> list[str]:
@@ -374,7 +415,8 @@ class Printer:
 
     def _alloc(self, b: Buffer) -> str:
         strides = f", strides={list(b.strides)}" if b.strides else ""
-        return f"{self.name(b.name)} = {b.scope.value}({list(b.shape)}, {b.dtype}{strides})"
+        swizzle = f", swizzle={list(b.swizzle)}" if b.swizzle else ""
+        return f"{self.name(b.name)} = {b.scope.value}({list(b.shape)}, {b.dtype}{strides}{swizzle})"
 
     # -- functions -------------------------------------------------------------------------------------------
     def function(self, f: PrimFunc) -> list[str]:

@@ -1,6 +1,6 @@
 """Statements: loops, stores and what surrounds them.
 
-    For Seq Store Alloc If Let Barrier Evaluate
+    For Seq Store Alloc If Let Barrier Evaluate Async Commit Await
 
 A `For` runs `var` over begin, …, begin + extent - 1; its kind says how. VECTORIZED and UNROLLED loops have
 constant extents and vanish in lowering; a PARALLEL loop is divided among the threads of the call.
@@ -84,6 +84,25 @@ class Evaluate(Stmt):
     """An expression for its effect (a prefetch, an intrinsic)."""
 
     value: Expr
+
+
+class Async(Stmt):
+    """A store into shared memory that goes its own way: what it brings arrives when it is awaited.
+
+    Until then nobody may read or write the elements, the thread itself neither.
+    """
+
+    store: Store
+
+
+class Commit(Stmt):
+    """The thread's asynchronous stores since its last commit become a group."""
+
+
+class Await(Stmt):
+    """All groups of the thread but the last `left` have arrived; others see them after a barrier."""
+
+    left: int
 
 
 NOTHING = Seq(())

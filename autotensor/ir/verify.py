@@ -26,7 +26,7 @@ from autotensor.ir.laws_vector import LANE, in_lane
 from autotensor.ir.node import Node, children
 from autotensor.ir.printer import neighbourhood
 from autotensor.ir.simplify import Simplifier
-from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.stmt import Alloc, Async, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
 
 
 class Level(enum.IntEnum):
@@ -112,6 +112,8 @@ class _Verifier:
                 self.exprs(s, ctx, *indices, value, *(() if mask is None else (mask,)))
             case Evaluate(value):
                 self.exprs(s, ctx, value)
+            case Async(store):
+                self.stmt(store, ctx)
 
     def _loop(self, s: For, ctx: _Context) -> None:
         name = s.var.name

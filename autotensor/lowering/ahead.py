@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Cmp, Expr, Var, compare, const
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import If, Stmt, seq
+from autotensor.ir.stmt import NOTHING, Await, Commit, If, Stmt, seq
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.state import Stage
 
@@ -36,14 +36,42 @@ class Ahead:
             values[name] = substitute(value, values)
         return substitute(self.body, values)
 
-    def before(self) -> Stmt:
-        """What has to be there when the loop begins."""
-        return seq(*(self.of_turn(const(n)) for n in range(min(self.stage.turns - 1, self.extent))))
+    def box(self, turn: int) -> Stmt:
+        """What a turn needs that none before it can compute; nothing for most turns."""
+        return self.of_turn(const(turn)) if turn < min(self.stage.turns - 1, self.extent) else NOTHING
 
     def within(self) -> Stmt:
         """What each turn computes for a later one."""
         later = self.var + (self.stage.turns - 1)
         return If(compare(Cmp.LT, later, const(self.extent)), self.of_turn(later))
+
+
+def before(ahead: Sequence[Ahead], copies: bool) -> Stmt:
+    """What has to be on its way when the loop begins.
+
+    copies: in groups, should the boxes be copied asynchronously. There is one group for each turn that
+    `within` leaves outstanding and one more, so that the box of turn n is in group n or an earlier one; what
+    some stages fetch further ahead is in the last.
+    """
+    boxes = max(a.stage.turns for a in ahead) - 1
+    groups = _outstanding(ahead) + 1
+    out: list[Stmt] = []
+    for n in range(boxes):
+        out += [a.box(n) for a in ahead]
+        if copies and (n < groups - 1 or n == boxes - 1):
+            out.append(Commit())
+    return seq(*out)
+
+
+def within(ahead: Sequence[Ahead], copies: bool) -> tuple[Stmt, Stmt]:
+    """What a turn of the loop begins with: a wait for its own boxes, and what it computes for later ones."""
+    later = seq(*(a.within() for a in ahead))
+    return (Await(_outstanding(ahead)), seq(later, Commit())) if copies else (NOTHING, later)
+
+
+def _outstanding(ahead: Sequence[Ahead]) -> int:
+    """Groups that may still be on their way while a turn computes."""
+    return min(a.stage.turns for a in ahead) - 2
 
 
 def is_ahead(stage: Stage) -> bool:

@@ -12,10 +12,11 @@ from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.lowering.ahead import is_ahead
+from autotensor.lowering.device import Device
 from autotensor.lowering.guards import box_conditions
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Extents, leaf_var
-from autotensor.schedule.primitives.storage import in_storage_order, stored
+from autotensor.schedule.primitives.storage import in_storage_order, stored, swizzle_of
 from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
@@ -24,8 +25,9 @@ from autotensor.te.indices import clamped
 class Boxes:
     """The boxes of one kernel, and the other buffers that it touches."""
 
-    def __init__(self, state: State, extents: Extents) -> None:
+    def __init__(self, state: State, extents: Extents, device: Device) -> None:
         self._state = state
+        self._device = device
         self._extents = extents
         self.kept: dict[Buffer, Buffer] = {}  # a stage's buffer → its small replacement
         self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
@@ -35,15 +37,16 @@ class Boxes:
     def keep(self, stage: Stage) -> None:
         """From now on the stage writes, and others read, its box."""
         box = self._extents.boxes[stage.name]
-        shape = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        shape = one = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
         if is_ahead(stage) and isinstance(stage.place, At):
             shape = (stage.turns, *shape)
             turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
             self.slots.update(dict.fromkeys(stage.op.buffers, (turn,)))
         for b in stage.op.buffers:
-            self.kept[b] = Buffer(
-                b.name, shape, b.dtype, stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
-            )
+            scope = stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
+            swizzle = swizzle_of(stage, one, b.dtype.bytes)
+            turns = stage.turns if self._device.copies and is_ahead(stage) else 0
+            self.kept[b] = Buffer(b.name, shape, b.dtype, scope, (), swizzle, turns)
             self._bases[b] = tuple(base_of(s) for s in box)
 
     def _whole_vectors(self, stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -32,18 +32,20 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
+from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.across import Across, ThreadLoop, meets, thread_vars
-from autotensor.lowering.ahead import Ahead, check_ahead, is_ahead
+from autotensor.lowering.ahead import Ahead, before, check_ahead, is_ahead, within
 from autotensor.lowering.apart import Part, is_apart
 from autotensor.lowering.boxes import Body, Boxes, base_of
+from autotensor.lowering.device import PLAIN, Device, block_of
 from autotensor.lowering.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.lanes import Lanes
 from autotensor.lowering.loops import Loops, settled, some_need, some_point
 from autotensor.lowering.marks import check_marks
 from autotensor.lowering.needs import needed
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
+from autotensor.lowering.shuffle import Shuffled, lanes_of
 from autotensor.lowering.skip import skipping
 from autotensor.lowering.update import guard, store_all, update
 from autotensor.schedule.axis import Axis, Mark
@@ -61,7 +63,7 @@ KINDS = {
 }
 
 
-def build_program(state: State) -> Program:
+def build_program(state: State, device: Device = PLAIN) -> Program:
     """The program of a state at loop level: one kernel per root stage, those of constants in `prepare`."""
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()
@@ -71,7 +73,9 @@ def build_program(state: State) -> Program:
     run: list[PrimFunc] = []
     for stage in state.live():
         if isinstance(stage.place, Root):
-            (prepare if stage.name in fixed else run).append(build_kernel(state, stage, extents, order))
+            (prepare if stage.name in fixed else run).append(
+                build_kernel(state, stage, extents, order, device)
+            )
     return Program(args, tuple(prepare), tuple(run))
 
 
@@ -87,9 +91,11 @@ def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role]
     return tuple(named)
 
 
-def build_kernel(state: State, stage: Stage, extents: Extents, order: Mapping[str, int]) -> PrimFunc:
+def build_kernel(
+    state: State, stage: Stage, extents: Extents, order: Mapping[str, int], device: Device = PLAIN
+) -> PrimFunc:
     """The kernel of a root stage; `order` ranks its parameters."""
-    builder = _Nest(state, extents)
+    builder = _Nest(state, extents, device, block_of(state, stage, extents))
     body = builder.nest(stage, {})
     params = tuple(sorted(dict.fromkeys(builder.boxes.touched), key=lambda b: order[b.name]))
     return PrimFunc(stage.name, params, body)
@@ -98,10 +104,12 @@ def build_kernel(state: State, stage: Stage, extents: Extents, order: Mapping[st
 class _Nest:
     """Builds one kernel."""
 
-    def __init__(self, state: State, extents: Extents) -> None:
+    def __init__(self, state: State, extents: Extents, device: Device, block: Mapping[str, int]) -> None:
         self.state = state
         self.extents = extents
-        self.boxes = Boxes(state, extents)  # of the stages that are attached to this one
+        self.device = device
+        self.block = block  # thread axes of a GPU's block with their extents
+        self.boxes = Boxes(state, extents, device)  # of the stages that are attached to this one
         self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
         self.by_thread: set[Var] = set()  # variables that differ between threads of a block
 
@@ -225,16 +233,17 @@ class _Nest:
         now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
         level = self._apart if is_apart(stage, leaf) else self._level
         inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
-        body = seq(*(a.within() for a in ahead), *now, inner)
+        wait, later = within(ahead, self.device.copies) if ahead else (NOTHING, NOTHING)
+        body = seq(later, *now, inner)
         self.threads = outside
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
-        body = self._allocating([p for p in hosted if not is_ahead(p)], body)
+        body = seq(wait, self._allocating([p for p in hosted if not is_ahead(p)], body))
         loop = self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
         if not ahead:
             return loop
-        return self._allocating([a.stage for a in ahead], seq(*(a.before() for a in ahead), loop))
+        return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
 
     def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
         for stage in reversed(stages):
@@ -322,7 +331,10 @@ class _Nest:
             for a in stage.leaves[depth:]
             if a.kind is AxisKind.REDUCE and in_block(a.thread)
         )
-        across = Across(stage.op, self.threads, joining, own)
+        across: Across = Across(stage.op, self.threads, joining, own)
+        lanes = lanes_of(across, self.block, self.device)
+        if lanes is not None:
+            across = Shuffled(stage.op, self.threads, joining, own, lanes)
         parts = replace(loops, targets=across.parts)
         main = self._loop(parts, depth, placed, ranges)
         bound = (*stage.leaves[:depth], *inside)

@@ -20,11 +20,14 @@ from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Stmt
 from autotensor.ir.verify import Level, verify
+from autotensor.lowering.device import device_of
 from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
+from autotensor.lowering.gpu.copies import start_copies, wait_before_meeting
 from autotensor.lowering.gpu.launch import with_launch
 from autotensor.lowering.gpu.narrow import narrow
 from autotensor.lowering.gpu.open_guards import open_guards
+from autotensor.lowering.gpu.swizzle import swizzle
 from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
@@ -75,6 +78,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("virtual threads", vthread, when=is_gpu),
     Pass("unify threads", unify, when=is_gpu),
     Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
+    Pass("await copies", wait_before_meeting, when=is_gpu),
     Pass("open guards", open_guards, when=is_gpu),
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
@@ -85,7 +89,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unmask", unmask, makes=Level.FLAT),
     Pass("promote registers", promote, makes=Level.FLAT, when=is_cpu),
     Pass("narrow indices", narrow, makes=Level.FLAT, when=is_gpu),
+    Pass("start copies", start_copies, makes=Level.FLAT, when=is_gpu),  # vectors tell what one copy moves
     Pass("check instructions", check_tensorized, makes=Level.FLAT, when=is_gpu),
+    Pass("swizzle", swizzle, makes=Level.FLAT, when=is_gpu),  # instructions are known by plain indices
     Pass("prove barriers", check, makes=Level.FLAT, when=is_gpu),  # changes nothing
     Pass("unroll", unroll, makes=Level.FINAL, when=is_cpu),  # last: passes after it would see all copies
 )
@@ -110,7 +116,7 @@ def lower(
     """
     if is_cpu(target) and passes is PIPELINE:
         refuse_threads(state, "llvm" if target is None else target.kind)
-    program = build_program(state)
+    program = build_program(state, device_of(target))
     careful = switches.verify() or switches.debug() >= VERIFY_AT
     brought = None if target is None else plugin(target.kind)
     wanted = [p for p in passes if (p.when(target) if brought is None else p.name in brought.passes)]

@@ -32,7 +32,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.primitives.storage import Storage
+from autotensor.schedule.primitives.storage import Storage, StorageAlign, Swizzle
 from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step
@@ -178,7 +178,6 @@ class Schedule:
 _ELSEWHERE = {  # primitives of TVM's stages
     "prefetch": "leave it out; a CPU fetches ahead by itself",
     "store_at": "a stage is stored where compute_at puts it",
-    "storage_align": "s[C].storage(*axes, pad=n) orders and pads a private buffer",
     "env_threads": "bind loops one by one: s[C].bind(axis, te.thread_axis(...))",
 }
 
@@ -292,6 +291,14 @@ class StageRef:
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
         """Order of dimensions of the private buffer of a stage that is computed inside another."""
         self.schedule.do(Storage(self.name, tuple(self._axis(a) for a in axes), pad))
+
+    def storage_align(self, axis: AxisLike, factor: int, offset: int) -> None:
+        """Neighbours along an axis of a private buffer are `offset` modulo `factor` elements apart."""
+        self.schedule.do(StorageAlign(self.name, self._axis(axis), factor, offset))
+
+    def swizzle(self, chunk: int) -> None:
+        """Mixes up chunks of the rows of a stage in shared memory, against bank conflicts."""
+        self.schedule.do(Swizzle(self.name, chunk))
 
     def double_buffer(self, turns: int = 2) -> None:
         """Computes a stage in shared memory ahead of the loop that reads it."""

@@ -86,6 +86,8 @@ class Stage:
     scope: Scope = Scope.GLOBAL
     pragmas: tuple[tuple[str, str, str], ...] = ()  # (axis, key, value)
     storage: tuple[tuple[str, ...], int] | None = None  # axes of the private buffer, and padding of its rows
+    align: tuple[str, int, int] | None = None  # an axis of it: its stride is offset modulo factor
+    swizzle: int = 0  # elements that stay together when its rows are mixed up; 0: they are not
     turns: int = 1  # boxes kept in shared memory: of this turn and of those computed ahead
 
     @staticmethod

@@ -23,7 +23,14 @@ def refusal(facts: Mapping[str, int]) -> str:
 
     >>> refusal({"carried": 1, "spills": 36, "fma": 168})
     ''
+    >>> refusal({"registers": 128, "spill_bytes": 340, "stack_bytes": 344})
+    'its threads need more than the 128 registers that each can have: 340 bytes are spilled.'
     """
+    if spilled := facts.get("spill_bytes", 0):  # ptxas: of a GPU's kernel
+        return (
+            f"its threads need more than the {facts.get('registers', 0)} registers that each can have: "
+            f"{spilled} bytes are spilled."
+        )
     carried = facts.get("carried", 0)
     if carried < LEAST_CARRIED:
         return ""

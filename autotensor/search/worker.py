@@ -35,7 +35,9 @@ Answer = dict[str, Any]
 def builder() -> Callable[[Answer], Answer]:
     """Answers {"workload": text or "", "key", "trace", "target", "asm"} with an artifact."""
     from autotensor import compiler
+    from autotensor.codegen import nvrtc
     from autotensor.codegen.llvm_asm import asm_facts
+    from autotensor.codegen.resources import worst
     from autotensor.schedule.trace import Trace
     from autotensor.te.workload import Workload
 
@@ -51,6 +53,8 @@ def builder() -> Callable[[Answer], Answer]:
         artifact = compiler.compile_trace(known[key].dag, trace, target, "kernel", request["asm"])
         seconds = time.perf_counter() - began
         facts = asdict(asm_facts(artifact.texts["asm"])) if "asm" in artifact.texts else {}
+        if target.kind == "cuda" and request["asm"] and nvrtc.library() is not None:
+            facts = worst(nvrtc.compile_source(artifact.objects[0].decode(), target.arch).resources)
         return {"artifact": to_plain(artifact), "sha": source_sha(artifact), "asm": facts, "seconds": seconds}
 
     return build

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from autotensor.base.target import Target
+from autotensor.codegen.resources import registers_for
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.compute_at import ComputeAt
@@ -37,6 +38,7 @@ from schedules.roles import padding_in_front
 
 ACCUMULATORS = 128  # elements that a thread may sum up at once: half of a GPU's registers, all of a core's
 LEAST_COLUMNS = 4
+SPARE_REGISTERS = 24  # of a thread, beside its tile and operands: addresses and counters
 LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
 CORE_LANES, WARP_LANES = 16, 4  # elements of the widest vectors: of a core, of one thread's load
 CORE_TILE = 8  # vectors of a thread's tile on a core; larger ones compile for seconds and gain little
@@ -255,6 +257,10 @@ class _Builder:
         ty, tx, rows, v = o
         if rows * v * self.s.lanes > (ACCUMULATORS if not on_cores(self.target) else 2 * ACCUMULATORS):
             return False
+        if not on_cores(self.target):
+            held = rows * v * self.s.lanes + rows + v * self.s.lanes  # 1024 threads of 8 x 16 spilled 8 kB
+            if held + SPARE_REGISTERS > registers_for(ty * tx):
+                return False
         if not self.shared:
             return True
         if ty * tx < 4:

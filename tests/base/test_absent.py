@@ -40,8 +40,8 @@ def kernel() -> Any:
             "te.var does not exist in autotensor; shapes are plain numbers here: write n = 1024.",
         ),
         (
-            lambda: stage().storage_align,
-            "s[C].storage_align does not exist in autotensor; s[C].storage(*axes",
+            lambda: stage().store_at,
+            "s[C].store_at does not exist in autotensor; a stage is stored where compute_at puts it",
         ),
         (lambda: kernel().time_evaluator, "f.time_evaluator does not exist in autotensor; f.time([a, b])"),
     ],

@@ -137,6 +137,15 @@ def test_a_default(log: Path) -> None:
     assert cli("explain", "mlp/2", "--default").code == 0
 
 
+def test_shared_memory_of_a_card(log: Path) -> None:
+    d = json.loads(cli("explain", "mlp/0", "--default", "--target", "cuda", "--json").out)
+    assert d["shared_memory"]
+    assert all(t["trips"] >= t["least"] >= 1 for t in d["shared_memory"])
+    said = cli("explain", "mlp/0", "--default", "--target", "cuda")
+    assert "Shared memory, trips of a warp" in said.out
+    assert json.loads(cli("explain", "mlp/0", "--default", "--json").out)["shared_memory"] == []
+
+
 def test_steps(log: Path) -> None:
     d = json.loads(cli("explain", "3", "--steps", "--json").out)
     with connect(log, readonly=True) as store:

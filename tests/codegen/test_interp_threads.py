@@ -13,13 +13,14 @@ from autotensor.base.errors import CodegenError
 from autotensor.codegen.interp import IllegalProgram, run_func
 from autotensor.ir.expr import (
     Binary,
+    Call,
     Load,
     Op,
     Var,
     const,
 )
 from autotensor.ir.func import Launch, Scope
-from autotensor.ir.stmt import Alloc, Barrier, If, Stmt, Store, seq
+from autotensor.ir.stmt import NOTHING, Alloc, Async, Await, Barrier, Commit, If, Stmt, Store, seq
 
 
 class TestThreads:
@@ -70,7 +71,7 @@ class TestThreads:
         body = thread(self.T, 8, If(self.T < 4, Barrier("shared")))
         with pytest.raises(
             IllegalProgram,
-            match="divergent barrier: thread 0 of block 0 waits at a barrier, thread 4 has ended",
+            match=r"divergent barrier: thread 0 of block 0 waits at a barrier, thread 4 has ended",
         ):
             self.run(body)
         other = Barrier("threads")
@@ -127,3 +128,86 @@ class TestThreads:
         assert y[0].tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
         with pytest.raises(CodegenError, match=r"loop over threadIdx.x has 4 iterations; the launch has 2"):
             run_func(kernel(body, self.Y, launch=Launch((1, 1, 1), (2, 1, 1))), {"y": y})
+
+
+class TestCopies:
+    """A block turns a row round: what is copied may be read after a wait and a barrier, and not before."""
+
+    X, Y = buffer("x", 8), buffer("y", 8)
+    S = buffer("s", 8, scope=Scope.SHARED)
+    T, U = Var("t"), Var("u")
+
+    def run(self, *between: Stmt, lookback: int = 7, before: Stmt = NOTHING) -> Any:
+        fetch = thread(self.T, 8, Async(Store(self.S, (self.T,), Load(self.X, (self.T,)))))
+        index = const(7) - self.U if lookback else self.U
+        give = thread(self.U, 8, Store(self.Y, (self.U,), Load(self.S, (index,))))
+        x = np.arange(8, dtype="f")
+        return run(Alloc(self.S, seq(before, fetch, *between, give)), (self.X, IN), (self.Y, OUT), x=x)
+
+    def test_what_was_awaited_is_there(self) -> None:
+        got = self.run(Commit(), Await(0), Barrier("shared"))
+        assert got.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+
+    def test_a_thread_may_read_its_own_without_a_barrier(self) -> None:
+        assert self.run(Commit(), Await(0), lookback=0).tolist() == list(range(8))
+
+    @pytest.mark.parametrize(
+        "between",
+        [
+            (Barrier("shared"),),
+            (Commit(), Barrier("shared")),
+            (Await(0), Barrier("shared")),  # never committed
+            (Commit(), Await(1), Barrier("shared")),
+            (Commit(), Commit(), Await(2), Barrier("shared")),
+        ],
+    )
+    def test_what_was_not_awaited_is_nobodys(self, between: tuple[Stmt, ...]) -> None:
+        with pytest.raises(IllegalProgram, match=r"element 7 of 's' is read while thread 7's copy is on its"):
+            self.run(*between)
+
+    def test_waiting_is_no_barrier(self) -> None:
+        with pytest.raises(IllegalProgram, match=r"copy is on its way|race on s"):
+            self.run(Commit(), Barrier("shared"), Await(0))
+
+    def test_groups_arrive_in_order(self) -> None:
+        assert self.run(Commit(), Commit(), Await(1), Barrier("shared")).tolist()[0] == 7
+
+    def test_writing_where_a_copy_goes(self) -> None:
+        clear = thread(Var("v"), 8, Store(self.S, (Var("v"),), const(0, float32)))
+        with pytest.raises(IllegalProgram, match="element 0 of 's' is written while thread 0's copy"):
+            self.run(clear, Commit(), Await(0))
+
+
+class TestExchange:
+    X, Y = buffer("x", 64), buffer("y", 64)
+    P = buffer("p", 1, scope=Scope.LOCAL)
+    T = Var("t")
+
+    def run(self, mask: int, threads: int = 64, around: Any = None) -> Any:
+        at = (const(0),)
+        give = Store(self.P, at, Call("shuffle_xor", (Load(self.X, (self.T,)), const(mask)), float32))
+        body = seq(give if around is None else around(give), Store(self.Y, (self.T,), Load(self.P, at)))
+        x = np.arange(64, dtype="f")
+        return run(thread(self.T, threads, Alloc(self.P, body)), (self.X, IN), (self.Y, OUT), x=x)
+
+    @pytest.mark.parametrize("mask", [1, 2, 16, 31])
+    def test_lanes_of_each_warp(self, mask: int) -> None:
+        assert self.run(mask).tolist() == [t ^ mask for t in range(64)]
+
+    def test_a_warp_may_do_without_the_other(self) -> None:
+        got = self.run(1, around=lambda s: If(self.T < 32, s, Store(self.P, (const(0),), const(5, float32))))
+        assert got.tolist() == [*(t ^ 1 for t in range(32)), *[5.0] * 32]
+
+    def test_half_a_warp_may_not(self) -> None:
+        with pytest.raises(
+            IllegalProgram, match=r"divergent exchange: thread 0 of block 0 exchanges values .* thread 16 has"
+        ):
+            self.run(1, around=lambda s: If(self.T < 16, s))
+
+    def test_a_lane_that_waits_at_a_barrier(self) -> None:
+        with pytest.raises(IllegalProgram, match=r"divergent exchange.* thread 16 waits at a barrier"):
+            self.run(1, around=lambda s: If(self.T < 16, s, Barrier("shared")))
+
+    def test_a_lane_that_is_not_there(self) -> None:
+        with pytest.raises(IllegalProgram, match="lane 20 is asked for its value, and there is none"):
+            self.run(16, threads=20)

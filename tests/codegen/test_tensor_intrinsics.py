@@ -8,7 +8,8 @@ from gpu_cases import CASES, product, tensor_cores
 
 from autotensor.base.errors import LoweringError, ScheduleError
 from autotensor.base.target import parse
-from autotensor.codegen.tensor_intrinsics import Fragments, fragments, is_tensorized
+from autotensor.codegen.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
+from autotensor.compiler import compile_state
 from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.stmt import For, Store
 from autotensor.ir.visit import collect, free_vars
@@ -47,6 +48,26 @@ def by_loops(loop: For, memory: dict[str, np.ndarray], lane: int) -> dict[int, f
     return sums
 
 
+def fetched(
+    m: Matrices, memory: dict[str, np.ndarray], values: dict[str, int], lane: int, number: int
+) -> tuple[float, float]:
+    """Register `number` of a lane after ldmatrix: two neighbours in row lane // 4 of that matrix, or, turned,
+    in its column; row r of it begins where lane 8 * number + r says."""
+    group, member = divmod(lane, 4)
+
+    def element(row: int, col: int) -> float:
+        begin = at(m.at, **values, **{"threadIdx.x": 8 * number + row})
+        assert begin % 8 == 0  # 16 bytes
+        return float(memory[m.buffer.name][begin + col])
+
+    pair = (
+        ((2 * member, group), (2 * member + 1, group))
+        if m.turned
+        else ((group, 2 * member), (group, 2 * member + 1))
+    )
+    return element(*pair[0]), element(*pair[1])
+
+
 def by_instruction(f: Fragments, memory: dict[str, np.ndarray]) -> list[dict[int, float]]:
     """The same for all lanes, by the tables of the PTX manual."""
     depth, packed = f.intrinsic.depth, f.intrinsic.packed
@@ -57,15 +78,25 @@ def by_instruction(f: Fragments, memory: dict[str, np.ndarray]) -> list[dict[int
         for lane in range(32):
             group, member = divmod(lane, 4)
             here = {**values, "threadIdx.x": lane}
-            for register, loads in enumerate(f.a):  # a0 (g, t), a1 (g+8, t), a2 (g, t+half), a3 (g+8, t+half)
+            for register, loads in enumerate(
+                f.a if f.a_rows is None else ()
+            ):  # a0 (g, t), a1 (g+8, t), a2 (g, t+half), a3 (g+8, t+half)
                 row = group + 8 * (register % 2)
                 for n, load in enumerate(loads):
                     k = member * packed + n + (depth // 2) * (register // 2)
                     a[row, k] = memory[load.buffer.name][at(load.indices[0], **here)]
-            for register, loads in enumerate(f.b):  # b0 (t, g), b1 (t+half, g)
+            for register, loads in enumerate(f.b if f.b_rows is None else ()):  # b0 (t, g), b1 (t+half, g)
                 for n, load in enumerate(loads):
                     k = member * packed + n + (depth // 2) * register
                     b[k, group] = memory[load.buffer.name][at(load.indices[0], **here)]
+        for lane in range(32):
+            group, member = divmod(lane, 4)
+            for n in range(4 if f.a_rows is not None else 0):
+                for half, x in enumerate(fetched(f.a_rows, memory, values, lane, n)):
+                    a[group + 8 * (n % 2), member * 2 + half + 8 * (n // 2)] = x
+            for n in range(2 if f.b_rows is not None else 0):
+                for half, x in enumerate(fetched(f.b_rows, memory, values, lane, n)):
+                    b[member * 2 + half + 8 * n, group] = x
         d = a @ b
         for lane in range(32):
             group, member = divmod(lane, 4)
@@ -75,7 +106,7 @@ def by_instruction(f: Fragments, memory: dict[str, np.ndarray]) -> list[dict[int
     return sums
 
 
-@pytest.mark.parametrize("name", ["tensor_cores_tf32", "tensor_cores_f16"])
+@pytest.mark.parametrize("name", ["tensor_cores_tf32", "tensor_cores_f16", "tensor_cores_swizzled"])
 def test_the_instruction_computes_what_the_loops_do(name: str) -> None:
     loop = marked(CASES[name]())
     f = fragments(loop)
@@ -85,6 +116,27 @@ def test_the_instruction_computes_what_the_loops_do(name: str) -> None:
     whole = by_instruction(f, memory)
     for lane in range(32):
         assert whole[lane] == by_loops(loop, memory, lane)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tensor_cores_tf32", ""),  # of 32 bits: lanes would get pairs of 16
+        ("tensor_cores_f16", "at_ldmatrix4(a, A_shared"),
+        ("tensor_cores_swizzled", "at_ldmatrix2t(b, B_shared"),
+    ],
+)
+def test_rows_are_fetched_together(name: str, text: str) -> None:
+    source = compile_state(CASES[name]().state, TARGET).texts["cuda"]
+    assert text in source if text else "ldmatrix" not in source
+
+
+def test_rows_that_begin_anywhere_are_fetched_one_by_one() -> None:
+    s = CASES["tensor_cores_f16"]()
+    s["A.shared:C.local"].storage_align("i0", 2, 1)  # 17 elements apart
+    f = fragments(marked(s))
+    assert f.a_rows is None
+    assert f.b_rows is not None
 
 
 def test_messages() -> None:

@@ -28,11 +28,11 @@ SHORT, LONG, CHUNK = 100, 2000, 100
 NEAR = 1e-4  # of the largest answer
 
 
-def check_on_device(dag: ComputeDAG, trace: Trace, seed: int = 0) -> None:
+def check_on_device(dag: ComputeDAG, trace: Trace, seed: int = 0, target: str = "opencl") -> None:
     inputs = random_inputs(dag, seed, "integer")
     wanted = expected(dag, inputs)
     with blaming("the OpenCL backend", dag, trace):
-        f = open_artifact(compile_trace(dag, trace, parse("opencl"), "k"))
+        f = open_artifact(compile_trace(dag, trace, parse(target), "k"))
     found = f(*(inputs[a.name] for a in f.args if a.role != "output"))
     outputs = found if isinstance(found, tuple) else (found,)
     for spec, got in zip((a for a in f.args if a.role == "output"), outputs, strict=True):

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from gpu_cases import CASES
 from gpu_comparison import check_gpu
-from gpu_traces import gpu_trace
+from gpu_traces import TARGET, gpu_trace
 from random_dags import random_dag
+
+from autotensor.base.target import Target, parse
+from autotensor.ir.expr import Call
+from autotensor.ir.node import Node
+from autotensor.ir.stmt import Async, Barrier
+from autotensor.ir.visit import any_node
+from autotensor.lowering.pipeline import lower
+from autotensor.lowering.shuffle import SHUFFLE
 
 LONG = 2000
 CHUNK = 100
 
 
+CUDA = parse("cuda -arch=sm_80")  # copies go their own way, lanes exchange values
+
+
+@pytest.mark.parametrize("target", [TARGET, CUDA], ids=lambda t: t.kind)
 @pytest.mark.parametrize("name", CASES)
-def test_the_cases(name: str) -> None:
+def test_the_cases(name: str, target: Target) -> None:
     s = CASES[name]()
-    check_gpu(s.dag, s.trace)
+    check_gpu(s.dag, s.trace, target=target)
+
+
+def test_exchanges_and_copies_are_really_there() -> None:
+    def has(name: str, test: Callable[[Node], bool]) -> bool:
+        return any(any_node(f.body, test) for f in lower(CASES[name]().state, CUDA).run)
+
+    for name in ("warp_sums", "block_sums", "rows_of_threads", "arg_max_of_a_warp"):
+        assert has(name, lambda n: isinstance(n, Call) and n.name == SHUFFLE), name
+        assert has(name, lambda n: isinstance(n, Barrier)) == (name == "block_sums"), name
+    for name in ("copied_ahead", "copied_ahead_with_tails", "tensor_cores_swizzled", "double_buffered"):
+        assert has(name, lambda n: isinstance(n, Async)), name
 
 
 @pytest.mark.parametrize("seed", range(0, 48, 12))
@@ -37,4 +61,6 @@ def test_at_length(first: int) -> None:
 def _check(seed: int) -> None:
     rng = random.Random(seed)
     dag = random_dag(rng, 3)
-    check_gpu(dag, gpu_trace(rng, dag), seed=seed)
+    trace = gpu_trace(rng, dag)
+    check_gpu(dag, trace, seed=seed)
+    check_gpu(dag, trace, seed=seed, target=CUDA)

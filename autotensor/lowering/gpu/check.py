@@ -11,8 +11,10 @@ all lanes. What several turns have in common drops out where it moves both addre
       barrier
       C += S[(tx + 1) % 32]
 
-Conditions are taken into account where their values are known, and else assumed to hold. What cannot be
-proved is refused, with the two accesses in the message: a schedule that needs such a thing is none.
+Asynchronous stores happen at any time until they are awaited, and nobody may touch their elements; loops with
+such stores are looked at turn by turn. Conditions are taken into account where their values are known, and
+else assumed to hold. What cannot be proved is refused, with the two accesses in the message: a schedule that
+needs such a thing is none.
 """
 
 from __future__ import annotations
@@ -26,17 +28,33 @@ import numpy as np
 
 from autotensor.base.errors import LoweringError
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Unary, Var
+from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Neg, Op, Unary, Var, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store
+from autotensor.ir.simplify import simplify
+from autotensor.ir.stmt import (
+    Alloc,
+    Async,
+    Await,
+    Barrier,
+    Commit,
+    Evaluate,
+    For,
+    ForKind,
+    If,
+    Let,
+    Seq,
+    Stmt,
+    Store,
+)
 from autotensor.ir.visit import any_node, free_vars, walk
 from autotensor.lowering.gpu.indices import Values, in_lane, values_of
 
 MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
 MOST_TURNS = 512  # combinations of values of loops around a pair
 LANE = "lane"
+PERIOD = 12  # turns after which boxes of 2, 3 and 4 turns are in the same places
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,7 @@ class Access:
     conditions: tuple[Expr, ...]
     own: frozenset[Var]  # variables that take all values, whatever other accesses' are
     shown: str
+    flying: bool = False  # an asynchronous store that may happen at any time
 
     def running(self, var: Var) -> Access:
         """The access where the variable may have any value."""
@@ -69,17 +88,28 @@ class _Context:
     conditions: tuple[Expr, ...] = ()
     own: frozenset[Var] = frozenset()
     parted: bool = False  # under a condition that depends on the thread
+    known: bool = False  # turns of a loop around are looked at one by one
 
     def value(self, e: Expr) -> Expr:
-        return substitute(e, self.env) if self.env else e
+        value = substitute(e, self.env) if self.env else e
+        return simplify(value) if self.known else value
 
 
 def check(body: Stmt) -> Stmt:
     """The body. Raises LoweringError when threads may meet at an element of shared memory without a barrier
     between them, or when not all of them come to a barrier."""
-    if any_node(body, lambda n: isinstance(n, Barrier) or (isinstance(n, Alloc) and _is_shared(n.buffer))):
+    if any_node(body, _concerns):
         _Prover().run(body)
     return body
+
+
+def _concerns(n: object) -> bool:
+    match n:
+        case Barrier() | Call("shuffle_xor"):
+            return True
+        case Alloc(buffer):
+            return _is_shared(buffer)
+    return False
 
 
 def _is_shared(b: Buffer) -> bool:
@@ -92,6 +122,8 @@ class _Prover:
         self.threads: list[Var] = []
         self.since: list[Access] = []  # the accesses since the last barrier
         self.proved: set[tuple[Access, Access]] = set()
+        self.groups: list[list[Access]] = [[]]  # asynchronous stores that were not awaited; the last is open
+        self.later = False  # inside an asynchronous store
 
     def run(self, body: Stmt) -> None:
         while isinstance(body, For) and body.kind is ForKind.THREAD:
@@ -124,12 +156,25 @@ class _Prover:
                         "check: a barrier stands under a condition that depends on the thread: "
                         f"`{' and '.join(str(c) for c in ctx.conditions)}`."
                     )
-                self.since = []
+                self.since = [a for group in self.groups for a in group]
+            case Async(store):
+                self.later = True
+                self.stmt(store, ctx)
+                self.later = False
+            case Commit():
+                self.groups.append([])
+            case Await(left):
+                self._arrive(left)
             case If():
                 self._branches(s, ctx)
             case For():
                 self._loop(s, ctx)
             case Store(buffer, indices, value, mask):
+                if ctx.parted and isinstance(value, Call) and value.name == "shuffle_xor":
+                    raise LoweringError(
+                        f"check: lanes exchange values in `{_first(s)}` under a condition that depends on "
+                        f"the thread: `{' and '.join(str(c) for c in ctx.conditions)}`."
+                    )
                 under = ctx
                 if mask is not None:
                     self.reads(mask, ctx, s)
@@ -141,14 +186,31 @@ class _Prover:
             case Evaluate(value):
                 self.reads(value, ctx, s)
 
+    def _arrive(self, left: int) -> None:
+        """All groups but the last `left` have arrived: from now on they are stores of before."""
+        closed, begun = self.groups[:-1], self.groups[-1]
+        cut = max(0, len(closed) - left)
+        landed = {a for group in closed[:cut] for a in group}
+        self.groups = [*closed[cut:], begun]
+        still = {a for group in self.groups for a in group}
+        self.since = list(
+            dict.fromkeys(replace(a, flying=False) if a in landed - still else a for a in self.since)
+        )
+
     def _under(self, ctx: _Context, cond: Expr, holds: bool = True) -> _Context:
         known = ctx.value(cond)
         return replace(ctx, conditions=(*ctx.conditions, known if holds else Unary(Neg.NOT, known)))
 
     def _branches(self, s: If, ctx: _Context) -> None:
         self.reads(s.cond, ctx, s)
+        value = ctx.value(s.cond)
+        if isinstance(value, Const):  # of a turn that is looked at by itself
+            taken = s.then if value.value else s.otherwise
+            if taken is not None:
+                self.stmt(taken, ctx)
+            return
         parted = ctx.parted or self._differs(ctx.value(s.cond))
-        before = list(self.since)
+        before = list(self.since)  # not groups: a condition around one wait stands around all
         self.stmt(s.then, replace(self._under(ctx, s.cond), parted=parted))
         after, self.since = self.since, before
         if s.otherwise is not None:
@@ -166,6 +228,11 @@ class _Prover:
         self._size(s)
         var, turns = s.var, self.sizes[s.var][1]
         if turns == 0:
+            return
+        if _waits(s.body):
+            for turn in _some_turns(turns):
+                at = const(self.sizes[var][0] + turn, var.type)
+                self.stmt(s.body, replace(ctx, env={**ctx.env, var: at}, known=True))
             return
         if not any_node(s.body, lambda n: isinstance(n, Barrier)):
             self.stmt(s.body, replace(ctx, own=ctx.own | {var}))
@@ -197,7 +264,10 @@ class _Prover:
             at = None if at is None else in_lane(at, number)
             conditions = tuple(c for c in (in_lane(c, number) for c in conditions) if c is not None)
             own = own | {number}
-        a = Access(buffer, at, writes, conditions, own, f"{'store' if writes else 'load'} in `{_first(s)}`")
+        verb = "copy" if self.later and writes else "store" if writes else "load"
+        a = Access(buffer, at, writes, conditions, own, f"{verb} in `{_first(s)}`", self.later and writes)
+        if a.flying:
+            self.groups[-1].append(a)
         for b in (*self.since, *((a,) if writes else ())):
             if b.buffer is buffer and (a.writes or b.writes) and (a, b) not in self.proved:
                 self._prove(b, a)
@@ -219,15 +289,15 @@ class _Prover:
             if first is None or second is None:
                 self._fail(a, b, "indices that cannot be counted out")
                 return
-            bad = _meet(first, second)
+            bad = _meet(first, second, a is not b and (a.flying or b.flying))
             if bad is not None:
                 at, one, other = bad
                 self._fail(a, b, f"element {at}, of thread {one} and thread {other}")
 
     def _fail(self, a: Access, b: Access, what: str) -> None:
+        without = "before a copy has arrived" if a.flying or b.flying else "without a barrier between"
         raise LoweringError(
-            f"check: two threads may meet in {a.buffer.name!r} without a barrier between: "
-            f"{a.shown} and {b.shown}, {what}."
+            f"check: two threads may meet in {a.buffer.name!r} {without}: {a.shown} and {b.shown}, {what}."
         )
 
     def _inner(self, a: Access) -> frozenset[Var]:
@@ -282,10 +352,15 @@ def _extremes(at: Values, number: Values) -> tuple[Values, Values, Values]:
     return at[first], number[first], number[last]
 
 
-def _meet(a: tuple[Values, Values, Values], b: tuple[Values, Values, Values]) -> tuple[int, int, int] | None:
-    """An address that two threads touch, one in each access, and the two; None if there is none."""
+def _meet(
+    a: tuple[Values, Values, Values], b: tuple[Values, Values, Values], at_all: bool = False
+) -> tuple[int, int, int] | None:
+    """An address that two threads touch, one in each access, and the two; None if there is none.
+
+    at_all: one thread alone counts, too.
+    """
     common, i, j = np.intersect1d(a[0], b[0], assume_unique=True, return_indices=True)
-    one = (a[1][i] == a[2][i]) & (b[1][j] == b[2][j]) & (a[1][i] == b[1][j])
+    one = (a[1][i] == a[2][i]) & (b[1][j] == b[2][j]) & (a[1][i] == b[1][j]) & (not at_all)
     bad = np.flatnonzero(~one)
     if not bad.size:
         return None
@@ -294,6 +369,24 @@ def _meet(a: tuple[Values, Values, Values], b: tuple[Values, Values, Values]) ->
     if least == most:
         least, most = int(a[2][i[n]]), int(b[1][j[n]])
     return int(common[n]), least, most
+
+
+def _waits(s: Stmt) -> bool:
+    """Whether a loop with this body waits for copies in its own turns, not in those of loops inside."""
+    if isinstance(s, For):
+        return False
+    return isinstance(s, Await) or any(_waits(c) for c in children(s) if isinstance(c, Stmt))
+
+
+def _some_turns(turns: int) -> list[int]:
+    """Turns of a loop with copies for later turns: all, or so many that the others are like one of them.
+
+    What happens in a turn depends on its number modulo those of boxes (2, 3, 4), and differs at the end.
+    """
+    if turns <= 3 * PERIOD:
+        return list(range(turns))
+    first = PERIOD + turns % PERIOD
+    return [*range(first), *range(turns - PERIOD, turns)]
 
 
 def _moves_alike(v: Var, a: Expr, b: Expr) -> bool:

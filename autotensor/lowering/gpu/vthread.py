@@ -38,7 +38,7 @@ def _spread(loop: For) -> Stmt:
     count = int(loop.extent.value)
     body = _inlined(loop.body, loop.var)
     own = _own_buffers(body, loop.var)
-    wide = {b: Buffer(b.name, (count, *b.shape), b.dtype, b.scope) for b in own}
+    wide = {b: Buffer(b.name, (count, *b.shape), b.dtype, b.scope, (), b.swizzle, b.turns) for b in own}
     return _Spreader(loop, wide).stmt(_widened(body, loop.var, wide))
 
 

@@ -1,15 +1,19 @@
-"""storage: how the private buffer of an attached stage is laid out."""
+"""storage, storage_align, swizzle: how the private buffer of an attached stage is laid out."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TypeVar
 
 from autotensor.base.errors import ScheduleError
+from autotensor.ir.func import Scope
 from autotensor.schedule.state import At, Stage, State
 from autotensor.schedule.step import quoted, step
 
 T = TypeVar("T")
+
+LINE_BYTES = 128  # of shared memory: all its banks once
 
 
 @step
@@ -49,12 +53,123 @@ class Storage:
         return f's["{self.stage}"].storage({quoted(self.axes)}, pad={self.pad})'
 
 
+@step
+class StorageAlign:
+    """Keep neighbours along an axis of an attached stage's buffer at a certain distance.
+
+        A.shared:C[i0, i1], 32 × 32   ──StorageAlign("A.shared:C", "i0", 32, 1)──▶   float[32][33]
+
+    The distance becomes the next one that is `offset` modulo `factor`; elements in between are left unused.
+    Raises ScheduleError unless the stage is computed inside another and the axis has others inside it;
+    lowering raises when whole rows cannot give such a distance.
+    Source: `storage_align` of TVM.
+    """
+
+    stage: str
+    axis: str
+    factor: int
+    offset: int
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if not isinstance(stage.place, At):
+            raise ScheduleError(
+                f"storage_align: stage {stage.name!r} is not computed inside another; its buffer is not "
+                "private.",
+                fix="Use compute_at first, or layout for a whole tensor.",
+            )
+        order = in_storage_order(stage, tuple(a.name for a in stage.op.axes))
+        if self.axis not in order[:-1]:
+            raise ScheduleError(
+                f"storage_align: {self.axis!r} is no axis of stage {stage.name!r} with others inside it; "
+                f"{', '.join(order[:-1]) or 'none'} can be aligned."
+            )
+        if self.factor < 1 or not 0 <= self.offset < self.factor:
+            raise ScheduleError(
+                f"storage_align: factor {self.factor} and offset {self.offset} of stage {stage.name!r} do "
+                "not fit: factor is at least 1, offset at least 0 and less than factor."
+            )
+        return state.with_stage(replace(stage, align=(self.axis, self.factor, self.offset)))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].storage_align("{self.axis}", {self.factor}, {self.offset})'
+
+
+@step
+class Swizzle:
+    """Mix up the rows of a stage in shared memory, so that threads that read a column meet no bank twice.
+
+        line r:  0 1 2 3 4 5 6 7     ──Swizzle("A.shared:C", 4)──▶     line 1:  1 0 3 2 5 4 7 6
+                                                                       line 2:  2 3 0 1 6 7 4 5
+
+    Chunk c of line r is kept at place c xor r (modulo the chunks of a line). chunk: elements that stay
+    together, a power of two: as many as one access moves. A line has 128 bytes, or is a row if that is a
+    longer power of two. The stage's meaning and its loops stay, and no element is left unused.
+    Raises ScheduleError unless the stage is attached and in shared memory; lowering raises when its box is no
+    multiple of two chunks.
+    Source: `Swizzle` of CUTLASS (Thakkar et al.); the xor layouts of Triton.
+    """
+
+    stage: str
+    chunk: int
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if not isinstance(stage.place, At) or stage.scope is not Scope.SHARED:
+            raise ScheduleError(
+                f"swizzle: stage {stage.name!r} is not attached to a loop and kept in shared memory.",
+                fix='Use cache_read(…, "shared") and compute_at first.',
+            )
+        if self.chunk < 1 or self.chunk & (self.chunk - 1):
+            raise ScheduleError(
+                f"swizzle: chunks of {self.chunk} elements of stage {stage.name!r}; a power of two is needed."
+            )
+        return state.with_stage(replace(stage, swizzle=self.chunk))
+
+    def call(self) -> str:
+        return f's["{self.stage}"].swizzle({self.chunk})'
+
+
+def swizzle_of(stage: Stage, shape: tuple[int, ...], element_bytes: int) -> tuple[int, ...]:
+    """(chunk, line) of the buffer of a stage, of this shape; () if it is not swizzled."""
+    chunk = stage.swizzle
+    if not chunk or stage.scope is not Scope.SHARED:
+        return ()
+    row, size = shape[-1] if shape else 1, prod(shape)
+    line = max(LINE_BYTES // element_bytes, row if row & (row - 1) == 0 else 0)
+    while line > chunk and size % line:
+        line //= 2
+    if line < 2 * chunk:
+        raise ScheduleError(
+            f"swizzle: the box of stage {stage.name!r}, {' × '.join(map(str, shape)) or '1'}, is no multiple "
+            f"of two chunks of {chunk} elements.",
+            fix="Attach it where its box is a power of two, take smaller chunks, or use storage_align.",
+        )
+    return (chunk, line)
+
+
 def stored(stage: Stage, box: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the private buffer for a box of the stage."""
-    if stage.storage is None or not box:
-        return box
     shape = in_storage_order(stage, box)
-    return (*shape[:-1], shape[-1] + stage.storage[1])
+    if stage.storage is not None and box:
+        shape = (*shape[:-1], shape[-1] + stage.storage[1])
+    return shape if stage.align is None else _aligned(stage, shape)
+
+
+def _aligned(stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with one dimension longer, so that the stride of the next one outside is as it should be."""
+    assert stage.align is not None
+    axis, factor, offset = stage.align
+    at = in_storage_order(stage, tuple(a.name for a in stage.op.axes)).index(axis) + 1
+    inside = prod(shape[at + 1 :])
+    for more in range(factor):
+        if (shape[at] + more) * inside % factor == offset:
+            return (*shape[:at], shape[at] + more, *shape[at + 1 :])
+    raise ScheduleError(
+        f"storage_align: no number of rows of {inside} elements is {offset} modulo {factor}, as axis "
+        f"{axis!r} of stage {stage.name!r} should be apart.",
+        fix="Align an axis further in.",
+    )
 
 
 def in_storage_order(stage: Stage, per_axis: tuple[T, ...]) -> tuple[T, ...]:

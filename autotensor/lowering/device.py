@@ -1,0 +1,45 @@
+"""What lowering may count on beyond plain threads: exchanges within a warp, copies that go their own way.
+
+Only CUDA has both; a state is lowered for any other target as if there were neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.base.target import Target
+from autotensor.schedule.extents import Extents
+from autotensor.schedule.state import Stage, State
+
+FIRST_WITH_COPIES = 80  # compute capability 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a target's threads can do."""
+
+    warp: int = 1  # lanes that exchange values without memory
+    copies: bool = False  # from global to shared memory, asynchronous
+
+
+PLAIN = Device()
+
+
+def device_of(target: Target | None) -> Device:
+    if target is None or target.kind != "cuda":
+        return PLAIN
+    number = target.arch.removeprefix("sm_")
+    return Device(target.warp_size, number.isdigit() and int(number) >= FIRST_WITH_COPIES)
+
+
+def block_of(state: State, root: Stage, extents: Extents) -> dict[str, int]:
+    """Extents of the axes of threads of the block that computes a stage, with all that is attached to it."""
+    found: dict[str, int] = {}
+    waiting = [root]
+    while waiting:
+        stage = waiting.pop()
+        waiting.extend(state.attached(stage.name))
+        for leaf in stage.leaves:
+            if leaf.thread.startswith("threadIdx"):
+                found[leaf.thread] = max(found.get(leaf.thread, 1), int(extents[stage.name, leaf.name]))
+    return found

@@ -1,0 +1,103 @@
+"""copies: stages that are computed ahead are brought into shared memory while threads compute.
+
+    if k + 2 < n: S[(k + 2) % 3][tx] = A[…]            if k + 2 < n: later: S[(k + 2) % 3][tx] = A[…]
+    commit()                                           commit()
+
+Only whole copies of 4, 8 or 16 bytes can go their own way; other stores stay as they are, and where none can,
+nothing is committed or awaited. The loop over turns already has its commits and awaits (`ahead.py`): here
+each await comes right before a barrier, so that what one thread awaited all may read.
+"""
+
+from __future__ import annotations
+
+from autotensor.codegen.copy_width import width_of_copy
+from autotensor.ir.expr import Load
+from autotensor.ir.func import Scope
+from autotensor.ir.node import Node, map_children
+from autotensor.ir.rewrite import transform
+from autotensor.ir.stmt import NOTHING, Alloc, Async, Await, Barrier, Commit, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.visit import any_node, collect
+
+
+def wait_before_meeting(body: Stmt) -> Stmt:
+    """The body with each wait for copies right before a barrier; one is put there if there is none."""
+    if not any_node(body, lambda n: isinstance(n, Await)):
+        return body
+    return _ordered(body)
+
+
+def _ordered(s: Stmt) -> Stmt:
+    out: list[Stmt] = []
+    for x in s.stmts if isinstance(s, Seq) else (s,):
+        wait, rest = _taken(x)
+        if wait is not None:
+            # waiting earlier than asked is never wrong, so a wait may pass a barrier
+            met = out.pop() if out and isinstance(out[-1], Barrier) else Barrier("shared")
+            out += [wait, met]
+        out.append(map_children(rest, lambda c: _ordered(c) if isinstance(c, Stmt) else c))
+    kept: list[Stmt] = []
+    for x in out:  # barrier, commit, barrier: one barrier is enough
+        if isinstance(x, Barrier) and _just_met(kept):
+            continue
+        kept.append(x)
+    return seq(*kept)
+
+
+def _just_met(before: list[Stmt]) -> bool:
+    """Whether nothing but commits stands between the last barrier and here."""
+    last = next((x for x in reversed(before) if not isinstance(x, Commit) and x is not NOTHING), None)
+    return isinstance(last, Barrier)
+
+
+def _taken(s: Stmt) -> tuple[Stmt | None, Stmt]:
+    """The wait that a statement begins with, and the rest."""
+    match s:
+        case Await():
+            return s, NOTHING
+        case Seq((first, *rest)):
+            wait, other = _taken(first)
+            return wait, seq(other, *rest)
+        case Let(var, value, body):
+            wait, other = _taken(body)
+            return wait, Let(var, value, other)
+        case Alloc(buffer, body):
+            wait, other = _taken(body)
+            return wait, Alloc(buffer, other)
+        case If(cond, then, None):
+            wait, other = _taken(then)
+            return wait, If(cond, other)
+    return None, s
+
+
+def start_copies(body: Stmt) -> Stmt:
+    """The body with whole copies into boxes of later turns made asynchronous."""
+    if not any_node(body, lambda n: isinstance(n, Await)):
+        return body
+    written = {s.buffer for s in collect(body, Store)}
+
+    def visit(node: Node) -> Node | None:
+        if isinstance(node, Store) and copy_width(node) and node.value.buffer not in written:  # type: ignore[attr-defined]
+            return Async(node)
+        return None
+
+    started = transform(body, visit)
+    if any_node(started, lambda n: isinstance(n, Async)):
+        return started
+    return transform(body, lambda n: NOTHING if isinstance(n, Commit | Await) else None)
+
+
+def copy_width(s: Store) -> int:
+    """Elements that one instruction brings of a store that may go its own way; 0 for others."""
+    match s:
+        case Store(buffer, (index,), Load(source, (origin,), mask), None) if (
+            buffer.turns
+            and buffer.scope is Scope.SHARED
+            and source.scope is Scope.GLOBAL
+            and source.dtype is buffer.dtype
+            and (mask is None or mask.dtype.lanes == 1)
+        ):
+            return width_of_copy(buffer, index, origin)
+    return 0
+
+
+__all__ = ["copy_width", "start_copies", "wait_before_meeting"]
