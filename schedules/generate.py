@@ -32,7 +32,11 @@ class _Partial:
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
-    """All sketches that the rules make for a computation, in the rules' order of preference. Never empty."""
+    """All sketches that the rules make for a computation, in the rules' order of preference. Never empty.
+
+    Where a GPU target's blocks are iterations on a processor's cores, they are that processor's sketches.
+    """
+    target = target.processor()
     partial = [_Partial(Sketch(), State.initial(dag))]
     finished: list[_Partial] = []
     while partial:
