@@ -10,7 +10,8 @@ In this order, until the time is up; the JSON is written after every part:
     layers      convolution + bias + ReLU against cuDNN through torch
     models      ResNet-50 (batch 1, 32) and BERT-base, untuned, against torch eager and Inductor max-autotune
 
-Without torch only ours are timed. On OpenCL the rivals are left out, and sizes are small.
+Without torch only ours are timed. On OpenCL sizes are small, and the rival is a product written by hand
+(hand_gemm.py).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import hand_gemm
 import numpy as np
 
 import autotensor as at
@@ -157,6 +160,12 @@ def products(target: Target, trials: int, clock: Clock, sizes: tuple[int, ...]) 
                 row["trials"] = report.trials
                 row["tuned_s"] = seconds(at.build([a, b, c], target=target, db=db), arrays)
         row |= rival(lambda torch, n=n: product_of(torch, n))
+        if target.kind == "opencl":
+            row["hand_s"], tile = hand_gemm.best(device_of(target), n)
+            row |= {
+                "hand_tile": astuple(tile),
+                "of_hand": row["hand_s"] / row.get("tuned_s", row["untuned_s"]),
+            }
         row["tflops"] = 2 * n**3 / min(row["untuned_s"], row.get("tuned_s", 1e9)) / 1e12
         yield row
 

@@ -37,9 +37,10 @@ class _Partial:
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     """All sketches that the rules make for a computation, in the rules' order of preference. Never empty.
 
+    Where a GPU target's blocks are iterations on a processor's cores, they are that processor's sketches.
     Those of the last computations are kept: tuning a model asks four times for each of its tasks.
     """
-    return _generated(dag, target, tuple(RULES))
+    return _generated(dag, target.processor(), tuple(RULES))
 
 
 @lru_cache(maxsize=KEPT)

@@ -1,6 +1,9 @@
 """What the GPU rules share: threads of a block, and loops bound to a grid.
 
 bind_flat("C", axes, threads)       C's spatial loops as one, cut into blocks of so many threads
+
+They are for cards. Where a block's threads take turns on a core (`Target.on_cores`), `generate` takes the
+processor's rules: their parallel loop becomes blocks.
 """
 
 from __future__ import annotations
@@ -20,14 +23,6 @@ from schedules.analysis import epilogue
 
 BLOCK = 256  # threads of a block, where nothing speaks for another number
 LEAST_BLOCK = 32
-
-
-def on_cores(target: Target) -> bool:
-    """Whether threads of a block take turns on one core (OpenCL on a processor), rather than run in warps.
-
-    There a thread had better do the work of many, in vectors, and a barrier costs as much as a loop.
-    """
-    return target.warp_size == 1
 
 
 def powers_of_two(low: int, high: int) -> tuple[int, ...]:
@@ -65,8 +60,8 @@ def block_hole(stage: Stage, target: Target) -> Hole:
     most = max(1, min(points, target.max_threads_per_block))
     options = powers_of_two(min(LEAST_BLOCK, most), most) or (most,)
     wanted = min(BLOCK, max(options))
-    if not on_cores(target):  # every multiprocessor should have a block before blocks get large
-        wanted = min(wanted, max(LEAST_BLOCK, points // target.num_cores))
+    # every multiprocessor should have a block before blocks get large
+    wanted = min(wanted, max(LEAST_BLOCK, points // target.num_cores))
     default = max((o for o in options if o <= wanted), default=options[0])
     return Hole(f"{stage.name}/threads", tuple((o,) for o in options), (default,))
 

@@ -33,7 +33,7 @@ from autotensor.graph.rules import PASSES, Pass, optimize
 from autotensor.graph.rules.canonical import transpose
 from autotensor.graph.rules.layout import LAST, to_first, to_last
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function, open_artifact
 
 # These look at several operators and may write other arithmetic for them, so that a value would depend on
 # what is computed beside it.
@@ -157,7 +157,7 @@ class Program:
     """A compiled cut: arrays of the leaves, in order, to arrays of the outputs."""
 
     graph: Graph
-    module: Module | None  # None: evaluated by the operators' NumPy references
+    module: Function | None  # None: evaluated by the operators' NumPy references
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         if self.module is None:
@@ -207,7 +207,7 @@ def compile_local(graph: Graph, target: Target) -> Program:
     if target.kind == "interp":
         return Program(graph, None)
     plan = plan_local(graph, target)
-    return Program(graph, Module(link_model(plan, default_traces(plan)), threads=target.num_cores))
+    return Program(graph, open_artifact(link_model(plan, default_traces(plan)), threads=target.num_cores))
 
 
 def plan_local(graph: Graph, target: Target) -> ModelPlan:

@@ -47,9 +47,9 @@ def run_tuning(
     target = tasks[0].target
     kernels = options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
-    if target.kind == "cuda":
+    if target.is_gpu and not target.on_cores:
         rates = Rates.guess(target)
-    else:  # OpenCL's threads run on this processor
+    else:  # OpenCL's blocks run on this processor
         processor = host().with_threads(target.num_cores) if target.is_gpu else target
         rates = calibrated(store, processor, kernels=kernels, brief=brief, patience=until.share(WAIT_SHARE))
     measuring = MeasureOptions(

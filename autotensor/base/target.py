@@ -1,8 +1,9 @@
 """Targets: a description of the machine that code is made for, as data.
 
 `parse("llvm")` is this machine; `parse("llvm -mcpu=znver4 -threads=2")` is a stated one, and so are
-`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is asked. Schedules and checks read the limits;
-`key()` is what the tuning log files records under.
+`parse("cuda -arch=sm_80")` and `parse("opencl")`: no device is asked. OpenCL means this processor, with its
+vectors and caches; `parse("opencl -device=gpu")` is a card. Schedules and checks read the limits; `key()` is
+what the tuning log files records under.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from autotensor.base.plugins import OWN, known_kinds, plugin
 KINDS = OWN
 NUMERICS = ("fast", "strict")
 GPU_KINDS = ("cuda", "opencl")
+OPENCL_DEVICES = ("cpu", "gpu")
+OPENCL_WARP = 32  # threads that run together on a card: of NVIDIA's, and of AMD's since RDNA
 
 # (multiprocessors, shared bytes one block may have, L2 bytes) by compute capability, of its largest card.
 # Source: CUDA C++ programming guide, "Technical specifications per compute capability"; data sheets.
@@ -64,9 +67,26 @@ class Target:
         """Whether kernels run as grids of thread blocks."""
         return self.kind in GPU_KINDS
 
+    @property
+    def on_cores(self) -> bool:
+        """Whether the threads of a block take turns on one core of a processor, rather than run in warps.
+
+        Then a block is an iteration of a parallel loop, and a barrier costs as much as a loop.
+        """
+        return self.is_gpu and self.warp_size == 1
+
+    def processor(self) -> Target:
+        """The target whose schedules suit this one: where blocks run on cores, those of the same processor.
+
+        Without its features: kernels are source text, so no instruction of its own can be meant.
+        """
+        return replace(self, kind="llvm", arch=host().arch) if self.on_cores else self
+
     def key(self) -> str:
         """Name in the tuning log: kind, architecture, vector width, thread count, numerics if strict."""
         plain = f"{self.kind}/{self.arch or 'generic'}/v{self.vector_bytes}/t{self.num_cores}"
+        if self.kind == "opencl" and not self.on_cores:
+            plain += "/gpu"
         return plain if self.numerics == "fast" else f"{plain}/{self.numerics}"
 
     def to_json(self) -> str:
@@ -90,8 +110,9 @@ def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
     Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`. Of "cuda":
-    `-arch=sm_80`. Of "opencl": `-platform=NAME`. Of "cuda" and "opencl": `-cores=N` (multiprocessors),
-    `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all: `-numerics=fast|strict`.
+    `-arch=sm_80`. Of "opencl": `-platform=NAME`, `-device=cpu|gpu`. Of "cuda" and "opencl": `-cores=N`
+    (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
+    `-numerics=fast|strict`.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.
     """
@@ -138,18 +159,9 @@ def parse(text: str | Target | None = None) -> Target:
 
 
 def gpu(kind: str, arch: str = "") -> Target:
-    """A stated GPU. OpenCL's limits are those that every platform that we know has."""
+    """A stated GPU. OpenCL is this processor, see `opencl`."""
     if kind == "opencl":
-        return Target(
-            "opencl",
-            arch,
-            num_cores=usable_cores(),
-            vector_registers=255,
-            cache_bytes=(32 << 10, 1 << 20),
-            warp_size=1,
-            max_threads_per_block=256,
-            max_shared_bytes=32 << 10,
-        )
+        return opencl(arch)
     arch = arch or DEFAULT_ARCH
     if arch not in CUDA_ARCHS:
         raise TargetError(f"target arch {arch!r} is unknown.", fix=f"Known: {', '.join(CUDA_ARCHS)}.")
@@ -166,6 +178,31 @@ def gpu(kind: str, arch: str = "") -> Target:
     )
 
 
+def opencl(platform: str = "", device: str = "cpu") -> Target:
+    """OpenCL on this processor, with its vectors and caches, or on a card with the limits that all have."""
+    if device == "cpu":
+        return replace(
+            host(),
+            kind="opencl",
+            arch=platform,
+            features="",
+            triple="",
+            num_cores=usable_cores(),
+            max_threads_per_block=256,
+            max_shared_bytes=32 << 10,
+        )
+    return Target(
+        "opencl",
+        platform,
+        num_cores=usable_cores(),
+        vector_registers=255,
+        cache_bytes=(32 << 10, 1 << 20),
+        warp_size=OPENCL_WARP,
+        max_threads_per_block=256,
+        max_shared_bytes=32 << 10,
+    )
+
+
 def _gpu_option(target: Target, option: str) -> Target:
     name, _, value = option.partition("=")
     match (target.kind, name):
@@ -173,6 +210,11 @@ def _gpu_option(target: Target, option: str) -> Target:
             return replace(gpu("cuda", value), numerics=target.numerics)
         case ("opencl", "-platform"):
             return replace(target, arch=value)
+        case ("opencl", "-device"):
+            if value not in OPENCL_DEVICES:
+                known = ", ".join(OPENCL_DEVICES)
+                raise TargetError(f"target option {option!r}: device is one of {known}.")
+            return replace(opencl(target.arch, value), numerics=target.numerics)
         case (_, "-cores" | "-shared-bytes" | "-block-threads"):
             if not value.isdigit() or int(value) < 1:
                 raise TargetError(f"target option {option!r}: {name[1:]} must be a positive integer.")
@@ -180,7 +222,7 @@ def _gpu_option(target: Target, option: str) -> Target:
                 name, "max_threads_per_block"
             )
             return replace(target, **{field: int(value)})  # type: ignore[arg-type]
-    own = "-arch" if target.kind == "cuda" else "-platform"
+    own = "-arch" if target.kind == "cuda" else "-platform, -device"
     known = f"{own}, -cores, -shared-bytes, -block-threads, -numerics"
     raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
 

@@ -214,4 +214,20 @@ def vector_helpers(function: str, floats: Iterable[tuple[str, str]]) -> dict[str
             out[f"at_sigmoid_{t}x{n}"] = (
                 f"{function} {v} at_sigmoid_{t}x{n}({v} x) {{ return ({v})(1) / (({v})(1) + exp(-x)); }}"
             )
+            out[f"at_rounded_{t}x{n}"] = rounded_helper(function, t, kind, n)
     return out
+
+
+def rounded_helper(function: str, t: str, kind: str, n: int = 1) -> str:
+    """Gives its argument, of OpenCL's type `kind` in n lanes, through bits that no multiply-add has.
+
+    FP_CONTRACT is about one expression, and a call is none; but with -cl-mad-enable a compiler may join
+    product and sum after inlining. So the bits pass an integer operation that changes nothing: there are
+    fewer than 256 dimensions.
+    """
+    lanes, bits = str(n) if n > 1 else "", "uint" if t == "float32" else "ulong"
+    name = f"at_rounded_{t}" + (f"x{n}" if n > 1 else "")
+    return (
+        f"{function} {kind}{lanes} {name}({kind}{lanes} x) "
+        f"{{ return as_{kind}{lanes}(as_{bits}{lanes}(x) | ({bits}{lanes})(get_work_dim() >> 8)); }}"
+    )

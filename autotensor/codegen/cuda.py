@@ -27,7 +27,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 _FUNCTION = "__device__ __forceinline__"
 
 _NAMES = {"abs": "fabs", "round": "rint"}
-_OWN = ("sigmoid", "isnan", "isinf")
+_OWN = ("sigmoid", "isnan", "isinf", "rounded")
 
 
 def _call(name: str, t: DType) -> str:
@@ -92,6 +92,10 @@ def _helpers() -> dict[str, str]:
         )
         fabs = "fabsf" if t == "float32" else "fabs"
         out[f"at_sigmoid_{t}"] = f"{fn} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + {exp}(-x)); }}"
+        add = (
+            "__fadd_rn" if t == "float32" else "__dadd_rn"
+        )  # never joined with a product; -0 changes nothing
+        out[f"at_rounded_{t}"] = f"{fn} {kind} at_rounded_{t}({kind} x) {{ return {add}(x, -0.0); }}"
         out[f"at_isnan_{t}"] = f"{fn} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
         out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"
     for t, kind in _INTEGERS.items():

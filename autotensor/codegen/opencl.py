@@ -8,7 +8,7 @@ import math
 from autotensor.base.dtype import DType
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
-from autotensor.codegen.cstyle_vector import vector_helpers
+from autotensor.codegen.cstyle_vector import rounded_helper, vector_helpers
 from autotensor.codegen.dialect import Dialect, float_helpers, integer_helpers
 from autotensor.codegen.gpu_source import gpu_artifact
 from autotensor.ir.func import Program
@@ -23,7 +23,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 _FUNCTION = "inline"
 
 _NAMES = {"abs": "fabs", "round": "rint", "isnan": "at_isnan", "isinf": "isinf"}
-_OWN = ("sigmoid",)  # of both float types, as helpers
+_OWN = ("sigmoid", "rounded")  # of both float types, as helpers
 
 
 def _call(name: str, t: DType) -> str:
@@ -52,6 +52,7 @@ def _helpers() -> dict[str, str]:
         out[f"at_sigmoid_{t}"] = (
             f"{_FUNCTION} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + exp(-x)); }}"
         )
+        out[f"at_rounded_{t}"] = rounded_helper(_FUNCTION, t, kind)
         out[f"at_isnan_{t}"] = f"{_FUNCTION} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
     for t, kind in _INTEGERS.items():
         out[f"at_abs_{t}"] = f"{_FUNCTION} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"

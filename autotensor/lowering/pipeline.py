@@ -18,8 +18,9 @@ from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Stmt
+from autotensor.ir.stmt import For, ForKind, Stmt
 from autotensor.ir.verify import Level, verify
+from autotensor.ir.visit import any_node
 from autotensor.lowering.device import device_of
 from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
@@ -43,6 +44,8 @@ from autotensor.lowering.passes.vectorize import vectorize
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 
+SOURCE_COPIES = 2  # extra loop bodies in OpenCL source: 12 compile ten times as long in PoCL (2026-11)
+
 When = Callable[[Target | None], bool]
 
 
@@ -56,6 +59,11 @@ def is_gpu(target: Target | None) -> bool:
 
 def is_cpu(target: Target | None) -> bool:
     return not is_gpu(target)
+
+
+def on_cores(target: Target | None) -> bool:
+    """A GPU target whose blocks are iterations on a CPU's cores."""
+    return target is not None and target.on_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +80,16 @@ def _simplify(body: Stmt) -> Stmt:
     return simplify(body)
 
 
+def _partition_blocks(body: Stmt) -> Stmt:
+    """Where loops are bound, threads share the guards: a part of a loop would be a kernel of its own."""
+    bound = any_node(body, lambda n: isinstance(n, For) and n.kind is ForKind.THREAD)
+    return body if bound else partition(body, SOURCE_COPIES)
+
+
 PIPELINE: tuple[Pass, ...] = (
     Pass("simplify nest", _simplify),
     Pass("partition tails", partition, when=is_cpu),  # before flatten: later guards no longer name axes
+    Pass("partition blocks", _partition_blocks, when=on_cores),
     Pass("virtual threads", vthread, when=is_gpu),
     Pass("unify threads", unify, when=is_gpu),
     Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index

@@ -140,23 +140,28 @@ class Device(Protocol):
 
 
 def device_of(target: Target) -> Device:
-    """The device that a target means; of OpenCL the target may name the platform."""
-    return open_device(target.kind, target.arch if target.kind == "opencl" else "")
+    """The device that a target means; of OpenCL the target may name the platform, and says what it suits."""
+    if target.kind == "opencl":
+        return open_device("opencl", target.arch, card=not target.on_cores)
+    return open_device(target.kind)
 
 
-def open_device(kind: str, platform: str = "") -> Device:
-    """The device of a kind, opened once per process. Raises TargetError in one sentence if there is none."""
-    return opened(kind, platform)
+def open_device(kind: str, platform: str = "", *, card: bool = False) -> Device:
+    """The device of a kind, opened once per process. Raises TargetError in one sentence if there is none.
+
+    card: of OpenCL, whether a card is preferred, or a processor.
+    """
+    return opened(kind, platform, card)
 
 
 @cache
-def opened(kind: str, platform: str) -> Device:
-    """What `open_device` keeps."""
+def opened(kind: str, platform: str, card: bool) -> Device:
+    """What `open_device` keeps. (An array of a card's device is none of the processor's, even on PoCL.)"""
     match kind:
         case "opencl":
             from autotensor.runtime.device_opencl import OpenCLDevice
 
-            return OpenCLDevice(platform)
+            return OpenCLDevice(platform, card=card)
         case "cuda":
             from autotensor.runtime.device_cuda import CudaDevice
 

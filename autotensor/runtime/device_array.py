@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import ArgumentError
+from autotensor.base.target import parse
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device import Device, Memory, open_device
+from autotensor.runtime.device import Device, Memory, device_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,9 +71,9 @@ class DeviceArray:
         return f"<DeviceArray {self.dtype}[{', '.join(map(str, self.shape))}] on {self.device.name}>"
 
 
-def to_device(array: Array, kind: str) -> DeviceArray:
-    """A copy of a host array on the device of that kind."""
-    device = open_device(kind)
+def to_device(array: Array, target: str) -> DeviceArray:
+    """A copy of a host array on the device that a target means: "opencl", "opencl -device=gpu", "cuda"."""
+    device = device_of(parse(target))
     with device.lock:
         memory = device.allocate(array.nbytes)
         device.write(memory, array)

@@ -2,8 +2,9 @@
 
     AUTOTENSOR_OPENCL=portable, --target "opencl -platform=portable"      "Portable Computing Language": PoCL
 
-Without them the best known platform wins: cards before processors. A simulator (Oclgrind) is taken only
-when it is asked for. Compiled programs are kept in the object cache by their content.
+Without them the best known platform wins, of those with a device of the kind that the target is for. A
+simulator (Oclgrind) is taken only when it is asked for. Compiled programs are kept in the object cache by
+their content; PoCL keeps its own (pocl_cache.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from autotensor.base.target import host
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.cache import default_cache, object_key
 from autotensor.runtime.device import DeviceCall, Memory, Run
+from autotensor.runtime.pocl_cache import sweep, use_own_folder
 from autotensor.runtime.pocl_cpu import UNKNOWN, name_processor
 
 # Best first, by a part of the platform's name.
@@ -36,18 +38,25 @@ class OpenCLDevice:
 
     kind = "opencl"
 
-    def __init__(self, platform: str = "") -> None:
-        """platform: a part of its name; "" asks the switch. Raises TargetError when there is no such."""
+    def __init__(self, platform: str = "", *, card: bool = False) -> None:
+        """platform: a part of its name; "" asks the switch. card: whether a card or a processor is preferred.
+
+        Raises TargetError when there is no such platform.
+        """
         cl = _pyopencl()
         self._cl = cl
+        kernels = use_own_folder(default_cache())
         try:
             platforms = {p.name.strip(): p for p in cl.get_platforms()}
         except cl.Error as error:
             raise TargetError(
                 f"target 'opencl' finds no platform here ({error}).", fix=f"{INSTALL}."
             ) from error
-        chosen = platforms[choose_platform(tuple(platforms), platform or switches.opencl())]
-        self._device = chosen.get_devices()[0]
+        kind = cl.device_type.GPU if card else cl.device_type.CPU
+        wanted = platform or switches.opencl()
+        fitting = tuple(n for n, p in platforms.items() if p.get_devices(kind))
+        chosen = platforms[choose_platform(tuple(platforms), wanted, fitting)]
+        self._device = (chosen.get_devices(kind) or chosen.get_devices())[0]
         self._context = cl.Context([self._device])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"
@@ -55,8 +64,11 @@ class OpenCLDevice:
         self.lock = threading.RLock()
         self._version = f"{chosen.version} {self._device.driver_version}"
         self._programs: dict[bytes, Any] = {}
-        if "Portable Computing" in chosen.name:
+        self._keeps_kernels = "Portable Computing" in chosen.name
+        if self._keeps_kernels:
             self._name_processor()
+            if kernels is not None:
+                sweep(kernels, default_cache().max_bytes)
 
     @property
     def limits(self) -> dict[str, int]:
@@ -136,10 +148,12 @@ class OpenCLDevice:
 
     def _built(self, source: bytes) -> Any:
         """The program, from the cache if it is there."""
-        cl, cache = self._cl, default_cache()
-        key = object_key("opencl", source, self.name, self._version, OPTIONS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # pyopencl warns of every word that a compiler prints
+            if self._keeps_kernels:
+                return self._compiled(source)
+            cl, cache = self._cl, default_cache()
+            key = object_key("opencl", source, self.name, self._version, OPTIONS)
             known = cache.get(key)
             if known is not None:
                 try:
@@ -147,14 +161,17 @@ class OpenCLDevice:
                 except cl.Error as error:
                     reason = str(error)
                     log.at(2, lambda: f"opencl: a cached binary was refused ({reason}); compiling again")
-            try:
-                program = cl.Program(self._context, source.decode()).build(OPTIONS, cache_dir=False)
-            except cl.Error as error:
-                raise ArtifactError(f"{self.name} refuses the kernel source: {error}.") from error
-        (binary,) = program.get_info(cl.program_info.BINARIES)
-        if binary:
-            cache.put(key, binary)
-        return program
+            program = self._compiled(source)
+            (binary,) = program.get_info(cl.program_info.BINARIES)
+            if binary:
+                cache.put(key, binary)
+            return program
+
+    def _compiled(self, source: bytes) -> Any:
+        try:
+            return self._cl.Program(self._context, source.decode()).build(OPTIONS, cache_dir=False)
+        except self._cl.Error as error:
+            raise ArtifactError(f"{self.name} refuses the kernel source: {error}.") from error
 
     def _name_processor(self) -> None:
         """See pocl_cpu.py: a trial build says whether it is needed."""
@@ -206,13 +223,17 @@ class _Plan:
         self.start()
 
 
-def choose_platform(names: Sequence[str], wanted: str = "") -> str:
-    """The platform to use, by name. Raises TargetError when there is none, or none that is wanted.
+def choose_platform(names: Sequence[str], wanted: str = "", fitting: Sequence[str] = ()) -> str:
+    """The platform to use, by name; `fitting` ones first, which have a device of the right kind.
+
+    Raises TargetError when there is none, or none that is wanted.
 
     >>> choose_platform(("Oclgrind", "Portable Computing Language"))
     'Portable Computing Language'
     >>> choose_platform(("Oclgrind", "Portable Computing Language"), "oclgrind")
     'Oclgrind'
+    >>> choose_platform(("Portable Computing Language", "NVIDIA"), fitting=("Portable Computing Language",))
+    'Portable Computing Language'
     """
     if wanted:
         found = [n for n in names if wanted.lower() in n.lower()]
@@ -224,6 +245,7 @@ def choose_platform(names: Sequence[str], wanted: str = "") -> str:
             )
         return found[0]
     usable = [n for n in names if not any(x in n for x in ONLY_WHEN_ASKED)]
+    usable = [n for n in usable if n in fitting] or usable
     if not usable:
         raise TargetError("target 'opencl' finds no platform here.", fix=f"{INSTALL} brings one for CPUs.")
     return min(usable, key=lambda n: next((k for k, p in enumerate(PLATFORMS) if p in n), len(PLATFORMS)))

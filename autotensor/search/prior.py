@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.base.target import Target, host
+from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Number
 from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
@@ -48,10 +48,9 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU
     whose threads take turns on a core are iterations of a parallel loop there.
     """
-    if target.is_gpu and target.warp_size > 1:
-        return predict_gpu(p, target, rates)
+    target = target.processor()
     if target.is_gpu:
-        target = host().with_threads(target.num_cores)
+        return predict_gpu(p, target, rates)
     terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
     total = np.zeros(p.count)
     merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}

@@ -230,15 +230,17 @@ class Race:
             return
         kind, seed, _ = question
         inexact = e.tolerance is not None
+        # a driver compiles when a kernel is first launched
+        compiling = self.options.build_timeout_s if self.target.is_gpu else 0.0
         request = {
             "do": "check",
             "number": e.number,
             "kind": kind,
             "seed": seed,
             "inexact": inexact,
-            "limit": self._limit(),
+            "limit": self._limit() + compiling,
         }
-        answer = self._ask(request, self.options.run_timeout_s + _GRACE_S)
+        answer = self._ask(request, self.options.run_timeout_s + compiling + _GRACE_S)
         if "error" in answer and "seconds" not in answer:
             e.fail(Status(answer["status"] or Status.RUN_ERROR), answer["error"])
             return

@@ -78,7 +78,7 @@ class Rates:
     def guess(target: Target) -> Rates:
         """A 3.6 GHz core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a
         card, a multiprocessor."""
-        if target.kind == "cuda":
+        if target.is_gpu and not target.on_cores:
             return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores)
         caches = max(1, min(len(target.cache_bytes), 3))
         return Rates(3.6e9 * 2 * target.lanes(32), (*(100e9, 60e9)[: caches - 1], 20e9), 30e9)

@@ -18,12 +18,11 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import contiguous_reduction, untouched
-from schedules.gpu import BLOCK, fused, on_cores, powers_of_two
+from schedules.gpu import BLOCK, fused, powers_of_two
 from schedules.registry import GPU, Extension, sketch_rule
 
 LEAST_TERMS = 64  # below, joining the parts takes longer than a loop
 MANY = 2048  # threads that a multiprocessor keeps: with so many results each, every thread has its own
-TERMS_ON_CORES = 4096  # where threads take turns on a core, only fewer results than cores are worth it
 
 
 @sketch_rule("gpu_reduce", order=15, devices=GPU)
@@ -54,8 +53,6 @@ def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, .
 def _pays(stage: Stage, target: Target) -> bool:
     op = stage.op
     results, terms = prod(a.extent for a in op.axes), prod(a.extent for a in op.reduce_axes)
-    if on_cores(target):
-        return results < target.num_cores and terms >= TERMS_ON_CORES
     if terms < LEAST_TERMS:
         return False
     few = results < MANY * target.num_cores // 8

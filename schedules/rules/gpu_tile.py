@@ -5,10 +5,9 @@
     direct     blocks (i.0, j.0) ─ threads (i.1, j.1) ─ k ─ rows i.2 × vectors j.2 × lanes j.3
     shared     … k.0 ─ copy A[tile, k.1], B[k.1, tile] to shared memory, all threads together ─ k.1 ─ …
 
-Two structures, tried in the order that suits the device: where threads run in warps operands are shared,
-where they take turns on a core a thread's vectors are the whole tile and shared memory would only be another
-copy. Padding in front of the product is written straight into shared memory, or computed beforehand. Any
-reduction is tiled like this whose last axis runs along memory, pooling too; without reuse there are no rows.
+Two structures, the one that shares operands first. Padding in front of the product is written straight into
+shared memory, or computed beforehand. Any reduction is tiled like this whose last axis runs along memory,
+pooling too; without reuse there are no rows.
 Source: multi-level tiling of Ansor (Zheng et al., OSDI 2020); the shapes of tiles after CUTLASS.
 """
 
@@ -32,16 +31,15 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.analysis import Read, reads, untouched
-from schedules.gpu import fused, host_and_anchor, on_cores, powers_of_two
+from schedules.gpu import fused, host_and_anchor, powers_of_two
 from schedules.registry import GPU, Extension, sketch_rule
 from schedules.roles import padding_in_front
 
-ACCUMULATORS = 128  # elements that a thread may sum up at once: half of a GPU's registers, all of a core's
+ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
 LEAST_COLUMNS = 4
 SPARE_REGISTERS = 24  # of a thread, beside its tile and operands: addresses and counters
 LEAST_SHARED = 16  # terms, rows and columns from which copying to shared memory can pay
-CORE_LANES, WARP_LANES = 16, 4  # elements of the widest vectors: of a core, of one thread's load
-CORE_TILE = 8  # vectors of a thread's tile on a core; larger ones compile for seconds and gain little
+LANES = 4  # elements of the widest load of a thread
 FEW_DOTS = 4096
 DEPTHS = (4, 8, 16, 32)  # terms that are copied at once
 MOST_TILES = 160  # options of one hole
@@ -79,27 +77,20 @@ def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     if not op.is_reduction or len(op.buffers) != 1 or not untouched(stage) or state.attached(stage.name):
         return ()
     found = []
-    for lanes in _lane_choices(op, target):
+    for lanes in _lane_choices(op):
         shape = _shape(op, lanes)
         if shape is None:
             return ()
         direct = _Builder(state, stage, shape, target, shared=False)
-        shared = [_Builder(state, stage, shape, target, shared=True)] if _may_share(shape, target) else []
-        found.append([direct, *shared] if on_cores(target) else [*shared, direct])
-    return tuple(b.build() for builders in found for b in builders if b.options)
+        shared = [_Builder(state, stage, shape, target, shared=True)] if _may_share(shape) else []
+        found += [*shared, direct]
+    return tuple(b.build() for b in found if b.options)
 
 
-def _lane_choices(op: StageOp, target: Target) -> tuple[int, ...]:
-    """Widths of vectors, the likely best first; tails cost, so those that divide come first."""
-    if not op.axes:
-        return (1,)
-    columns = op.axes[-1].extent
-    if not on_cores(target):
-        return (WARP_LANES, 1) if columns % WARP_LANES == 0 else (1,)
-    even = [n for n in (16, 8, 4) if columns % n == 0 and n <= CORE_LANES]
-    if even and even[0] * 2 > min(columns, CORE_LANES) // 2:
-        return tuple(even[:2])
-    return (8,) if columns >= 8 else (4,) if columns >= 4 else (1,)
+def _lane_choices(op: StageOp) -> tuple[int, ...]:
+    """Widths of vectors, the likely best first; tails cost, so only what divides."""
+    even = bool(op.axes) and op.axes[-1].extent % LANES == 0
+    return (LANES, 1) if even else (1,)
 
 
 def _shape(op: StageOp, lanes: int) -> _Shape | None:
@@ -126,7 +117,7 @@ def _few_dots(op: StageOp, moving: tuple[Read, ...]) -> bool:
     return along and prod(a.extent for a in op.axes) < FEW_DOTS
 
 
-def _may_share(s: _Shape, target: Target) -> bool:
+def _may_share(s: _Shape) -> bool:
     """Whether operands are used often enough within a block to be copied."""
     deep = s.op.reduce_axes[-1].extent >= DEPTHS[0] and s.depth >= LEAST_SHARED
     return deep and s.rows >= LEAST_SHARED // 2 and s.column.extent >= LEAST_SHARED and bool(s.standing)
@@ -236,7 +227,7 @@ class _Builder:
         s = self.s
         vectors = ceil(s.column.extent / s.lanes)
         most = self.target.max_threads_per_block
-        thread_counts = (1, 2, 4, 8) if on_cores(self.target) else powers_of_two(1, 64)
+        thread_counts = powers_of_two(1, 64)
         if self.shared:
             thread_counts = tuple(t for t in thread_counts if t >= 4)
         for tx in thread_counts or (1,):
@@ -255,7 +246,7 @@ class _Builder:
     def _fits(self, o: Option) -> bool:
         """Registers and shared memory, before anything is lowered."""
         ty, tx, rows, v = o
-        if rows * v * self.s.lanes > (ACCUMULATORS if not on_cores(self.target) else 2 * ACCUMULATORS):
+        if rows * v * self.s.lanes > ACCUMULATORS:
             return False
         if not on_cores(self.target):
             held = rows * v * self.s.lanes + rows + v * self.s.lanes  # 1024 threads of 8 x 16 spilled 8 kB
@@ -278,11 +269,6 @@ class _Builder:
         ty, tx, rows, v = o
         s, t = self.s, self.target
         blocks = ceil(s.rows / (ty * rows)) * ceil(s.column.extent / (tx * v * s.lanes)) * s.blocks
-        if on_cores(t):
-            work = rows * v + 0.6 * v + 0.3 * rows + 1.0  # scalars are spread by the multiplication itself
-            spills = max(0.0, rows * v * s.lanes / 16 - CORE_TILE) * 2.0
-            each = (work + spills) * ty * tx * s.depth + 40.0
-            return each * max(1.0, ceil(blocks / t.num_cores)), o
         threads = ty * tx
         warps = ceil(threads / t.warp_size)
         loads = (ty * rows + tx * v * s.lanes) / threads if self.shared else 0.0

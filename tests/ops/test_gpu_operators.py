@@ -1,5 +1,5 @@
-"""Every operator × every sample case under the GPU default schedule, run through OpenCL, equals its NumPy
-reference."""
+"""Every operator × every sample case under default schedules, run through OpenCL, equals its NumPy reference:
+under those for cards, and, of each operator one case (`-m slow`: all), under those for a processor."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from autotensor.runtime.opening import open_artifact
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 
+CARD, CORES = "opencl -device=gpu", "opencl"
+RUNS = [
+    pytest.param(
+        target, name, number, id=f"{name}-{number}-{'card' if target == CARD else 'cores'}",
+        marks=[pytest.mark.slow] if target == CORES and number else [],
+    )
+    for target in (CARD, CORES)
+    for name, number in CASES
+]  # fmt: skip
+
 
 @pytest.mark.opencl
-@pytest.mark.parametrize(("name", "number"), CASES, ids=[f"{name}-{n}" for name, n in CASES])
-def test_default_schedule_equals_reference(name: str, number: int) -> None:
+@pytest.mark.parametrize(("text", "name", "number"), RUNS)
+def test_default_schedule_equals_reference(text: str, name: str, number: int) -> None:
     op = OPERATORS.get(name)
     case = op.cases[number]
     arrays = case.arrays(np.random.default_rng(number))
     inputs, y = build(op, arrays, case.attrs)
     dag = ComputeDAG.of([*inputs, y])
-    target = parse("opencl")
+    target = parse(text)
     run = open_artifact(compile_trace(dag, default_trace(dag, target), target, name))
     found = run(*(np.array(a, order="C") for a in arrays))
     assert_close(found, np.asarray(op.reference(*arrays, **case.attrs)), reduction_length(y))

@@ -146,19 +146,12 @@ class TestOpenCL(DeviceContract):
         with pytest.raises(ArgumentError, match=r"Use \.numpy\(\)"):
             y.__dlpack__()
 
-    def test_compiled_programs_are_kept_by_content(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path))
-        from autotensor.runtime.device_opencl import OpenCLDevice
-
-        for _ in range(2):  # the second from the cache
-            device, x = OpenCLDevice(), np.arange(N, dtype=np.float32)
-            a, b = device.allocate(4 * N), device.allocate(4 * N)
-            device.write(a, x)
-            device.plan((SOURCES["opencl"].encode(),), [DeviceCall("twice", (b, a), (2, 1, 1), (64, 1, 1))])()
-            out = np.empty_like(x)
-            device.read(b, out)
-            np.testing.assert_array_equal(out, 2 * x)
-        assert list(tmp_path.rglob("objects/v1/*/*"))
+    def test_a_card_is_taken_where_there_is_one(self):
+        """Here is none: what is for cards runs on what there is."""
+        device = device_of(parse("opencl -device=gpu"))
+        assert device.limits["max_threads_per_block"] >= 256
+        x = to_device(np.ones(3, np.float32), "opencl -device=gpu")
+        assert x.device is device
 
     def test_an_unknown_platform_is_refused_with_what_there_is(self):
         with pytest.raises(TargetError, match=r"called 'nonsense'; there are: .*Portable"):
@@ -184,6 +177,8 @@ def test_platforms_are_chosen_by_name_cards_first():
     names = ("Oclgrind", "Portable Computing Language", "NVIDIA CUDA")
     assert choose_platform(names) == "NVIDIA CUDA"
     assert choose_platform(names[:2]) == "Portable Computing Language"
+    assert choose_platform(names, fitting=names[:2]) == "Portable Computing Language"
+    assert choose_platform(names, fitting=()) == "NVIDIA CUDA"
     assert choose_platform(names, "portable") == "Portable Computing Language"
     with pytest.raises(TargetError, match=r"finds no platform here\. pip install 'autotensor\[opencl\]'"):
         choose_platform(names[:1])

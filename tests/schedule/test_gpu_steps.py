@@ -220,6 +220,9 @@ def test_every_kernel_has_its_launch() -> None:
         ("opencl", "max_threads_per_block", 256),
         ("opencl -shared-bytes=65536 -block-threads=1024", "max_shared_bytes", 65536),
         ("opencl -platform=portable", "arch", "portable"),
+        ("opencl -platform=portable -device=gpu", "arch", "portable"),
+        ("opencl -device=gpu", "warp_size", 32),
+        ("opencl", "vector_bytes", parse("llvm").vector_bytes),
     ],
 )
 def test_targets_without_a_device(text: str, field: str, value: object) -> None:
@@ -233,9 +236,28 @@ def test_what_targets_refuse() -> None:
     refused(TargetError, "target arch 'sm_1' is unknown. Known: sm_70", lambda: parse("cuda -arch=sm_1"))
     refused(
         TargetError,
-        "target option '-threads=2' is unknown. Known: -platform, -cores, -shared-bytes, "
+        "target option '-threads=2' is unknown. Known: -platform, -device, -cores, -shared-bytes, "
         "-block-threads, -numerics.",
         lambda: parse("opencl -threads=2"),
     )
     refused(TargetError, "cores must be a positive integer", lambda: parse("cuda -cores=no"))
+    refused(
+        TargetError,
+        "target option '-device=fpga': device is one of cpu, gpu.",
+        lambda: parse("opencl -device=fpga"),
+    )
     assert not parse("llvm").is_gpu
+
+
+def test_opencl_runs_on_cores_unless_a_card_is_meant() -> None:
+    cores, card = parse("opencl"), parse("opencl -device=gpu")
+    assert (cores.on_cores, card.on_cores, parse("cuda").on_cores, parse("llvm").on_cores) == (
+        True,
+        False,
+        False,
+        False,
+    )
+    processor, host = cores.processor(), parse("llvm")
+    assert (processor.kind, processor.vector_bytes, processor.arch) == ("llvm", host.vector_bytes, host.arch)
+    assert card.processor() is card
+    assert card.key() == f"opencl/generic/v16/t{card.num_cores}/gpu"

@@ -10,8 +10,13 @@ import pytest
 from autotensor import te
 from autotensor.base.target import Target, parse
 from autotensor.ir.func import Program
+from autotensor.ir.stmt import If
+from autotensor.ir.visit import collect
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.picture import picture
+from autotensor.schedule.primitives.bind import Bind
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.trace import Trace
 from autotensor.search.population import sample
 from autotensor.search.prior import predict
 from autotensor.search.rates import Rates
@@ -19,7 +24,7 @@ from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate, structure
 from schedules.gpu import powers_of_two
 
-TARGETS = ("opencl", "cuda -arch=sm_80", "cuda -arch=sm_90")
+TARGETS = ("opencl -device=gpu", "cuda -arch=sm_80", "cuda -arch=sm_90")
 
 
 def product(m: int, n: int, k_: int) -> ComputeDAG:
@@ -53,9 +58,30 @@ def test_defaults_of_products_keep_the_limits(text: str, shape: tuple[int, int, 
 def test_cards_share_operands_and_cores_do_not() -> None:
     dag = product(512, 512, 512)
     assert "shared" in default_trace(dag, parse("cuda")).to_python()
-    on_cores = default_trace(dag, parse("opencl")).to_python()
-    assert "shared" not in on_cores
-    assert "vectorize" in on_cores
+    assert "shared" in default_trace(dag, parse("opencl -device=gpu")).to_python()
+    assert "shared" not in default_trace(dag, parse("opencl")).to_python()
+
+
+def test_cores_get_the_schedules_of_their_processor() -> None:
+    """Blocks are iterations of its parallel loop."""
+    dag, target = product(64, 128, 96), parse("opencl")
+    assert default_trace(dag, target) == default_trace(dag, target.processor())
+    assert generate(dag, target) == generate(dag, target.processor())
+    (kernel,) = lowered(dag, target).run
+    assert kernel.launch is not None
+    assert prod(kernel.launch.block) == 1
+    assert kernel.launch.grid[0] > 1
+
+
+def test_guards_are_cut_where_no_loop_is_bound() -> None:
+    x = te.placeholder((10,), name="x")
+    y = te.compute((10,), lambda i: x[i] + 1.0, name="y")
+    dag, split = ComputeDAG.of([x, y]), SplitStep("y", "i", (4,))
+    target = parse("opencl")
+    (cut,) = lower(Trace((split,)).replay(dag), target).run
+    (bound,) = lower(Trace((split, Bind("y", "i.0", "blockIdx.x"))).replay(dag), target).run
+    assert not collect(cut.body, If)
+    assert collect(bound.body, If)
 
 
 def test_cards_get_a_block_for_every_multiprocessor() -> None:

@@ -45,7 +45,7 @@ def test_wrong_answers_stray_writes_and_hangs_are_found() -> None:
     good = compile_trace(workload.dag, default_trace(workload.dag, target), target, "good")
     (source,) = good.objects
     text = source.decode()
-    body = text.index("{", text.index("__kernel"))
+    body = text.index("{", text.index(f" {good.entry}("))  # of what runs, not of what packs b before
     planted = {
         "spoils its input": "((__global float*)a0)[0] = 7.0f;",
         "writes beyond": "t0[1024 + 3] = 1.0f;",
@@ -59,7 +59,9 @@ def test_wrong_answers_stray_writes_and_hangs_are_found() -> None:
     ]
     empty = text[: body + 1] + "return;" + text[body + 1 :]
     none = replace(good, name="does nothing", objects=(empty.encode(),))
-    options = MeasureOptions(repeat=3, min_seconds=1e-4, run_timeout_s=3.0, workers=1, asm=False)
+    options = MeasureOptions(
+        repeat=3, min_seconds=1e-4, build_timeout_s=5.0, run_timeout_s=1.0, workers=1, asm=False
+    )
     with LocalMeasurer(target, options) as measurer:
         found = measurer.measure_artifacts(workload, [*bad, none, good])
     spoils, beyond, hangs, nothing, right = found

@@ -37,11 +37,14 @@ class _Budget:
     lanes: set[Var] = field(default_factory=set)  # of vectorized loops: where they differ no loop can end
 
 
-def partition(body: Stmt) -> Stmt:
-    """The statement with guarded loops cut; all parts still carry what guards they need."""
+def partition(body: Stmt, copies: int = COPIES) -> Stmt:
+    """The statement with guarded loops cut; all parts still carry what guards they need.
+
+    copies: of loop bodies that may be made.
+    """
     if not any_node(body, lambda n: isinstance(n, If)):
         return body
-    return simplify(_visit(body, bounds(NO_RANGES), _Budget()))
+    return simplify(_visit(body, bounds(NO_RANGES), _Budget(copies)))
 
 
 def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
