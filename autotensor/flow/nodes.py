@@ -20,6 +20,7 @@ import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.base.overloads import Overloads
 from autotensor.flow import scope
 from autotensor.flow.origin import here
 from autotensor.graph.ir import GraphNode, Input
@@ -63,10 +64,8 @@ class Spec:
         return f"{self.dtype}[{', '.join('?' if n is None else str(n) for n in self.shape)}]"
 
 
-class Node:
+class Node(Overloads["Node"]):
     """A tensor of the static graph. Compares by identity; arithmetic makes operations."""
-
-    __array_ufunc__ = None  # `array * node` comes here
 
     def __init__(self, name: str, spec: Spec, inputs: Sequence[Node] = ()) -> None:
         self.name = scope.unique(name)
@@ -108,33 +107,11 @@ class Node:
     def __iter__(self) -> Any:
         raise GraphError(f"{self.name} ({here()}) cannot be iterated over.", fix="Use flow.slice.")
 
-    # filled by ops.py, which knows the operators
-    def __add__(self, other: Any) -> Node:
-        return _operator("add", self, other)
+    # by ops.py, which knows the operators
+    def _binary(self, op: str, a: Any, b: Any) -> Node:
+        from autotensor.flow import ops
 
-    def __radd__(self, other: Any) -> Node:
-        return _operator("add", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return _operator("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return _operator("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return _operator("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return _operator("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return _operator("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return _operator("divide", other, self)
-
-    def __pow__(self, other: Any) -> Node:
-        return _operator("power", self, other)
+        return ops.binary(op, a, b)
 
     def __matmul__(self, other: Any) -> Node:
         from autotensor.flow import ops
@@ -145,24 +122,6 @@ class Node:
         from autotensor.flow import ops
 
         return ops.negative(self)
-
-    def __lt__(self, other: Any) -> Node:
-        return _operator("less", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return _operator("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return _operator("greater", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return _operator("greater_equal", self, other)
-
-
-def _operator(name: str, a: Any, b: Any) -> Node:
-    from autotensor.flow import ops
-
-    return ops.binary(name, a, b)
 
 
 class Placeholder(Node):

@@ -17,6 +17,7 @@ import numpy as np
 
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32, int64
 from autotensor.base.errors import GraphError
+from autotensor.base.unary import unary
 from autotensor.flow.nodes import (
     Array,
     Literal,
@@ -152,30 +153,25 @@ def binary(name: str, a: Any, b: Any) -> Operation:
     return operation(name, as_node(a, like), as_node(b, like))
 
 
-def _unary(name: str, about: str) -> Unary:
-    def function(x: Any) -> Node:
-        return operation(name, x)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = about
-    return function
+def _unary(name: str) -> Unary:
+    return unary(name, operation)
 
 
-exp = _unary("exp", "e to the power of x.")
-log = _unary("log", "Natural logarithm.")
-sqrt = _unary("sqrt", "Square root.")
-rsqrt = _unary("rsqrt", "1 / sqrt(x).")
-sin = _unary("sin", "Sine of radians.")
-cos = _unary("cos", "Cosine of radians.")
-tanh = _unary("tanh", "Hyperbolic tangent.")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
-erf = _unary("erf", "Error function.")
-abs = _unary("abs", "Magnitude.")
-negative = _unary("neg", "-x.")
-floor = _unary("floor", "Greatest whole number not above x.")
-round = _unary("round", "Nearest whole number; halves to the even one.")
-identity = _unary("identity", "x itself, as a node of its own.")
-logical_not = _unary("logical_not", "Where x is false.")
+exp = _unary("exp")
+log = _unary("log")
+sqrt = _unary("sqrt")
+rsqrt = _unary("rsqrt")
+sin = _unary("sin")
+cos = _unary("cos")
+tanh = _unary("tanh")
+sigmoid = _unary("sigmoid")
+erf = _unary("erf")
+abs = _unary("abs")
+negative = _unary("neg")
+floor = _unary("floor")
+round = _unary("round")
+identity = _unary("identity")
+logical_not = _unary("logical_not")
 
 
 def square(x: Any) -> Node:

@@ -7,28 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.unary import unary
 from autotensor.imperative.tensor import Tensor, apply, as_tensor, tensor
 
 Unary = Callable[[Any], Tensor]
 
 
-def _unary(name: str, about: str) -> Unary:
-    def function(x: Any) -> Tensor:
-        return apply(name, x)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = about
-    return function
+def _unary(name: str) -> Unary:
+    return unary(name, apply)
 
 
-exp = _unary("exp", "e to the power of x.")
-log = _unary("log", "Natural logarithm.")
-sqrt = _unary("sqrt", "Square root.")
-tanh = _unary("tanh", "Hyperbolic tangent.")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
-relu = _unary("relu", "max(x, 0).")
-gelu = _unary("gelu", "x * Φ(x).")
-abs = _unary("abs", "Magnitude.")
+exp = _unary("exp")
+log = _unary("log")
+sqrt = _unary("sqrt")
+tanh = _unary("tanh")
+sigmoid = _unary("sigmoid")
+relu = _unary("relu")
+gelu = _unary("gelu")
+abs = _unary("abs")
 
 
 def square(x: Any) -> Tensor:

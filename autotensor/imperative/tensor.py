@@ -19,16 +19,16 @@ import numpy as np
 from autotensor.autodiff import gradients
 from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.base.errors import GraphError
+from autotensor.base.overloads import Overloads
 from autotensor.graph.build import constant
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import Array, GraphNode, Input, topological
 from autotensor.imperative import engine
 
 
-class Tensor:
+class Tensor(Overloads["Tensor"]):
     """An array that may not have been computed yet."""
 
-    __array_ufunc__ = None  # `array * tensor` comes here
     __slots__ = ("__weakref__", "_node", "grad", "requires_grad")
 
     def __init__(self, node: GraphNode, requires_grad: bool = False) -> None:
@@ -127,32 +127,8 @@ class Tensor:
 
     # -- arithmetic --------------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> Tensor:
-        return apply("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return apply("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return apply("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return apply("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return apply("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return apply("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return apply("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return apply("divide", other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return apply("power", self, other)
+    def _binary(self, op: str, a: Any, b: Any) -> Tensor:
+        return apply(op, a, b)
 
     def __matmul__(self, other: Any) -> Tensor:
         right = as_tensor(other)
@@ -160,18 +136,6 @@ class Tensor:
 
     def __neg__(self) -> Tensor:
         return apply("neg", self)
-
-    def __lt__(self, other: Any) -> Tensor:
-        return apply("less", self, other)
-
-    def __le__(self, other: Any) -> Tensor:
-        return apply("less_equal", self, other)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return apply("greater", self, other)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return apply("greater_equal", self, other)
 
     # -- changes -----------------------------------------------------------------------------------------
 

@@ -11,52 +11,47 @@ from typing import Any
 
 from autotensor.base.dtype import DType, dtype_of, wrap_int
 from autotensor.base.errors import TensorError
+from autotensor.base.unary import unary
 from autotensor.ir import expr as ir
 from autotensor.ir.expr import Expr, Op, as_expr, binary, call
 
 
-def _unary(name: str, about: str) -> Callable[[Any], Expr]:
+def _unary(name: str) -> Callable[[Any], Expr]:
     """The function of that name in `ir.expr.MATH`."""
-
-    def function(x: Any) -> Expr:
-        return call(name, x)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = about
-    return function
+    return unary(name, call)
 
 
-exp = _unary("exp", "e to the power of x.")
-exp2 = _unary("exp2", "2 to the power of x.")
-log = _unary("log", "Natural logarithm.")
-log2 = _unary("log2", "Logarithm to base 2.")
-log10 = _unary("log10", "Logarithm to base 10.")
-log1p = _unary("log1p", "log(1 + x), exact near 0.")
-expm1 = _unary("expm1", "exp(x) - 1, exact near 0.")
-sqrt = _unary("sqrt", "Square root.")
-rsqrt = _unary("rsqrt", "1 / sqrt(x).")
-sin = _unary("sin", "Sine of radians.")
-cos = _unary("cos", "Cosine of radians.")
-tan = _unary("tan", "Tangent of radians.")
-asin = _unary("asin", "Inverse sine, in radians.")
-acos = _unary("acos", "Inverse cosine, in radians.")
-atan = _unary("atan", "Inverse tangent, in radians.")
-sinh = _unary("sinh", "Hyperbolic sine.")
-cosh = _unary("cosh", "Hyperbolic cosine.")
-tanh = _unary("tanh", "Hyperbolic tangent.")
-asinh = _unary("asinh", "Inverse hyperbolic sine.")
-acosh = _unary("acosh", "Inverse hyperbolic cosine.")
-atanh = _unary("atanh", "Inverse hyperbolic tangent.")
-erf = _unary("erf", "Error function.")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x)).")
-floor = _unary("floor", "Greatest whole number not above x.")
-ceil = _unary("ceil", "Least whole number not below x.")
-round = _unary("round", "Nearest whole number; halves to the even one.")
-trunc = _unary("trunc", "x without its fraction.")
-abs = _unary("abs", "Magnitude; integers stay integers.")
-isnan = _unary("isnan", "Whether x is not a number; bool.")
-isinf = _unary("isinf", "Whether x is infinite; bool.")
-rounded = _unary("rounded", "x itself, rounded to its type: a product in it joins no multiply-add.")
+exp = _unary("exp")
+exp2 = _unary("exp2")
+log = _unary("log")
+log2 = _unary("log2")
+log10 = _unary("log10")
+log1p = _unary("log1p")
+expm1 = _unary("expm1")
+sqrt = _unary("sqrt")
+rsqrt = _unary("rsqrt")
+sin = _unary("sin")
+cos = _unary("cos")
+tan = _unary("tan")
+asin = _unary("asin")
+acos = _unary("acos")
+atan = _unary("atan")
+sinh = _unary("sinh")
+cosh = _unary("cosh")
+tanh = _unary("tanh")
+asinh = _unary("asinh")
+acosh = _unary("acosh")
+atanh = _unary("atanh")
+erf = _unary("erf")
+sigmoid = _unary("sigmoid")
+floor = _unary("floor")
+ceil = _unary("ceil")
+round = _unary("round")
+trunc = _unary("trunc")
+abs = _unary("abs")
+isnan = _unary("isnan")
+isinf = _unary("isinf")
+rounded = _unary("rounded")
 
 
 def pow(x: Any, y: Any) -> Expr:

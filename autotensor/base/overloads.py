@@ -1,0 +1,64 @@
+"""Arithmetic on what a program computes with: Python's signs as names of the library's operators.
+
+x + 1    ──▶  x._binary("add", x, 1)          1 - x    ──▶  x._binary("subtract", 1, x)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Overloads(Generic[T]):
+    """The signs of nodes (flow) and tensors (imperative); their own class says what an operator gives.
+
+    No `==`: both compare by identity, and stand in sets.
+    """
+
+    __slots__ = ()
+    __array_ufunc__ = None  # `array * x` comes here
+
+    @abstractmethod
+    def _binary(self, op: str, a: Any, b: Any) -> T:
+        """The library's operator of that name on two operands, one of which is this."""
+
+    def __add__(self, other: Any) -> T:
+        return self._binary("add", self, other)
+
+    def __radd__(self, other: Any) -> T:
+        return self._binary("add", other, self)
+
+    def __sub__(self, other: Any) -> T:
+        return self._binary("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> T:
+        return self._binary("subtract", other, self)
+
+    def __mul__(self, other: Any) -> T:
+        return self._binary("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> T:
+        return self._binary("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> T:
+        return self._binary("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> T:
+        return self._binary("divide", other, self)
+
+    def __pow__(self, other: Any) -> T:
+        return self._binary("power", self, other)
+
+    def __lt__(self, other: Any) -> T:
+        return self._binary("less", self, other)
+
+    def __le__(self, other: Any) -> T:
+        return self._binary("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> T:
+        return self._binary("greater", self, other)
+
+    def __ge__(self, other: Any) -> T:
+        return self._binary("greater_equal", self, other)
