@@ -58,7 +58,7 @@ Place = tuple[
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
-CORNER = 2  # options of a hole of such sketches that count as alike: tile sizes, in order
+CORNER = 2  # options of a hole that count as alike in sketches without register tiles: sizes, in order
 REACH = 2  # holes in which a step of the descent differs, at most
 
 
@@ -381,7 +381,7 @@ class Tuner:
     ) -> None:
         """The first of the ranking that are not alike: in family, or in what their loops come to.
 
-        There may be too few of them: general sketches have few families, and small spaces few programs.
+        There may be too few of them: some sketches have few families, and small spaces few programs.
         """
         if len(out) >= count:
             return
@@ -431,12 +431,10 @@ class Tuner:
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
     def _family(self, d: Described, row: int) -> Option:
-        """Option numbers of the register tiles; where rules know of none, the corner of the space."""
-        sketch = self.sketches[d.sketch]
-        if is_general(sketch):
-            return tuple(int(k) // CORNER for k in d.choices[row])
-        pairs = zip(sketch.holes, d.choices[row], strict=True)
-        return tuple(int(k) for h, k in pairs if h.name.endswith("/tile"))
+        """Option numbers of the register tiles; where there are none, the corner of the space."""
+        pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
+        tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
+        return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
 
     # -- telling -------------------------------------------------------------------------------------------
 
