@@ -90,6 +90,7 @@ def main() -> int:
     add("--trials", type=int, default=0, help="tune every step first")
     add("--log", default=os.path.join(cache_folder(), "training.db"))
     add("--seed", type=int, default=0)
+    add("--fresh", action="store_true", help="forget the other rows that the file holds")
     add("--json", type=Path, default=Path(__file__).parent / "results" / "training.json")
     options = parser.parse_args()
     jobs = options.jobs or list(NAMES)
@@ -101,20 +102,24 @@ def main() -> int:
         for c in contestants(options.threads, options.log, options.trials)
         if not wanted or c.name in wanted or c.name == "torch"
     ]
-    results = Results.open(options.json, options.threads, "Steps of training", fresh=True)
+    try:
+        results = Results.open(options.json, options.threads, "Steps of training", fresh=options.fresh)
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
     timing = Timing(options.rounds, options.block, options.tries, options.seed)
-    rows: dict[str, list[Mapping[str, Any]]] = {job: [] for job in jobs}
+    rows: dict[str, list[Mapping[str, Any]]] = results.data["rows"]
     for job in jobs:
+        rows[job] = []
         for c in everybody:
             if c.name == "tuned":
                 tuned(job, c.spec, options.trials, options.seed)
         for _ in range(options.processes):
             with tempfile.TemporaryDirectory() as folder, Field(everybody, Path(folder), timing) as field:
                 rows[job].append(field.unit("training", job))
-        results.data["rows"] = rows
         results.write()
         print(table({job: rows[job]}, [c.name for c in everybody]), flush=True)
-    print("\n" + table(rows, [c.name for c in everybody]))
+    columns = dict.fromkeys(name for units in rows.values() for unit in units for name in unit)
+    print("\n" + table(rows, tuple(columns)))
     return int(any("refused" in cell for units in rows.values() for unit in units for cell in unit.values()))
 
 

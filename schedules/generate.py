@@ -119,6 +119,7 @@ def default_trace(dag: ComputeDAG, target: Target) -> Trace:
     target has a rule of its own."""
     brought = plugin(target.kind)
     if brought is not None:
-        return Trace() if brought.default is None else brought.default(dag, target)
+        made: Trace = Trace() if brought.default is None else brought.default(dag, target)
+        return made
     sketch = generate(dag, target)[0]
     return sketch.fill(sketch.defaults())

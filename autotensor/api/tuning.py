@@ -61,7 +61,7 @@ def run_tuning(
     raced = until.less(loop.RACE_S + options.means.race_s)  # what comes later would not be raced
 
     def peak_again() -> float:
-        return calibrated(store, target, again=True).peak(target.num_cores)
+        return calibrated(store, target, again=True, brief=brief).peak(target.num_cores)
 
     with closing(
         LocalMeasurer(

@@ -129,7 +129,8 @@ def parse(text: str | Target | None = None) -> Target:
         if found is None:
             known = ", ".join((*KINDS, *known_kinds()))
             raise TargetError(f"target kind {kind!r} is unknown.", fix=f"Known: {known}.")
-        return found.target(options)  # type: ignore[no-any-return]  # of a floor that is below Target
+        brought: Target = found.target(options)
+        return brought
     target = host() if kind == "llvm" else gpu(kind) if kind in GPU_KINDS else Target(kind, num_cores=1)
     for option in options:
         name, _, value = option.partition("=")

@@ -72,7 +72,8 @@ def intrinsic(name: str) -> Mma | Declared | None:
     if name in INTRINSICS:
         return INTRINSICS[name]
     brought = plugin(name.partition(".")[0])
-    return None if brought is None else brought.intrinsics.get(name)
+    found: Declared | None = None if brought is None else brought.intrinsics.get(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

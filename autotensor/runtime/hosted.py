@@ -9,7 +9,7 @@ Constants that are not bound are read in every call; prepared arrays are made an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import Array, aligned_copy
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
+from autotensor.runtime.timer import Residency, sample
 
 Run = Callable[[Mapping[str, Array]], Any]
 
@@ -37,6 +38,7 @@ class Hosted:
         self.report: Any = None
         self.threads = 1
         self._run = run
+        self._values = dict(artifact.values)
         slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
         free = [s for s in slots if s.spec.name not in artifact.values]
         self._inputs = tuple(s for s in free if s.spec.role in ("input", "constant"))
@@ -64,7 +66,7 @@ class Hosted:
         slots = (*self._inputs, *self._outputs, *self._own)
         own = [_empty(s) for s in self._own]
         named_arrays = {s.spec.name: a for s, a in zip(slots, (*given, *results, *own), strict=True)}
-        self.report = self._run({**self.artifact.values, **named_arrays})
+        self.report = self._run({**self._values, **named_arrays})
         if wanted is not None and out is None:
             return None
         return results[0] if len(results) == 1 else tuple(results)
@@ -73,7 +75,7 @@ class Hosted:
         """A function in which these constants have values. Raises ArgumentError for what is no free constant
         of this one, or does not fit."""
         free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
-        values = dict(self.artifact.values)
+        values = dict(self._values)
         for name, array in constants.items():
             if name not in free:
                 raise ArgumentError(
@@ -93,6 +95,22 @@ class Hosted:
     def save(self, path: str | Path) -> None:
         """Write code, texts and bound constants to an `.atm` file, atomically."""
         artifacts.save(path, self.artifact)
+
+    def time(
+        self,
+        arrays: Iterable[Array],
+        repeat: int = 5,
+        min_seconds: float = 0.02,
+        residency: Residency = "hot",
+    ) -> tuple[float, ...]:
+        """Seconds of one run here, `repeat` samples; what a simulated device would take is its report's."""
+        given = tuple(arrays)
+
+        def run(count: int) -> None:
+            for _ in range(count):
+                self(*given)
+
+        return sample(run, repeat=repeat, min_seconds=min_seconds, residency=residency)
 
     def __repr__(self) -> str:
         target = self.artifact.target.kind

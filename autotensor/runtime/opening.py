@@ -22,5 +22,6 @@ def open_artifact(artifact: Artifact, threads: int | None = None) -> Function:
         return DeviceModule(artifact)
     brought = plugin(artifact.target.kind)
     if brought is not None:
-        return brought.open(artifact, threads)  # type: ignore[no-any-return]  # types of this floor
+        opened: Hosted = brought.open(artifact, threads)
+        return opened
     return Module(artifact, threads=threads)

@@ -32,6 +32,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.state import State
 from autotensor.search.acquire import diverse, order
+from autotensor.search.drafts import draft
 from autotensor.search.features import features
 from autotensor.search.model import CostModel, Prediction
 from autotensor.search.phases import Phase, phase, relative_gain
@@ -58,7 +59,7 @@ Place = tuple[
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
-CORNER = 2  # options of a hole of such sketches that count as alike: tile sizes, in order
+CORNER = 2  # options of a hole that count as alike in sketches without register tiles: sizes, in order
 REACH = 2  # holes in which a step of the descent differs, at most
 
 
@@ -293,43 +294,11 @@ class Tuner:
     def _pool_of_drafts(self) -> list[Described]:
         """The drafts, made when they are first needed."""
         if self._drafts is None:
-            self._drafts = self._draft(self._rng("draft", 0))
+            o, rng = self.options, self._rng("draft", 0)
+            spaces = tuple(zip(self.sketches, self.states, strict=True))
+            kept = draft(spaces, self.task.target, self.rates, rng, o.draft, o.keep, o.spread)
+            self._drafts = [self._described(n, rows, "drafted") for n, rows in kept]
         return self._drafts
-
-    def _draft(self, rng: np.random.Generator) -> list[Described]:
-        """The most promising candidates by the prior, of all sketches together, and some by chance."""
-        pops, priors = [], []
-        for n, s in enumerate(self.sketches):
-            pop = sample(s, self.states[n], self.options.draft, rng)
-            prior, _ = predict(pop.picture, self.task.target, self.rates)
-            if s.size > len(pop):
-                pop, prior = self._bred(pop, prior, rng)
-            pops.append(pop)
-            priors.append(prior)
-        everything = np.concatenate(priors)
-        owner = np.concatenate([np.full(len(p), n) for n, p in enumerate(priors)])
-        rows = np.concatenate([np.arange(len(p)) for p in priors])
-        order = np.argsort(everything, kind="stable")
-        by_chance = rng.permutation(len(everything))[: self.options.spread]
-        kept = np.unique(np.concatenate([order[: self.options.keep], by_chance]))
-        out = []
-        for n in range(len(pops)):
-            mine = rows[kept[owner[kept] == n]]
-            if len(mine):
-                out.append(self._described(n, pops[n].choices[mine], "drafted"))
-        return out
-
-    def _bred(self, pop: Population, prior: Floats, rng: np.random.Generator) -> tuple[Population, Floats]:
-        """One generation of evolution by the prior alone, for sketches too large to look at whole."""
-        parents = pop.choices[np.argsort(prior, kind="stable")[:256]]
-        moves = moves_of(pop.sketch.holes)
-        rows = np.concatenate([mutate(parents, moves, rng) for _ in range(8)])
-        young = Population(pop.sketch, pop.state, unique(rows))
-        found, _ = predict(young.picture, self.task.target, self.rates)
-        choices = np.concatenate([pop.choices, young.choices])
-        _, first = np.unique(choices, axis=0, return_index=True)
-        first = np.sort(first)
-        return Population(pop.sketch, pop.state, choices[first]), np.concatenate([prior, found])[first]
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
         """Mutants and crossovers of the best told, of sketches that general rules made."""
@@ -381,7 +350,7 @@ class Tuner:
     ) -> None:
         """The first of the ranking that are not alike: in family, or in what their loops come to.
 
-        There may be too few of them: general sketches have few families, and small spaces few programs.
+        There may be too few of them: some sketches have few families, and small spaces few programs.
         """
         if len(out) >= count:
             return
@@ -431,12 +400,10 @@ class Tuner:
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))
 
     def _family(self, d: Described, row: int) -> Option:
-        """Option numbers of the register tiles; where rules know of none, the corner of the space."""
-        sketch = self.sketches[d.sketch]
-        if is_general(sketch):
-            return tuple(int(k) // CORNER for k in d.choices[row])
-        pairs = zip(sketch.holes, d.choices[row], strict=True)
-        return tuple(int(k) for h, k in pairs if h.name.endswith("/tile"))
+        """Option numbers of the register tiles; where there are none, the corner of the space."""
+        pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
+        tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
+        return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
 
     # -- telling -------------------------------------------------------------------------------------------
 

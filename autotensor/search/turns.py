@@ -33,6 +33,7 @@ class Turns:
         self._left_s = left_s
         self._budget_s = WAIT_SHARE * max(0.0, left_s())
         self.waited_s = 0.0
+        self._said = False  # that times are rough: once is enough
 
     @contextmanager
     def timing(self) -> Iterator[bool]:
@@ -69,7 +70,9 @@ class Turns:
         except BusyError as busy:
             if self._left_s() <= 0.0:
                 raise OutOfTime(busy.what) from busy
-            log.warn(f"{busy.what.partition(';')[0]}; {what} beside it: times are rough.")
+            if not self._said:
+                log.warn(f"{busy.what.partition(';')[0]}; {what} beside it: times are rough.")
+            self._said = True
             return False
         finally:
             self.waited_s += time.monotonic() - began

@@ -85,6 +85,21 @@ def test_weights_stay_where_they_are_and_nothing_is_copied() -> None:
     assert memory["arena_bytes"] <= 1.05 * memory["lower_bound_bytes"]
 
 
+def test_kernels_of_a_step_are_compiled_for_arrays_that_share_nothing() -> None:
+    _, _, _, loss = perceptron()
+    texts = at.training_step(loss, optimizer=Momentum(0.1)).module.artifact.texts
+    heads = [
+        line
+        for kind, text in texts.items()
+        if kind.startswith("llvm:")
+        for line in text.splitlines()
+        if line.startswith("define internal void")
+    ]
+    assert len(heads) >= 8
+    for head in heads:
+        assert head.count("ptr noalias ") == head.count("ptr "), head
+
+
 def test_further_outputs_are_those_before_the_update() -> None:
     x, _, parameters, loss = perceptron()
     w = parameters[0]

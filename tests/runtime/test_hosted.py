@@ -43,6 +43,7 @@ def test_calls() -> None:
     assert "x: float32[3]" in repr(f)
     assert [a.name for a in f.args] == ["x", "w", "y"]
     assert "y" in str(f.signature)
+    assert len(f.time([X, W], repeat=3, min_seconds=0.0)) == 3
 
 
 def test_bound_and_saved(tmp_path: Path) -> None:
