@@ -1,7 +1,8 @@
 """What every compiled function has, wherever its code runs: arguments with names, constants, texts, a file.
 
     CompiledFunction ──▶ Module         code for this processor; calls are re-entrant
-                     └─▶ DeviceModule   kernels of a device; calls take turns
+                     ├─▶ DeviceModule   kernels of a device; calls take turns
+                     └─▶ Hosted         what Python runs, a simulator say; nothing is prepared ahead
 
 A constant is *free* until it has a value. Once all have one, `prepare` runs, once, and what it made stands in
 for the constants that only it reads; until then it runs in every call, on constants that the call is given.

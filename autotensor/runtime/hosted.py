@@ -11,49 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.base.errors import ArgumentError
-from autotensor.base.registry import suggest
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arguments import Slot, fill, place_all
-from autotensor.runtime.arrays import Array, aligned_copy
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.signature import Signature
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 
 Run = Callable[[Mapping[str, Array]], Any]
 
 
-class Hosted:
+class Hosted(CompiledFunction):
     """An artifact and the Python function that runs it; see the module's docstring."""
 
     def __init__(self, artifact: Artifact, run: Run) -> None:
-        self.artifact = artifact
-        self.name = artifact.name
+        self.artifact, self.name = artifact, artifact.name
         self.report: Any = None
         self.threads = 1
         self._run = run
         self._values = dict(artifact.values)
+        self._prepare_each_call = True
         slots = [Slot.of(k, spec, artifact.index_range(spec.name)) for k, spec in enumerate(artifact.args)]
         free = [s for s in slots if s.spec.name not in artifact.values]
         self._inputs = tuple(s for s in free if s.spec.role in ("input", "constant"))
         self._outputs = tuple(s for s in free if s.spec.role == "output")
         self._own = tuple(s for s in free if s.spec.role in ("prepared", "workspace"))
-
-    @property
-    def args(self) -> tuple[ArgSpec, ...]:
-        """What a call takes, in order: inputs and unbound constants, then outputs."""
-        return tuple(s.spec for s in (*self._inputs, *self._outputs))
-
-    @property
-    def signature(self) -> Signature:
-        """Names, shapes and types of what a call takes and gives: print it."""
-        return Signature(tuple(s.spec for s in self._inputs), tuple(s.spec for s in self._outputs))
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
         """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None.
@@ -71,30 +57,11 @@ class Hosted:
             return None
         return results[0] if len(results) == 1 else tuple(results)
 
-    def bind(self, **constants: Array) -> Hosted:
-        """A function in which these constants have values. Raises ArgumentError for what is no free constant
-        of this one, or does not fit."""
-        free = {s.spec.name: s for s in self._inputs if s.spec.role == "constant"}
-        values = dict(self._values)
-        for name, array in constants.items():
-            if name not in free:
-                raise ArgumentError(
-                    f"bind: {self.name} has no free constant {name!r}.", fix=suggest(name, tuple(free))
-                )
-            free[name].address(self.name, array)  # checks
-            values[name] = aligned_copy(array)
-        return Hosted(replace(self.artifact, values=values), self._run)
+    def _prepared(self) -> dict[str, Array]:
+        return {}  # made anew in every call
 
-    def source(self, kind: str) -> str:
-        """One of the texts kept from compiling: "te", "nest", "ir", and the target's own."""
-        texts = self.artifact.texts
-        if kind not in texts:
-            raise ArgumentError(f"{self.name} keeps no text {kind!r}.", fix=suggest(kind, tuple(texts)))
-        return texts[kind]
-
-    def save(self, path: str | Path) -> None:
-        """Write code, texts and bound constants to an `.atm` file, atomically."""
-        artifacts.save(path, self.artifact)
+    def _with(self, values: dict[str, Array]) -> Self:
+        return type(self)(replace(self.artifact, values=values), self._run)
 
     def time(
         self,

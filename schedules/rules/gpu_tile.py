@@ -248,10 +248,9 @@ class _Builder:
         ty, tx, rows, v = o
         if rows * v * self.s.lanes > ACCUMULATORS:
             return False
-        if not on_cores(self.target):
-            held = rows * v * self.s.lanes + rows + v * self.s.lanes  # 1024 threads of 8 x 16 spilled 8 kB
-            if held + SPARE_REGISTERS > registers_for(ty * tx):
-                return False
+        held = rows * v * self.s.lanes + rows + v * self.s.lanes  # 1024 threads of 8 x 16 spilled 8 kB
+        if held + SPARE_REGISTERS > registers_for(ty * tx):
+            return False
         if not self.shared:
             return True
         if ty * tx < 4:
