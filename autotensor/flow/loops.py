@@ -82,7 +82,7 @@ def _through(lowering: Lowering, run: LoopRun, total: dict[GraphNode, GraphNode]
 
 def _given(lowering: Lowering, array: Array) -> GraphNode:
     """A leaf of a run, not a constant: programs are kept for types, not for values."""
-    leaf = graph_input(np.shape(array), array.dtype, "adjoint")
+    leaf = graph_input(np.shape(array), str(array.dtype), "adjoint")
     lowering.arrays[leaf] = np.asarray(array)  # a sum of arrays of rank 0 is a scalar
     return leaf
 
