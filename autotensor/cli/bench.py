@@ -51,6 +51,7 @@ def bench(
     Waits for tuning runs to finish their batch. Comparing with other programs is what benchmarks/ is for.
     """
     from autotensor.cli.inputs import open_module, sample_arrays
+    from autotensor.cli.onnx_parts import InParts
     from autotensor.runtime.device_module import DeviceModule
     from autotensor.runtime.kernel_times import kernel_times
     from autotensor.runtime.lock import timing_lock
@@ -58,12 +59,17 @@ def bench(
 
     module = open_module(model, db, batch, weights, target, threads, shape)
     arrays = sample_arrays(module, seed)
+    kernels: list[KernelTime] = []
+    flops = 0.0
     with timing_lock():
         for _ in range(3):
             module(*arrays)
-        samples = sorted(module.time(arrays, repeat=repeat, min_seconds=0.0))
-        kernels = kernel_times(module.artifact, arrays, module.threads)
-    flops = float(module.artifact.meta.get("flops", 0))
+        if isinstance(module, InParts):
+            samples = sorted(module.time(arrays, repeat))
+        else:
+            samples = sorted(module.time(arrays, repeat=repeat, min_seconds=0.0))
+            kernels = kernel_times(module.artifact, arrays, module.threads)
+            flops = float(module.artifact.meta.get("flops", 0))
     found: dict[str, Any] = {
         "model": module.name,
         "threads": module.threads,

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
-from autotensor.cli.onnx_files import is_onnx, onnx_graph
+from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
 
 if TYPE_CHECKING:
     import numpy as np
 
     from autotensor.api.models import ModelPlan
+    from autotensor.cli.onnx_parts import InParts
     from autotensor.graph.ir import Graph
     from autotensor.resolve import Resolved
     from autotensor.runtime.opening import Function
@@ -148,7 +149,7 @@ def open_module(
     target: str | None,
     threads: int | None,
     shapes: Sequence[str] | None = None,
-) -> Function:
+) -> Function | InParts:
     """MODEL|FILE.atm, ready to call."""
     if is_file(name):
         if weights is not None or target is not None or batch != 1 or shapes:
@@ -166,7 +167,15 @@ def open_module(
     from autotensor.cli.options import target_of
     from autotensor.cli.output import tell
 
-    plan = plan_model(build_graph(name, batch, weights, shapes), target_of(target, threads))
+    chosen = target_of(target, threads)
+    try:
+        graph = build_graph(name, batch, weights, shapes)
+    except RunsInParts as parts:
+        from autotensor.cli.onnx_parts import InParts
+
+        tell(f"{parts.what.rstrip('.')}: it runs in parts, compiled at the first call.")
+        return InParts(name, parts.shapes, chosen, db)
+    plan = plan_model(graph, chosen)
     known = compile_known(replace(plan, facts=facts(name, weights)), db)
     tell(f"Compiled {name}, schedules: {known.summary}.")
     for note in known.notes:
@@ -174,8 +183,11 @@ def open_module(
     return known.module
 
 
-def sample_arrays(module: Function, seed: int = 0) -> list[Array]:
+def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for what a call takes."""
+    from autotensor.cli.onnx_parts import InParts
     from autotensor.runtime.samples import sample_inputs
 
+    if isinstance(module, InParts):
+        return list(sample_inputs(module.args, lambda _: None, seed))  # what is an index only a run says
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,15 @@ from autotensor.base.errors import InputError
 
 if TYPE_CHECKING:
     from autotensor.graph.ir import Graph
+
+
+class RunsInParts(InputError):
+    """A model that has no single program. shapes: as `from_onnx` takes them."""
+
+    def __init__(self, what: str, fix: str, shapes: Mapping[str, Any]) -> None:
+        super().__init__(what, fix=fix)
+        self.shapes = shapes
+
 
 _SHAPE = re.compile(r"(?P<name>.+)=(?P<extents>\d+(x\d+)*)")
 
@@ -22,7 +31,7 @@ def is_onnx(name: str) -> bool:
 def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str]) -> Graph:
     """The graph of a model file. `batch` is the first extent of inputs that leave it open.
 
-    Raises InputError for what does not fit the model.
+    Raises InputError for what does not fit the model, RunsInParts when values decide what is computed.
     """
     from autotensor.api.onnx_models import from_onnx, load_onnx
 
@@ -67,7 +76,17 @@ def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str
     if unknown := [n for n in given if n not in known and n not in {a.name for a in inputs}]:
         names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
         raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
-    return from_onnx(name, shapes=found)
+    from autotensor.frontends.onnx.errors import NeedsValue
+
+    try:
+        return from_onnx(name, shapes=found)
+    except NeedsValue as error:
+        raise RunsInParts(
+            f"{name} is not one program: {error.what}",
+            "It runs in parts: call it as autotensor.OnnxModel, or by `autotensor run` and `autotensor "
+            "bench`; no .atm file holds it.",
+            found,
+        ) from error
 
 
 def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def run(
     knows and defaults for the rest.
     """
     from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
+    from autotensor.cli.onnx_parts import InParts
 
     if output is not None:
         check_place(output)
@@ -74,12 +75,15 @@ def run(
     arrays = sample_arrays(module, seed)
     if input is not None:
         arrays[0] = _read(module, input)
-    warning = warn_of_weights(module.artifact.meta)
+    if isinstance(module, InParts):
+        warning, names = "", list(module.output_names)
+    else:
+        warning = warn_of_weights(module.artifact.meta)
+        names = [a.name for a in module.args if a.role == "output"]
     if warning:
         (tell if json else say)(warning)
     answers = module(*arrays)
     answers = answers if isinstance(answers, tuple) else (answers,)
-    names = [a.name for a in module.args if a.role == "output"]
     if output is not None:
         _write(output, answers[0])
     if json:

@@ -100,6 +100,60 @@ def test_messages(words, said):
     assert said in answer.err
 
 
+def looped(name: str) -> None:
+    """y = x doubled until its sum is above 100; a first extent that is left open."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    def value(name, kind=TensorProto.FLOAT, dims=()):
+        return helper.make_tensor_value_info(name, kind, list(dims))
+
+    nodes = [
+        helper.make_node("Add", ["v", "v"], ["v2"]),
+        helper.make_node("ReduceSum", ["v2"], ["s"], keepdims=0),
+        helper.make_node("Less", ["s", "most"], ["on"]),
+    ]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [value("n", TensorProto.INT64), value("go", TensorProto.BOOL), value("v", dims=("b", 4))],
+        [value("on", TensorProto.BOOL), value("v2", dims=("b", 4))],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("Abs", ["x"], ["a"]),
+            helper.make_node("Loop", ["", "", "a"], ["y"], body=body, name="doubling"),
+        ],
+        "looped",
+        [value("x", dims=("batch", 4))],
+        [value("y", dims=("batch", 4))],
+        [numpy_helper.from_array(np.float32(100), "most")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path(name).write_bytes(model.SerializeToString())
+
+
+def test_a_model_in_parts_runs_and_is_timed():
+    looped("looped.onnx")
+    x = np.full((2, 4), 0.5, np.float32)
+    np.save("x.npy", x)
+    said = cli("run", "looped.onnx", "--batch", "2", "--input", "x.npy", "--output", "y.npy", "--json")
+    assert said.code == 0, said.err
+    assert "it runs in parts, compiled at the first call" in said.err
+    assert json.loads(said.out)["outputs"][0]["shape"] == [2, 4]
+    np.testing.assert_array_equal(np.load("y.npy"), np.full((2, 4), 16, np.float32))
+    assert cli("bench", "looped.onnx", "--repeat", "3").out.startswith("looped: median ")
+
+
+@pytest.mark.parametrize("verb", ["compile", "tune", "tasks"])
+def test_a_model_in_parts_is_in_no_file(verb):
+    looped("looped.onnx")
+    said = cli(verb, "looped.onnx")
+    assert said.code == 1
+    assert "looped.onnx is not one program: node 'doubling' (Loop, opset 17) has more than 64 ro" in said.err
+    assert "call it as autotensor.OnnxModel, or by `autotensor run` and `autotensor bench`" in said.err
+    assert not Path("looped.atm").exists()
+
+
 def test_without_the_package(monkeypatch):
     written("layer.onnx", [2, 4])
     for name in [n for n in sys.modules if n.startswith(("onnx", "autotensor.frontends"))]:

@@ -135,8 +135,9 @@ def _one_matrix(stack: Array) -> Array | None:
     """The matrix of which a stack […, k, n] holds copies, as broadcasting does; None if they differ."""
     if stack.ndim < 2 or stack.size == 0:
         return None
-    first, *others = stack.reshape(-1, *stack.shape[-2:])
-    return first if all(np.array_equal(m, first) for m in others) else None
+    matrices = stack.reshape(-1, *stack.shape[-2:])
+    first: Array = matrices[0]
+    return first if all(np.array_equal(m, first) for m in matrices[1:]) else None
 
 
 @rule(Apply)

@@ -81,7 +81,7 @@ def _degree(factor: GraphNode, x: GraphNode) -> float:
     match factor:
         case Apply("power", (base, exponent)) if base is x and factor.shape == x.shape:
             number = number_of(exponent)
-            return number if number in (2.0, 3.0) else math.nan
+            return number if number is not None and number in (2.0, 3.0) else math.nan
         case Apply("multiply", (a, b)) if a is x and b is x:  # a square that others read too
             return 2
     return 1 if factor is x else math.nan

@@ -62,7 +62,8 @@ def scaled(node: GraphNode) -> tuple[float, GraphNode] | None:
 
 def product(node: GraphNode, uses: Uses) -> Product:
     """The node as a number times other factors; it looks into products that nothing else reads."""
-    number, factors = 1.0, []
+    number = 1.0
+    factors: list[GraphNode] = []
     waiting = [node]
     while waiting:
         x = waiting.pop()

@@ -267,9 +267,7 @@ def test_a_bidirectional_lstm_stops_with_each_sequence():
 def test_sequences_that_are_too_long_are_refused():
     weights = {"w": floats(1, 4, 2), "r": floats(1, 4, 4)}
     m = model([node("RNN", ["x", "w", "r"], hidden_size=4)], {"x": (600, 1, 2)}, weights=weights)
-    said = (
-        r"\(RNN, opset 18\) has 600 steps; at most 512 are unrolled in a graph\. Call the mod"
-    )
+    said = r"\(RNN, opset 18\) has 600 steps; at most 512 are unrolled in a graph\. Call the mod"
     with pytest.raises(NeedsValue, match=said):
         at.from_onnx(m)
 

@@ -1,0 +1,68 @@
+"""An .onnx file that runs in parts, for the verbs that call a model: `run` and `bench`.
+
+Models with If, Loop or results as large as the data say have no single program, and no .atm file holds them.
+What is compiled here is what the values of a call lead to; the next call with such values compiles nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.target import Target
+from autotensor.runtime.artifact import ArgSpec
+
+if TYPE_CHECKING:
+    from autotensor.api.onnx_models import OnnxModel
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A model of many compiled parts, called like one."""
+
+    path: str
+    shapes: Mapping[str, Any]  # of inputs and symbolic dimensions, as `from_onnx` takes them
+    target: Target
+    db: str | None
+
+    @cached_property
+    def _model(self) -> OnnxModel:
+        from autotensor.api.onnx_models import OnnxModel
+
+        return OnnxModel(self.path, self.target, db=self.db)
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def threads(self) -> int:
+        return self.target.num_cores
+
+    @cached_property
+    def args(self) -> tuple[ArgSpec, ...]:
+        """The inputs; what comes out has shapes that only values say."""
+        from autotensor.frontends.onnx.signature import bound, inputs_of
+
+        inputs = inputs_of(self._model.model)
+        found = bound(inputs, self.shapes)
+        return tuple(ArgSpec(a.name, "input", found[a.name], str(a.dtype)) for a in inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self._model.output_names
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        return self._model(*arrays)
+
+    def time(self, arrays: Sequence[Any], repeat: int) -> list[float]:
+        """Seconds of whole calls, Python between the parts included."""
+        samples = []
+        for _ in range(repeat):
+            began = time.perf_counter()
+            self._model(*arrays)
+            samples.append(time.perf_counter() - began)
+        return samples
