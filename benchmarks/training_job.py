@@ -31,7 +31,8 @@ class TrainingJob:
     @classmethod
     def named(cls, name: str) -> TrainingJob:
         """Raises ValueError for a name that is none."""
-        model, batch, optimizer = (*name.split("@"), "sgd")[:3]
+        model, batch, optimizer = (*name.split("@"), "", "")[:3]
+        optimizer = optimizer or "sgd"
         if model not in ("cnn", "mlp") or not batch[1:].isdigit() or optimizer not in RATES:
             raise ValueError(f"{name!r} is no step of training. They are called {', '.join(NAMES)}.")
         return cls(model, int(batch[1:]), optimizer)
