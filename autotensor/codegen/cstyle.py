@@ -109,7 +109,8 @@ class _Kernel(VectorWriter):
         return "\n".join([head, *self.lines, "}"]) + "\n"
 
     def shared_memory(self) -> None:
-        shared = [a.buffer for a in collect(self.func.body, Alloc) if a.buffer.scope is Scope.SHARED]
+        allocs = collect(self.func.body, Alloc)  # one buffer twice where a stage is computed ahead of a loop
+        shared = dict.fromkeys(a.buffer for a in allocs if a.buffer.scope is Scope.SHARED)
         d, at = self.dialect, 0
         dynamic = is_dynamic(self.func)
         if dynamic:

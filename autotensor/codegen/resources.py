@@ -25,7 +25,7 @@ from autotensor.runtime.artifact import Artifact
 # Of one multiprocessor and of one thread, in all architectures that we write for; given out in units.
 # Source: CUDA C++ programming guide, "Technical specifications per compute capability".
 REGISTERS, MOST_REGISTERS, UNIT = 65536, 255, 8
-_BOUNDS = re.compile(r" __launch_bounds__\(\d+\)")
+_BOUNDS = re.compile(r" __launch_bounds__\(\d+, 1\)")
 
 
 def registers_for(threads: int) -> int:
@@ -71,7 +71,7 @@ def worst(found: Mapping[str, Resources]) -> dict[str, int]:
 
 def _needed(source: str, arch: str, kernel: str) -> str:
     """Registers that the kernel would take if it could have as many as there are in any."""
-    free = compile_source(_BOUNDS.sub(" __launch_bounds__(32)", source), arch).resources[kernel]
+    free = compile_source(_BOUNDS.sub(" __launch_bounds__(32, 1)", source), arch).resources[kernel]
     if not free.spill_bytes:
         return str(free.registers)
     return f"at least {free.registers + free.spill_bytes // 8}"  # four bytes each, stored and loaded

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 from gpu_cases import CASES
+from gpu_traces import gpu_trace
+from random_dags import random_dag
 
 from autotensor import te
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import parse
 from autotensor.codegen import nvrtc
 from autotensor.codegen.backend import compile
+from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.runtime.artifact import Artifact
 from autotensor.schedule.schedule import create_schedule
@@ -44,6 +49,17 @@ def test_nvrtc_compiles_every_case(name: str, arch: str) -> None:
     assert {x["kernel"] for x in launches} == set(made.resources)
     assert all(r.spill_bytes == 0 for r in made.resources.values())
     assert made.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("seed", [*range(50, 60), *range(70, 80)])
+def test_shared_memory_is_declared_once(seed: int) -> None:
+    """A copy inside of one that is computed ahead is allocated before the loop and in it."""
+    rng = random.Random(seed)
+    dag = random_dag(rng, 2)
+    source = compile_trace(dag, gpu_trace(rng, dag, 4), parse("opencl"), "k").texts["opencl"]
+    for kernel in source.split("__kernel")[1:]:
+        declared = re.findall(r"__local \w+ (\w+)\[", kernel)
+        assert len(declared) == len(set(declared)), kernel
 
 
 @needs_nvrtc

@@ -2,7 +2,7 @@
 
     python oclgrind_traces.py 0 10      seeds 0 to 9; exit code 1 when an answer is wrong
 
-Oclgrind itself reports races, uninitialised memory, indices out of bounds and divergent barriers in the file
+Oclgrind itself reports races, indices out of bounds and divergent barriers in the file
 that OCLGRIND_LOG names.
 """
 

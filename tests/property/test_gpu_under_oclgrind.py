@@ -1,4 +1,4 @@
-"""200 small random GPU traces are clean under Oclgrind: no races, no uninitialised or foreign memory.
+"""200 small random GPU traces are clean under Oclgrind: no races, no access out of bounds.
 
 Oclgrind is a package of Debian and Ubuntu (`apt install oclgrind`); without it these tests are skipped.
 """
@@ -14,7 +14,9 @@ import pytest
 
 SEEDS, CHUNK = 200, 10
 HERE = Path(__file__).parent
-CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_CHECK_API": "1"}
+# not OCLGRIND_UNINITIALIZED: 21.10 reports values that were written, if a load stands under a condition;
+# what nobody wrote is found by the interpreter (test_gpu_schedules.py)
+CHECKS = {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
 
 
 def has_oclgrind() -> bool:

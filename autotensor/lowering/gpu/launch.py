@@ -30,8 +30,8 @@ def with_launch(func: PrimFunc, target: Target) -> PrimFunc:
 
 
 def shared_buffers(body: Stmt) -> tuple[Buffer, ...]:
-    """Buffers in shared memory, in order of appearance."""
-    return tuple(a.buffer for a in collect(body, Alloc) if a.buffer.scope is Scope.SHARED)
+    """Buffers in shared memory, in order of appearance, each once."""
+    return tuple(dict.fromkeys(a.buffer for a in collect(body, Alloc) if a.buffer.scope is Scope.SHARED))
 
 
 def padded_bytes(buffer: Buffer) -> int:
