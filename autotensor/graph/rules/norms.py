@@ -60,8 +60,8 @@ def _divided(node: Apply, uses: Uses) -> _Root | None:
             return _root(x, inner, node, uses)
         case Apply("multiply", (x, other)):
             for a, b in ((x, other), (other, x)):
-                inner = _inverse_of(b, uses)
-                if inner is not None and (found := _root(a, inner, node, uses)) is not None:
+                below = _inverse_of(b, uses)
+                if below is not None and (found := _root(a, below, node, uses)) is not None:
                     return found
     return None
 
@@ -106,7 +106,7 @@ def _trailing(mean: Apply) -> int | None:
     rank = len(mean.inputs[0].shape)
     given: Any = mean.attr("axis")
     axes = range(rank) if given is None else (given,) if isinstance(given, int) else given
-    over = sorted(a % rank for a in axes)
+    over = sorted(int(a) % rank for a in axes)
     if not over or not mean.attr("keepdims") or over != list(range(over[0], rank)):
         return None
     return over[0]
