@@ -106,7 +106,7 @@ def _trailing(mean: Apply) -> int | None:
     rank = len(mean.inputs[0].shape)
     given: Any = mean.attr("axis")
     axes = range(rank) if given is None else (given,) if isinstance(given, int) else given
-    over: list[int] = sorted(a % rank for a in axes)
+    over = sorted(int(a) % rank for a in axes)
     if not over or not mean.attr("keepdims") or over != list(range(over[0], rank)):
         return None
     return over[0]
