@@ -20,7 +20,7 @@ from autotensor.ir.bounds import Bounds, Interval
 from autotensor.ir.expr import Const, Load, const
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, For, ForKind, If, Store, seq
-from autotensor.lowering import nest, pipeline
+from autotensor.lowering import boxes, nest, pipeline
 from autotensor.lowering.passes import flatten, partition, protect, unmask, unroll, vectorize
 from autotensor.schedule import extents, regions
 from autotensor.schedule.primitives import compute_at, layout, rfactor
@@ -64,7 +64,7 @@ def fused_parts_exchanged(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def base_missing_in_private_index(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(nest, "_base", lambda span: const(0))
+    patch.setattr(boxes, "base_of", lambda span: const(0))
 
 
 @fault
