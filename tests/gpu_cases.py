@@ -71,6 +71,23 @@ def elementwise() -> Schedule:
 
 
 @case
+def one_element_of_each_thread() -> Schedule:
+    """Shared memory for one of a thread's three elements: those of all threads, the last having none."""
+    a = te.placeholder((16,), name="A")
+    b = te.compute((16,), lambda i: a[i] * 2.0, name="B")
+    s = create_schedule(b)
+    near = s.cache_write(b, "local")
+    block, virtual, thread, _ = s[b].split("i", factors=(2, 4, 3))
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(virtual, te.thread_axis("vthread"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    s[near].compute_at(s[b], thread)
+    copy = s.cache_read("A", "shared", [near])
+    s[copy].compute_at(s[near], "i")
+    return s
+
+
+@case
 def vectors() -> Schedule:
     """Four elements at once, and a type of 16 bits."""
     a = te.placeholder((64,), name="A", dtype="float16")

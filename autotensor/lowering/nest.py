@@ -32,7 +32,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, Let, Stmt, Store, seq
+from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.across import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.ahead import Ahead, before, check_ahead, is_ahead, within
@@ -233,16 +233,16 @@ class _Nest:
         now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
         level = self._apart if is_apart(stage, leaf) else self._level
         inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
-        wait, later = within(ahead, self.device.copies) if ahead else (NOTHING, NOTHING)
-        body = seq(later, *now, inner)
         self.threads = outside
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
-        body = seq(wait, self._allocating([p for p in hosted if not is_ahead(p)], body))
-        loop = self._wrap(loops, leaf, self._guarded(loops, leaf, ready, body))
+        body = self._allocating([p for p in hosted if not is_ahead(p)], seq(*now, inner))
+        body = self._guarded(loops, leaf, ready, body)
         if not ahead:
-            return loop
+            return self._wrap(loops, leaf, body)
+        # what a turn computes for later ones is needed even if nobody needs the turn itself
+        loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
 
     def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:

@@ -25,6 +25,7 @@ from autotensor.schedule.regions import (
     Reach,
     Span,
     access,
+    both,
     ceil_div,
     clip,
     divisor,
@@ -234,10 +235,26 @@ def _within(
     else:
         reach_of_all = outer
     for axis, box, whole in zip(host.op.axes, outer, reach_of_all, strict=True):
-        wider = whole.extent - box.extent
-        span = own[axis.name]
-        own[axis.name] = moved(Span(span.extent + wider, span.at, span.step, span.base, span.gap), whole)
+        own[axis.name] = _of_all(own[axis.name], box, whole)
     return own
+
+
+def _of_all(span: Span, box: Span, whole: Span) -> Span:
+    """What all threads reach when one reaches `span` of its `box`, and `whole` is around their boxes.
+
+    Part of a box is at other places of the others' boxes, and how far the last of them is cut off at the
+    tensor's end is not known here: then it is anywhere in the whole.
+    """
+    wider = whole.extent - box.extent
+    near = moved(Span(span.extent + wider, span.at, span.step, span.base, span.gap), whole)
+    part = both(wider > 0, span.extent < box.extent)
+    return Span(
+        where(part, whole.extent, near.extent),
+        where(part, whole.at, near.at),
+        where(part, whole.step, near.step),
+        whole.base if part is True else near.base,  # expressions are asked for with numbers only
+        where(part, whole.gap, near.gap),
+    )
 
 
 def in_block(thread: str) -> bool:

@@ -60,6 +60,12 @@ def test_known_seeds(first: int) -> None:
         _random(n)
 
 
+@pytest.mark.parametrize("seed", [617, 800])
+def test_shared_boxes_under_part_of_a_threads_tile(seed: int) -> None:
+    """The box of all threads is wider than what is left of the tensor says: two seeds that were wrong."""
+    _random(seed)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", range(SHORT, LONG, CHUNK))
