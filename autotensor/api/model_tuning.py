@@ -155,7 +155,8 @@ class _Costs:
 
     link: float = 0.0  # without compiling
     save: float = 0.0
-    load: float = 0.0  # and launched once: a device compiles its kernels then
+    load: float = 0.0
+    first: float = 0.0  # launch of all kernels: a device's driver compiles them then, unless it did before
     run: float = 0.0  # one inference
 
 
@@ -238,8 +239,9 @@ class _Work:
         began = time.monotonic()
         arrays = sample_inputs(self.linked.args, self.linked.index_range)
         clock = kernel_clock(self.linked, arrays, self.plan.target.num_cores)
+        loaded = time.monotonic()
         clock.round()
-        self.costs.load = time.monotonic() - began
+        self.costs.load, self.costs.first = loaded - began, time.monotonic() - loaded
         with timing_by(patience):
             clock.round()
             samples = [clock.round() for _ in range(rounds)]
@@ -252,7 +254,7 @@ class _Work:
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
         links = 1 if self.default_link else 2
-        return CAUTION * (links * c.link + c.save + races + COMPILE_S * len(self.plan.tasks))
+        return CAUTION * (links * c.link + c.save + c.first + races + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
         """For races inside the model; 0 where the deadline leaves too little for one."""
@@ -291,7 +293,8 @@ class _Work:
 
     def _compilable(self, best: Mapping[str, Resolved]) -> dict[str, Resolved]:
         """The best schedules, but where there is no time to compile them those that are linked now."""
-        left = self.until.less(CAUTION * (2 * self.costs.link + self.costs.save + 2 * self.costs.load))
+        c = self.costs
+        left = self.until.less(CAUTION * (2 * c.link + c.save + c.first + 2 * c.load))
         chosen = dict(self.found)
         for task in self.plan.tasks:
             new = best[task.workload.key]

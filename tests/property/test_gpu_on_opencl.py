@@ -3,8 +3,9 @@
 What the interpreter proves about races and barriers (test_gpu_schedules.py) says nothing about the text that
 is printed of it; this does. Calls of the mathematical library may differ in their last bits.
 
-PoCL dies of a few kernels while it compiles them (seeds 111 and 279 with PoCL 3.0): the long runs are in child
-processes (opencl_traces.py), and such a seed is counted and proved by the interpreter, never taken for right.
+PoCL dies of a few kernels while it compiles them (seeds 111 and 279 with PoCL 3.0), and never comes back from
+others (1373): the long runs are in child processes (opencl_traces.py), and such a seed is counted and proved
+by the interpreter, never taken for right.
 """
 
 from __future__ import annotations
