@@ -18,7 +18,7 @@ from autotensor.runtime.opening import Function, open_artifact
 Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
 
 
-# Looks at an artifact before it is opened, and gives it back or refuses it: brought along for the same reason.
+# Gives an artifact back before it is opened, or refuses it: brought along for the same reason.
 Check = Callable[[Artifact], Artifact]
 
 

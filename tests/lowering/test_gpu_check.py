@@ -1,5 +1,4 @@
-"""The proof that barriers suffice refuses nothing that is right; tests/property/test_gpu_faults.py has what it
-must find."""
+"""The proof that barriers suffice refuses nothing that is right. What it must find is in test_gpu_faults.py."""
 
 from __future__ import annotations
 

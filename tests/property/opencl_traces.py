@@ -35,7 +35,7 @@ from autotensor.te.dag import ComputeDAG
 HERE = Path(__file__).parent
 CHUNK = 50  # seeds in a child: starting one costs as much as two seeds
 ALONE = 2  # more runs of a seed that a child died of
-CPU_SECONDS = 120  # of a seed, then its child is ended: PoCL never comes back from some kernels
+CPU_SECONDS = 40  # of a seed (most take one): PoCL never comes back from some kernels
 
 
 class Result(Enum):
