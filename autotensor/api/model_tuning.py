@@ -35,6 +35,7 @@ from autotensor.base.target import host_caches
 from autotensor.resolve import Resolved, gain, resolve
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock
 from autotensor.runtime.lock import timing_by
 from autotensor.runtime.opening import Function, open_artifact
@@ -156,7 +157,7 @@ class _Costs:
     link: float = 0.0  # without compiling
     save: float = 0.0
     load: float = 0.0
-    first: float = 0.0  # launch of all kernels: a device's driver compiles them then, unless it did before
+    first: float = 0.0  # launch of all kernels: a device's driver compiles them then, if nothing keeps them
     run: float = 0.0  # one inference
 
 
@@ -184,6 +185,8 @@ class _Work:
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
         self.linked = self.link(self.traces)
+        if plan.target.is_gpu:  # a driver compiled what prepares constants: that is no measure of later links
+            self.linked = self.link(self.traces)
         small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
         # of the default schedules, for the race at the end; None: to be linked then
         self.default_link = self.linked if small and self._are_defaults(self.traces) else None
@@ -241,7 +244,9 @@ class _Work:
         clock = kernel_clock(self.linked, arrays, self.plan.target.num_cores)
         loaded = time.monotonic()
         clock.round()
-        self.costs.load, self.costs.first = loaded - began, time.monotonic() - loaded
+        self.costs.load = loaded - began
+        if default_cache().folder is None:  # else the search leaves its winners compiled
+            self.costs.first = time.monotonic() - loaded
         with timing_by(patience):
             clock.round()
             samples = [clock.round() for _ in range(rounds)]
