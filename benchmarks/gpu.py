@@ -32,7 +32,7 @@ import numpy as np
 import autotensor as at
 from autotensor import te
 from autotensor.api.models import default_traces, link_model, plan_model
-from autotensor.base.errors import AutotensorError
+from autotensor.base.errors import AutotensorError, TargetError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.models import MODELS
@@ -61,7 +61,10 @@ class Clock:
 def main() -> None:
     asked = arguments()
     target, clock = parse(asked.target), Clock(asked.minutes)
-    device = device_of(target)
+    try:
+        device = device_of(target)
+    except TargetError as error:
+        raise SystemExit(f"gpu.py: {error}") from error
     result: dict[str, Any] = {
         "device": device.name,
         "target": target.key(),

@@ -178,6 +178,48 @@ def double_buffered() -> Schedule:
 
 
 @case
+def copied_ahead_through_a_copy() -> Schedule:
+    """A box that is copied ahead has itself a box of what it reads, filled and emptied twice in each turn."""
+    a = te.placeholder((33,), name="A")
+    c = te.compute((33,), lambda i: a[i] + te.if_then_else(i + 1 < 33, a[i + 1], 0.0), name="C")
+    s = create_schedule(c)
+    near = s.cache_write(c, "local")
+    by, tx = s[c].split("i", factors=[12])
+    s[c].bind(by, te.thread_axis("blockIdx.x"))
+    s[c].bind(tx, te.thread_axis("threadIdx.x"))
+    s[near].compute_at(s[c], by)
+    s[near].set_scope("shared")
+    turn, x = s[near].split("i", factors=[5])
+    s[near].bind(x, te.thread_axis("threadIdx.x"))
+    outer = s.cache_read(a, "shared", [near])
+    s[outer].compute_at(s[near], turn)
+    part, x = s[outer].split("i0", factors=[3])
+    s[outer].bind(x, te.thread_axis("threadIdx.x"))
+    s[outer].double_buffer(2)
+    inner = s.cache_read(a, "shared", [outer])
+    s[inner].compute_at(s[outer], part)
+    return s
+
+
+@case
+def gathered_from_a_box_ahead() -> Schedule:
+    """Where threads read in a box of shared memory is said by memory."""
+    rows = te.placeholder((7, 5), name="X")
+    table = te.compute((8,), lambda i: te.cast("int32", i * 3 % 7), name="T")
+    c = te.compute((8, 5), lambda i, j: rows[table[i], j], name="C")
+    s = create_schedule(c)
+    turn, x = s[c].split("i", factors=[2])
+    s[c].reorder(turn, "j", x)
+    s[c].bind(x, te.thread_axis("threadIdx.x"))
+    copy = s.cache_read(rows, "shared", [c])
+    s[copy].compute_at(s[c], turn)
+    _, y = s[copy].split(s[copy].fuse("i0", "i1"), factors=[2])
+    s[copy].bind(y, te.thread_axis("threadIdx.x"))
+    s[copy].double_buffer(2)
+    return s
+
+
+@case
 def virtual_threads() -> Schedule:
     s = tiled(product(16, 16, 8), threads=2, each=2, virtual=2)
     for tensor in ("A", "B"):

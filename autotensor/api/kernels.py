@@ -9,8 +9,7 @@ from autotensor.api.log import Log, log_name, open_existing, open_log
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
-from autotensor.codegen import nvrtc
-from autotensor.codegen.resources import check_resources
+from autotensor.codegen.resources import refuse_unfit
 from autotensor.compiler import compile_state, nest_text
 from autotensor.ir.func import Program
 from autotensor.ir.printer import to_text
@@ -79,13 +78,11 @@ def build(
             )
         state = _state(what, args)
         artifact = compile_state(state, chosen, name or state.dag.outputs[-1].name, what.trace, texts=True)
-        if chosen.kind == "cuda" and nvrtc.library() is not None:
-            check_resources(artifact, chosen.arch)
     else:
         dag = _checked(what)
         with open_existing(db) as store:
             artifact = _best(dag, chosen, name or dag.outputs[-1].name, store)
-    return open_artifact(artifact, threads=chosen.num_cores)
+    return open_artifact(refuse_unfit(artifact), threads=chosen.num_cores)
 
 
 def tune(

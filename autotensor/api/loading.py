@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotensor.runtime import model
+from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
 from autotensor.runtime.opening import Function
@@ -15,10 +16,11 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
     """A saved kernel or model, ready to call; one saved for several shapes answers to each of them.
 
     threads: for every call; None means OMP_NUM_THREADS or all cores. recompile: make its code anew for this
-    CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here.
+    CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here;
+    TargetError for one whose kernels need what its target has not.
     """
     if not recompile:
-        return model.load(path, threads=threads)
+        return model.load(path, threads=threads, check=_fitting)
     return model.load(path, threads=threads, recompile=True, compiler=_compile_text)
 
 
@@ -29,6 +31,15 @@ def by_shape(modules: Sequence[Module]) -> ByShape:
     that they share once. Raises ArgumentError for modules that differ in more than shapes, or not in those.
     """
     return ByShape(modules)
+
+
+def _fitting(artifact: Artifact) -> Artifact:
+    """The artifact, if a card can launch its kernels."""
+    if artifact.target.kind == "cuda":  # others need no code generation to be loaded
+        from autotensor.codegen.resources import refuse_unfit
+
+        return refuse_unfit(artifact)
+    return artifact
 
 
 def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:

@@ -35,6 +35,7 @@ from autotensor.base.target import host_caches
 from autotensor.resolve import Resolved, gain, resolve
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock
 from autotensor.runtime.lock import timing_by
 from autotensor.runtime.opening import Function, open_artifact
@@ -156,6 +157,7 @@ class _Costs:
     link: float = 0.0  # without compiling
     save: float = 0.0
     load: float = 0.0
+    first: float = 0.0  # launch of all kernels: a device's driver compiles them then, if nothing keeps them
     run: float = 0.0  # one inference
 
 
@@ -183,6 +185,8 @@ class _Work:
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
         self.linked = self.link(self.traces)
+        if plan.target.is_gpu:  # a driver compiled what prepares constants: that is no measure of later links
+            self.linked = self.link(self.traces)
         small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
         # of the default schedules, for the race at the end; None: to be linked then
         self.default_link = self.linked if small and self._are_defaults(self.traces) else None
@@ -238,7 +242,11 @@ class _Work:
         began = time.monotonic()
         arrays = sample_inputs(self.linked.args, self.linked.index_range)
         clock = kernel_clock(self.linked, arrays, self.plan.target.num_cores)
-        self.costs.load = time.monotonic() - began
+        loaded = time.monotonic()
+        clock.round()
+        self.costs.load = loaded - began
+        if default_cache().folder is None:  # else the search leaves its winners compiled
+            self.costs.first = time.monotonic() - loaded
         with timing_by(patience):
             clock.round()
             samples = [clock.round() for _ in range(rounds)]
@@ -251,7 +259,7 @@ class _Work:
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
         links = 1 if self.default_link else 2
-        return CAUTION * (links * c.link + c.save + races + COMPILE_S * len(self.plan.tasks))
+        return CAUTION * (links * c.link + c.save + c.first + races + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
         """For races inside the model; 0 where the deadline leaves too little for one."""
@@ -290,7 +298,8 @@ class _Work:
 
     def _compilable(self, best: Mapping[str, Resolved]) -> dict[str, Resolved]:
         """The best schedules, but where there is no time to compile them those that are linked now."""
-        left = self.until.less(CAUTION * (2 * self.costs.link + self.costs.save + 2 * self.costs.load))
+        c = self.costs
+        left = self.until.less(CAUTION * (2 * c.link + c.save + c.first + 2 * c.load))
         chosen = dict(self.found)
         for task in self.plan.tasks:
             new = best[task.workload.key]

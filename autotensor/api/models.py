@@ -15,6 +15,7 @@ from typing import Any
 from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
+from autotensor.codegen.resources import refuse_unfit
 from autotensor.compiler import compile_trace
 from autotensor.graph.in_place import updating_groups
 from autotensor.graph.ir import Graph, GraphNode
@@ -159,7 +160,8 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
         if place not in compiled:
-            compiled[place] = compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache())
+            made = compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache())
+            compiled[place] = refuse_unfit(made)
 
 
 def default_traces(plan: ModelPlan) -> dict[str, Trace]:

@@ -55,7 +55,7 @@ def run_tuning(
     measuring = MeasureOptions(
         residency=residency,
         peak_flops=None if target.is_gpu else rates.peak(target.num_cores),
-        asm=not target.is_gpu,
+        asm=not target.is_gpu or target.kind == "cuda",  # its registers and spills, by ptxas
         build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
     )
     raced = until.less(loop.RACE_S + options.means.race_s)  # what comes later would not be raced

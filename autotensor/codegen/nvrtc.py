@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import json
 import re
 from ctypes.util import find_library
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from autotensor.base.errors import CodegenError
+from autotensor.runtime.cache import default_cache, object_key
 
 INSTALL = "Install it with: pip install nvidia-cuda-nvrtc-cu12"
 _OPTIONS = ("--std=c++17", "--extra-device-vectorization", "--ptxas-options=-v")
@@ -69,6 +71,29 @@ def compile_source(source: str, arch: str) -> Compiled:
         return Compiled(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@lru_cache(maxsize=256)
+def resources_of(source: str, arch: str) -> dict[str, Resources]:
+    """What the kernels of CUDA source take, compiled once: kept beside compiled objects, by content."""
+    cache = default_cache()
+    key = object_key("ptxas", source, arch, version(), *_OPTIONS)
+    known = cache.get(key)
+    if known is not None:
+        return {name: Resources(**numbers) for name, numbers in json.loads(known).items()}
+    found = compile_source(source, arch).resources
+    cache.put(key, json.dumps({name: asdict(r) for name, r in found.items()}).encode())
+    return found
+
+
+def version() -> str:
+    """Of the library, "" if there is none."""
+    nvrtc = library()
+    if nvrtc is None:
+        return ""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _call(nvrtc, "nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+    return f"{major.value}.{minor.value}"
 
 
 def resources(log: str) -> dict[str, Resources]:

@@ -15,7 +15,8 @@ from math import prod
 from typing import Any
 
 from autotensor.base.errors import TargetError
-from autotensor.codegen.nvrtc import Resources, compile_source
+from autotensor.codegen import nvrtc
+from autotensor.codegen.nvrtc import Resources, resources_of
 from autotensor.ir.expr import Const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
@@ -38,26 +39,38 @@ def registers_for(threads: int) -> int:
     return min(MOST_REGISTERS, REGISTERS // warps // UNIT * UNIT)
 
 
+def refuse_unfit(artifact: Artifact) -> Artifact:
+    """The artifact, which may be launched: what every way to a launch asks first (built, linked, loaded).
+
+    Raises TargetError as `check_resources`. Where NVRTC is not installed nobody can tell before the card's
+    driver has compiled it: runtime/device_cuda.py then refuses what cannot run.
+    """
+    if artifact.target.kind == "cuda" and nvrtc.library() is not None:
+        check_resources(artifact, artifact.target.arch)
+    return artifact
+
+
 def check_resources(artifact: Artifact, arch: str) -> dict[str, int]:
     """The most registers, spilled and stack bytes of a CUDA artifact's kernels.
 
     Raises TargetError for a kernel that spills or needs more registers than its threads can have,
     CodegenError when it does not compile or NVRTC is missing.
     """
-    source = artifact.objects[0].decode()
-    found = compile_source(source, arch).resources
+    sources = [code.decode() for code in artifact.objects]  # a model has one for each of its kernels
+    found = [resources_of(source, arch) for source in sources]
     for launch in (x for part in artifact.meta["launches"].values() for x in part):
-        took, threads = found[launch["kernel"]], prod(launch["block"])
+        number = launch.get("object", 0)
+        took, threads = found[number][launch["kernel"]], prod(launch["block"])
         offered = registers_for(threads)
         if took.spill_bytes or took.registers > offered:
             name = launch["kernel"].rpartition("_")[0]  # without the hash
             raise TargetError(
-                f"build: kernel {name!r} needs {_needed(source, arch, launch['kernel'])} registers "
+                f"build: kernel {name!r} needs {_needed(sources[number], arch, launch['kernel'])} registers "
                 f"in each of its {threads} threads, target {arch} offers {offered}"
                 f"{f': {took.spill_bytes} bytes are spilled' if took.spill_bytes else ''}.",
                 fix=_fix(launch.get("tile"), threads),
             )
-    return worst(found)
+    return worst({name: r for kernels in found for name, r in kernels.items()})
 
 
 def worst(found: Mapping[str, Resources]) -> dict[str, int]:
@@ -71,7 +84,7 @@ def worst(found: Mapping[str, Resources]) -> dict[str, int]:
 
 def _needed(source: str, arch: str, kernel: str) -> str:
     """Registers that the kernel would take if it could have as many as there are in any."""
-    free = compile_source(_BOUNDS.sub(" __launch_bounds__(32, 1)", source), arch).resources[kernel]
+    free = resources_of(_BOUNDS.sub(" __launch_bounds__(32, 1)", source), arch)[kernel]
     if not free.spill_bytes:
         return str(free.registers)
     return f"at least {free.registers + free.spill_bytes // 8}"  # four bytes each, stored and loaded
@@ -120,4 +133,4 @@ def _longest_loop(func: PrimFunc, buffer: Buffer) -> For | None:
     return max(loops, key=lambda n: int(n.extent.value), default=None)  # type: ignore[attr-defined]
 
 
-__all__ = ["check_resources", "registers_for", "tile_of", "worst"]
+__all__ = ["check_resources", "refuse_unfit", "registers_for", "tile_of", "worst"]

@@ -54,6 +54,7 @@ class LaunchSpec:
     block: Extents
     dynamic_shared_bytes: int = 0
     object: int = 0
+    tile: Mapping[str, Any] | None = None  # what its threads keep, for who says that it is too much
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> LaunchSpec:
@@ -63,7 +64,7 @@ class LaunchSpec:
             raise ValueError(f"launch of {data['kernel']!r} has grid {grid} and block {block}")
         args = tuple((int(n), int(offset)) for n, offset in data["args"])
         dynamic, number = int(data.get("dynamic_shared_bytes", 0)), int(data.get("object", 0))
-        return LaunchSpec(str(data["kernel"]), args, grid, block, dynamic, number)
+        return LaunchSpec(str(data["kernel"]), args, grid, block, dynamic, number, data.get("tile"))
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -73,6 +74,7 @@ class LaunchSpec:
             "grid": list(self.grid),
             "block": list(self.block),
             "dynamic_shared_bytes": self.dynamic_shared_bytes,
+            "tile": self.tile,
         }
 
 

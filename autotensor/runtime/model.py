@@ -18,8 +18,16 @@ from autotensor.runtime.opening import Function, open_artifact
 Compiler = Callable[[str], tuple[bytes, tuple[str, ...]]]
 
 
+# Gives an artifact back before it is opened, or refuses it: brought along for the same reason.
+Check = Callable[[Artifact], Artifact]
+
+
 def load(
-    path: str | Path, threads: int | None = None, recompile: bool = False, compiler: Compiler | None = None
+    path: str | Path,
+    threads: int | None = None,
+    recompile: bool = False,
+    compiler: Compiler | None = None,
+    check: Check = lambda artifact: artifact,
 ) -> Function:
     """The module saved at `path`, ready to run. Nothing but numpy and llvmlite is imported.
 
@@ -30,7 +38,7 @@ def load(
     if recompile:
         found = tuple(rebuilt(a, compiler) for a in found)
     if len(found) == 1:
-        return open_artifact(found[0], threads=threads)
+        return open_artifact(check(found[0]), threads=threads)
     return ByShape([Module(a, threads=threads) for a in found])
 
 

@@ -22,12 +22,15 @@ class Pace:
 
     trial_s: float = TRIAL_S
     first_s: float = FIRST_S
-    known: bool = field(default=False)  # whether any batch was counted
+    known: bool = field(default=False)  # whether any batch was counted that is no task's first
+    first_known: bool = field(default=False)  # … that is
 
     def count(self, *, first: bool, trials: int, seconds: float) -> None:
         """A batch took so long."""
         if first:
-            self.first_s += (1.0 - FORGET) * (max(0.0, seconds - trials * self.trial_s) - self.first_s)
+            new = max(0.0, seconds - trials * self.trial_s)
+            self.first_s = FORGET * self.first_s + (1.0 - FORGET) * new if self.first_known else new
+            self.first_known = True
         elif trials:
             new = seconds / trials
             self.trial_s = FORGET * self.trial_s + (1.0 - FORGET) * new if self.known else new

@@ -177,7 +177,10 @@ class Race:
         incumbent_s: float | None,
         repeat: int | None = None,
     ) -> None:
-        """Check and time all entrants; each then knows what became of it. The caller has the timing lock."""
+        """Check and time all entrants; each then knows what became of it. The caller has the timing lock.
+
+        Raises OutOfTime when the deadline comes before all of a batch were checked and timed.
+        """
         self._workload, self._oracle = workload, oracle
         self._repeat = max(LEAST_SAMPLES, repeat or self.options.repeat)
         exact = exact_on_integers(workload.dag)
@@ -190,6 +193,7 @@ class Race:
         began = time.perf_counter()
         together = sorted(entrants, key=lambda e: e.prepared_by)  # what is prepared is not kept for ever
         for e in together:
+            self._on_time()
             self._guard(e, partial(self._check_all, e, questions))
         checked = time.perf_counter()
         self._time(entrants, incumbent_s)
@@ -203,6 +207,13 @@ class Race:
             if self._child.pid is not None:
                 self._ask({"do": "forget"}, _LOAD_TIMEOUT_S)
         self._loaded.clear()
+
+    def _on_time(self) -> None:
+        """Raises OutOfTime in a batch when the deadline has come; a final race was given its time before."""
+        if self._limited and self._left_s() <= 0.0:
+            raise OutOfTime(
+                f"the deadline came while candidates of workload {self._workload.name!r} were measured"
+            )
 
     # -- checking -----------------------------------------------------------------------------------------
 
@@ -287,6 +298,7 @@ class Race:
         deaths = 0
         turn = 0
         while unfinished := self._unfinished(entered, incumbent_s):
+            self._on_time()
             at = turn % len(unfinished)
             try:
                 self._round([*unfinished[at:], *unfinished[:at]])

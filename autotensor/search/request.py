@@ -25,7 +25,7 @@ Residency = Literal["graph", "hot"]
 
 
 class OutOfTime(MeasureError):
-    """The deadline came while the reference was still at work; nothing is wrong with the workload."""
+    """The deadline came while something was still at work; nothing is wrong with the workload."""
 
 
 LEAST_SAMPLES = 3  # what makes a trial (DESIGN D14)

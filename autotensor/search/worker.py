@@ -54,7 +54,7 @@ def builder() -> Callable[[Answer], Answer]:
         seconds = time.perf_counter() - began
         facts = asdict(asm_facts(artifact.texts["asm"])) if "asm" in artifact.texts else {}
         if target.kind == "cuda" and request["asm"] and nvrtc.library() is not None:
-            facts = worst(nvrtc.compile_source(artifact.objects[0].decode(), target.arch).resources)
+            facts = worst(nvrtc.resources_of(artifact.objects[0].decode(), target.arch))
         return {"artifact": to_plain(artifact), "sha": source_sha(artifact), "asm": facts, "seconds": seconds}
 
     return build

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from gpu_cases import fetch, product, tiled
 
 import autotensor as at
-from autotensor.api.models import plan_model
+from autotensor.api.models import compile_tasks, plan_model
 from autotensor.base.errors import TargetError
 from autotensor.base.target import parse
 from autotensor.cli.inputs import build_graph
 from autotensor.codegen import nvrtc
-from autotensor.codegen.resources import check_resources, registers_for, tile_of
+from autotensor.codegen.resources import check_resources, refuse_unfit, registers_for, tile_of
 from autotensor.compiler import compile_state, compile_trace
 from autotensor.lowering.pipeline import lower
+from autotensor.resolve import Resolved
+from autotensor.runtime import artifact as artifacts
 from autotensor.schedule.schedule import Schedule
+from autotensor.schedule.trace import Trace
 from autotensor.te import Tensor
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 
 ARCHS = ("sm_80", "sm_90")
+REFUSED = r"target sm_80 offers 64: .* bytes are spilled\. Shrink axis"
 needs_nvrtc = pytest.mark.skipif(nvrtc.library() is None, reason=f"NVRTC is not installed. {nvrtc.INSTALL}.")
 
 
@@ -70,6 +80,76 @@ def test_build_refuses_before_it_looks_for_a_card() -> None:
     s = with_tile(32, 10, c)
     with pytest.raises(TargetError, match=r"target sm_80 offers 64: .* bytes are spilled"):
         at.build(s, [*c.op.input_tensors, c], target="cuda -arch=sm_80")
+
+
+@pytest.fixture
+def too_large() -> tuple[ComputeDAG, Trace]:
+    """A product and a schedule of it that spills, in canonical names."""
+    c = product(320, 320, 64)
+    s = with_tile(32, 10, c)
+    dag, names = s.dag.canonical()
+    return dag, s.trace.renamed(names)
+
+
+@needs_nvrtc
+def test_the_best_known_schedule_is_refused_before_a_card_is_looked_for(
+    too_large: tuple[ComputeDAG, Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, trace = too_large
+    monkeypatch.setattr("autotensor.api.kernels.resolve", lambda *_: Resolved(trace, "log"))
+    c = product(320, 320, 64)
+    with pytest.raises(TargetError, match=REFUSED):
+        at.build([*c.op.input_tensors, c], target="cuda -arch=sm_80")
+
+
+@needs_nvrtc
+def test_a_models_schedules_are_refused_before_they_are_linked(too_large: tuple[ComputeDAG, Trace]) -> None:
+    dag, trace = too_large
+    workload = Workload.of(dag, "product")
+    plan: Any = SimpleNamespace(
+        tasks=[SimpleNamespace(workload=workload, name="product")], target=parse("cuda -arch=sm_80")
+    )
+    with pytest.raises(TargetError, match=REFUSED):
+        compile_tasks(plan, {workload.key: trace}, {})
+
+
+@needs_nvrtc
+def test_a_saved_kernel_is_refused_when_it_is_loaded(
+    too_large: tuple[ComputeDAG, Trace], tmp_path: Path
+) -> None:
+    dag, trace = too_large
+    artifacts.save(tmp_path / "k.atm", compile_trace(dag, trace, parse("cuda -arch=sm_80"), "k"))
+    with pytest.raises(TargetError, match=REFUSED):
+        at.load(tmp_path / "k.atm")
+
+
+@needs_nvrtc
+def test_a_model_has_many_sources_and_the_one_that_does_not_fit_is_found(
+    too_large: tuple[ComputeDAG, Trace],
+) -> None:
+    target = parse("cuda -arch=sm_80")
+    bad = compile_trace(*too_large, target, "bad")
+    good = compile_state(with_tile(16, 4).state, target, "good")
+    second = [{**x, "object": 1} for x in bad.meta["launches"]["run"]]
+    meta = {"launches": {"prepare": [], "run": [*good.meta["launches"]["run"], *second]}}
+    both = replace(good, objects=(*good.objects, *bad.objects), meta=meta)
+    with pytest.raises(TargetError, match=REFUSED):
+        refuse_unfit(both)
+    assert refuse_unfit(good) is good
+    on_opencl = replace(both, target=parse("opencl"))
+    assert refuse_unfit(on_opencl) is on_opencl
+
+
+@needs_nvrtc
+def test_what_a_kernel_takes_is_kept_by_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AUTOTENSOR_CACHE_DIR", str(tmp_path))
+    source = compile_state(with_tile(16, 4).state, parse("cuda"), "k").objects[0].decode()
+    nvrtc.resources_of.cache_clear()
+    found = nvrtc.resources_of(source, "sm_80")
+    nvrtc.resources_of.cache_clear()
+    monkeypatch.setattr(nvrtc, "compile_source", None)  # not called again
+    assert nvrtc.resources_of(source, "sm_80") == found
+    nvrtc.resources_of.cache_clear()
 
 
 # -- what is shipped -----------------------------------------------------------------------------------------

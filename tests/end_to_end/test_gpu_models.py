@@ -95,6 +95,21 @@ def test_tuned_is_right_and_not_slower(tmp_path: Path) -> None:
     np.testing.assert_allclose(at.load(tmp_path / "mlp.atm")(*arrays), wanted, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_tuned_resnet18_of_small_images_equals_the_processors(tmp_path: Path) -> None:
+    graph, path = resnet.build(18, image=32), tmp_path / "resnet.atm"
+    options = TuneOptions(trials=40)
+    report = tune_model(
+        plan_model(graph, "opencl"), options, db=tmp_path / "log.db", path=path, progress=False
+    )
+    assert report.tuned_s <= report.default_s
+    arrays = list(resnet.inputs(np.random.default_rng(0), image=32).values())
+    wanted, found = untuned(graph, "llvm")(*arrays), at.load(path)(*arrays)
+    scale = float(np.abs(wanted).max())
+    np.testing.assert_allclose(found / scale, wanted / scale, atol=1e-4)
+
+
 def test_the_arena_is_shared_and_the_kernels_have_times() -> None:
     """Offsets suit any device's parts of buffers; every kernel of the plan has its launches and its time."""
     from autotensor.runtime.kernel_times import kernel_times

@@ -95,6 +95,9 @@ def test_batches_are_sized_to_what_is_left() -> None:
     assert pace.fitting(first=False, left_s=100.0, wanted=8) == 8
     assert pace.fitting(first=True, left_s=1.0, wanted=8) == 0
     assert pace.fitting(first=True, left_s=float("inf"), wanted=8) == 8
+    pace = Pace()
+    pace.count(first=True, trials=8, seconds=20.0)  # a driver compiles for seconds: believed at once
+    assert pace.fitting(first=True, left_s=15.0, wanted=8) == 0
 
 
 def test_a_run_ends_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

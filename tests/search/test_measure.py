@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evil_kernels import addition, evil, scaled
@@ -25,7 +26,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search import building, racing
 from autotensor.search.building import BuildPool
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.racing import Race
+from autotensor.search.racing import Entrant, Race
 from autotensor.search.request import OutOfTime
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
@@ -318,6 +319,32 @@ def test_a_reference_that_outlasts_the_deadline_is_given_up(monkeypatch: pytest.
         monkeypatch.undo()
         (result,) = measurer.measure(w, [Trace()])  # a new child, which knows nothing of that
     assert result.ok, result.error
+
+
+def test_a_batch_that_outlasts_the_deadline_is_ended_and_a_race_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = product(12, 16, 8)
+    traces = [Trace(), rows(w, 2), rows(w, 3)]
+    left, checked = [100.0], []
+    with LocalMeasurer(TARGET, OPTIONS, left_s=lambda: left[0]) as measurer:
+        check_all = measurer._race._check_all
+
+        def slow(e: Entrant, questions: Any) -> None:
+            check_all(e, questions)
+            checked.append(e.number)
+            left[0] = -1.0
+
+        monkeypatch.setattr(measurer._race, "_check_all", slow)
+        said = "the deadline came while candidates of workload 'product' were measured"
+        with pytest.raises(OutOfTime, match=said):
+            measurer.measure(w, traces)
+        assert len(checked) == 1
+        raced = measurer.measure(w, traces, repeat=3)  # a final race was given its time before it began
+        assert all(r.ok for r in raced)
+        left[0] = 100.0
+        monkeypatch.undo()
+        assert all(r.ok for r in measurer.measure(w, traces))
 
 
 def test_a_result_whose_terms_cancel(measurer: LocalMeasurer) -> None:

@@ -28,7 +28,7 @@ import numpy as np
 
 from autotensor.base.errors import LoweringError
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Neg, Op, Unary, Var, const
+from autotensor.ir.expr import Binary, Call, Cmp, Const, Expr, Load, Neg, Op, Unary, Var, compare, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
@@ -49,7 +49,7 @@ from autotensor.ir.stmt import (
     Store,
 )
 from autotensor.ir.visit import any_node, free_vars, walk
-from autotensor.lowering.gpu.indices import Values, in_lane, values_of
+from autotensor.lowering.gpu.indices import Values, held, in_lane, values_of
 
 MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
 MOST_TURNS = 512  # combinations of values of loops around a pair
@@ -72,6 +72,12 @@ class Access:
     def running(self, var: Var) -> Access:
         """The access where the variable may have any value."""
         return replace(self, own=self.own | {var})
+
+    def where(self, var: Var, condition: Expr) -> Access:
+        """The access where a condition on the variable holds, if it is touched elsewhere else."""
+        if self.at is None or var not in free_vars(self.at):
+            return self
+        return replace(self, conditions=(*self.conditions, condition))
 
     @property
     def vars(self) -> frozenset[Var]:
@@ -240,7 +246,10 @@ class _Prover:
         self.stmt(s.body, ctx)
         if turns > 1:
             if _always_meets(s.body):
+                before = {*self.since, *(a for group in self.groups for a in group)}
                 self.stmt(s.body, replace(ctx, env={**ctx.env, var: ctx.value(var + 1)}))
+                there = compare(Cmp.LT, var + 1, const(self.sizes[var][0] + turns, var.type))
+                self.since = [a if a in before else a.where(var, there) for a in self.since]
             else:  # any two turns may lie between two barriers
                 self.since = [a.running(var) for a in self.since]
                 self.stmt(s.body, ctx)
@@ -264,6 +273,10 @@ class _Prover:
             at = None if at is None else in_lane(at, number)
             conditions = tuple(c for c in (in_lane(c, number) for c in conditions) if c is not None)
             own = own | {number}
+        if at is not None:
+            at, ranges = held(at)
+            self.sizes.update(ranges)
+            own = own.union(ranges)
         verb = "copy" if self.later and writes else "store" if writes else "load"
         a = Access(buffer, at, writes, conditions, own, f"{verb} in `{_first(s)}`", self.later and writes)
         if a.flying:

@@ -15,6 +15,7 @@ from autotensor.ir.expr import (
     Compare,
     Const,
     Expr,
+    Load,
     Neg,
     Op,
     Ramp,
@@ -22,6 +23,9 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.visit import any_node
 
 Values = np.ndarray[Any, np.dtype[Any]]
 
@@ -79,6 +83,30 @@ def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
             return values_of(a, env)
         case _:
             return None
+
+
+def held(e: Expr) -> tuple[Expr, dict[Var, tuple[int, int]]]:
+    """An index in which parts that come from memory, but are held inside bounds, are variables that may have
+    any value there; begin and extent of each.
+
+        k % 2 * 289 + min(max(T[k], 0), 16) * 17      ──▶     k % 2 * 289 + any0 * 17,   any0: (0, 17)
+    """
+    found: dict[Var, tuple[int, int]] = {}
+
+    def visit(n: Node) -> Node | None:
+        match n:
+            case Binary(Op.MIN, Binary(Op.MAX, x, Const(low)), Const(high)) if any_node(x, _is_load):
+                begin, end = int(low), int(high) + 1
+                var = Var(f"any{len(found)} of {begin} to {end - 1}", n.dtype)
+                found[var] = (begin, max(0, end - begin))
+                return var
+        return None
+
+    return (transform(e, visit), found) if any_node(e, _is_load) else (e, found)
+
+
+def _is_load(n: Node) -> bool:
+    return isinstance(n, Load)
 
 
 def in_lane(e: Expr, lane: Var) -> Expr | None:

@@ -1,0 +1,56 @@
+"""The proof that barriers suffice refuses nothing that is right. What it must find is in test_gpu_faults.py."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_cases import CASES
+from gpu_traces import TARGET
+
+from autotensor.base.dtype import int64
+from autotensor.base.errors import LoweringError
+from autotensor.base.target import parse
+from autotensor.ir.expr import Const, Load, Var, const, maximum, minimum
+from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node
+from autotensor.ir.rewrite import transform
+from autotensor.ir.stmt import For
+from autotensor.lowering.gpu.check import check
+from autotensor.lowering.gpu.indices import held
+from autotensor.lowering.pipeline import lower
+
+K = Var("k")
+T = Buffer("T", (8,), int64)
+
+
+@pytest.mark.parametrize("target", [TARGET, parse("cuda -arch=sm_80")], ids=lambda t: t.kind)
+@pytest.mark.parametrize("name", ["copied_ahead_through_a_copy", "gathered_from_a_box_ahead"])
+def test_what_is_right_is_let_through(name: str, target) -> None:
+    lower(CASES[name]().state, target)
+
+
+def test_one_turn_more_than_there_is_would_meet() -> None:
+    """The box has two parts of three elements: a third would lie in the next box, where others read."""
+    (kernel,) = lower(CASES["copied_ahead_through_a_copy"]().state, TARGET).run
+
+    def longer(n: Node) -> Node | None:
+        if isinstance(n, For) and n.var.name.endswith("A.shared:C.local:i0.0"):
+            return For(n.var, n.begin, n.extent + const(1), n.kind, n.body, n.thread)
+        return None
+
+    with pytest.raises(LoweringError, match=r"check: two threads may meet in 'A\.shared:C\.local' without"):
+        check(transform(kernel.body, longer))
+
+
+def test_indices_from_memory_have_all_values_that_they_may_have() -> None:
+    inside = minimum(maximum(Load(T, (K,)), Const(0)), Const(16))
+    index, ranges = held(K % 2 * 289 + inside * 17)
+    (var,) = ranges
+    assert ranges == {var: (0, 17)}
+    assert index is K % 2 * 289 + var * 17
+
+
+def test_indices_without_memory_stay_as_they_are() -> None:
+    index = minimum(maximum(K, 0), 16) * 17
+    assert held(index) == (index, {})
+    bare = Load(T, (K,)) + 1  # may be anything: nothing is proved of it
+    assert held(bare) == (bare, {})
