@@ -143,8 +143,11 @@ class Answering:
             "run_bytes": peak_bytes(),
         }
 
-    def do_tune(self, suite: str, job: str, trials: int, seed: int) -> dict[str, Any]:
-        found: dict[str, Any] = job_of(suite, job).tune(self.spec, trials, seed)
+    def do_tune(
+        self, suite: str, job: str, trials: int, seed: int, limit_s: float | None = None
+    ) -> dict[str, Any]:
+        more = {} if limit_s is None else {"limit_s": limit_s}  # networks only
+        found: dict[str, Any] = job_of(suite, job).tune(self.spec, trials, seed, **more)
         return {**found, "tune_bytes": peak_bytes()}
 
     def do_prepare(self, suite: str, job: str, specs: list[dict[str, Any]]) -> dict[str, Any]:

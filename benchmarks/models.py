@@ -3,6 +3,8 @@
     python benchmarks/models.py resnet18 bert_base                       default schedules
     python benchmarks/models.py resnet50 --trials 1000 --processes 5     also tuned, with bounds
     python benchmarks/models.py resnet50 --file old=resnet50.atm         also a compiled file
+    python benchmarks/models.py resnet18 --contestants backend,torch-cl,inductor,inductor-cl
+                                                                         torch.compile with our backend
 
 Without names: all of the table. All contestants have the same weights, drawn from a seed; torch's modules are
 those of benchmarks/nets.py, ONNX files are written from our graphs. A run continues what its file of results
@@ -24,7 +26,7 @@ from contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
 from networks import Network
 from peers import Spec, cache_folder
 from results import Results
-from table import Plan, Row, arguments, chosen, installed, make, ours, peers
+from table import Plan, Row, arguments, backend, chosen, installed, make, ours, peers
 
 TITLE = "Models, batch 1"
 NAMES = (
@@ -34,7 +36,7 @@ NAMES = (
 
 def prepare(name: str, contestants: list[Contestant], suite: str = "models") -> str:
     """Makes the model's folder in a process of its own; gives the reason if that failed."""
-    specs = [asdict(c.spec) for c in contestants if c.mine and not c.spec.file]
+    specs = [asdict(c.spec) for c in contestants if c.spec.kind == "ours" and not c.spec.file]
     first = Spec("ours", contestants[0].spec.threads)
     Network.named(name).clear()  # what an earlier run left must not be measured when this one fails
     with child_of(first) as child:
@@ -62,17 +64,24 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", help="names of built-in models; see `autotensor models`")
+    parser.add_argument(
+        "--deadline", metavar="TIME", help="tune each model for so long, 5m, in place of --trials"
+    )
     parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH", help="a compiled .atm")
     arguments(parser, "models.json", "models.db", rounds=5, block_s=1.0)
     options = parser.parse_args()
     names = [*options.models, *(n for n in options.only.split(",") if n)] or list(NAMES)
+    from autotensor.cli.options import duration_s
     from autotensor.models import MODELS
 
     if wrong := [n for n in names if n not in MODELS.names()]:
         raise SystemExit(f"no model is called {wrong[0]!r}. Known: {', '.join(MODELS.names())}.")
+    limit_s = None if options.deadline is None else duration_s(options.deadline)
+    is_tuned = bool(options.trials) or limit_s is not None
     everybody = [
-        *ours(options.threads, options.log, options.trials),
+        *ours(options.threads, options.log, is_tuned),
         *files(options),
+        *backend(options.threads, options.log, is_tuned),
         *peers(options.threads, cache_folder(), numpy=False),
     ]
     contestants = installed(chosen(everybody, options.contestants))
@@ -83,7 +92,7 @@ def main() -> int:
     def write(results: Results) -> None:
         report.write(results, scale=1e3, unit="ms")
 
-    return make(plan, options, TITLE, write)
+    return make(plan, options, TITLE, write, limit_s)
 
 
 if __name__ == "__main__":

@@ -118,16 +118,35 @@ class Network:
 
         return MODELS.get(self.model).build(batch=self.batch, weights=weights, **self.sizes)
 
-    def tune(self, spec: Spec, trials: int, seed: int) -> dict[str, Any]:
-        """Fills the log of the spec. The same call again measures nothing."""
+    def torch_graph(self) -> Any:
+        """The graph of the torch module: its tasks are those of torch.compile, not all those of `graph`."""
+        import torch
+        from nets import load
+
+        from autotensor.frontends.torch import from_torch
+        from autotensor.models import MODELS
+
+        graph = self.graph()
+        arrays = MODELS.get(self.model).inputs(np.random.default_rng(0), batch=self.batch)
+        module = load(self.model, {c.name: c.array for c in graph.constants if c.name}, **self.sizes)
+        if module is None:
+            raise Skip("there is no torch module of it")
+        return from_torch(module, tuple(torch.from_numpy(arrays[n.name]) for n in graph.inputs))
+
+    def tune(self, spec: Spec, trials: int, seed: int, limit_s: float | None = None) -> dict[str, Any]:
+        """Fills the log of the spec: by so many trials, or as `autotensor tune --deadline` does it. The same
+        call again measures nothing."""
         from operator_job import target_of
 
         from autotensor.api.model_tuning import tune_model
         from autotensor.api.models import plan_model
         from autotensor.search.options import TuneOptions
 
-        plan = plan_model(self.graph(), target_of(spec))
-        report = tune_model(plan, TuneOptions(trials=trials, seed=seed), db=spec.log)
+        graph = self.torch_graph() if spec.kind == "backend" else self.graph()
+        plan = plan_model(graph, target_of(spec))
+        asked = {"trials": trials} if limit_s is None else {}  # by the clock: as many as the command has
+        options = TuneOptions(seed=seed, deadline_s=limit_s, **asked)
+        report = tune_model(plan, options, db=spec.log, progress=False)
         return {
             "trials": report.tuning.trials,
             "reused": report.tuning.reused,
@@ -172,19 +191,14 @@ class Network:
         """The files of ours; of fast numerics only where they change a schedule."""
         from operator_job import target_of
 
-        from autotensor.api.log import open_existing
-        from autotensor.api.models import default_traces, link_model, plan_model, traces_from_log
+        from autotensor.api.models import link_model, plan_model
         from autotensor.runtime import artifact
 
         facts: dict[str, float] = {}
         known: dict[tuple[str, str], Mapping[str, str]] = {}
         for spec in sorted(specs, key=lambda s: s.numerics != "strict"):
             plan = plan_model(graph, target_of(spec))
-            if spec.log:
-                with open_existing(spec.log) as store:
-                    traces = traces_from_log(plan, store)
-            else:
-                traces = default_traces(plan)
+            traces = _traces(plan, spec)
             facts = {"flops": float(sum(g.flops for g in plan.groups))}
             hashes = {k: t.hash for k, t in traces.items()}
             known[spec.log, spec.numerics] = hashes
@@ -200,6 +214,21 @@ class Network:
         path = self.folder / "facts.json"
         found: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
         return found
+
+
+def _traces(plan: Any, spec: Spec) -> Mapping[str, Any]:
+    """What `autotensor tune` would link: the best of the log, unless the whole model was slower by them."""
+    from autotensor.api.log import open_existing
+    from autotensor.api.models import default_traces, traces_from_log
+    from autotensor.api.outcome import outcome_of
+
+    default = default_traces(plan)
+    if not spec.log:
+        return default
+    with open_existing(spec.log) as store:
+        tuned = traces_from_log(plan, store)
+        known = None if store is None else outcome_of(store, plan.target, tuned, default)
+    return default if known is not None and known.tuned_s > known.default_s else tuned
 
 
 def _beside(path: Path) -> dict[str, Array]:

@@ -54,7 +54,7 @@ def main() -> int:
             print(f"{group}: {', '.join(suite.names(group))}")
         return 0
     everybody = [
-        *ours(options.threads, options.log, options.trials),
+        *ours(options.threads, options.log, bool(options.trials)),
         *peers(options.threads, cache_folder(), numpy=True),
     ]
     plan = Plan(

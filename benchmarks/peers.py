@@ -124,6 +124,31 @@ def inductor(job: Any, spec: Spec) -> Ready:
     return run, lambda: _as_array(run())
 
 
+def backend(job: Any, spec: Spec) -> Ready:
+    """torch.compile with our backend, called as in a torch program: tensors in, new tensors out."""
+    import warnings
+
+    import torch as library
+
+    from autotensor.integrations.torch_compile import autotensor
+
+    library.set_grad_enabled(False)
+    library._dynamo.reset()
+    module, inputs = _module(job, spec)
+    target = f"llvm -threads={spec.threads} -numerics={spec.numerics}"
+    compiled = library.compile(
+        module, backend=autotensor, options={"log": spec.log or ":memory:", "target": target}
+    )
+
+    def run() -> Any:
+        return compiled(*inputs)
+
+    with warnings.catch_warnings():  # what would run in torch's eager mode is no time of ours
+        warnings.filterwarnings("error", message="autotensor: a part of the model runs in eager mode")
+        run()
+    return run, lambda: _as_array(run())
+
+
 def onnxruntime(job: Any, spec: Spec) -> Ready:
     """onnxruntime with all graph optimisations, inputs and outputs bound."""
     import onnxruntime as library
@@ -206,6 +231,7 @@ def tvm(job: Any, spec: Spec) -> Ready:
 
 KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "ours": ours,
+    "backend": backend,
     "numpy": numpy,
     "torch": torch,
     "inductor": inductor,
@@ -213,7 +239,11 @@ KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "openvino": openvino,
     "tvm": tvm,
 }
-PACKAGES = {"inductor": "torch", "ours": "autotensor"}  # of a kind, where it has another name
+PACKAGES = {
+    "inductor": "torch",
+    "backend": "torch",
+    "ours": "autotensor",
+}  # of a kind, where it has another name
 
 
 def cache_folder() -> str:

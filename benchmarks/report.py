@@ -16,7 +16,7 @@ from contest import why_not
 from ratios import Ratio, geometric_mean, ratio
 from results import Results, times
 
-MINE = ("default", "default-fast", "tuned", "tuned-fast")
+MINE = ("default", "default-fast", "tuned", "tuned-fast", "backend", "backend-tuned")
 FILE = "file:"  # a compiled file of ours, by the name it was given
 NOISY = 0.15  # spread between blocks and processes from which a figure is marked with ~
 
@@ -133,7 +133,8 @@ def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequen
         "median of the processes' medians, `~`: blocks or processes differ by more than 15 %. A ratio is the "
         "peer's time over ours, paired by process, with its one-sided 95 % bound; won and lost only where "
         "the bound says so. Peers have their own layout (`-cl`: channels last), ours has channels last; "
-        "weights are constants. Every output agrees with torch's within 1e-4 of the largest element. "
+        "weights are constants. Every output agrees with torch's (onnxruntime's where torch is –) within "
+        "1e-4 of the largest element. "
         f"Rows: {_days(results)}; versions of our source: {', '.join(sorted(results.sources()))}."
     )
     yield ""

@@ -41,7 +41,7 @@ UNCACHED = {"AUTOTENSOR_CACHE_BYTES": "0", "TORCHINDUCTOR_FORCE_DISABLE_CACHES":
 def contestants(threads: int, options: argparse.Namespace) -> list[Contestant]:
     """Who takes part: those of --contestants, else all in their natural layout and strict numerics."""
     everybody = [
-        *ours(threads, options.log, options.trials),
+        *ours(threads, options.log, bool(options.trials)),
         *peers(threads, cache_folder(), numpy=False),
     ]
     if not options.contestants:

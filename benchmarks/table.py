@@ -23,10 +23,12 @@ from results import Results
 
 # Seconds that setting up takes, roughly, before anything was measured: (operators, models)
 SETUP_S = {
-    "ours": (1.5, 15.0), "torch": (0.3, 3.0), "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
+    "ours": (1.5, 15.0), "backend": (5.0, 20.0), "torch": (0.3, 3.0),
+    "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
     "openvino": (0.3, 2.0), "numpy": (0.2, 0.0), "tvm": (0.1, 1.0),
 }  # fmt: skip
 TRIAL_S = 0.25  # of tuning
+TUNING_SETUP_S = 15.0  # of a row that is tuned by the clock: its graph, before the clock starts
 START_S = 2.5  # of a process
 
 
@@ -38,6 +40,37 @@ class Row:
     name: str
     facts: Callable[[], Mapping[str, Any]]
     prepare: Callable[[], str] = lambda: ""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What every row is given first: so many trials, or so many seconds, whatever is found in them."""
+
+    trials: int = 0
+    limit_s: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.trials) or self.limit_s is not None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What its process is asked for."""
+        return {"trials": self.trials} if self.limit_s is None else {"trials": 0, "limit_s": self.limit_s}
+
+    @property
+    def seconds(self) -> float:
+        """About what it takes at most."""
+        return self.trials * TRIAL_S if self.limit_s is None else self.limit_s + TUNING_SETUP_S
+
+    @property
+    def timeout_s(self) -> float:
+        return 300.0 + (5.0 * self.trials if self.limit_s is None else 1.5 * self.limit_s)
+
+    def is_done(self, known: Mapping[str, Any]) -> bool:
+        """Whether a row of which this is kept was given as much."""
+        if self.limit_s is None:
+            return "skip" in known or known.get("asked", 0) >= self.trials
+        return "skip" in known or known.get("asked_s", 0.0) >= self.limit_s
 
 
 @dataclass(frozen=True)
@@ -76,13 +109,22 @@ def peers(threads: int, cache: str, numpy: bool) -> list[Contestant]:
     return [*found, Contestant("numpy", Spec("numpy", threads))] if numpy else found
 
 
-def ours(threads: int, log: str, trials: int) -> list[Contestant]:
+def backend(threads: int, log: str, tuned: bool) -> list[Contestant]:
+    """autotensor behind torch.compile, as a user has it: default numerics, untuned and with the log."""
+    found = [Contestant("backend", Spec("backend", threads, numerics="fast"), mine=True)]
+    if tuned:
+        spec = Spec("backend", threads, numerics="fast", log=log)
+        found.append(Contestant("backend-tuned", spec, mine=True))
+    return found
+
+
+def ours(threads: int, log: str, tuned: bool) -> list[Contestant]:
     """autotensor with default schedules and tuned, each strict and with fast numerics (Winograd)."""
     found = [
         Contestant("default", Spec("ours", threads), mine=True),
         Contestant("default-fast", Spec("ours", threads, numerics="fast"), mine=True),
     ]
-    if trials:
+    if tuned:
         found += [
             Contestant("tuned", Spec("ours", threads, log=log), mine=True),
             Contestant("tuned-fast", Spec("ours", threads, numerics="fast", log=log), mine=True),
@@ -109,21 +151,22 @@ def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
 # -- tuning ----------------------------------------------------------------------------------------------
 
 
-def tune_all(plan: Plan, results: Results, trials: int, seed: int, deadline: float | None) -> None:
+def tune_all(plan: Plan, results: Results, tuning: Tuning, seed: int, deadline: float | None) -> None:
     """Every row for every tuned contestant, each in a process of its own; notes what happened."""
     for c in (c for c in plan.contestants if c.spec.log):
         for row in plan.rows:
             key = f"{row.name} {c.name}"
             done = results.data["tuning"].get(key, {})
-            if done.get("asked", 0) >= trials or "skip" in done:
+            if tuning.is_done(done):
                 continue
             if deadline is not None and time.monotonic() > deadline:
                 print(f"The budget is spent; {key} and what follows is not tuned.")
                 return
             with child_of(c.spec) as child:
-                asked = {"do": "tune", "suite": plan.suite, "job": row.name, "trials": trials, "seed": seed}
-                answer = ask(child, asked, 300.0 + 5.0 * trials)
-            results.data["tuning"][key] = {**answer, "asked": trials}
+                asked = {"do": "tune", "suite": plan.suite, "job": row.name, "seed": seed, **tuning.asked}
+                answer = ask(child, asked, tuning.timeout_s)
+            kept = {"asked": tuning.trials} if tuning.limit_s is None else {"asked_s": tuning.limit_s}
+            results.data["tuning"][key] = {**answer, **kept}
             results.write()
             print(f"tuned {key:28} {_tuned(answer)}", flush=True)
 
@@ -238,8 +281,19 @@ def chosen(contestants: Sequence[Contestant], text: str) -> list[Contestant]:
     return [c for c in contestants if not names or c.name in names or c.name == "torch"]
 
 
-def make(plan: Plan, options: argparse.Namespace, title: str, write: Callable[[Results], None]) -> int:
-    """Tunes, measures and writes the reports. Exit status: 1 if a row is withheld, 3 if units are left."""
+def make(
+    plan: Plan,
+    options: argparse.Namespace,
+    title: str,
+    write: Callable[[Results], None],
+    limit_s: float | None = None,
+) -> int:
+    """Tunes, measures and writes the reports. Exit status: 1 if a row is withheld, 3 if units are left.
+
+    limit_s: every row is tuned for so long, and measured before the next one is: a run that is cut short has
+    whole rows.
+    """
+    tuning = Tuning(options.trials, limit_s)
     try:
         results = Results.open(options.json, options.threads, title, fresh=options.fresh)
     except ValueError as error:
@@ -247,11 +301,12 @@ def make(plan: Plan, options: argparse.Namespace, title: str, write: Callable[[R
     complete = True
     if not options.report:
         deadline = None if options.budget is None else time.monotonic() + options.budget
-        _announce(plan, results, options)
+        _announce(plan, results, options, tuning)
+        rows = [plan] if limit_s is None else [replace(plan, rows=[row]) for row in plan.rows]
+        complete = False
         with suppress(KeyboardInterrupt):
-            if options.trials:
-                tune_all(plan, results, options.trials, options.seed, deadline)
-            complete = measure_all(plan, results, deadline)
+            done = [_made(part, results, tuning, options.seed, deadline) for part in rows]
+            complete = all(done)
     if results.rows:
         write(results)
     if Table.of(results).withheld:
@@ -259,19 +314,33 @@ def make(plan: Plan, options: argparse.Namespace, title: str, write: Callable[[R
     return 0 if complete else 3
 
 
-def _announce(plan: Plan, results: Results, options: argparse.Namespace) -> None:
+def _made(plan: Plan, results: Results, tuning: Tuning, seed: int, deadline: float | None) -> bool:
+    """Tunes and measures these rows; whether all their units are there."""
+    if tuning.limit_s is not None and deadline is not None:
+        left = _untuned(plan, results, tuning) * tuning.seconds
+        left += len(units_left(plan, results)) * plan.unit_seconds()
+        if left and time.monotonic() + left > deadline:
+            names = ", ".join(row.name for row in plan.rows)
+            print(f"The budget has no room for {names}. The same command continues.")
+            return False
+    if tuning:
+        tune_all(plan, results, tuning, seed, deadline)
+    return measure_all(plan, results, deadline)
+
+
+def _untuned(plan: Plan, results: Results, tuning: Tuning) -> int:
+    """How often something is still to be tuned."""
+    keys = (f"{r.name} {c.name}" for c in plan.contestants if c.spec.log for r in plan.rows)
+    return sum(not tuning.is_done(results.data["tuning"].get(key, {})) for key in keys)
+
+
+def _announce(plan: Plan, results: Results, options: argparse.Namespace, tuning: Tuning) -> None:
     left = len(units_left(plan, results))
     seconds = left * plan.unit_seconds() + START_S * len(plan.contestants) * plan.processes * bool(left)
-    tuned = [c for c in plan.contestants if c.spec.log]
-    tuning = sum(
-        results.data["tuning"].get(f"{r.name} {c.name}", {}).get("asked", 0) < options.trials
-        for c in tuned
-        for r in plan.rows
-    )
-    searching = tuning * options.trials * TRIAL_S
+    untuned = _untuned(plan, results, tuning)
     print(
         f"{len(plan.rows)} rows x {plan.processes} sets of {len(plan.contestants)} processes, "
-        f"{options.threads} threads: {left} units to measure, about {duration(seconds)}; {tuning} tasks to "
-        f"tune, at most about {duration(searching)}. Results: {options.json}",
+        f"{options.threads} threads: {left} units to measure, about {duration(seconds)}; {untuned} tasks to "
+        f"tune, at most about {duration(untuned * tuning.seconds)}. Results: {options.json}",
         flush=True,
     )

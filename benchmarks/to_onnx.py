@@ -21,6 +21,7 @@ OPSET = 20  # the first with Gelu
 
 SAME = {
     **{"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "exp": "Exp", "sqrt": "Sqrt"},
+    **{"sin": "Sin", "cos": "Cos", "less": "Less", "where": "Where"},
     **{"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div"},
     **{"maximum": "Max", "minimum": "Min", "global_avg_pool2d": "GlobalAveragePool"},
 }  # one operator of the same inputs, without attributes
@@ -153,10 +154,11 @@ def _slice(w: _Writer, node: Apply, inputs: list[str]) -> str:
     return w.node("Slice", [*inputs, w.ints(begin), w.ints(end), w.ints(axes)])
 
 
-def _mean(w: _Writer, node: Apply, inputs: list[str]) -> str:
+def _reduction(w: _Writer, node: Apply, inputs: list[str]) -> str:
     over, rank = node.attr("axis"), len(node.inputs[0].shape)
     axes = range(rank) if over is None else over if isinstance(over, tuple) else (over,)
-    return w.node("ReduceMean", [*inputs, w.ints(axes)], keepdims=int(node.attr("keepdims")))
+    name = {"mean": "ReduceMean", "sum": "ReduceSum"}[str(node.op)]
+    return w.node(name, [*inputs, w.ints(axes)], keepdims=int(node.attr("keepdims")))
 
 
 def _matmul(w: _Writer, node: Apply, inputs: list[str]) -> str:
@@ -198,15 +200,17 @@ WRITERS: dict[str, Write] = {
     ),
     "attention": _attention,
     "batch_norm": _batch_norm,
+    "concat": lambda w, node, inputs: w.node("Concat", inputs, axis=int(node.attr("axis"))),
     "cast": lambda w, node, inputs: w.node("Cast", inputs, to=TYPES[str(node.dtype)]),
     "dense": lambda w, node, inputs: w.node("Gemm", inputs, transB=1),
     "flatten": lambda w, node, inputs: w.node("Flatten", inputs, axis=int(node.attr("start"))),
     "gelu": lambda w, node, inputs: w.node("Gelu", inputs, approximate=str(node.attr("approximate"))),
     "layer_norm": _layer_norm,
-    "mean": _mean,
+    **dict.fromkeys(("mean", "sum"), _reduction),
     "relu6": lambda w, node, inputs: w.node(
         "Clip", [*inputs, *(w.array(np.array(v, np.float32)) for v in (0, 6))]
     ),
+    "silu": lambda w, node, inputs: w.node("Mul", [*inputs, w.node("Sigmoid", inputs)]),
     "slice": _slice,
     "softmax": lambda w, node, inputs: w.node("Softmax", inputs, axis=int(node.attr("axis"))),
     "take": lambda w, node, inputs: w.node("Gather", inputs, axis=int(node.attr("axis"))),

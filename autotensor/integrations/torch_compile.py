@@ -3,8 +3,9 @@
     model ──dynamo──▶ parts without Python in them ──AOT autograd──▶ ATen graph ──import──▶ Graph ──▶ Module
 
 AOT autograd makes each part a pure function: what it writes in place, and results that share memory with
-inputs, torch itself takes care of around it. Weights become constants, which are packed once; a part whose
-weights have changed since is compiled anew. What we do not convert runs in eager mode and is said once.
+inputs, torch itself takes care of around it. Weights and buffers of modules become constants: norms are
+folded and weights packed once. A part of which one has changed since is compiled anew; what changes again and
+again is read at every call. What we do not convert runs in eager mode and is said once.
 
 Options: torch.compile(model, backend="autotensor", options={"log": "tuning.db", "trials": 200})
 """
@@ -15,10 +16,13 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._dynamo.utils import get_static_address_type
 from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -35,6 +39,9 @@ from autotensor.runtime.opening import Function
 
 Run = Callable[..., Any]
 KEPT_SHAPES = 64  # of one part whose sizes change
+MOST_CHANGES = (
+    3  # of a buffer: after so many it is no constant any more. Weights change less often than they run
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Options:
     trials: int = 0  # schedules to measure for each part; 0 takes what the log knows
     target: str | None = None
     seed: int = 0
-    constant_weights: bool = True  # False: weights are read at every call, not packed once
+    constant_weights: bool = True  # False: weights and buffers are read at every call, not packed once
     quiet: bool = False  # say nothing about parts that run in eager mode
 
     @staticmethod
@@ -102,50 +109,127 @@ def _eager(module: torch.fx.GraphModule) -> Run:
 
 
 class _Part:
-    """A compiled part. Watches the weights that it holds as constants."""
+    """A compiled part. Watches the weights and buffers that it holds as constants."""
 
     def __init__(self, module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> None:
         self._module, self._options = module, options
         self._lock = threading.Lock()
+        self._changes: dict[int, int] = {}  # of buffers, by argument: how often they were seen changed
+        self._effects = _Effects()
         self._compile(examples)
 
     def _compile(self, examples: Sequence[Any]) -> None:
         kept = _constants(examples) if self._options.constant_weights else frozenset()
-        self._weights = tuple((n, _version(examples[n])) for n in sorted(kept))
-        self._run = _aot(self._module, examples, kept, self._options)
+        kept -= {n for n, times in self._changes.items() if times >= MOST_CHANGES}
+        run, self._effects = _aot(self._module, examples, kept, self._options, self._effects)
+        # one value, replaced as a whole: calls of other threads see the old code or the new one
+        self._state = run, _Watch.of(examples, sorted(kept - self._effects.written))
 
     def __call__(self, *args: Any) -> Any:
-        if any(_version(args[n]) != seen for n, seen in self._weights):
-            with self._lock, torch.no_grad():
-                if any(_version(args[n]) != seen for n, seen in self._weights):
-                    self._compile(args)
-        return self._run(*args)
+        run, watch = self._state
+        if watch.marks != watch.look(args):
+            run = self._renewed(args)
+        return run(*args)
+
+    def _renewed(self, args: Sequence[Any]) -> Run:
+        """The part's code with its constants as they are now."""
+        with self._lock, torch.no_grad():
+            changed = self._state[1].changed(args)
+            for n in changed:
+                if not isinstance(args[n], torch.nn.Parameter):
+                    self._changes[n] = self._changes.get(n, 0) + 1
+            if changed:  # else another thread was here first
+                self._compile(args)
+            return self._state[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Effects:
+    """What a part does but compute; torch says so while it traces the part for the first time."""
+
+    written: frozenset[int] = frozenset()  # arguments that it writes to
+    none: bool = False  # surely none: no such argument, no result that shares memory with another tensor
+
+    @staticmethod
+    def traced() -> _Effects | None:
+        """Those of the part that is traced now; None when torch does not say: between calls it traces without
+        a context."""
+        context = TracingContext.try_get()
+        found = context.fw_metadata if context is not None else None
+        if found is None:
+            return None
+        written = frozenset(found.mutated_inp_runtime_indices)
+        others = found.num_outputs_aliased + found.num_intermediate_bases + len(found.tokens)
+        return _Effects(written, not written and not others and not found.is_rng_op_functionalized)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Where constants were, and torch's count of writes to each. Every call looks: 0.1 us for each."""
+
+    arguments: tuple[int, ...]
+    marks: list[int]
+    memory: tuple[Any, ...]  # kept, so that no other tensor can come to lie there
+
+    @staticmethod
+    def of(args: Sequence[Any], arguments: Sequence[int]) -> _Watch:
+        weights = [args[n] for n in arguments]
+        memory = tuple(w.untyped_storage() for w in weights)
+        return _Watch(tuple(arguments), [*map(_ADDRESS, weights), *map(_VERSION, weights)], memory)
+
+    def look(self, args: Sequence[Any]) -> list[int]:
+        weights = [args[n] for n in self.arguments]
+        return [*map(_ADDRESS, weights), *map(_VERSION, weights)]
+
+    def changed(self, args: Sequence[Any]) -> list[int]:
+        """Arguments that are not what they were."""
+        now, count = self.look(args), len(self.arguments)
+        return [
+            n
+            for k, n in enumerate(self.arguments)
+            if (now[k], now[count + k]) != (self.marks[k], self.marks[count + k])
+        ]
+
+
+_ADDRESS, _VERSION = torch.Tensor.data_ptr, attrgetter("_version")
 
 
 def _constants(examples: Sequence[Any]) -> frozenset[int]:
-    """Which inputs are weights: parameters, whose changes torch counts."""
+    """Which inputs are weights or buffers of modules; torch must count their changes."""
     return frozenset(
-        n for n, x in enumerate(examples) if isinstance(x, torch.nn.Parameter) and not x.is_inference()
+        n
+        for n, x in enumerate(examples)
+        if isinstance(x, torch.Tensor)
+        and (isinstance(x, torch.nn.Parameter) or get_static_address_type(x) is not None)
+        and not x.is_inference()
     )
 
 
-def _version(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor._version
-
-
 def _aot(
-    module: torch.fx.GraphModule, examples: Sequence[Any], kept: frozenset[int], options: Options
-) -> Run:
-    """The part as a function of all its inputs, by AOT autograd and our compiler."""
+    module: torch.fx.GraphModule,
+    examples: Sequence[Any],
+    kept: frozenset[int],
+    options: Options,
+    effects: _Effects,
+) -> tuple[Run, _Effects]:
+    """The part as a function of all its inputs, by AOT autograd and our compiler; and its effects, which are
+    those given if torch does not say."""
+    alone: CompiledPart | None = None
 
     def compiler(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Run:
+        nonlocal effects, alone
         # Inputs of this graph are those of the part, unless torch has merged some that share memory.
         same = len(fakes) == len(examples)
+        effects = (_Effects.traced() or effects) if same else _Effects()
         known = {
-            n: x for n, x in enumerate(examples) if same and (n in kept or not isinstance(x, torch.Tensor))
+            n: x
+            for n, x in enumerate(examples)
+            if same and (n in kept - effects.written or not isinstance(x, torch.Tensor))
         }
         with _disable_current_modes():  # weights are real tensors, and this is done while torch traces
-            return _boxed(compile_part(graph_module, known, options))
+            part = compile_part(graph_module, known, options)
+        alone = part if effects.none else None
+        return _boxed(part)
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
@@ -156,8 +240,10 @@ def _aot(
             inference_compiler=compiler,
             decompositions=_decompositions(),
         )
+    if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
+        return _unpacked(alone), effects
     disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
-    return disabled
+    return disabled, effects
 
 
 def _decompositions() -> dict[Any, Any]:
@@ -199,7 +285,15 @@ class CompiledPart:
 
 def _argument(value: torch.Tensor) -> Any:
     """The tensor's memory where a kernel can read it, else a copy of it."""
-    array = to_array(value)
+    try:
+        array: Any = value.numpy()  # most tensors are plain memory, and this takes half a microsecond
+    except (
+        RuntimeError,
+        TypeError,
+    ):  # lazy negation, a type that NumPy lacks: torch knows more ways to say no
+        array = None
+    if array is None or not array.flags.c_contiguous:
+        array = to_array(value)
     return array if array.flags.aligned else array.copy()
 
 
@@ -250,6 +344,13 @@ def _linked(nodes: Sequence[Any], places: dict[Input, int], options: Options) ->
         graph, options.trials, options.target, db=options.log, seed=options.seed, progress=not options.quiet
     )
     return CompiledPart(module, tuple(places[n] for n in inputs), tuple(results))
+
+
+def _unpacked(part: CompiledPart) -> Run:
+    def run(*args: Any) -> list[Any]:
+        return part(args)
+
+    return run
 
 
 def _boxed(part: CompiledPart) -> Run:

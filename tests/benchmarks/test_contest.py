@@ -65,6 +65,19 @@ def test_without_a_reference_nobody_is_timed(tmp_path):
     assert why_not(cells["default"]) == "torch has no answer to compare with"
 
 
+def test_where_torch_does_not_take_part_onnxruntime_is_the_judge(tmp_path):
+    field = Field([], tmp_path)
+    np.save(tmp_path / "onnxruntime.npy", np.array([1.0, -2.0]))
+    np.save(tmp_path / "tuned.npy", np.array([1.0, -3.0]))
+    cells = {"torch": {"skip": "there is no torch module of it"}, "onnxruntime": {}, "tuned": {}}
+    field._compare(cells)
+    assert cells["onnxruntime"]["error"] == 0.0
+    assert cells["tuned"]["refused"] == "differs from onnxruntime by 5.0e-01 of the largest element"
+    cells = {"torch": {"failed": "it crashed"}, "onnxruntime": {}}
+    field._compare(cells)
+    assert cells["onnxruntime"]["failed"] == "torch has no answer to compare with"
+
+
 def test_a_wrong_answer_is_refused(tmp_path):
     field = Field([], tmp_path)
     np.save(tmp_path / "torch.npy", np.array([1.0, -2.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 
@@ -11,7 +12,7 @@ from contest import Contestant, Timing
 from peers import Spec
 from report import Table
 from results import Results
-from table import Plan, Row, chosen, duration, measure_all, units_left
+from table import Plan, Row, Tuning, backend, chosen, duration, make, measure_all, ours, units_left
 
 
 def cell(seconds, **more):
@@ -118,6 +119,58 @@ def test_contestants_are_chosen_by_name_and_torch_stays():
     assert [c.name for c in chosen(everybody, "openvino")] == ["torch", "openvino"]
     with pytest.raises(SystemExit, match=r"no contestant is called 'tuned' \(tuned ones need --trials\)"):
         chosen(everybody, "tuned")
+
+
+def test_tuning_by_trials_and_by_the_clock():
+    assert not Tuning()
+    assert Tuning(64).asked == {"trials": 64}
+    assert Tuning(64, 300.0).asked == {"trials": 0, "limit_s": 300.0}
+    assert Tuning(64).is_done({"asked": 64})
+    assert not Tuning(128).is_done({"asked": 64})
+    assert Tuning(0, 300.0).is_done({"asked_s": 300.0})
+    assert not Tuning(0, 600.0).is_done({"asked_s": 300.0})
+    assert Tuning(0, 300.0).is_done({"skip": "as strict"})
+
+
+def test_who_takes_part_of_ours():
+    assert [c.name for c in (*ours(2, "log", False), *backend(2, "log", False))] == [
+        "default", "default-fast", "backend",
+    ]  # fmt: skip
+    names = [c.name for c in (*ours(2, "log", True), *backend(2, "log", True))]
+    assert {"tuned", "tuned-fast", "backend-tuned"} <= set(names)
+    assert all(report.is_mine(n) for n in names)
+
+
+def test_rows_that_are_tuned_by_the_clock_are_whole_one_by_one(results, monkeypatch, capsys):
+    """Tuned, measured, then the next; a row that would not fit the budget is not begun."""
+    did = []
+
+    def tuned(plan, results, tuning, seed, deadline):
+        did.extend(f"tune {r.name} {tuning.limit_s:.0f}" for r in plan.rows)
+        for r in plan.rows:
+            results.data["tuning"][f"{r.name} tuned"] = {"asked_s": tuning.limit_s}
+
+    def measured(plan, results, deadline):
+        did.extend(f"measure {r.name}" for r in plan.rows)
+        return True
+
+    monkeypatch.setattr("table.tune_all", tuned)
+    monkeypatch.setattr("table.measure_all", measured)
+    contestants = [
+        Contestant("torch", Spec("numpy", 1)),
+        Contestant("tuned", Spec("ours", 1, log="l"), mine=True),
+    ]
+    plan = Plan("models", [Row("a", dict), Row("b", dict)], contestants, Timing(1, 0.01, 1), 1)
+    options = argparse.Namespace(
+        trials=0, json=results.path, threads=2, fresh=False, report=False, budget=None, seed=0
+    )
+    assert make(plan, options, "Title", lambda r: None, limit_s=300.0) == 0
+    assert did == ["tune a 300", "measure a", "tune b 300", "measure b"]
+    did.clear()
+    options.budget = 200.0
+    assert make(plan, options, "Title", lambda r: None, limit_s=300.0) == 3
+    assert did == []
+    assert "The budget has no room for a. The same command continues." in capsys.readouterr().out
 
 
 def test_duration():

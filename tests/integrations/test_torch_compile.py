@@ -129,6 +129,94 @@ def test_weights_that_change_are_seen(parts):
         check(compiled(module, constant_weights=False)(x), module(x))
 
 
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)
+        self.bn.running_mean.uniform_()
+        self.bn.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        return self.bn(self.conv(x))
+
+
+def test_buffers_are_constants_so_that_norms_are_folded(parts):
+    module, x = Normed().eval(), torch.randn(1, 2, 5, 5)
+    f = compiled(module)
+    with torch.no_grad():
+        check(f(x), module(x))
+        assert len(parts[0].inputs) == 1, "weights and statistics are not read at every call"
+        module.load_state_dict(Normed().state_dict())
+        check(f(x), module(x))
+    assert [len(p.inputs) for p in parts] == [1, 1]
+
+
+class Counting(nn.Module):
+    """Writes into its own buffer at every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(3))
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        return x * self.calls * self.scale
+
+
+def test_a_buffer_that_the_part_writes_to_is_no_constant(parts):
+    module, x = Counting().eval(), torch.randn(3)
+    f = compiled(module)
+    with torch.no_grad():
+        for n in range(1, 5):
+            check(f(x), x * n)
+    assert module.calls.tolist() == [4, 4, 4]
+    assert len(parts) == 1, "nothing was compiled anew"
+
+
+def test_a_buffer_that_others_keep_changing_is_read_at_every_call_in_the_end(parts):
+    module, x = Normed().eval(), torch.randn(1, 2, 5, 5)
+    f = compiled(module)
+    with torch.no_grad():
+        for n in range(torch_compile.MOST_CHANGES + 3):
+            module.bn.running_mean.fill_(n)
+            check(f(x), module(x))
+    assert len(parts) == 1 + torch_compile.MOST_CHANGES
+    assert len(parts[-1].inputs) == 2
+
+
+def test_weights_that_are_replaced_are_seen(parts):
+    """Also where the allocator gives the new ones the memory of the old ones."""
+    module, x = nn.Linear(3, 2).eval(), torch.randn(4, 3)
+    f = compiled(module)
+    with torch.no_grad():
+        for n in range(4):
+            module.weight = nn.Parameter(torch.full((2, 3), float(n)))
+            check(f(x), module(x))
+        module.weight.data = torch.ones(2, 3)
+        check(f(x), module(x))
+
+
+def test_results_that_share_memory_with_inputs_do_so(parts):
+    """AOT autograd's own wrappers are left out only where there is nothing to put back."""
+    f = torch.compile(lambda x: (x * 2, x.view(-1)), backend=autotensor, options=LOG)
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        doubled, view = f(x)
+    check(doubled, x * 2)
+    assert view.data_ptr() == x.data_ptr()
+
+
+def test_lazy_and_strided_arguments_are_read_as_they_mean(parts):
+    f = torch.compile(lambda a: a * 2, backend=autotensor, options=LOG)
+    with torch.no_grad():
+        lazy = torch.randn(3, dtype=torch.complex64).conj().imag  # torch negates it when somebody looks
+        assert lazy.is_neg()
+        check(f(lazy), lazy * 2)
+        turned = torch.randn(4, 6).t()
+        check(f(turned), turned * 2)
+
+
 def test_sizes_that_change(parts):
     module = nn.Sequential(nn.Linear(3, 5), nn.ReLU()).eval()
     f = compiled(module)

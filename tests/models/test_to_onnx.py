@@ -18,6 +18,7 @@ if str(BENCHMARKS) not in sys.path:
 
 from reduced import REDUCED  # noqa: E402
 from to_onnx import to_onnx  # noqa: E402
+from zoo_reduced import WIDER  # noqa: E402
 
 from autotensor.graph.build import input, ops  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
@@ -35,11 +36,13 @@ def run(graph: Graph, arrays: dict[str, np.ndarray]) -> np.ndarray:
     return session.run(None, dict(arrays))[0]
 
 
-@pytest.mark.parametrize("name", REDUCED)
+WRITTEN = ("alexnet", "dit", "googlenet", "gpt2_decode", "mobilenet_v1", "ncf", "overfeat", "unet")
+
+
+@pytest.mark.parametrize("name", [*REDUCED, *WRITTEN])
 def test_models(name):
-    graph, arrays = REDUCED[name]()
-    (expected,) = evaluate(graph, **arrays)
-    got = run(graph, arrays)
+    graph, arrays = (WIDER | REDUCED)[name]()
+    expected, got = evaluate(graph, **arrays)[0], run(graph, arrays)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 

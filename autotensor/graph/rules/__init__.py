@@ -18,6 +18,7 @@ from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
+from autotensor.graph.rules.joint import joint_products
 from autotensor.graph.rules.layout import channels_last
 from autotensor.graph.rules.norms import recognise_norms
 from autotensor.graph.rules.scores import recognise_attention
@@ -57,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("canonicalize again", canonicalize),
     Pass("fold constants again", fold_constants),
     Pass("single pixels", single_pixels),  # after folding: norms are in the weights
+    Pass("joint products", joint_products),  # before: afterwards each third is a view of its own
     Pass("attention in place", in_place),
     Pass("common subexpressions", common_subexpressions),
 )

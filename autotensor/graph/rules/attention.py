@@ -56,7 +56,7 @@ def parts_of_one(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if any(not _is_part(p, n * width, width) for n, p in enumerate(rows)):
         return None
-    return _merged(node, y)
+    return merged(node, y, node.shape)
 
 
 @rule(Apply)
@@ -79,7 +79,7 @@ def one_product(node: Apply, uses: Uses) -> GraphNode | None:
     if biases:
         joined = np.concatenate([b.array.reshape(-1) for b in biases])
         y = apply("add", (y, constant(joined, _common(biases))))
-    return _merged(node, y)
+    return merged(node, y, node.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +130,12 @@ def _projection(node: Apply, uses: Uses) -> _Projection | None:
     return None
 
 
-def _merged(node: Apply, y: GraphNode) -> GraphNode:
-    """self_attention on y [batch * tokens, 3 * hidden]; its attributes and mask are the node's."""
-    batch, tokens, heads, depth = node.shape
+def merged(node: Apply, y: GraphNode, shape: tuple[int, ...]) -> GraphNode:
+    """self_attention on y [batch * tokens, 3 * hidden]; its attributes and mask are the node's.
+
+    shape: the result's, [batch, tokens, heads, depth].
+    """
+    batch, tokens, heads, depth = shape
     attrs = {name: node.attr(name) for name in ("causal", "scale", "hidden")}
     return apply("self_attention", (reshape(y, (batch, tokens, 3, heads, depth)), *node.inputs[3:]), attrs)
 

@@ -1,0 +1,91 @@
+"""Attention of opset 23 and newer, as the operator of ours where that means the same.
+
+    q, k, v [batch, tokens, heads * depth]  or  [batch, heads, tokens, depth]
+
+Everything else that it can do (a cache of keys, results in between, soft caps, halves in 32 bits) is imported
+by the standard's definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.definitions import definition
+from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode
+
+SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
+WIDE = ("float32", "float64")  # what the definition computes in its own type
+ALLOWED_NOWHERE = float("-inf")  # the score where a bool mask says False: a query that sees nothing gives NaN
+
+
+@converts("Attention", since=23)
+def attention(c: Call) -> Value:
+    if not _is_plain(c):
+        return _by_definition(c)
+    q, k, v = (c[n] for n in range(3))
+    is_flat = len(q.shape) == 3
+    if is_flat:
+        heads, kv_heads = int(c.attr("q_num_heads")), int(c.attr("kv_num_heads"))
+        q, k, v = (_heads(c, x, n) for x, n in zip((q, k, v), (heads, kv_heads, kv_heads), strict=True))
+    if k.shape[1] != q.shape[1]:
+        k, v = (_repeated(x, q.shape[1]) for x in (k, v))
+    mask = c.get(3)
+    if mask is not None and not _fits(mask, (*q.shape[:3], k.shape[2])):
+        return _by_definition(c)
+    y = ops.attention(
+        *(q, k, v, *(() if mask is None else (mask,))),
+        causal=bool(c.attr("is_causal", 0)),
+        scale=c.attr("scale", None),
+        hidden=ALLOWED_NOWHERE,
+    )
+    if not is_flat:
+        return y
+    batch, heads, tokens, depth = y.shape
+    return ops.reshape(ops.transpose(y, axes=SWAPPED), shape=(batch, tokens, heads * depth))
+
+
+def _is_plain(c: Call) -> bool:
+    """Queries, keys, values, at most a mask; one result; computed in the type of the operands."""
+    operands = [c.value(n) for n in range(3)]
+    if any(not isinstance(x, GraphNode) or str(x.dtype) not in WIDE for x in operands):
+        return False
+    if any(c.value(n) is not None for n in range(4, len(c.inputs))) or any(c.wants(n) for n in (1, 2, 3)):
+        return False
+    ranks = {len(x.shape) for x in operands}
+    known = ranks == {4} or (ranks == {3} and {"q_num_heads", "kv_num_heads"} <= set(c.attrs))
+    return known and len({x.dtype for x in operands}) == 1 and not c.attr("softcap", 0.0)
+
+
+def _fits(mask: GraphNode, scores: Sequence[int]) -> bool:
+    """Whether the mask broadcasts to the scores; the newest opset also takes one of fewer keys."""
+    rank = len(mask.shape)
+    extents = zip(mask.shape, scores[4 - rank :], strict=True) if rank <= 4 else ()
+    return 2 <= rank <= 4 and all(have in (1, want) for have, want in extents)
+
+
+def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
+    """[batch, tokens, heads * depth] ──▶ [batch, heads, tokens, depth]"""
+    batch, tokens, width = x.shape
+    if heads < 1 or width % heads:
+        raise c.malformed(f"{width} columns cannot be divided among {heads} heads.")
+    apart = ops.reshape(x, shape=(batch, tokens, heads, width // heads))
+    result: GraphNode = ops.transpose(apart, axes=SWAPPED)
+    return result
+
+
+def _repeated(x: GraphNode, heads: int) -> GraphNode:
+    """[b, g, n, d] ──▶ [b, heads, n, d], each head heads / g times in a row."""
+    b, g, n, d = x.shape
+    wide = ops.broadcast_to(ops.unsqueeze(x, axes=(2,)), shape=(b, g, heads // g, n, d))
+    result: GraphNode = ops.reshape(wide, shape=(b, heads, n, d))
+    return result
+
+
+def _by_definition(c: Call) -> Value:
+    found = definition(c, "", c.opset)
+    if found is None:
+        raise c.unsupported("this form is not supported, and the standard at hand has no definition of it.")
+    return list(c.importer.function(found[0], c.inputs, found[1]))
