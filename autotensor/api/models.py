@@ -15,7 +15,7 @@ from typing import Any
 from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
-from autotensor.compiler import compile_trace
+from autotensor.compiler import compile_workload
 from autotensor.graph.in_place import updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
@@ -159,7 +159,7 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
         if place not in compiled:
-            compiled[place] = compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache())
+            compiled[place] = compile_workload(t.workload, trace, plan.target, t.name, default_cache())
 
 
 def default_traces(plan: ModelPlan) -> dict[str, Trace]:
