@@ -1,6 +1,8 @@
 """Which code is running: a hash of its source, for what is kept between runs and must not outlive a change.
 
-    source_digest((folder, …)) ──▶ "3fa9…", or "" where there is no source to read
+    source_digest((folder, …)) ──▶ "3fa9…"
+
+"" where there is no source to read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """An artifact as one string of bytes, for the object cache: what `.atm` files hold, without the file.
 
-    pack(artifact) ──▶ b"…"      unpack(b"…") ──▶ the artifact, or None for what is no such string
+    pack(artifact) ──▶ b"…"      unpack(b"…") ──▶ the artifact
+
+What is no such string gives None.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def code_of(data: bytes) -> dict[str, bytes]:
     """The sections of an object that hold code and constants, by name."""
     sections = llvm.ObjectFileRef.from_data(data).sections()
     kept = {str(s.name()): bytes(s.data()) for s in sections if s.size()}
-    return {name: held for name, held in kept.items() if ".rela" not in name and ("text" in name or "rodata" in name)}
+    return {n: held for n, held in kept.items() if ".rela" not in n and ("text" in n or "rodata" in n)}
 
 
 class TestListing:

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from autotensor.base.target import parse
-from autotensor.runtime.artifact import Artifact, ArgSpec
+from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.kept import pack, unpack
 
 
