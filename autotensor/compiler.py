@@ -2,30 +2,39 @@
 
     compile_trace(dag, trace, target) ──replay──▶ State ──lower──▶ Program ──backend──▶ Artifact
 
+    compile_workload(…, cache)  ──what this code made of it before──▶ Artifact
+
 Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls),
 `ir` (the program that the backend saw) and the backend's own.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from autotensor.base import switches
+from autotensor.base.source import source_digest
 from autotensor.base.target import Target
 from autotensor.codegen import backend
+from autotensor.codegen.llvm import signature
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
-from autotensor.lowering.pipeline import PIPELINE, Hook, Pass, lower, lower_nest
+from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
 from autotensor.lowering.slices import with_slices
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import ObjectCache
+from autotensor.runtime.cache import ObjectCache, object_key
+from autotensor.runtime.kept import pack, unpack
+from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.display import display_names
 from autotensor.schedule.state import State
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.indices import index_ranges
+from autotensor.te.workload import Workload
 from schedules import algorithms as _algorithms  # noqa: F401  # traces name them; importing registers them
 
 
@@ -70,6 +79,56 @@ def compile_state(
     artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
     ranges = index_ranges(state.dag)
     return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact
+
+
+# packages whose code decides what a workload and a trace compile to; `schedules` has the algorithms
+_PACKAGES = ("base", "ir", "te", "schedule", "lowering", "codegen", "runtime", "compiler.py")
+_OURS = ("autotensor", "schedules")
+
+
+def compile_workload(
+    workload: Workload, trace: Trace, target: Target, name: str, cache: ObjectCache
+) -> Artifact:
+    """`compile_trace`, or what it gave before if the cache has that: nothing is lowered then.
+
+    Kept under all that decides: workload, trace, target, name, versions, and the source of the compiler
+    itself. What code of others had a part in is compiled each time.
+    """
+    key = _kept_under(workload, trace, target, name)
+    if key:
+        data = cache.get(key)
+        found = unpack(data) if data is not None else None
+        if found is not None:
+            return found
+    made = compile_trace(workload.dag, trace, target, name, cache=cache)
+    if key:
+        cache.put(key, pack(made))
+    return made
+
+
+def _kept_under(workload: Workload, trace: Trace, target: Target, name: str) -> str:
+    """The key of an artifact in the cache; "" where it must not be kept."""
+    watched = switches.dump() or switches.verify() or switches.debug() >= VERIFY_AT
+    if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
+        return ""
+    source = source_digest(_sources())
+    made_of = (workload.key, trace.to_json(), target.to_json(), *signature(target), name)
+    return object_key("artifact", source, *made_of) if source else ""
+
+
+def _is_ours(step: object) -> bool:
+    """Whether a step means what the code of this package says, and no module of the user's."""
+    named = getattr(step, "algorithm", None)
+    modules = [type(step).__module__, *([ALGORITHMS.get(named).expand.__module__] if named else [])]
+    return all(m.partition(".")[0] in _OURS for m in modules)
+
+
+@lru_cache(maxsize=1)
+def _sources() -> tuple[Path, ...]:
+    here = Path(__file__).parent
+    rules = importlib.util.find_spec("schedules")
+    places = (rules.submodule_search_locations if rules else None) or ()
+    return (*(here / name for name in _PACKAGES), *map(Path, places))
 
 
 def te_text(dag: ComputeDAG) -> str:

@@ -16,7 +16,7 @@ from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.codegen.resources import refuse_unfit
-from autotensor.compiler import compile_trace
+from autotensor.compiler import compile_workload
 from autotensor.graph.in_place import updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
@@ -160,7 +160,7 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
         if place not in compiled:
-            made = compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache())
+            made = compile_workload(t.workload, trace, plan.target, t.name, default_cache())
             compiled[place] = refuse_unfit(made)
 
 

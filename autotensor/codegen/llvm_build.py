@@ -1,4 +1,11 @@
-"""From LLVM text to object bytes: the target machine, the passes, the object and on request the assembly."""
+"""From LLVM text to object bytes: the target machine, the passes, the object and on request the assembly.
+
+    text ──parse, passes──▶ module ──generate code──▶ object
+                                   └─generate code──▶ listing ──assemble──▶ object      asm=True
+
+Generating code takes most of the time and is done once: where the listing is wanted, the object is assembled
+from it. The bytes of its code are the same.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +38,7 @@ class Built:
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
 
 
 @lru_cache(maxsize=1)
@@ -96,10 +104,27 @@ def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, o
         if opt > 1:
             _optimise(module, tm, lean)
         optimised = time.perf_counter()
-        data = tm.emit_object(module)
+        listing = tm.emit_assembly(module) if asm and _assembles(tm.triple) else None
+        data = tm.emit_object(module) if listing is None else assemble(listing, tm)
         emitted = time.perf_counter()
-        listing = tm.emit_assembly(module) if asm else None
+        if asm and listing is None:
+            listing = tm.emit_assembly(module)
     return Built(data, listing, (parsed - started, optimised - parsed, emitted - optimised))
+
+
+def _assembles(triple: str) -> bool:
+    """Whether there is an assembler for it: of all that LLVM has, llvmlite brings this machine's own."""
+    return triple.partition("-")[0] == str(llvm.get_process_triple()).partition("-")[0]
+
+
+def assemble(listing: str, tm: Any) -> bytes:
+    """The object of a listing, by a module that has nothing else in it. No second code generation: a tenth of
+    the time."""
+    escaped = listing.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
+    module = llvm.parse_assembly(f'module asm "{escaped}"\n', context=llvm.create_context())
+    module.triple, module.data_layout = tm.triple, str(tm.target_data)
+    data: bytes = tm.emit_object(module)
+    return data
 
 
 def _optimise(module: Any, tm: Any, lean: bool) -> None:

@@ -69,6 +69,7 @@ class Values(Writer):
         self.nonnegative: set[Expr] = set()
         self.affines: dict[Expr, Affine] = {}
         self._reads: dict[Expr, frozenset[Any]] = {}
+        self._loads: dict[Expr, tuple[Load, ...]] = {}
 
     def error(self, what: str, fix: str = "") -> CodegenError:
         return CodegenError(f"kernel {self.name!r}: {what}", fix=fix)
@@ -82,6 +83,16 @@ class Values(Writer):
             if isinstance(e, Load):
                 found |= {e.buffer}
             self._reads[e] = found
+        return found
+
+    def loads(self, e: Expr) -> tuple[Load, ...]:
+        """The distinct loads in `e`. Remembered for every part: an unrolled tile uses each operand in a
+        whole row or column of sums."""
+        found = self._loads.get(e)
+        if found is None:
+            below = [load for c in children(e) if isinstance(c, Expr) for load in self.loads(c)]
+            found = tuple(dict.fromkeys([e, *below] if isinstance(e, Load) else below))
+            self._loads[e] = found
         return found
 
     def level(self, e: Expr) -> int:

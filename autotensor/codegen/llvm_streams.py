@@ -21,7 +21,6 @@ from autotensor.codegen.llvm_transpose import LEAST_LANES, MOST_LANES, Square, T
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Scope
 from autotensor.ir.stmt import Stmt, Store
-from autotensor.ir.visit import loads
 
 MOST_SOURCES = 4  # vectors of which one is shuffled; more cost as much as moving lanes
 
@@ -80,7 +79,7 @@ class Streamer(Transposer):
         groups: dict[tuple[object, ...], dict[Load, Wanted]] = {}
         first: dict[tuple[object, ...], tuple[Stmt, Affine]] = {}
         for store in stores:
-            for load in loads(store.value):
+            for load in self.loads(store.value):
                 if load in taken or load.buffer in written:
                     continue
                 found = self._scattered(load)

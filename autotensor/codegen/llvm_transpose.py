@@ -21,7 +21,6 @@ from autotensor.codegen.llvm_text import ty
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.stmt import Stmt, Store
-from autotensor.ir.visit import loads
 
 LEAST_LANES, MOST_LANES = 4, 16  # of a square
 
@@ -51,7 +50,7 @@ class Transposer(Memory):
         ] = {}
         users: dict[Load, int] = {}
         for n, store in enumerate(stores):
-            for load in loads(store.value):
+            for load in self.loads(store.value):
                 known = self._strided(load)
                 if known is not None and load.buffer not in written:
                     base, step = known

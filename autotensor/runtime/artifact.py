@@ -171,7 +171,7 @@ def load_all(path: str | Path) -> tuple[Artifact, ...]:
     head, members = read_container(path, SEVERAL)
     try:
         heads = head["variants"] if head["format"] == SEVERAL else [head]
-        found = tuple(_restored(h, members) for h in heads)
+        found = tuple(restored(h, members) for h in heads)
         if not found:
             raise ValueError("it holds none")
     except (KeyError, TypeError, ValueError, AttributeError, AutotensorError) as error:
@@ -217,7 +217,8 @@ def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     }
 
 
-def _restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
+def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
+    """The artifact of a description; raises an error of any kind for one that is damaged."""
     args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
     specs = {a.name: a for a in args}
     return Artifact(

@@ -7,6 +7,7 @@ import ctypes
 import resource
 from dataclasses import replace
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from codegen_kernels import LANES, buffer, conv, gemm, loop, pack, pack_filters, program, run
@@ -17,6 +18,7 @@ from autotensor.base.target import host, parse
 from autotensor.codegen.backend import compile
 from autotensor.codegen.llvm import Call, compile_kernels, emit_plan, module_text
 from autotensor.codegen.llvm_asm import asm_facts
+from autotensor.codegen.llvm_build import assemble, machine
 from autotensor.codegen.peak import measure_peak
 from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, cast, const, select
 from autotensor.ir.func import PrimFunc, Program, Role, Scope
@@ -277,6 +279,29 @@ class TestRegisterTiles:
         run(p, a, pack(b, 16), c, target=target)
         np.testing.assert_allclose(c, a @ b, rtol=1e-5)
         assert asm_facts(compile(p, target, name="t", asm=True).texts["asm"]).spills == 0
+
+
+def code_of(data: bytes) -> dict[str, bytes]:
+    """The sections of an object that hold code and constants, by name."""
+    sections = llvm.ObjectFileRef.from_data(data).sections()
+    kept = {str(s.name()): bytes(s.data()) for s in sections if s.size()}
+    return {n: held for n, held in kept.items() if ".rela" not in n and ("text" in n or "rodata" in n)}
+
+
+class TestListing:
+    @pytest.mark.parametrize("rows", [1, 6, 16])
+    def test_the_object_is_the_same_with_and_without(self, rows: int) -> None:
+        p = gemm(rows * 3, 64, 37, rows, 2)
+        plain, listed = (compile_kernels(p, host(), "same", asm=asm) for asm in (False, True))
+        assert "asm" not in plain.texts
+        assert listed.run is not None
+        assert f"{listed.run}:" in listed.texts["asm"]
+        assert code_of(listed.object) == code_of(plain.object) != {}
+
+    def test_quotes_and_backslashes_of_a_listing(self) -> None:
+        names = r'.globl "a\\b c"' + "\n" + r'"a\\b c": .ascii "x\"y\n"' + "\n"
+        tm = machine("", "", "")
+        assert b'x"y\n' in assemble(names, tm)
 
 
 class TestForeignTargets:

@@ -1,0 +1,93 @@
+"""What was compiled before is not lowered again, unless anything that decides is different."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotensor import compiler, te
+from autotensor.base import switches
+from autotensor.base.target import host
+from autotensor.compiler import compile_workload
+from autotensor.runtime.cache import ObjectCache
+from autotensor.schedule.schedule import Schedule
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+from schedules.generate import default_trace
+
+
+def workload() -> Workload:
+    a, w = te.placeholder((9, 8), name="a"), te.placeholder((8, 16), name="w", constant=True)
+    k = te.reduce_axis(8, name="k")
+    return Workload.of(ComputeDAG.of(te.compute((9, 16), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k))))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ObjectCache:
+    return ObjectCache(tmp_path / "objects", 1 << 20)
+
+
+@pytest.fixture
+def lowered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A line for every time that something is compiled."""
+    said: list[str] = []
+    real = compiler.compile_trace
+
+    def told(dag, trace, target, name="kernel", asm=False, *, cache=None):
+        said.append(name)
+        return real(dag, trace, target, name, asm, cache=cache)
+
+    monkeypatch.setattr(compiler, "compile_trace", told)
+    return said
+
+
+def test_it_is_compiled_once(cache: ObjectCache, lowered: list[str]) -> None:
+    w = workload()
+    trace = default_trace(w.dag, host())
+    first, again = (compile_workload(w, trace, host(), "dense", cache) for _ in range(2))
+    assert lowered == ["dense"]
+    assert (again.entry, again.args, again.objects) == (first.entry, first.args, first.objects)
+    assert dict(again.texts) == dict(first.texts)
+    assert dict(again.meta) == dict(first.meta)
+
+
+def test_anything_else_is_another(cache: ObjectCache, lowered: list[str], monkeypatch) -> None:
+    w, one = workload(), host()
+    trace = default_trace(w.dag, one)
+    compile_workload(w, trace, one, "a", cache)
+    compile_workload(w, trace, one, "b", cache)
+    s = Schedule(w.dag)
+    s["t0"].unroll(s["t0"].op.axis[1])
+    compile_workload(w, s.trace, one, "c", cache)
+    monkeypatch.setattr(compiler, "source_digest", lambda folders: "another version")
+    compile_workload(w, trace, one, "a", cache)
+    assert lowered == ["a", "b", "c", "a"]
+
+
+def test_watched_compilations_are_not_kept(cache: ObjectCache, lowered: list[str], tmp_path: Path) -> None:
+    w = workload()
+    with switches.override(dump=tmp_path / "dump"):
+        for _ in range(2):
+            compile_workload(w, Trace(), host(), "x", cache)
+    with switches.override(verify=True):
+        compile_workload(w, Trace(), host(), "x", cache)
+    assert lowered == ["x", "x", "x"]
+
+
+def test_steps_of_others_are_compiled_each_time(cache: ObjectCache, lowered: list[str], monkeypatch) -> None:
+    """A user's step may mean something else tomorrow."""
+    s = Schedule(workload().dag)
+    s["t0"].unroll(s["t0"].op.axis[1])
+    monkeypatch.setattr(type(s.trace.steps[0]), "__module__", "theirs")
+    for _ in range(2):
+        compile_workload(workload(), s.trace, host(), "x", cache)
+    assert lowered == ["x", "x"]
+
+
+def test_a_source_that_cannot_be_read_keeps_nothing(cache: ObjectCache, lowered, monkeypatch) -> None:
+    monkeypatch.setattr(compiler, "source_digest", lambda folders: "")
+    for _ in range(2):
+        compile_workload(workload(), Trace(), host(), "x", cache)
+    assert lowered == ["x", "x"]
