@@ -37,14 +37,16 @@ def compile_trace(
     asm: bool = False,
     *,
     cache: ObjectCache | None = None,
+    overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
     """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
-    again.
+    again. `overlapping` names arguments that callers may give the same bytes.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
     compiled.
     """
-    return compile_state(trace.replay(dag), target, name, trace, asm, cache=cache)
+    state = trace.replay(dag)
+    return compile_state(state, target, name, trace, asm, cache=cache, overlapping=overlapping)
 
 
 def compile_state(
@@ -56,6 +58,7 @@ def compile_state(
     *,
     texts: bool = False,
     cache: ObjectCache | None = None,
+    overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
@@ -66,7 +69,7 @@ def compile_state(
     kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
-    kept_program = replace(program, texts={**program.texts, **kept})
+    kept_program = replace(program, texts={**program.texts, **kept}, overlapping=overlapping)
     artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
     ranges = index_ranges(state.dag)
     return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact

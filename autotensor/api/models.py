@@ -16,7 +16,7 @@ from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
-from autotensor.graph.in_place import updating_groups
+from autotensor.graph.in_place import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
@@ -155,11 +155,15 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled 
 
 def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
     """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
+    shared = overlapping_arguments(plan.graph, plan.groups, plan.updates)
     for t in plan.tasks:
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
         if place not in compiled:
-            compiled[place] = compile_trace(t.workload.dag, trace, plan.target, t.name, cache=default_cache())
+            own = shared.get(t.workload.key, frozenset())
+            compiled[place] = compile_trace(
+                t.workload.dag, trace, plan.target, t.name, cache=default_cache(), overlapping=own
+            )
 
 
 def default_traces(plan: ModelPlan) -> dict[str, Trace]:
