@@ -30,7 +30,6 @@ from autotensor.te import AxisKind, Compute, placeholder, reduce_axis
 from autotensor.te import sum as te_sum
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp
 
-GRAD, SHARED = "grad", "grad_shared"  # buffers of a derivative that are no value of the forward pass
 NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 
 
@@ -95,6 +94,10 @@ def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
     return terms, replace(stage, bodies=tuple(Load(b, at) for b in buffers))
 
 
+def _fresh(name: str, taken: Collection[str]) -> str:
+    return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 2))) if n not in taken)
+
+
 class _Backward:
     """One walk over the stages of an application, last first."""
 
@@ -112,6 +115,10 @@ class _Backward:
             if any(b in self.live for b in s.reads()):
                 self.live |= {b for b in s.buffers if b.dtype.is_float}
         self.adjoint: dict[Buffer, GraphNode] = {}
+        # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
+        # derivative, with a `grad` of its own: equal buffers are one object.
+        taken = {b.name for b in (*body.inputs, *self.producer)}
+        self.grad, self.shared = _fresh("grad", taken), _fresh("grad_shared", taken)
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None
@@ -140,9 +147,9 @@ class _Backward:
     # -- one stage -------------------------------------------------------------------------------------------
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
         at = tuple(a.var for a in stage.axes)
-        adjoint = Buffer(GRAD, stage.buffers[n].shape, g.dtype)
+        adjoint = Buffer(self.grad, stage.buffers[n].shape, g.dtype)
         seed: Expr = Load(adjoint, at)
-        given = {GRAD: g}
+        given = {self.grad: g}
         body = stage.bodies[n]
         reducer = "" if stage.combiner is None else stage.combiner.name
         if reducer in ("max", "min"):
@@ -183,7 +190,7 @@ class _Backward:
             return te_sum(same, axis=ks) if ks else same
 
         ties = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
-        shared = Buffer(SHARED, out.shape, g.dtype)
+        shared = Buffer(self.shared, out.shape, g.dtype)
         at = tuple(a.var for a in stage.axes)
         own = select(term.equal(Load(out, at)), Load(shared, at), const(0, g.dtype))
-        return own, {SHARED: g / ties}
+        return own, {self.shared: g / ties}
