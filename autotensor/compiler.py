@@ -46,14 +46,16 @@ def compile_trace(
     asm: bool = False,
     *,
     cache: ObjectCache | None = None,
+    overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
     """The artifact of a DAG under a trace. `cache` keeps object code by content, for callers that compile
-    again.
+    again. `overlapping` names arguments that callers may give the same bytes.
 
     Raises ScheduleError when the trace does not apply, LoweringError or CodegenError when it cannot be
     compiled.
     """
-    return compile_state(trace.replay(dag), target, name, trace, asm, cache=cache)
+    state = trace.replay(dag)
+    return compile_state(state, target, name, trace, asm, cache=cache, overlapping=overlapping)
 
 
 def compile_state(
@@ -65,6 +67,7 @@ def compile_state(
     *,
     texts: bool = False,
     cache: ObjectCache | None = None,
+    overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
     """The artifact of a state; `trace` is only kept as text.
 
@@ -75,7 +78,7 @@ def compile_state(
     kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
-    kept_program = replace(program, texts={**program.texts, **kept})
+    kept_program = replace(program, texts={**program.texts, **kept}, overlapping=overlapping)
     artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
     ranges = index_ranges(state.dag)
     return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact
@@ -87,32 +90,39 @@ _OURS = ("autotensor", "schedules")
 
 
 def compile_workload(
-    workload: Workload, trace: Trace, target: Target, name: str, cache: ObjectCache
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    name: str,
+    cache: ObjectCache,
+    overlapping: frozenset[str] = frozenset(),
 ) -> Artifact:
     """`compile_trace`, or what it gave before if the cache has that: nothing is lowered then.
 
-    Kept under all that decides: workload, trace, target, name, versions, and the source of the compiler
+    Kept under all that decides: workload, trace, target, name, what may overlap, versions, and the source of the compiler
     itself. What code of others had a part in is compiled each time.
     """
-    key = _kept_under(workload, trace, target, name)
+    key = _kept_under(workload, trace, target, name, overlapping)
     if key:
         data = cache.get(key)
         found = unpack(data) if data is not None else None
         if found is not None:
             return found
-    made = compile_trace(workload.dag, trace, target, name, cache=cache)
+    made = compile_trace(workload.dag, trace, target, name, cache=cache, overlapping=overlapping)
     if key:
         cache.put(key, pack(made))
     return made
 
 
-def _kept_under(workload: Workload, trace: Trace, target: Target, name: str) -> str:
+def _kept_under(
+    workload: Workload, trace: Trace, target: Target, name: str, overlapping: frozenset[str]
+) -> str:
     """The key of an artifact in the cache; "" where it must not be kept."""
     watched = switches.dump() or switches.verify() or switches.debug() >= VERIFY_AT
     if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
         return ""
     source = source_digest(_sources())
-    made_of = (workload.key, trace.to_json(), target.to_json(), *signature(target), name)
+    made_of = (workload.key, trace.to_json(), target.to_json(), *signature(target), name, *sorted(overlapping))
     return object_key("artifact", source, *made_of) if source else ""
 
 

@@ -17,7 +17,7 @@ from autotensor.base.errors import InputError
 from autotensor.base.target import Target, parse
 from autotensor.codegen.resources import refuse_unfit
 from autotensor.compiler import compile_workload
-from autotensor.graph.in_place import updating_groups
+from autotensor.graph.in_place import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
@@ -156,11 +156,13 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled 
 
 def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
     """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
+    shared = overlapping_arguments(plan.graph, plan.groups, plan.updates)
     for t in plan.tasks:
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
         if place not in compiled:
-            made = compile_workload(t.workload, trace, plan.target, t.name, default_cache())
+            own = shared.get(t.workload.key, frozenset())
+            made = compile_workload(t.workload, trace, plan.target, t.name, default_cache(), own)
             compiled[place] = refuse_unfit(made)
 
 

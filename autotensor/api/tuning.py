@@ -11,7 +11,7 @@ from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search import loop
 from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, Listener
-from autotensor.search.measure import LocalMeasurer
+from autotensor.search.measure import LocalMeasurer, check_measurable
 from autotensor.search.options import TuneOptions
 from autotensor.search.rates import Rates
 from autotensor.search.report import LATE, TuneReport, untouched
@@ -45,6 +45,7 @@ def run_tuning(
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(tasks, LATE)
     target = tasks[0].target
+    check_measurable(target)  # before seconds go into calibrating a processor
     kernels = options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
     if target.is_gpu and not target.on_cores:

@@ -7,8 +7,7 @@ so several derivatives share them); the operator's own result is the forward nod
 
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
-prod       every term gets the adjoint times the product of the others (right also where terms are 0)
-others     see reducers.py: a result as a function of one term
+others     see reducers.py: a result as a function of one term, so that `prod` is right also where terms are 0
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, GraphNode, apply
-from autotensor.ir.expr import Combiner, Expr, Load, all_of, cast, const, select
+from autotensor.ir.expr import Expr, Load, cast, const, select
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
-from autotensor.te import AxisKind, Compute, placeholder, prod, reduce_axis
+from autotensor.te import AxisKind, Compute, placeholder, reduce_axis
 from autotensor.te import sum as te_sum
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp
 
-GRAD, SHARED = "grad", "grad_shared"  # buffers of a derivative that are no value of the forward pass
 NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 
 
@@ -85,7 +83,8 @@ def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
     """
     c = stage.combiner
     at = tuple(a.var for a in stage.all_axes)
-    stored = isinstance(stage.bodies[0], Load) and (_is_known(c) or stage.bodies[0].indices == at)
+    best = c is not None and c.name in ("max", "min")
+    stored = isinstance(stage.bodies[0], Load) and (best or stage.bodies[0].indices == at)
     if c is None or c.name == "sum" or (len(stage.bodies) == 1 and stored):
         return (stage,)
     axes = tuple(IterDef(a.name, a.extent, AxisKind.SPATIAL) for a in stage.all_axes)
@@ -95,8 +94,8 @@ def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
     return terms, replace(stage, bodies=tuple(Load(b, at) for b in buffers))
 
 
-def _is_known(c: Combiner | None) -> bool:
-    return c is not None and c.name in ("sum", "prod", "max", "min")
+def _fresh(name: str, taken: Collection[str]) -> str:
+    return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 2))) if n not in taken)
 
 
 class _Backward:
@@ -116,6 +115,10 @@ class _Backward:
             if any(b in self.live for b in s.reads()):
                 self.live |= {b for b in s.buffers if b.dtype.is_float}
         self.adjoint: dict[Buffer, GraphNode] = {}
+        # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
+        # derivative, with a `grad` of its own: equal buffers are one object.
+        taken = {b.name for b in (*body.inputs, *self.producer)}
+        self.grad, self.shared = _fresh("grad", taken), _fresh("grad_shared", taken)
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None
@@ -144,14 +147,15 @@ class _Backward:
     # -- one stage -------------------------------------------------------------------------------------------
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
         at = tuple(a.var for a in stage.axes)
-        adjoint = Buffer(GRAD, stage.buffers[n].shape, g.dtype)
+        adjoint = Buffer(self.grad, stage.buffers[n].shape, g.dtype)
         seed: Expr = Load(adjoint, at)
-        given = {GRAD: g}
+        given = {self.grad: g}
         body = stage.bodies[n]
-        if _is_known(stage.combiner):
-            seed, more = self.share(stage, seed, g)
+        reducer = "" if stage.combiner is None else stage.combiner.name
+        if reducer in ("max", "min"):
+            seed, more = self.share_of_best(stage, g)
             given |= more
-        elif stage.combiner is not None:
+        elif reducer not in ("", "sum"):
             body = self.through_one_term(stage, n)
         for load, guarded in partials(body, seed).items():
             if load.buffer not in self.live:
@@ -160,16 +164,6 @@ class _Backward:
             made = self.node_of(adjoint_function(name, stage, load, guarded), given=given)
             before = self.adjoint.get(load.buffer)
             self.adjoint[load.buffer] = made if before is None else before + made
-
-    def share(self, stage: StageOp, seed: Expr, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
-        """The adjoint of one term of a reduction, and nodes that it reads beside `seed`."""
-        assert stage.combiner is not None
-        match stage.combiner.name:
-            case "sum":
-                return seed, {}
-            case "max" | "min":
-                return self.share_of_best(stage, g)
-        return self.share_of_product(stage, seed)
 
     def through_one_term(self, stage: StageOp, n: int) -> Expr:
         """Result n of an author's own reducer as a function of one term, the others being values."""
@@ -181,7 +175,7 @@ class _Backward:
                 fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
             )
         parts = around(stage)
-        for part in (parts.before, parts.after):
+        for part in parts.stages:
             self.producer |= dict.fromkeys(part.buffers, part)
         return parts.results[n]
 
@@ -196,24 +190,7 @@ class _Backward:
             return te_sum(same, axis=ks) if ks else same
 
         ties = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
-        shared = Buffer(SHARED, out.shape, g.dtype)
+        shared = Buffer(self.shared, out.shape, g.dtype)
         at = tuple(a.var for a in stage.axes)
         own = select(term.equal(Load(out, at)), Load(shared, at), const(0, g.dtype))
-        return own, {SHARED: g / ties}
-
-    def share_of_product(self, stage: StageOp, seed: Expr) -> tuple[Expr, dict[str, GraphNode]]:
-        """The adjoint times the product of the other terms."""
-        term, axes = stage.bodies[0], stage.all_axes
-        rank = len(stage.axes)
-
-        def others(*i: Expr) -> Expr:
-            ks = [reduce_axis(a.extent, f"r{n}") for n, a in enumerate(stage.reduce_axes)]
-            swap = dict(zip((a.var for a in axes), (*i[:rank], *(k.var for k in ks)), strict=True))
-            own = all_of(*(k.var.equal(v) for k, v in zip(ks, i[rank:], strict=True)))
-            factor = select(own, const(1, term.dtype), substitute(term, swap))
-            return prod(factor, axis=ks)  # type: ignore[no-any-return]
-
-        shape = tuple(a.extent for a in axes)
-        made = self.node_of(function_over(f"others_{stage.name}", shape, others))
-        place = tuple(a.var for a in axes)
-        return seed * Load(Buffer(SHARED, shape, term.dtype), place), {SHARED: made}
+        return own, {self.shared: g / ties}

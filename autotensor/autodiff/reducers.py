@@ -1,11 +1,16 @@
-"""Derivatives of reductions with a combine function of the author's (`te.comm_reducer`).
+"""Derivatives of reductions with a combine function of the author's (`te.comm_reducer`), and of products.
 
     result = f(f(before, t), after)        before, after: all earlier and all later terms, joined
 
 Joining is associative, so a result is this for every term t, and its derivative by t is that of an ordinary
 expression. It is exact for whatever the author wrote: products, log-sum-exp, a maximum with its place (where
-one of several equal terms is the winner, and gets all), merged means and variances. For n terms `before` and
-`after` are n sums of up to n terms each: right always, slow for long reductions.
+one of several equal terms is the winner, and gets all), merged means and variances.
+
+What came before every term is found in log2(n) steps for n terms, each of which joins twice as many:
+
+    p1[m] = t[m-1] t[m]        p2[m] = p1[m-2] p1[m]        p4[m] = p2[m-4] p2[m]        before t[m]: p[m-1]
+
+Source of the steps: Hillis and Steele, Data Parallel Algorithms, 1986.
 
 A combine function that is not associative, or whose start is not neutral, gives a number that depends on the
 schedule; it has no derivative, and is refused.
@@ -22,66 +27,74 @@ from typing import Any
 import numpy as np
 
 from autotensor.autodiff.functions import stage_function
-from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.dtype import DType
 from autotensor.ir.expr import Combiner, Expr, Load, Var, const, select
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
-from autotensor.te import AxisKind, reference
+from autotensor.te import reference
 from autotensor.te.dag import IterDef, StageOp
 
-FLAG = dtype_of("int32")
-FLAG = dtype_of("int32")
 SAMPLES = 64
 DIGITS = 1e-3  # tolerance; also float16's rounding is below
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A reduction as a function of one term: what came before and after, and the results at that term."""
+    """A reduction as a function of one term, where all others are values: its results, and the stages that
+    compute what they read."""
 
-    before: StageOp
-    after: StageOp
     results: tuple[Expr, ...]  # over (axes, reduce axes) of the stage
+    stages: tuple[StageOp, ...]
 
 
 def around(stage: StageOp) -> Around:
-    """The parts of a reduction whose terms are loads at (axes, reduce axes)."""
+    """The parts of a reduction; its terms must be loads."""
     assert stage.combiner is not None
-    c, shape = stage.combiner, tuple(a.extent for a in stage.all_axes)
-    place = tuple(a.var for a in stage.all_axes)
-    number, last = _number(stage.reduce_axes), prod(a.extent for a in stage.reduce_axes) - 1
-    before, after = (_others(stage, shape, later) for later in (False, True))
-    head, tail = ([Load(b, place) for b in s.buffers[1:]] for s in (before, after))
-    first = number.equal(0)
-    through = _chosen(first, stage.bodies, _joined(c, head, stage.bodies))
-    return Around(before, after, _chosen(number.equal(last), through, _joined(c, through, tail)))
+    c, count = stage.combiner, prod(a.extent for a in stage.reduce_axes)
+    if count == 1:
+        return Around(stage.bodies, ())
+    flat = _in_a_row(stage, count)
+    before, after = (_scanned(flat, c, later) for later in (False, True))
+    axes, number = tuple(a.var for a in stage.axes), _number(stage.reduce_axes)
+    head = [Load(b, (*axes, number - 1)) for b in before[-1].buffers]
+    tail = [Load(b, (*axes, number + 1)) for b in after[-1].buffers]
+    through = _chosen(number > 0, _joined(c, head, stage.bodies), stage.bodies)
+    results = _chosen(number < count - 1, _joined(c, through, tail), through)
+    return Around(results, (flat, *before, *after))
 
 
-def _others(stage: StageOp, shape: tuple[int, ...], later: bool) -> StageOp:
-    """All earlier (or later) terms joined, for every term; the first result is whether there are any."""
-    assert stage.combiner is not None
-    name = f"{stage.name}_{'after' if later else 'before'}"
-    axes = tuple(IterDef(a.name, a.extent) for a in stage.all_axes)
-    others = tuple(IterDef(f"{a.name}_other", a.extent, AxisKind.REDUCE) for a in stage.reduce_axes)
-    mine, theirs = _number(stage.reduce_axes), _number(others)
-    one, zero = const(1, FLAG), const(0, FLAG)
-    swap = {a.var: o.var for a, o in zip(stage.reduce_axes, others, strict=True)}
-    terms = tuple(substitute(b, swap) for b in stage.bodies)
-    counted = select(theirs > mine if later else theirs < mine, one, zero)
-    buffers = (Buffer(f"{name}_some", shape, FLAG), *(
-        Buffer(f"{name}{n}", shape, b.dtype) for n, b in enumerate(stage.bodies)
-    ))  # fmt: skip
-    return StageOp(name, axes, others, (counted, *terms), _counting(stage.combiner), buffers)
+def _in_a_row(stage: StageOp, count: int) -> StageOp:
+    """The terms of every result, numbered."""
+    row = IterDef("m", count)
+    digits: dict[Any, Any] = {}
+    rest: Expr = row.var
+    for a in reversed(stage.reduce_axes):
+        digits[a.var], rest = rest % a.extent, rest // a.extent
+    bodies = tuple(substitute(b, digits) for b in stage.bodies)
+    axes = tuple(IterDef(a.name, a.extent) for a in stage.axes)
+    return _stage(f"{stage.name}_row", (*axes, row), bodies)
 
 
-def _counting(c: Combiner) -> Combiner:
-    """Joins those that count: a term that does not is left out, instead of being replaced by the start."""
-    left, right = Var("lhs_some", FLAG), Var("rhs_some", FLAG)
-    joined = _chosen(left.equal(0), c.rhs, _chosen(right.equal(0), c.lhs, c.result))
-    either = select(right.equal(0), left, const(1, FLAG))
-    return Combiner(
-        f"counted_{c.name}", (left, *c.lhs), (right, *c.rhs), (either, *joined), (const(0, FLAG), *c.identity)
-    )
+def _scanned(flat: StageOp, c: Combiner, later: bool) -> tuple[StageOp, ...]:
+    """Every term joined with all earlier (or later) ones: the last stage. The others lead there."""
+    *_, row = flat.axes
+    at = tuple(a.var for a in flat.axes)
+    made, step = [flat], 1
+    while step < row.extent:
+        other = row.var + step if later else row.var - step
+        mine, theirs = ([Load(b, (*at[:-1], m)) for b in made[-1].buffers] for m in (row.var, other))
+        pair = (mine, theirs) if later else (theirs, mine)
+        there = other < row.extent if later else row.var >= step
+        bodies = _chosen(there, _joined(c, *pair), mine)
+        made.append(_stage(f"{flat.name}_{'after' if later else 'before'}{step}", flat.axes, bodies))
+        step *= 2
+    return tuple(made[1:])
+
+
+def _stage(name: str, axes: tuple[IterDef, ...], bodies: Sequence[Expr]) -> StageOp:
+    shape = tuple(a.extent for a in axes)
+    buffers = tuple(Buffer(f"{name}_{n}", shape, b.dtype) for n, b in enumerate(bodies))
+    return StageOp(name, axes, (), tuple(bodies), None, buffers)
 
 
 def _joined(c: Combiner, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -10,7 +10,7 @@ Symbols are named by content, so that objects of many programs can be linked int
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,7 @@ def compile_program(
             "entry_constants": kept,
             "prepared_by": _prepared_by(program),
             "alone": not any(_is_shared(f) for f in program.run),
+            **({"overlapping": sorted(program.overlapping)} if program.overlapping else {}),
         },
     )
 
@@ -155,10 +156,9 @@ def _is_shared(func: PrimFunc) -> bool:
 def module_text(program: Program, target: Target) -> tuple[str, int]:
     """The program as one LLVM module, and the bytes of per-thread workspace; entries have stand-in names."""
     slots = {b: k for k, (b, _) in enumerate(program.args)}
-    aligned = frozenset(b for b, role in program.args if role in (Role.PREPARED, Role.WORKSPACE))
     parts = {
-        _PREPARE: _part(program.prepare, "prepare", slots, aligned, target),
-        _RUN: _part(program.run, "run", slots, aligned, target),
+        _PREPARE: _part(program, program.prepare, "prepare", target),
+        _RUN: _part(program, program.run, "run", target),
     }
     kernels = [k for part in parts.values() for k in part]
     per_thread = max((k.per_thread_bytes for k in kernels), default=0)
@@ -180,13 +180,10 @@ def module_text(program: Program, target: Target) -> tuple[str, int]:
     return text, per_thread
 
 
-def _part(
-    funcs: Sequence[PrimFunc],
-    part: str,
-    slots: Mapping[Buffer, int],
-    aligned: frozenset[Buffer],
-    target: Target,
-) -> list[KernelText]:
+def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target) -> list[KernelText]:
+    slots = {b for b, _ in program.args}
+    aligned = frozenset(program.buffers(Role.PREPARED, Role.WORKSPACE))
+    overlapping = frozenset(b for b in slots if b.name in program.overlapping)
     texts = []
     ldexp = "avx512f" in needs(target)  # vscalefps
     for k, func in enumerate(funcs):
@@ -196,7 +193,7 @@ def _part(
                 f"kernel {func.name!r} has parameters that the program lacks: {', '.join(missing)}."
             )
         name = f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}"
-        texts.append(kernel_text(func, name, aligned, ldexp=ldexp))
+        texts.append(kernel_text(func, name, aligned, ldexp=ldexp, overlapping=overlapping))
     return texts
 
 

@@ -44,14 +44,20 @@ class KernelText:
 
 
 def kernel_text(
-    func: PrimFunc, name: str, aligned: Collection[Any] = (), *, ldexp: bool = False
+    func: PrimFunc,
+    name: str,
+    aligned: Collection[Any] = (),
+    *,
+    ldexp: bool = False,
+    overlapping: Collection[Any] = (),
 ) -> KernelText:
     """The LLVM function of one kernel.
 
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
-    instruction; the text is right without it, too.
+    instruction; the text is right without it, too. overlapping: parameters that may lie in the same bytes,
+    a result over the input whose elements it replaces; all others share nothing.
     """
-    kernel = Kernel(func, aligned)
+    kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
@@ -84,9 +90,10 @@ class Part:
 class Kernel(Streamer):
     """Writes one kernel."""
 
-    def __init__(self, func: PrimFunc, aligned: Collection[Any]) -> None:
+    def __init__(self, func: PrimFunc, aligned: Collection[Any], overlapping: Collection[Any] = ()) -> None:
         super().__init__(func.name)
         self.func = func
+        self.overlapping = overlapping
         self.stack: list[Any] = []  # allocas, in the entry block
         self.stack_bytes = 0
         self.workspace = 0  # bytes of `ws` in use at this point
@@ -105,13 +112,14 @@ class Kernel(Streamer):
         return found & frozenset(self.func.params)
 
     def parameter(self, buffer: Buffer) -> str:
-        marks = ["noalias"]
+        # With noalias, writing what another pointer reads is undefined, even element by element.
+        marks = [] if buffer in self.overlapping else ["noalias"]
         if buffer.bytes > 0 and not buffer.strides:
             marks += ["nonnull", f"dereferenceable({buffer.bytes})"]
         if buffer not in self.stores_in(self.func.body):
             marks.append("readonly")
         place = self.places[buffer]
-        return f"ptr {' '.join(marks)} align {place.align} {place.pointer}"
+        return " ".join(["ptr", *marks, f"align {place.align} {place.pointer}"])
 
     def stores_in(self, s: Stmt) -> frozenset[Any]:
         """The buffers that a statement may change."""

@@ -4,10 +4,10 @@
     step 4   w - 0.1 * g ─▶ w'       writes w+0         ✓ reads w only where it writes w'
     step 5   dense(h, w) ─▶ z        reads w at w+0     ✗ the bytes hold w' by now
 
-Kernels are compiled with `noalias` on every pointer: for arrays that share nothing. A result may lie where an
-input lies all the same, if each element of that input is read only for the element of the result that takes
-its place (`in_place.py` plans for that). Every plan is checked here, whatever made it: planning of memory, of
-updates, of orders.
+Kernels are compiled for arrays that share nothing (`noalias` on every pointer) but for arguments that the
+plan names: a result may lie where an input lies if each element of that input is read only for the element
+of the result that takes its place (`in_place.py` plans for that), and if the kernel was compiled knowing it.
+Every plan is checked here, whatever made it: planning of memory, of updates, of orders.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class KernelUse:
     name: str
     dag: ComputeDAG
     touches: tuple[Touch, ...]
+    overlapping: frozenset[str] = frozenset()  # arguments that it was told may share bytes
 
 
 def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) -> None:
@@ -91,4 +92,10 @@ def _check_shared(kernel: KernelUse) -> None:
                     f"{other.place}, of which it reads other elements than the one it writes: it is compiled "
                     "for arrays that share nothing.",
                     fix="Compute the result apart, and store it when the kernel is done.",
+                )
+            if not kernel.overlapping.issuperset((result.name, other.name)):
+                raise GraphError(
+                    f"kernel {kernel.name!r} writes {result.name} over {other.name} at {other.place}; it is "
+                    "compiled for arrays that share nothing.",
+                    fix="Compile it with `overlapping` as `overlapping_arguments` says.",
                 )

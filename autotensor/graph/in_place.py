@@ -3,9 +3,9 @@
     w' = w - 0.1 * g          computed where w lies, after everybody else has read w
 
 A kernel may write over an input when it reads each element of it at most once, for the element of the result
-that stands at the same place: what it reads is read before it is written, by the same iteration. (Kernels are
-compiled for arrays that share nothing, which says that other elements may be read earlier or later; these are
-not the ones that an iteration writes.) Where a kernel reads more, or two new values wait for each other's old
+that stands at the same place: what it reads is read before it is written, by the same iteration. Such a
+kernel is compiled knowing which two arguments may share bytes (`overlapping_arguments`); all other kernels
+are for arrays that share nothing. Where a kernel reads more, or two new values wait for each other's old
 ones, the new value is computed apart and a kernel of its own stores it.
 """
 
@@ -44,6 +44,22 @@ def updating_groups(graph: Graph, updates: Updates) -> tuple[Graph, tuple[Group,
         graph = graph.with_outputs(
             apply("store", (o,)) if storage(o) in waiting else o for o in graph.outputs
         )
+
+
+def overlapping_arguments(
+    graph: Graph, groups: Sequence[Group], updates: Updates
+) -> dict[str, frozenset[str]]:
+    """By workload key, the arguments of kernels that get the same bytes: results, and inputs they replace."""
+    places = _places(graph, updates)
+    found: dict[str, frozenset[str]] = {}
+    for g in groups:
+        names = g.arg_names
+        for out, name in zip(g.outputs, names[len(g.inputs) :], strict=True):
+            old = places.get(storage(out))
+            read = [n for n, x in zip(names, g.inputs, strict=False) if old is not None and x is old]
+            if read:
+                found[g.workload.key] = found.get(g.workload.key, frozenset()) | {name, *read}
+    return found
 
 
 def check_updates(graph: Graph, updates: Updates) -> None:

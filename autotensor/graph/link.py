@@ -324,7 +324,8 @@ def _use(step: Step) -> KernelUse:
         for s, p in zip(step.artifact.args, step.places, strict=True)
         if not s.per_thread and s.role not in ("constant", "prepared")
     )
-    return KernelUse(step.group.name, step.group.workload.dag, tuple(touches))
+    told = frozenset(step.artifact.meta.get("overlapping", ()))
+    return KernelUse(step.group.name, step.group.workload.dag, tuple(touches), told)
 
 
 def _arguments(

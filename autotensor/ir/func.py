@@ -105,12 +105,16 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Kernels in order and the arguments that they share."""
+    """Kernels in order and the arguments that they share.
+
+    overlapping: names of arguments that may lie in the same bytes as one another; all others share nothing.
+    """
 
     args: tuple[tuple[Buffer, Role], ...]
     prepare: tuple[PrimFunc, ...]
     run: tuple[PrimFunc, ...]
     texts: dict[str, str] = field(default_factory=dict, compare=False)  # "te", "nest", "ir": kept for people
+    overlapping: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         from autotensor.ir.printer import to_text

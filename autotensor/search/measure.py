@@ -50,6 +50,18 @@ class Spent:
     trials: int = 0
 
 
+def check_measurable(target: Target) -> None:
+    """Raises InputError for a target whose code is not timed (an interpreter, a simulation, a plug-in), or
+    for a device that is not there."""
+    if target.kind != "llvm" and not target.is_gpu:
+        raise InputError(
+            f"target {target.kind!r} cannot be measured here; 'llvm', 'opencl' and 'cuda' can.",
+            fix="build takes its default schedule, or one that you write.",
+        )
+    if target.is_gpu:
+        device_of(target)
+
+
 class LocalMeasurer:
     """The Measurer of this machine's processor and its devices."""
 
@@ -72,12 +84,7 @@ class LocalMeasurer:
         recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
         it. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
         """
-        if target.kind != "llvm" and not target.is_gpu:
-            raise InputError(
-                f"target {target.kind!r} cannot be measured here; 'llvm', 'opencl' and 'cuda' can."
-            )
-        if target.is_gpu:
-            device_of(target)  # says now, in one sentence, that there is none
+        check_measurable(target)
         self.target, self.options = target, options
         self._processor = host() if target.is_gpu else target  # that runs the reference
         self.spent = Spent()

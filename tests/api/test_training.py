@@ -85,7 +85,7 @@ def test_weights_stay_where_they_are_and_nothing_is_copied() -> None:
     assert memory["arena_bytes"] <= 1.05 * memory["lower_bound_bytes"]
 
 
-def test_kernels_of_a_step_are_compiled_for_arrays_that_share_nothing() -> None:
+def test_arguments_of_a_steps_kernels_share_nothing_but_a_value_and_its_next() -> None:
     _, _, _, loss = perceptron()
     texts = at.training_step(loss, optimizer=Momentum(0.1)).module.artifact.texts
     heads = [
@@ -96,8 +96,8 @@ def test_kernels_of_a_step_are_compiled_for_arrays_that_share_nothing() -> None:
         if line.startswith("define internal void") and line.endswith("#0 {")  # kernels, not their callers
     ]
     assert len(heads) >= 8
-    for head in heads:
-        assert head.count("ptr noalias ") == head.count("ptr "), head
+    sharing = [head.count("ptr ") - head.count("ptr noalias ") for head in heads]
+    assert set(sharing) == {0, 2}, heads
 
 
 def test_further_outputs_are_those_before_the_update() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -65,6 +65,32 @@ def test_seeds_weigh_the_outputs() -> None:
     outs = [x * 2.0, ops.exp(x)]
     (g,) = gradients(outs, x, [np.array([1.0, 10.0]), np.array([0.0, 1.0])])
     np.testing.assert_allclose(values((g,), {x: [0.0, 0.0]})[0], [2.0, 21.0])
+
+
+def shifted(x: te.Tensor) -> te.Tensor:
+    return te.compute((2, 3), lambda i, j: te.log(te.cosh(x[i, j])) * x[i, j + 1], name="shifted")
+
+
+def largest(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(4, "k")
+    return te.compute((2,), lambda i: te.max(x[i, k] * x[i, k], axis=k), name="largest")
+
+
+@pytest.mark.parametrize("function", [shifted, largest])
+@pytest.mark.parametrize("order", [2, 3])
+def test_derivatives_of_derivatives_of_te_functions(
+    function: Callable[[te.Tensor], te.Tensor], order: int
+) -> None:
+    """The adjoint of a derivative is another value than the adjoint that the derivative reads."""
+    rng = np.random.default_rng(order)
+    x = input((2, 4), "float64")
+    inputs, y = [x], call(function, x)
+    for _ in range(order - 1):
+        seed = input(y.shape, "float64")
+        inputs.append(seed)
+        (y,) = gradients(y, x, seeds=[seed])
+    arrays = [rng.uniform(0.2, 1.2, n.shape) for n in inputs]
+    assert check_gradients(inputs, [y], arrays, rng) == order
 
 
 def test_second_derivatives() -> None:

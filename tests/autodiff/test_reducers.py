@@ -15,6 +15,7 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, input
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph
+from autotensor.graph.partition import own_outputs, partition
 
 product = te.comm_reducer(lambda a, b: a * b, lambda t: te.const(1, t), name="times")
 logsumexp = te.comm_reducer(
@@ -113,6 +114,26 @@ def test_the_variance_of_a_sample() -> None:
     a = np.array([[1.0, 2.0, 4.0, 8.0, 16.0]])
     (found,) = evaluate(Graph((x,), (g,), "g", ("g",)), a)
     np.testing.assert_allclose(found, 2 * (a - a.mean()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("reducer", [product, logsumexp])
+def test_second_derivatives(reducer: Callable[..., object]) -> None:
+    rng = np.random.default_rng(4)
+    x = input((2, 5), "float64")
+    (slope,) = gradients(call(over_rows(reducer), x), x)
+    assert check_gradients([x], [slope], [rng.uniform(0.2, 1.2, (2, 5))], rng) == 1
+
+
+@pytest.mark.parametrize("reducer", [te.prod, product, logsumexp])
+def test_the_work_grows_little_faster_than_the_terms(reducer: Callable[..., object]) -> None:
+    """Four times as many terms: two more steps of joining for each, not four times as many."""
+
+    def operations(terms: int) -> int:
+        x = input((3, terms), "float32")
+        (slope,) = gradients(call(over_rows(reducer), x), x)
+        return sum(g.flops for g in partition(own_outputs(Graph((x,), (slope,), "g", ("g",)))))
+
+    assert operations(1024) < 6 * operations(256)
 
 
 def test_one_of_equal_terms_gets_all() -> None:

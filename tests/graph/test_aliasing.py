@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import random_dags
 
+from autotensor.api import models
 from autotensor.api.models import ModelPlan, default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
 from autotensor.graph import in_place, link
@@ -51,6 +52,12 @@ def test_a_planted_fault_the_writer_before_another_reader() -> None:
         GraphError, match=r"kernel 'dense.*' reads a\d at w\+0, where another value lies by then"
     ):
         linked(replace(plan, groups=plan.groups[::-1]))
+
+
+def test_a_planted_fault_a_kernel_that_was_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "overlapping_arguments", lambda *_: {})
+    with pytest.raises(GraphError, match=r"over a0 at w\+0; it is compiled for arrays that share nothing"):
+        linked(step_of(lambda w: w - w * 0.1))
 
 
 def test_a_planted_fault_two_values_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:

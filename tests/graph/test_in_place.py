@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -116,6 +118,30 @@ def test_an_input_that_stays_as_it_is_and_one_that_becomes_another() -> None:
     a, b = input((4,), name="a"), input((4,), name="b")
     graph = graph_of([a, b], {"new_a": b, "y": a * 1.0})
     check(graph, {"new_a": "a"}, np.random.default_rng(6))
+
+
+def marked_noalias(graph: Graph, updates: dict[str, str]) -> list[list[bool]]:
+    """For every kernel of the linked model, which of its pointers are said to share nothing."""
+    plan = plan_model(graph, "llvm -threads=1", updates=updates)
+    linked = link_model(plan, default_traces(plan))
+    texts = [linked.texts[f"llvm:{k['symbol']}"] for k in linked.meta["kernels"]]
+    heads = [next(line for line in t.splitlines() if "@run.0." in line and "define" in line) for t in texts]
+    return [["noalias" in p for p in re.findall(r"ptr [^,]*%p\d+", head)] for head in heads]
+
+
+def test_a_kernel_is_told_which_arguments_share_bytes() -> None:
+    """LLVM may not take for granted that a result over an input shares nothing with it; all else it may."""
+    w, g = input((17, 33), name="w"), input((17, 33), name="g")
+    graph = graph_of([w, g], {"new": w - g})
+    assert marked_noalias(graph, {"new": "w"}) == [[False, True, False]]
+    assert marked_noalias(graph, {}) == [[True, True, True]]
+
+
+def test_two_kernels_of_one_workload_are_told_what_one_needs() -> None:
+    w, v = input((5, 7), name="w"), input((5, 7), name="v")
+    graph = graph_of([w, v], {"new": ops.relu(w), "y": ops.relu(v)})
+    assert marked_noalias(graph, {"new": "w"}) == [[False, False]] * 2
+    check(graph, {"new": "w"}, np.random.default_rng(7))
 
 
 def test_refusals() -> None:

@@ -13,7 +13,15 @@ import pytest
 import autotensor as at
 import autotensor.vdlc
 from autotensor import te
-from autotensor.base.errors import AutotensorError, CodegenError, LoweringError, ScheduleError, TargetError
+from autotensor.api import tuning
+from autotensor.base.errors import (
+    AutotensorError,
+    CodegenError,
+    InputError,
+    LoweringError,
+    ScheduleError,
+    TargetError,
+)
 from autotensor.base.target import Target
 from autotensor.schedule.schedule import Schedule
 
@@ -160,6 +168,12 @@ def test_other_computations_get_one_sentence() -> None:
     A = te.placeholder((8, 8), name="A")
     with pytest.raises(CodegenError, match="vdlc has no instruction for"):
         at.build([A, te.compute((8, 8), lambda i, j: A[i, j] + 1.0)], target="vdlc")
+
+
+def test_tuning_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "calibrated", lambda *_, **__: pytest.fail("a processor was calibrated"))
+    with pytest.raises(InputError, match=r"'vdlc' cannot be measured here.*build takes its default schedule"):
+        at.tune(product(8, 8, 8), trials=4, target="vdlc", db=":memory:", progress=False)
 
 
 def test_options() -> None:
