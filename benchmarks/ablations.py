@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,136 +29,15 @@ from peers import Spec, cache_folder
 from report import FILE, compared, figure, typical
 from results import Results, source_hash
 from table import Plan, Row, arguments, installed, make
-
-GENERAL = ("constants", "inline", "epilogue", "pointwise", "tile_general", "fallback")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is different from `full`."""
-
-    about: str
-    strict: bool = False  # numerics
-    narrow: bool = False  # AVX2 only
-    trials: float = 1.0  # share of --trials; 0: default schedules
-    model: str = "xgb"
-    threads: int | None = None
-    fuse: bool = True
-    fold: bool = True  # batch norms into weights
-    pack: bool = True  # constants at compile time
-    rules: tuple[str, ...] | None = None  # these only
-    search: bool = True  # False: the loops as they are written, no schedule at all
+from variants import VARIANTS, build
 
 
-VARIANTS = {
-    "full": Variant("everything: tuned, XGBoost and prior, Winograd where it wins"),
-    "no-tuning": Variant("default schedules, nothing measured", trials=0),
-    "no-xgboost": Variant("candidates ranked by the analytic model only", model="prior"),
-    "chance": Variant("candidates drawn at random, neither model", model="random"),
-    "no-winograd": Variant("strict numerics: direct convolutions only", strict=True),
-    "no-fusion": Variant("bias, shortcut and relu in kernels of their own", fuse=False),
-    "no-folding": Variant("batch norms computed, not folded into weights", fold=False),
-    "no-packing": Variant("weights given at every call: nothing is packed ahead", pack=False),
-    "general-rules": Variant("sketches of the general rules only, no knowledge of kernels", rules=GENERAL),
-    "no-schedule": Variant("loops as the formulas say, compiled by LLVM", trials=0, search=False),
-    "avx2": Variant("256-bit vectors, 16 registers", narrow=True),
-    "one-thread": Variant("one thread", threads=1),
-}
-
-
-# -- a variant's process -----------------------------------------------------------------------------------
-
-
-def build(name: str, model: str, out: Path, trials: int, threads: int, seed: int) -> dict[str, Any]:
-    """Tunes and compiles one variant; runs in a process of its own, for it changes modules."""
-    from autotensor.api.model_tuning import tune_model
-    from autotensor.api.models import default_traces, link_model
-    from autotensor.base import switches
-    from autotensor.runtime import artifact
-    from autotensor.schedule.trace import Trace
-    from autotensor.search.options import TuneOptions
-
-    variant = VARIANTS[name]
-    apply(variant)
-    target = target_of(variant, variant.threads or threads)
-    plan, extra = plan_of(Network.named(model).graph(), variant, target)
-    share, began, spent = round(trials * variant.trials), time.perf_counter(), 0
-    if variant.search and share:
-        options = TuneOptions(trials=share, seed=seed, model=variant.model)
-        with switches.override(no_shipped=True):
-            done = tune_model(plan, options, db=out.with_suffix(".db"), path=out)
-        spent = done.tuning.trials
-    else:
-        plain = {t.workload.key: Trace() for t in plan.tasks}
-        artifact.save(out, link_model(plan, default_traces(plan) if variant.search else plain))
-    if extra:
-        import numpy as np
-
-        np.savez(out.with_suffix(".npz"), **extra)
-    return {"trials": spent, "seconds": time.perf_counter() - began, "tasks": len(plan.tasks)}
-
-
-def apply(variant: Variant) -> None:
-    """Takes away what the variant lacks, in this process."""
-    from autotensor.graph import partition
-    from schedules import generate, registry
-
-    if not variant.fuse:
-        partition.MAX_EPILOGUE = 0
-    if variant.rules is not None:
-        kept = [r for r in registry.RULES if r.name in variant.rules]
-        assert generate.RULES is registry.RULES
-        registry.RULES[:] = kept
-
-
-def target_of(variant: Variant, threads: int) -> Any:
-    from autotensor.base.target import parse
-
-    target = parse(f"llvm -threads={threads} -numerics={'strict' if variant.strict else 'fast'}")
-    if not variant.narrow:
-        return target
-    wide = "avx512", "evex512", "avx10"
-    kept = [f for f in target.features.split(",") if not f[1:].startswith(wide)]
-    gone = [f"-{f[1:]}" for f in target.features.split(",") if f[0] == "+" and f[1:].startswith(wide)]
-    return replace(target, features=",".join([*kept, *gone]), vector_bytes=32, vector_registers=16)
-
-
-def plan_of(graph: Any, variant: Variant, target: Any) -> tuple[Any, dict[str, Any]]:
-    """The model in groups, and arrays that it wants at every call."""
-    from autotensor.api.models import ModelPlan
-    from autotensor.graph.partition import own_outputs, partition, tasks
-    from autotensor.graph.rules import PASSES, optimize
-
-    passes = tuple(p for p in PASSES if variant.fold or p.name != "fold batch norm")
-    ready, extra = optimize(graph, passes), {}
-    if not variant.pack:
-        ready, extra = weights_as_inputs(ready)
-    ready = own_outputs(ready)
-    groups = partition(ready)
-    return ModelPlan(ready, groups, tasks(groups), target), extra
-
-
-def weights_as_inputs(graph: Any) -> tuple[Any, dict[str, Any]]:
-    """The graph with every constant array as an argument, and those arrays by name."""
-    from autotensor.graph.build import input
-    from autotensor.graph.ir import Constant, Graph
-    from autotensor.graph.rewriting import with_inputs
-
-    new: dict[Any, Any] = {}
-    given: dict[str, Any] = {}
-    for node in graph.nodes:
-        if isinstance(node, Constant) and node.array.ndim:
-            name = f"w{len(given)}"
-            new[node] = input(node.shape, node.dtype, name)
-            given[name] = node.array
-        elif hasattr(node, "inputs"):
-            new[node] = with_inputs(node, tuple(new.get(x, x) for x in node.inputs))
-    inputs = (*graph.inputs, *(n for n in new.values() if not hasattr(n, "inputs")))
-    outputs = tuple(new.get(o, o) for o in graph.outputs)
-    return Graph(inputs, outputs, graph.name, graph.output_names), given
-
-
-# -- the table -----------------------------------------------------------------------------------------------
+def build_here(options: argparse.Namespace) -> dict[str, Any]:
+    """Makes one variant in this process; gives what it took."""
+    began, graph = time.perf_counter(), Network.named(options.model).graph()
+    asked = {"trials": options.trials, "threads": options.threads, "seed": options.seed}
+    found = build(VARIANTS[options.build], graph, options.out, **asked)
+    return {**found, "seconds": time.perf_counter() - began}
 
 
 def made(name: str, options: argparse.Namespace, folder: Path) -> Path | None:
@@ -231,8 +109,7 @@ def main() -> int:
     parser.set_defaults(trials=500)
     options = parser.parse_args()
     if options.build:
-        o = options
-        print(json.dumps(build(o.build, o.model, o.out, o.trials, o.threads, o.seed)))
+        print(json.dumps(build_here(options)))
         return 0
     names = [n for n in options.only.split(",") if n] or list(VARIANTS)
     if wrong := [n for n in names if n not in VARIANTS]:
