@@ -99,8 +99,8 @@ def compile_workload(
 ) -> Artifact:
     """`compile_trace`, or what it gave before if the cache has that: nothing is lowered then.
 
-    Kept under all that decides: workload, trace, target, name, what may overlap, versions, and the source of the compiler
-    itself. What code of others had a part in is compiled each time.
+    Kept under all that decides: workload, trace, target, name, what may overlap, versions, and the source of
+    the compiler itself. What code of others had a part in is compiled each time.
     """
     key = _kept_under(workload, trace, target, name, overlapping)
     if key:
@@ -122,7 +122,14 @@ def _kept_under(
     if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
         return ""
     source = source_digest(_sources())
-    made_of = (workload.key, trace.to_json(), target.to_json(), *signature(target), name, *sorted(overlapping))
+    made_of = (
+        workload.key,
+        trace.to_json(),
+        target.to_json(),
+        *signature(target),
+        name,
+        *sorted(overlapping),
+    )
     return object_key("artifact", source, *made_of) if source else ""
 
 
