@@ -1,4 +1,4 @@
-"""The proof that barriers suffice refuses nothing that is right. What it must find: test_gpu_faults.py."""
+"""The proof that barriers suffice refuses nothing right. What it must find is in test_gpu_faults.py."""
 
 from __future__ import annotations
 
