@@ -218,16 +218,16 @@ class Network:
 
 def _traces(plan: Any, spec: Spec) -> Mapping[str, Any]:
     """What `autotensor tune` would link: the best of the log, unless the whole model was slower by them."""
-    from autotensor.api.log import open_existing
+    from autotensor.api.log import open_log
     from autotensor.api.models import default_traces, traces_from_log
     from autotensor.api.outcome import outcome_of
 
     default = default_traces(plan)
     if not spec.log:
         return default
-    with open_existing(spec.log) as store:
+    with open_log(spec.log) as store:
         tuned = traces_from_log(plan, store)
-        known = None if store is None else outcome_of(store, plan.target, tuned, default)
+        known = outcome_of(store, plan.target, tuned, default)
     return default if known is not None and known.tuned_s > known.default_s else tuned
 
 

@@ -34,8 +34,8 @@ def checked(m, shapes, bools=()):
         n: rng.random(s) < 0.8 if n in bools else rng.standard_normal(s).astype(np.float32)
         for n, s in shapes.items()
     }
-    for n in bools:
-        arrays[n][..., 0] = True  # a query that sees nothing has no defined answer
+    if "mask" in arrays:
+        arrays["mask"][..., :1, :] = False if bools else -np.inf  # a query that sees nothing
     graph = from_onnx(m)
     expected = ReferenceEvaluator(m).run(None, arrays)
     for got, want in zip(evaluate(graph, **arrays), expected, strict=True):
@@ -53,9 +53,11 @@ def test_it_is_one_operator(shapes, attrs):
 
 @pytest.mark.parametrize("kind", [bool, float])
 @pytest.mark.parametrize("mask", [(N, M), (B, 1, N, M), (1, 1, 1, M)], ids=str)
-def test_masks(kind, mask):
+@pytest.mark.parametrize("causal", [0, 1])
+def test_masks(kind, mask, causal):
     shapes = {**APART, "mask": mask}
-    after = checked(made(shapes, masks={"mask": kind}), shapes, ("mask",) if kind is bool else ())
+    bools = ("mask",) if kind is bool else ()
+    after = checked(made(shapes, masks={"mask": kind}, is_causal=causal), shapes, bools)
     assert after.count("attention") == 1
 
 

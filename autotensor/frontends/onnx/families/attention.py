@@ -2,23 +2,26 @@
 
     q, k, v [batch, tokens, heads * depth]  or  [batch, heads, tokens, depth]
 
-Everything else that it can do (a cache of keys, results in between, soft caps, halves in 32 bits) is imported
-by the standard's definition.
+Everything else that it can do (a cache of keys, results in between, soft caps, windows, halves in 32 bits) is
+imported by the standard's definition. A query that its mask lets look nowhere gets zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import ops
-from autotensor.graph.ir import GraphNode
+from autotensor.graph.ir import GraphNode, constant
 
 SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
 WIDE = ("float32", "float64")  # what the definition computes in its own type
-ALLOWED_NOWHERE = float("-inf")  # the score where a bool mask says False: a query that sees nothing gives NaN
+HIDDEN = np.array(-np.inf, np.float32)  # the score where a bool mask says False
+PLAIN = ("is_causal", "scale", "q_num_heads", "kv_num_heads", "softcap", "qk_matmul_output_mode")
 
 
 @converts("Attention", since=23)
@@ -39,8 +42,11 @@ def attention(c: Call) -> Value:
         *(q, k, v, *(() if mask is None else (mask,))),
         causal=bool(c.attr("is_causal", 0)),
         scale=c.attr("scale", None),
-        hidden=ALLOWED_NOWHERE,
+        hidden=float(HIDDEN),
     )
+    if mask is not None:
+        seeing = _seeing(mask, (q.shape[2], k.shape[2]), bool(c.attr("is_causal", 0)))
+        y = ops.where(seeing, y, constant(np.zeros((), y.dtype.numpy)))
     if not is_flat:
         return y
     batch, heads, tokens, depth = y.shape
@@ -54,6 +60,8 @@ def _is_plain(c: Call) -> bool:
         return False
     if any(c.value(n) is not None for n in range(4, len(c.inputs))) or any(c.wants(n) for n in (1, 2, 3)):
         return False
+    if not set(c.attrs) <= set(PLAIN):
+        return False
     ranks = {len(x.shape) for x in operands}
     known = ranks == {4} or (ranks == {3} and {"q_num_heads", "kv_num_heads"} <= set(c.attrs))
     return known and len({x.dtype for x in operands}) == 1 and not c.attr("softcap", 0.0)
@@ -64,6 +72,16 @@ def _fits(mask: GraphNode, scores: Sequence[int]) -> bool:
     rank = len(mask.shape)
     extents = zip(mask.shape, scores[4 - rank :], strict=True) if rank <= 4 else ()
     return 2 <= rank <= 4 and all(have in (1, want) for have, want in extents)
+
+
+def _seeing(mask: GraphNode, scores: tuple[int, int], causal: bool) -> GraphNode:
+    """[..., queries, 1]: whether the mask, and the past, leave a query anything to look at."""
+    added = ops.where(mask, constant(np.zeros_like(HIDDEN)), constant(HIDDEN)) if mask.dtype.is_bool else mask
+    low = constant(HIDDEN.astype(added.dtype.numpy))
+    if causal:
+        added = ops.where(constant(np.tri(*scores, dtype=bool)), added, low)
+    result: GraphNode = ops.greater(ops.max(added, axis=-1, keepdims=True), low)
+    return result
 
 
 def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
