@@ -142,12 +142,20 @@ def tile_quality(
     """
     th, tw, nv, _ = option
     once = STREAM if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
-    total = 0.0
-    for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
+
+    def blocks(h: int) -> tuple[float, ...]:
+        """Cycles of the tiles of one row of them, whole ones and the last."""
+        found = []
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma = h * w * nv
             cycles = max(fma, h * w + nv, 8.0, once * nv) + STEP_OVERHEAD + _crowding(h * w, row_bytes)
-            total += times * cycles if fma else 0.0
+            found.append(times * cycles if fma else 0.0)
+        return tuple(found)
+
+    whole = blocks(th)  # once: a tile is asked for thousands of times, and there may be hundreds of rows
+    total = 0.0
+    for part in (*(whole * (outer // th)), *(blocks(outer % th) if outer % th else ())):
+        total += part
     tiles = ceil(columns / (nv * lanes))
     useful = outer * inner * columns / lanes
     tight = 1.0 if th * tw * nv + nv + 2 <= registers else 0.97

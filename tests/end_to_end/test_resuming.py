@@ -197,9 +197,9 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> None:
     rng = random.Random(seed)
     known: set[tuple[str, ...]] = set()
     budget = min(60, TRIALS + 4 * kills)
-    words = (*TUNE, "--trials", budget, "--deadline", "60s")
+    words = (*TUNE, "--trials", budget)
     for _ in range(kills):
-        process = start(*words, cwd=folder)
+        process = start(*words, "--deadline", "60s", cwd=folder)
         heard = Heard(process)
         stop = time.monotonic() + rng.uniform(0.5, 6.0)
         children: dict[int, psutil.Process] = {}
@@ -222,7 +222,7 @@ def kill_at_random(folder: Path, kills: int, seed: int) -> None:
         if heard.can_be_run or (folder / "small_cnn.atm").exists():
             check_model(folder)
             check_schedules(folder)
-    said = finish(start(*words, "--json", cwd=folder), timeout_s=300)
+    said = finish(start(*words, "--json", cwd=folder), timeout_s=300)  # a deadline is not in its key
     assert said.code == 0, said.err
     report = json.loads(said.out)
     # tasks may be done before the budget is spent: small_cnn's have some 40 candidates worth measuring
