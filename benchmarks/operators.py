@@ -1,6 +1,6 @@
 """Operators against every library that is installed, on the same cores, in one run.
 
-    python benchmarks/operators.py                                     all 131, default schedules
+    python benchmarks/operators.py                                     all 134, default schedules
     python benchmarks/operators.py --trials 256 --processes 5          also tuned, with bounds: half a day
     python benchmarks/operators.py --only basic,GMM.s1.b1 --budget 600
 

@@ -39,20 +39,26 @@ class Costs:
     alone: float = inf  # the same to one core, however many share
     again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep from block to block
     # how many times faster than direct it must seem, to be taken without measuring. Less where the count is
-    # near: on Zen 5 direct kernels take 7 % more than their count, so 1.05 stands for 1.12
+    # near: on Zen 5 direct kernels take 7 % more than their count, so 1.03 stands for 1.1
     sure: float = 1.25
     stream: float = 0.75  # tiles that a block's reading of the weights costs
     moves: float = 1.0  # FMAs' time that an addition of a transform takes, with its loads and stores
+    # by columns: what stream is of a panel's weights, and the slope with which transformed inputs slow the
+    # products by their multiple of L2 (with more taps than a plane's, unmeasured, as by tiles). None: all as
+    # by tiles
+    panel: float | None = None
+    passing: float = 0.0
 
 
 # 32 registers of 512 bits (Zen 4): 28x28x128 on one core 0.63 ms instead of 0.55 with a block that is far
 MANY = Costs(1, 0.0, 1.0, l2_share=0.15, far=0.85, crowd=0.0, last_share=inf, line=120.0)
 # 32 registers of 512 bits, two whole ones a cycle (Zen 5): mean loss of the choice against the best option
-# that was measured, weights warm: ResNet's four layers on 1 and 2 cores 4 % (with MANY 15 %), with VGG's and
-# those of three dimensions 7 % (16 %). What comes from L2 and memory costs twice as many products as on Zen 4
+# that was measured, weights warm, seven layers of 56, 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2
+# cores: 4 % (10 % while blocks by columns were counted like blocks by tiles: 28x28x512 on one core 8.1,
+# now 6.1 ms, the best 5.9). What comes from L2 and memory costs twice as many products as on Zen 4
 WIDE = Costs(
-    2, 0.0, 1.3, l2_share=0.3, far=0.9, crowd=0.25, last_share=0.5, line=30.0,
-    memory=17.0, alone=10.5, again=12.0, sure=1.05, stream=2.3, moves=3.1,
+    2, 0.0, 1.09, l2_share=0.65, far=0.84, crowd=0.19, last_share=0.5, line=19.0, memory=17.0, alone=10.5,
+    again=17.0, sure=1.03, stream=1.6, moves=2.6, panel=3.2, passing=0.03,
 )  # fmt: skip
 # 16 registers of 256 bits (Zen 3): mean loss of the choice over 4 layers, 1 and 2 cores, 5 %
 FEW = Costs(2, 1.0, 1.55, l2_share=inf, far=1.0, crowd=0.6, last_share=1 / 8, line=20.0)
@@ -172,8 +178,10 @@ def quality(p: Problem, v: Variant, option: Option) -> float:
     ht, wt, rh, rw, nv, width = option
     down, across = v.tiles(p)
     tiles = ht * wt
-    near = _near(p, 4 * v.tf.t**2 * tiles * p.k * p.taps)
-    reuse = tiles / (tiles + p.costs.stream)
+    near, stream = _near(p, 4 * v.tf.t**2 * tiles * p.k * p.taps), p.costs.stream
+    if v.by_columns and p.costs.panel is not None:
+        near, stream = _passing(p, v) if p.taps == 1 else near, p.costs.panel
+    reuse = tiles / (tiles + stream)
     columns = width * panels(p, v, option)
     wanted = _filled(down, rh) * _filled(across, rw) * _filled(p.c, columns)  # tails are computed and dropped
     sizes = [y * x for y in _cut(down, ht) for x in _cut(across, wt)]
@@ -185,6 +193,13 @@ def _near(p: Problem, transformed: int) -> float:
     """How so many bytes of transformed inputs in L2 slow a block."""
     share = transformed / second_cache(p.target)
     return (1.0 if share <= p.costs.l2_share else p.costs.far) / (1 + p.costs.crowd * share)
+
+
+def _passing(p: Problem, v: Variant) -> float:
+    """How all transformed inputs, which pass for every panel of columns, slow the products."""
+    down, across = v.tiles(p)
+    transformed = 4 * v.tf.t**2 * down * across * p.outer * p.k
+    return 1 / (1 + p.costs.passing * transformed / second_cache(p.target))
 
 
 def _speed(p: Problem, rows: int, vectors: int) -> float:

@@ -5,7 +5,7 @@
     case.compute(…)    its meaning by torch;  case.numpy(…) by NumPy;  case.nodes() as ONNX
     case.tensors()     ours: te tensors, channels last
 
-basic    matrix products, convolutions of two networks, rows; a relu of 16 floats: the price of a call
+basic    matrix products, convolutions of two networks, pools, rows; a relu of 16 floats: the price of a call
 ansor1   the single operators of Ansor (Zheng et al., OSDI 2020), shapes as in TVM's meta_schedule; batch 1
 ansor16  some of them with batch 16
 gemm     sixty matrix products: squares, odd sizes, long and thin, layers of known networks
@@ -19,6 +19,7 @@ from suite.capsule import capsules
 from suite.case import Case
 from suite.conv import convolutions
 from suite.matmul import products
+from suite.pools import pools
 from suite.rows import rows
 
 GROUPS = ("basic", "ansor1", "ansor16", "gemm")
@@ -31,7 +32,7 @@ _ANSOR = ("C1D", "C2D", "C3D", "GMM", "GRP", "DIL", "DEP", "T2D", "CAP", "NRM")
 
 
 def _table() -> dict[str, Callable[[], Case]]:
-    return {**products(), **convolutions(), **capsules(), **rows()}
+    return {**products(), **convolutions(), **capsules(), **pools(), **rows()}
 
 
 _CASES = _table()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,3 +77,12 @@ class Pool(Case):
 
     def from_ours(self, array: Array) -> Array:
         return np.ascontiguousarray(np.moveaxis(array, -1, 1))
+
+
+def pools() -> dict[str, Callable[[], Case]]:
+    """ResNet's two, and the first of VGG's, by name."""
+    return {
+        "maxpool_112x64": partial(Pool, "maxpool_112x64", 112, 64, 3, 2, 1),
+        "maxpool_224x64": partial(Pool, "maxpool_224x64", 224, 64, 2, 2),
+        "avgpool_7x2048": partial(Pool, "avgpool_7x2048", 7, 2048),
+    }
