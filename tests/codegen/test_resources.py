@@ -106,9 +106,8 @@ def test_the_best_known_schedule_is_refused_before_a_card_is_looked_for(
 def test_a_models_schedules_are_refused_before_they_are_linked(too_large: tuple[ComputeDAG, Trace]) -> None:
     dag, trace = too_large
     workload = Workload.of(dag, "product")
-    plan: Any = SimpleNamespace(
-        tasks=[SimpleNamespace(workload=workload, name="product")], target=parse("cuda -arch=sm_80")
-    )
+    tasks: Any = (SimpleNamespace(workload=workload, name="product"),)
+    plan = replace(plan_model(at.input((4, 4)) + 1.0, target="cuda -arch=sm_80"), tasks=tasks, groups=())
     with pytest.raises(TargetError, match=REFUSED):
         compile_tasks(plan, {workload.key: trace}, {})
 
