@@ -40,6 +40,7 @@ from autotensor.base.paired import Paired
 from autotensor.base.target import Target, host
 from autotensor.models import MODELS
 from autotensor.resolve import LEAST_GAIN, safe_default
+from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.search.aa import AAPair, aa_pair, sample_kernels, told_from, variation
 from autotensor.search.final import SAMPLES
 from autotensor.search.measure import LocalMeasurer, MeasureOptions
@@ -156,7 +157,7 @@ def of_graph(plans: Mapping[str, ModelPlan], log: str, target: Target, extent: E
         here: dict[Residency, dict[str, Samples]] = {}
         for residency, rounds in ROUNDS.items():
             options = MeasureOptions(residency=residency, racing=False)
-            with LocalMeasurer(target, options) as measurer:
+            with LocalMeasurer(target, options, numerics=algorithm_tolerance) as measurer:
                 here[residency] = {
                     t.workload.key: measured(measurer, t.workload, sets[t.workload.key], rounds)
                     for t in tasks
@@ -353,7 +354,7 @@ def section(name: str, asked: argparse.Namespace, target: Target) -> Section:
     if name == "trial":
         return throughput(target, extent.trials)
     if name == "repeat":
-        with LocalMeasurer(target, MeasureOptions(racing=False)) as measurer:
+        with LocalMeasurer(target, MeasureOptions(racing=False), numerics=algorithm_tolerance) as measurer:
             return of_repeat(measurer, extent)
     plans = {m: plan_model(MODELS.get(m).build(), target) for m in asked.models.split(",")}
     if name == "graph":

@@ -18,6 +18,7 @@ from autotensor.base.errors import MeasureError
 from autotensor.base.paired import Paired, paired
 from autotensor.compiler import compile_trace
 from autotensor.resolve import LEAST_GAIN
+from autotensor.schedule.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
 from autotensor.search.final import SAMPLES
 from autotensor.search.measure import LocalMeasurer
@@ -61,13 +62,12 @@ def aa_pair(
     workload: Workload,
     trace: Trace,
     repeat: int = SAMPLES[1],
-    tolerance: float | None = None,
 ) -> AAPair:
     """Races two copies of a schedule as a final race would. Raises MeasureError where it does not work."""
     copies = [
         compile_trace(workload.dag, trace, measurer.target, name) for name in ("kernel", "kernel_again")
     ]
-    one, other = measurer.measure_artifacts(workload, copies, tolerance, repeat)
+    one, other = measurer.measure_artifacts(workload, copies, algorithm_tolerance(trace), repeat)
     for r in (one, other):
         if not r.ok:
             raise MeasureError(f"{workload.name} cannot be measured: {r.error}")
