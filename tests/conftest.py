@@ -1,4 +1,4 @@
-"""Shared by all tests: goldens, and a path to the helpers beside this file (importlib mode adds none)."""
+"""Shared by all tests: goldens, a log for one test, a path to the helpers here (importlib mode adds none)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing"
     )
+
+
+@pytest.fixture
+def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules must not change between two compilations because somebody else is tuning."""
+    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from autotensor.api.models import as_graph
 from autotensor.base.errors import ArgumentError
 from autotensor.base.target import Target, parse
-from autotensor.compiler import compile_trace
+from autotensor.compiler import compile_workload
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode
 from autotensor.graph.partition import Group, own_outputs, partition, storage
 from autotensor.insight.timeline import Span, Timeline
@@ -95,7 +95,7 @@ def compile_parallel(
     for n, group in enumerate(partition(graph if fuse else _all_seen(graph), rounded=True)):
         called = (names or {}).get(group.outputs[-1], f"{n}: {group.name}")
         trace = safe_default(group.workload, one)
-        artifact = compile_trace(group.workload.dag, trace, one, group.name, cache=default_cache())
+        artifact = compile_workload(group.workload, trace, one, group.name, default_cache())
         after = tuple(sorted({maker[x] for x in group.inputs if x in maker}))
         wave = 1 + max((tasks[k].wave for k in after), default=-1)
         tasks.append(Task(replace(group, name=called), Module(artifact, threads=1), after, wave))

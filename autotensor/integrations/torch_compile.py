@@ -39,9 +39,8 @@ from autotensor.runtime.opening import Function
 
 Run = Callable[..., Any]
 KEPT_SHAPES = 64  # of one part whose sizes change
-MOST_CHANGES = (
-    3  # of a buffer: after so many it is no constant any more. Weights change less often than they run
-)
+# of a buffer: after so many it is no constant any more. Weights change less often than they run
+MOST_CHANGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +286,7 @@ def _argument(value: torch.Tensor) -> Any:
     """The tensor's memory where a kernel can read it, else a copy of it."""
     try:
         array: Any = value.numpy()  # most tensors are plain memory, and this takes half a microsecond
-    except (
-        RuntimeError,
-        TypeError,
-    ):  # lazy negation, a type that NumPy lacks: torch knows more ways to say no
+    except (RuntimeError, TypeError):  # lazy negation, a type that NumPy lacks
         array = None
     if array is None or not array.flags.c_contiguous:
         array = to_array(value)

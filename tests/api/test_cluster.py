@@ -5,43 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from perceptrons import ROWS, batch, perceptron
 
 import autotensor as at
 from autotensor.api.cluster import ClusterTraining
 from autotensor.autodiff.optimizers import Adam, Momentum
 from autotensor.base.errors import InputError, MeasureError
-from autotensor.graph.build import ops
-from autotensor.graph.ir import GraphNode
 
-Array = np.ndarray[Any, Any]
-ROWS = 8
-
-
-@pytest.fixture(autouse=True)
-def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedules must not change between two compilations because somebody else is tuning."""
-    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
-
-
-def perceptron(rows: int) -> GraphNode:
-    rng = np.random.default_rng(0)
-    x, y = at.input((rows, 6), name="x"), at.input((rows, 3), name="y")
-    h: GraphNode = x
-    for n, (k, m) in enumerate(pairwise((6, 16, 3))):
-        w = at.parameter((rng.standard_normal((m, k)) / np.sqrt(k)).astype(np.float32), f"w{n}")
-        h = ops.dense(h if n == 0 else ops.tanh(h), w, at.parameter(np.zeros(m, np.float32), f"b{n}"))
-    return ops.mean((h - y) * (h - y))  # type: ignore[no-any-return]
-
-
-def batch(seed: int, rows: int) -> tuple[Array, Array]:
-    rng = np.random.default_rng(seed)
-    return tuple(rng.standard_normal((rows, n)).astype(np.float32) for n in (6, 3))  # type: ignore[return-value]
+pytestmark = pytest.mark.usefixtures("own_log")
 
 
 def equals_one_process(executor: Any, workers: int, optimizer: Any) -> None:

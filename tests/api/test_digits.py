@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,7 @@ from autotensor.models.small_cnn import split
 datasets = pytest.importorskip("sklearn.datasets")
 Array = np.ndarray[Any, Any]
 BATCH = 64
-
-
-@pytest.fixture(autouse=True)
-def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedules must not change between two compilations because somebody else is tuning."""
-    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
+pytestmark = pytest.mark.usefixtures("own_log")
 
 
 @pytest.fixture(scope="module")

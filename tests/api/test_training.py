@@ -41,10 +41,7 @@ def batch(seed: int = 1, rows: int = 8) -> tuple[Array, Array]:
     return tuple(rng.standard_normal((rows, n)).astype(np.float32) for n in (6, 3))  # type: ignore[return-value]
 
 
-@pytest.fixture(autouse=True)
-def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedules must not change between two compilations because somebody else is tuning."""
-    monkeypatch.setenv("AUTOTENSOR_DB", str(tmp_path / "tuning.db"))
+pytestmark = pytest.mark.usefixtures("own_log")
 
 
 def alone(step: TrainingStep) -> TrainingStep:
