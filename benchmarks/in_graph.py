@@ -4,8 +4,9 @@
     (from a log)       ├─ LocalMeasurer, everything hot ───▶ seconds ├─▶ Kendall's tau against the model
                        └─ linked into the model, n-th of all tasks ──▶ seconds of each kernel in its place
 
-Kendall's tau-b: pairs that one side cannot tell apart count as its ties, pairs that neither can do not count.
-Two candidates differ where the bounds of their times do not overlap (base/paired.py).
+Kendall's tau, twice. By medians: either side has an order of every pair, and noise decides between equals. By
+bounds, as tau-b: two candidates differ where the bounds of their times do not overlap (base/paired.py); pairs
+that one side cannot tell apart count as its ties, pairs that neither can do not count.
 """
 
 from __future__ import annotations
@@ -101,9 +102,8 @@ def in_model(
         chosen = {k: t[min(n, len(t) - 1)] for k, t in sets.items()}
         challenger = _clock(link_model(plan, known | chosen, dict(compiled)), plan)
         with timing_lock():
-            turns = [(_round(champion), _round(challenger)) for _ in range(rounds + 1)][
-                1:
-            ]  # the first warms up
+            _round(champion), _round(challenger)  # warms up
+            turns = [(_round(champion), _round(challenger)) for _ in range(rounds)]
         for key, traces in sets.items():
             if n < len(traces):
                 found[key][n] = paired(
@@ -121,11 +121,25 @@ def _round(clock: KernelClock) -> dict[str, float]:
     return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
 
 
-def agreement(here: Samples, there: Mapping[int, Paired]) -> Agreement:
+def by_middle(ratio: Paired) -> int:
+    """Which is faster: -1 the first, 1 the second."""
+    return -1 if ratio.middle < 1.0 else int(ratio.middle > 1.0)
+
+
+def by_bounds(ratio: Paired) -> int:
+    """Which is faster: -1 the first, 1 the second, 0 nobody knows."""
+    if ratio.upper < 1.0 and ratio.middle < 1.0 - LEAST:
+        return -1
+    return 1 if ratio.lower > 1.0 and ratio.middle > 1.0 + LEAST else 0
+
+
+def agreement(
+    here: Samples, there: Mapping[int, Paired], faster: Callable[[Paired], int] = by_bounds
+) -> Agreement:
     """Of all pairs of candidates that both sides have timed."""
     total = Agreement()
     for a, b in combinations(sorted(here.keys() & there.keys()), 2):
-        x, y = _sign(paired(here[a], here[b])), _sign(_over(there[a], there[b]))
+        x, y = faster(paired(here[a], here[b])), faster(_over(there[a], there[b]))
         total += Agreement(x * y > 0, x * y < 0, x == 0 and y != 0, y == 0 and x != 0)
     return total
 
@@ -133,10 +147,3 @@ def agreement(here: Samples, there: Mapping[int, Paired]) -> Agreement:
 def _over(a: Paired, b: Paired) -> Paired:
     """a / b, both of which are over the same third."""
     return Paired(a.middle / b.middle, a.lower / b.upper, a.upper / b.lower)
-
-
-def _sign(ratio: Paired) -> int:
-    """Which is faster: -1 the first, 1 the second, 0 nobody knows."""
-    if ratio.upper < 1.0 and ratio.middle < 1.0 - LEAST:
-        return -1
-    return 1 if ratio.lower > 1.0 and ratio.middle > 1.0 + LEAST else 0

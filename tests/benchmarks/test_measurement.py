@@ -6,7 +6,7 @@ from functools import partial
 
 import measurement
 import pytest
-from in_graph import Agreement, agreement
+from in_graph import Agreement, agreement, by_middle
 from race_replay import SEEN, fixed, raced, replay, sample_seconds
 
 from autotensor.base.paired import Paired
@@ -30,6 +30,13 @@ def test_what_one_side_cannot_tell_is_its_tie():
     found = agreement(here, there)
     assert found == Agreement(concordant=1, tied_here=1, tied_there=1)
     assert found.tau == pytest.approx(0.5)
+
+
+def test_medians_order_what_bounds_cannot_tell():
+    here = {0: [1.2] * 9, 1: [1.21, 1.25, 1.18] * 3}
+    assert agreement(here, {0: sure(1.0), 1: sure(1.6)}) == Agreement(tied_here=1)
+    assert agreement(here, {0: sure(1.0), 1: sure(1.6)}, by_middle) == Agreement(concordant=1)
+    assert agreement(here, {0: sure(1.6), 1: sure(1.0)}, by_middle) == Agreement(discordant=1)
 
 
 def test_what_neither_tells_and_what_nobody_timed_does_not_count():
@@ -59,7 +66,9 @@ def test_a_sample_is_as_many_calls_as_last_long_enough():
 
 def test_the_page_says_what_was_asked_and_what_was_found():
     made = {"when": "2026-11-22 12:00:00", "wall_s": 60.0, "source": "abc", "others": 0.25}
-    row = {"model": "m", "task": "t", "candidates": 3, "us": 5.0, "graph": (9, 1, 0, 0), "hot": (6, 4, 0, 0)}
+    row = {"model": "m", "task": "t", "candidates": 3, "us": 5.0}
+    row["graph"] = {"medians": (19, 1, 0, 0), "bounds": (9, 1, 0, 0)}
+    row["hot"] = {"medians": (14, 6, 0, 0), "bounds": (6, 4, 0, 0)}
     row |= {
         w: {"spent_s": s, "regret": 0.0, "samples": 9}
         for w, s in (("fixed", 3.0), ("search", 1.0), ("final", 2.0))
@@ -75,7 +84,7 @@ def test_the_page_says_what_was_asked_and_what_was_found():
     }
     text = "\n".join(measurement.page(data))
     assert "| pairs of which a difference is claimed | 2.0% | ≤ 5% |" in text
-    assert "| all | 0.80 | 0.20 |" in text
+    assert "| all | 0.90 | 0.80 | 0.40 | 0.20 |" in text
     assert "| race, at most 5 (search) | 1.00 | 3.0 × | 0.00% | 0.0% |" in text
     assert "2026-11-22, in 60 s, source abc; other programs used 0.25 cores meanwhile." in text
     assert "thirty times" not in text  # that section was not asked for
