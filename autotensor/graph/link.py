@@ -104,7 +104,8 @@ def _native(
     ]
     entry = f"model_{hashlib.sha256(repr((calls, tuple(args))).encode()).hexdigest()[:20]}"
     objects = dict.fromkeys(o for s in steps for o in s.artifact.objects)
-    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), {})
+    alone = all(s.artifact.meta.get("alone", False) for s in steps)
+    return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), {"alone": alone})
 
 
 def _launched(steps: Sequence[Step], index: Mapping[str, int]) -> _Code:

@@ -49,12 +49,6 @@ class Slot:
         what, fix = _complaint(function, self, array)
         raise ArgumentError(what, fix=fix)
 
-    def is_inside(self, array: Any) -> bool:
-        """Whether an array of indices has none that is outside. False for anything that `address` refuses."""
-        return self.values is None or (
-            isinstance(array, np.ndarray) and array.dtype == self.dtype and _within(array, *self.values)
-        )
-
 
 def place_all(
     function: str,
@@ -142,13 +136,9 @@ def _list(slots: Sequence[Slot]) -> str:
     return ", ".join(s.spec.name for s in slots)
 
 
-def _within(array: Array, low: int, high: int) -> bool:
-    return not array.size or bool(low <= array.min() and array.max() <= high)
-
-
 def _check_indices(function: str, slot: Slot, array: Array, low: int, high: int) -> None:
     """Raises ArgumentError naming the first element that is not in low … high."""
-    if _within(array, low, high):
+    if not array.size or (low <= array.min() and array.max() <= high):
         return
     outside = ((array < low) | (array > high)).reshape(-1)
     at = np.unravel_index(int(outside.argmax()), array.shape)

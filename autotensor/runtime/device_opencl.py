@@ -24,7 +24,7 @@ from autotensor.runtime.arrays import Array
 from autotensor.runtime.cache import default_cache, object_key
 from autotensor.runtime.device import DeviceCall, Memory, Run
 from autotensor.runtime.pocl_cache import sweep, use_own_folder
-from autotensor.runtime.pocl_cpu import UNKNOWN, name_processor
+from autotensor.runtime.pocl_cpu import GENERIC, UNKNOWN, ZEN_3, name_processor
 
 # Best first, by a part of the platform's name.
 PLATFORMS = ("NVIDIA", "AMD", "Intel(R) OpenCL Graphics", "Apple", "rusticl", "Intel", "Portable Computing")
@@ -174,19 +174,20 @@ class OpenCLDevice:
             raise ArtifactError(f"{self.name} refuses the kernel source: {error}.") from error
 
     def _name_processor(self) -> None:
-        """See pocl_cpu.py: a trial build says whether it is needed."""
+        """See pocl_cpu.py: a trial build says whether PoCL knows the processor."""
+        if not sys.platform.startswith("linux"):
+            return
+        record, features = self._device.int_ptr, host().features
+        if "+avx512f" in features:
+            name_processor(record, features, ZEN_3)
         trial = "__kernel void trial(void) {}"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 self._cl.Program(self._context, trial).build(cache_dir=False)
             except self._cl.Error as error:
-                if UNKNOWN not in str(error) or not sys.platform.startswith("linux"):
-                    return  # the first real build has the words
-                done = name_processor(self._device.int_ptr, host().features)
-                log.at(
-                    2, lambda: f"opencl: PoCL does not know this processor; named one that it knows: {done}"
-                )
+                if UNKNOWN in str(error):  # else the first real build has the words
+                    name_processor(record, features, GENERIC)
 
     def _checked(self, work: Callable[[], object]) -> None:
         try:

@@ -90,7 +90,6 @@ class Module(CompiledFunction):
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
         self._take(artifact, {name: _aligned(value) for name, value in values.items()})
-        self._indices = tuple((n, s) for n, s in enumerate(self._inputs) if s.values is not None)
 
     @property
     def threads(self) -> int:
@@ -139,8 +138,6 @@ class Module(CompiledFunction):
         short = self._short
         if short is None or short.threads != self._threads or threads.is_forked():
             return False
-        if self._indices and not all(slot.is_inside(arrays[n]) for n, slot in self._indices):
-            return False  # the long way has the words
         idle = short.idle
         try:
             frame = idle.pop()

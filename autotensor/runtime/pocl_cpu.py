@@ -2,10 +2,11 @@
 
 The wheel of PoCL has LLVM 14. A processor that this does not know it calls "generic", and PoCL hands that
 name to clang, which knows none such: every build fails with "unknown target CPU 'generic'" (PoCL's issue
-1049; later releases fall back by themselves). No option reaches that argument. The name is a pointer in the
-device's record, so we point it to the name of an older processor with the same instructions. Done only after
-a trial build has failed with just these words, for a device of the processor that we run on. What would let
-this file go: a wheel of PoCL 4 or later.
+1049; later releases fall back by themselves). Zen 4 it takes for Zen 3, which has no AVX-512: then kernels
+written for this processor's vectors make LLVM crash, or compile for minutes. No option reaches that argument.
+The name is a pointer in the device's record, so we point it to the name of an older processor with the same
+instructions. Done only where one of the two is seen, for a device of the processor that we run on. What would
+let this file go: a wheel of PoCL 4 or later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from autotensor.base import log
+
 UNKNOWN = "unknown target CPU 'generic'"
+GENERIC, ZEN_3 = "generic", "znver3"  # as LLVM spells them
 _RECORD_BYTES = 4096  # of a device's record; it has about 1500
 _LAST_ADDRESS = 1 << 47
 
@@ -36,12 +40,13 @@ def known_name(features: str) -> bytes:
     return next(name for needed, name in _KNOWN if has.issuperset(needed))
 
 
-def name_processor(record: int, features: str) -> bool:
-    """Gives the device record at that address a name that clang knows; False if none was found to replace.
+def name_processor(record: int, features: str, called: str) -> bool:
+    """Gives the device record at that address a name that clang knows; False if it has none to replace.
 
-    record: `int_ptr` of pyopencl's device. Memory is read through the system, so that a value that is no
-    pointer is an error of reading, not a crash.
+    record: `int_ptr` of pyopencl's device. called: what stands there now. Memory is read through the system,
+    so that a value that is no pointer is an error of reading, not a crash.
     """
+    name = called.encode() + b"\0"
     chosen = ctypes.create_string_buffer(known_name(features))
     replaced = False
     with Path("/proc/self/mem").open("rb", buffering=0) as memory:
@@ -56,9 +61,10 @@ def name_processor(record: int, features: str) -> bool:
         data = read(record, _RECORD_BYTES)
         for offset in range(0, len(data) - 7, 8):
             pointer = int.from_bytes(data[offset : offset + 8], "little")
-            if _RECORD_BYTES < pointer < _LAST_ADDRESS and read(pointer, 8) == b"generic\0":
+            if _RECORD_BYTES < pointer < _LAST_ADDRESS and read(pointer, len(name)) == name:
                 ctypes.c_void_p.from_address(record + offset).value = ctypes.addressof(chosen)
                 replaced = True
     if replaced:
         _names.append(chosen)
+        log.at(2, lambda: f"opencl: PoCL calls this processor {called}; told {chosen.value.decode()}")
     return replaced

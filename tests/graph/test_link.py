@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
@@ -26,13 +27,14 @@ TARGET = parse("llvm")
 
 
 def linked(graph):
-    """The model under empty traces: slow, and needs no schedule."""
+    """The model under empty traces: slow, and needs no schedule. Teams run it all the same."""
     graph = own_outputs(graph)
     groups = partition(graph)
     compiled = {}
     for g in groups:
         if g.workload.key not in compiled:
-            compiled[g.workload.key] = compile_trace(g.workload.dag, Trace(), TARGET)
+            artifact = compile_trace(g.workload.dag, Trace(), TARGET)
+            compiled[g.workload.key] = replace(artifact, meta={**artifact.meta, "alone": False})
     return link(graph, groups, compiled, TARGET)
 
 
@@ -88,6 +90,17 @@ def test_independent_kernels_do_not_wait_for_one_another():
     assert artifact.meta["meetings"] == 0  # exp is fused with sigmoid
     apart = Graph((x,), (ops.softmax(ops.relu(x)),))
     assert linked(apart).meta["meetings"] == 1
+
+
+def test_a_model_of_serial_kernels_is_not_run_by_a_team(array):
+    def alone(width):
+        x = input((1, 64), name="x")
+        graph = Graph(x, ops.softmax(ops.dense(x, array(width, 64))))
+        plan = plan_model(graph, parse("llvm -threads=2"))
+        return link_model(plan, default_traces(plan)).meta["alone"]
+
+    assert alone(64)
+    assert not alone(8192)
 
 
 def test_the_artifact_says_what_it_is(array, tmp_path):

@@ -185,10 +185,13 @@ def test_a_buffer_that_others_keep_changing_is_read_at_every_call_in_the_end(par
     assert len(parts[-1].inputs) == 2
 
 
-def test_weights_that_are_replaced_are_seen(parts):
-    """Also where the allocator gives the new ones the memory of the old ones."""
+@pytest.mark.parametrize(
+    "options", [{}, {"guard_filter_fn": torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe}]
+)
+def test_weights_that_are_replaced_are_seen(parts, options):
+    """Also where the allocator gives the new ones the memory of the old ones, and without dynamo's guards."""
     module, x = nn.Linear(3, 2).eval(), torch.randn(4, 3)
-    f = compiled(module)
+    f = compiled(module, **options)
     with torch.no_grad():
         for n in range(4):
             module.weight = nn.Parameter(torch.full((2, 3), float(n)))

@@ -160,6 +160,8 @@ define void @count(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
 }
 """
 
+NOTHING = "define void @nothing(ptr %ctx, ptr %args, i32 %tid, i32 %n) { ret void }"
+
 
 @cache
 def compiled(ir: str) -> bytes:
@@ -189,6 +191,13 @@ def prepared_artifact() -> Artifact:
 def team_artifact() -> Artifact:
     args = (ArgSpec("S", "output", (2,), "int32"), ArgSpec("T", "workspace", (1,), "int32", per_thread=True))
     return Artifact("team", host(), "team_sum", None, args, (compiled(TEAM_SUM),))
+
+
+def indexed_artifact(dtype: str, count: int, least: int, most: int) -> Artifact:
+    """Takes `count` indices N, whose values are in least … most, and does nothing."""
+    args = (ArgSpec("N", "input", (count,), dtype), vector("C", "output", 1))
+    ranges = {"index_ranges": {"N": (least, most)}}
+    return Artifact("indexed", host(), "nothing", None, args, (compiled(NOTHING),), meta=ranges)
 
 
 def renamed(artifact: Artifact, **changes: Any) -> Artifact:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from runtime_kernels import N, add_artifact
+from runtime_kernels import N, add_artifact, indexed_artifact
 
 from autotensor.base.errors import ArgumentError
 from autotensor.runtime import direct, threads
@@ -122,3 +122,31 @@ def test_a_forked_child_takes_the_long_way(add: Module, monkeypatch: pytest.Monk
     monkeypatch.setattr(threads, "_forked", True)
     assert threads.table_of() is None
     assert not add._runs_directly((A, B, np.zeros(N, np.float32)))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize(("least", "most"), [(0, 6), (2, 100), (-7, 6)])
+def test_no_index_is_outside(dtype: str, least: int, most: int) -> None:
+    holds, c = np.iinfo(dtype), np.zeros(1, np.float32)
+    ends = (max(least, holds.min), most)
+    inside = np.array([*ends, *ends, most - 1], dtype)
+    indexed = Module(indexed_artifact(dtype, inside.size, least, most))
+    indexed(inside, c)
+    assert indexed._runs_directly((inside, c))
+    for wrong in {least - 1, most + 1, holds.min, holds.max, -(1 << 31)}:
+        if least <= wrong <= most or not holds.min <= wrong <= holds.max:
+            continue
+        for place in range(inside.size):
+            array = inside.copy()
+            array[place] = wrong
+            assert not indexed._runs_directly((array, c))
+            words = rf"indices from {least} to {most}; N\[{place}\] is {wrong}\."
+            with pytest.raises(ArgumentError, match=words):
+                indexed(array, c)
+
+
+def test_no_indices_are_none_outside() -> None:
+    c, none = np.zeros(1, np.float32), np.zeros(0, np.int64)
+    indexed = Module(indexed_artifact("int64", 0, 0, 6))
+    indexed(none, c)
+    assert indexed._runs_directly((none, c))
