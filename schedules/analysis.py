@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
@@ -143,6 +144,27 @@ def at_point(indices: tuple[Expr, ...], axes: tuple[IterDef, ...]) -> bool:
         i is a.var or (a.extent == 1 and isinstance(i, Const) and i.value == 0)
         for i, a in zip(indices, axes, strict=True)
     )
+
+
+def at_place(load: Load, op: StageOp) -> bool:
+    """Whether a load reads where the op writes, were both one row: x[h, c], or x[h // 2, h % 2, c]."""
+    indices = [i for i, n in zip(load.indices, load.buffer.shape, strict=True) if n > 1]
+    for axis in (a for a in op.axes if a.extent > 1):
+        match indices:
+            case [first, *rest] if first is axis.var:
+                indices = rest
+            case [Binary(Op.FLOORDIV, v, Const(by)), Binary(Op.MOD, u, Const(of)), *rest] if (
+                v is u is axis.var and by == of
+            ):
+                indices = rest
+            case _:
+                return False
+    return not indices and prod(load.buffer.shape) == op.points()
+
+
+def walks_one_row(op: StageOp) -> bool:
+    """Whether every operand is read where the output is written, so that all axes are one."""
+    return all(at_place(load, op) for load in op.loads() if load.buffer.shape)
 
 
 def is_constant(state: State, stage: Stage) -> bool:

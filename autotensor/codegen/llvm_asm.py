@@ -5,8 +5,8 @@ A spill is a vector register moved to or from the stack inside an innermost loop
     vmovups %zmm3, 64(%rsp) … vmovups 64(%rsp), %zmm9      a temporary, put aside within one iteration
     vmovups 64(%rsp), %zmm3 … vmovups %zmm3, 64(%rsp)      *carried*: part of a tile that does not fit
 
-The first waits for nobody: transforms and windows that are fast have dozens. The second is in the way of
-every multiply-add. What follows is for the search to say; the tuning log keeps these facts with every trial.
+The first waits for nobody: transforms that are fast have dozens. The second is in the way of every
+multiply-add. What follows is for the search to say; the tuning log keeps these facts with every trial.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_COMMENT = re.compile(r"(?:^|\s)#(?!-?\d).*|//.*")  # #16 is a number of ARM's
-_LABEL = re.compile(r"^([\w.$@\"]+):")
-_JUMP = re.compile(r"^\s+(?:j\w+|b\.\w+|b|cbn?z|tbn?z)\s+(?:.*,\s*)?([.\w$]+)\s*$")
+from autotensor.codegen.asm_loops import blocks, innermost
+
 _X86_STACK = re.compile(r"^\s+v?mov(?:[au]p[sd]|dq[au]\d*|s[sd])\s.*-?\d*\(%r[sb]p\)(?:,|\s|$)")
 _ARM_STACK = re.compile(r"^\s+(?:ldp|stp|ldr|str|ldur|stur)\s+[qdsv]\d+.*\[(?:sp|x29)[,\]]")
 _STORE = re.compile(r"^\s+(?:v?mov\w+\s+%[xyz]mm\d+,|(?:stp|str|stur)\s+[qdsv]\d+)")
@@ -41,34 +40,19 @@ class AsmFacts:
 
 def asm_facts(asm: str) -> AsmFacts:
     """Facts of a listing in the syntax that LLVM prints (AT&T for x86)."""
-    lines: list[str] = []
-    labels: dict[str, int] = {}
-    for raw in asm.splitlines():
-        line = _COMMENT.sub("", raw).rstrip()
-        label = _LABEL.match(line)
-        if label:
-            labels[label.group(1)] = len(lines)
-        elif line.strip() and not line.strip().startswith("."):
-            lines.append(line)
-    loops = []
-    for at, line in enumerate(lines):
-        jump = _JUMP.match(line)
-        target = labels.get(jump.group(1), at + 1) if jump else at + 1
-        if target <= at:
-            loops.append((target, at + 1))
-    inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
-    body = [line for start, stop in dict.fromkeys(inner) for line in lines[start:stop]]
+    listing = blocks(asm)
+    inner = [[line for n in loop for line in listing[n].lines] for loop in innermost(listing)]
+    body = [line for loop in inner for line in loop]
     spills = sum(bool(_X86_STACK.match(line) or _ARM_STACK.match(line)) for line in body)
-    carried = max((_carried(lines[start:stop]) for start, stop in inner), default=0)
     memory = sum(bool(_MEMORY.search(line)) and "lea" not in line for line in body)
     return AsmFacts(
         spills=spills,
-        carried=carried,
+        carried=max(map(_carried, inner), default=0),
         fma=sum(bool(_FMA.match(line)) for line in body),
         loads=memory - spills,
-        loops=len(set(inner)),
-        longest_loop=max((stop - start for start, stop in inner), default=0),
-        instructions=len(lines),
+        loops=len(inner),
+        longest_loop=max(map(len, inner), default=0),
+        instructions=sum(len(b.lines) for b in listing),
     )
 
 

@@ -12,10 +12,14 @@ output is a sum of vectors, joined at the end:
 
 Weights are turned so that input channels are last. Where input channels do not fill vectors, or there are
 enough output channels, the rule does not apply.
+
+The sums come as single numbers. A pointwise stage behind that takes long (tanh) is left to its own rule,
+which takes whole vectors of them (DCGAN's last layer: 1.6 x as fast as number by number; Zen 4, 2026-11).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 
 from autotensor.base.target import Target
@@ -30,7 +34,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.analysis import lanes_of, reads, untouched
+from schedules.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
 from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
@@ -50,6 +54,8 @@ def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension,
     data = next(r for r in reads(op) if r.load is conv.data)
     if last.extent % conv.lanes or data.strides.get(last.name) != 1:
         return ()
+    if conv.host is not None and is_expensive(conv.host.op) and walks_one_row(conv.host.op):
+        conv = replace(conv, host=None, place={a.name: Digit(a.name) for a in op.axes})
     return (_build(state, stage, conv, target),)
 
 

@@ -12,7 +12,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import at_point, lanes_of, untouched
+from schedules.analysis import lanes_of, untouched, walks_one_row
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import singles
 
@@ -35,7 +35,7 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
     axes = [a.name for a in op.axes]
     extent = op.axes[-1].extent
-    if _same_everywhere(op):
+    if walks_one_row(op):
         extent = op.points()
         while len(axes) > 1:
             steps.append(FuseStep(stage.name, axes[0], axes[1]))
@@ -64,13 +64,6 @@ def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
         fused = fuse_name(fused, axis)
     steps.append(Parallel(name, fused))
     return steps
-
-
-def _same_everywhere(op: StageOp) -> bool:
-    """Whether every operand is read at the output's own point, so that all axes are one."""
-    shape = op.buffers[0].shape
-    whole = [load for load in op.loads() if load.buffer.shape]
-    return all(load.buffer.shape == shape and at_point(load.indices, op.axes) for load in whole)
 
 
 def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:

@@ -19,7 +19,8 @@ for the reuse of rows and columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise, product
 from math import ceil, prod
 
 from autotensor.base.target import Target
@@ -43,6 +44,12 @@ from schedules.rules.tile_cpu import padding_in_front, powers, singles
 SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
 CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)
 HALF_PAGE = 2048  # bytes after which addresses fall into one of two sets of a 32 KiB, 8-way cache
+# Registers that a tile leaves to what is computed beside. Of 32: tiles that wanted more had 5 to 350 moves to
+# or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3, 3x3/2, 5x5, pooling
+# 3x3/2). Of 16 a fifth more may be wanted: what is put aside would else be loaded more often (5x5/2: 2 x
+# 2 sums with 44 moves 1.04 x as fast as 1 x 4 with none), not half as many more (3x3: 3 x 4 with 228 in
+# 1.25 x the time of 3 x 2; Zen 4, 2026-11)
+LEFT, ASIDE = 4, 1.2
 SPILL = 4.0  # cycles for each vector beyond
 LOAD = 0.25  # cycles of a load beside operations
 TILE_OVERHEAD = 6.0  # cycles of a tile's loop, branches and drained accumulators
@@ -148,14 +155,21 @@ def _is_plain(r: Read) -> bool:
     )
 
 
-def tile_options(w: Window, target: Target) -> tuple[Option, ...]:
-    """(rows, columns) of register tiles whose accumulators leave room for a row of inputs and weights."""
-    spare = 4 if target.vector_registers <= 16 else 8
+def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
+    """(rows, columns) of register tiles that fit, with the inputs and weights that wait beside the sums."""
+    registers = target.vector_registers
+    most = registers - LEFT if registers > 16 else ASIDE * registers
+    (_, kh, down), (_, kw, along) = w.down, w.along
+
+    def fits(rows: int, columns: int) -> bool:
+        held = vectors_held((rows, columns), (kh, kw), (down, along), len(w.packed), across)
+        return rows * columns < registers and held <= most
+
     return tuple(
         (th, tw)
         for th in range(1, _most(*w.down, TALLEST) + 1)
         for tw in range(1, _most(*w.along, WIDEST) + 1)
-        if th * tw <= max(1, target.vector_registers - spare)
+        if (th, tw) == (1, 1) or fits(th, tw)
     )
 
 
@@ -191,15 +205,41 @@ def _held(rows: int, columns: int, inputs: int, w: Window) -> int:
     return rows * columns + (1 + waiting) * inputs
 
 
+@lru_cache(maxsize=1024)
+def vectors_held(
+    tile: tuple[int, int], window: tuple[int, int], strides: tuple[int, int], weights: int, across: bool
+) -> int:
+    """Most vectors that a tile has in registers at once: sums, and operands between first and last use.
+
+    Not `across`, the next tile has the same weights: code generation reads all of them before the loop.
+
+    >>> vectors_held((3, 3), (3, 3), (2, 2), weights=1, across=True)
+    28
+    >>> vectors_held((3, 4), (3, 3), (2, 2), weights=1, across=True)
+    36
+    """
+    uses: dict[tuple[str, int, int], list[int]] = {}
+    steps = product(range(window[0]), range(tile[0]), range(window[1]), range(tile[1]))
+    for at, (i, row, j, column) in enumerate(steps):
+        uses.setdefault(("input", row * strides[0] + i, column * strides[1] + j), []).append(at)
+        if weights and across:
+            uses.setdefault(("weight", i, j), []).append(at)
+    change = [0] * (prod(window) * prod(tile))
+    for times in uses.values():  # what is used once stays in memory
+        change[times[0]] += 1
+        change[times[-1]] -= 1
+    return prod(tile) + max(accumulate(change)) + (0 if across else weights * prod(window))
+
+
 def _pieces(extent: int, tile: int) -> tuple[tuple[int, int], ...]:
     """(size, how often): the whole tiles and the tail."""
     found = ((tile, extent // tile), (extent % tile, 1))
     return tuple((size, times) for size, times in found if size and times)
 
 
-def best_tile(w: Window, target: Target) -> Option:
+def best_tile(w: Window, target: Target, across: bool = True) -> Option:
     """The tile that is taken without measuring."""
-    return min(tile_options(w, target), key=lambda o: tile_cost(o, w, target))
+    return min(tile_options(w, target, across), key=lambda o: tile_cost(o, w, target))
 
 
 def _divides_rows(w: Window, target: Target) -> bool:
@@ -256,8 +296,8 @@ class _Builder:
     def _tile_host(self, host: str, across: bool) -> str:
         """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
         w, anchor = self.window, self.stage.name
-        best = best_tile(w, self.target)
-        tile = Hole(f"{anchor}/tile", tile_options(w, self.target), best)
+        best = best_tile(w, self.target, across)
+        tile = Hole(f"{anchor}/tile", tile_options(w, self.target, across), best)
         block = self._channel_block(best)
         self.holes.extend((tile, block))
         op = self.state.stage(host).op

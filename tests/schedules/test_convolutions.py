@@ -21,6 +21,7 @@ from autotensor.operators import OPERATORS
 from autotensor.runtime.module import Module
 from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.compute_at import Inline
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.state import Ref
 from autotensor.schedule.trace import Trace
@@ -155,6 +156,27 @@ def test_passes_and_texts_agree(name):
 )
 def test_the_rule_for_it_comes_first(name, rule):
     assert rule in generate(build(name), parse(TARGETS[0]))[0].made_by
+
+
+def few_channels_then(activation, bias=False):
+    x = te.placeholder((1, 5, 9, 16), name="x")
+    w = te.placeholder((16, 3, 4, 4), name="w", constant=True)
+    b = [te.placeholder((3,), name="b", constant=True)] if bias else []
+    y = OPERATORS.get("conv2d_transpose").compute(x, w, *b, stride=2, padding=1, layout="NHWC")
+    return ComputeDAG.of([x, w, *b, OPERATORS.get(activation).compute(y)])
+
+
+@pytest.mark.parametrize(
+    ("activation", "bias", "apart"), [("tanh", False, True), ("tanh", True, False), ("relu", False, False)]
+)
+def test_what_takes_long_comes_behind_few_channels_in_whole_vectors(activation, bias, apart):
+    """Sums of lanes are single numbers: of 24 tanh one by one a tile had 34 vectors on the stack."""
+    dag = few_channels_then(activation, bias)
+    sketch = generate(dag, parse(TARGETS[0]))[0]
+    assert "few_channels" in sketch.made_by
+    vectors = [s.stage for s in sketch.steps if isinstance(s, Vectorize)]
+    assert (activation in vectors) == apart
+    check(dag, sketch.fill(sketch.defaults()))
 
 
 def test_padding_is_not_copied():

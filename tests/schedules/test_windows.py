@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 
 import pytest
 from comparison import check
 
 from autotensor import te
 from autotensor.base.target import Target, parse
+from autotensor.codegen.llvm_asm import asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS
@@ -115,6 +117,35 @@ def test_inputs_that_wait_for_other_rows_count_as_registers() -> None:
     chosen = default_choices(pool("max_pool2d", (1, 112, 112, 64), kernel=3, stride=2, padding=1, **LAST))
     assert next(v for k, v in chosen.items() if k.endswith("/tile")) == (3, 3)
     assert default_choices(depthwise((1, 56, 56, 144), padding=1))["conv/tile"] == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("dag", "largest"),
+    [
+        (lambda: depthwise((1, 28, 28, 192), padding=1, stride=2), {(2, 5), (3, 3)}),
+        (lambda: depthwise((1, 28, 28, 192), padding=1), {(2, 7), (3, 4)}),
+    ],
+)
+def test_no_tile_on_offer_wants_the_stack(
+    dag: Callable[[], ComputeDAG], largest: set[tuple[int, int]]
+) -> None:
+    sketch = by_windows(dag(), WIDE)[0]
+    hole = next(h for h in sketch.holes if h.name.endswith("/tile"))
+    assert largest < set(hole.options)
+    assert (3, 6) not in hole.options  # 2 x 6 of stride 2 put 9 vectors aside, 3 x 6 of stride 1 43
+    for tile in largest:
+        trace = sketch.fill(sketch.defaults() | {hole.name: tile})
+        assert asm_facts(compile_trace(dag(), trace, WIDE, asm=True).texts["asm"]).spills == 0
+
+
+def test_the_next_tile_finds_its_weights_in_registers() -> None:
+    """9 of a 3x3 window, beside which fewer sums fit; of one vector of channels all tiles of a row."""
+    across, along = (
+        next(h for h in s.holes if h.name.endswith("/tile")).options
+        for s in generate(depthwise((1, 28, 28, 32), padding=1), WIDE)[:3:2]
+    )
+    assert (3, 4) in across
+    assert (3, 4) not in along
 
 
 @pytest.mark.parametrize(
