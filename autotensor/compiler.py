@@ -102,7 +102,7 @@ def compile_workload(
     Kept under all that decides: workload, trace, target, name, what may overlap, versions, and the source of
     the compiler itself. What code of others had a part in is compiled each time.
     """
-    key = _kept_under(workload, trace, target, name, overlapping)
+    key = made_of(workload, trace, target, name, overlapping)
     if key:
         data = cache.get(key)
         found = unpack(data) if data is not None else None
@@ -114,15 +114,20 @@ def compile_workload(
     return made
 
 
-def _kept_under(
-    workload: Workload, trace: Trace, target: Target, name: str, overlapping: frozenset[str]
+def made_of(
+    workload: Workload,
+    trace: Trace,
+    target: Target,
+    name: str,
+    overlapping: frozenset[str] = frozenset(),
 ) -> str:
-    """The key of an artifact in the cache; "" where it must not be kept."""
+    """A hash of all that decides what `compile_workload` gives; "" where that cannot be told, or somebody
+    watches the compiler at work: then nothing of before may be taken for it."""
     watched = switches.dump() or switches.verify() or switches.debug() >= VERIFY_AT
     if target.kind != "llvm" or watched or not all(map(_is_ours, trace.steps)):
         return ""
     source = source_digest(_sources())
-    made_of = (
+    parts = (
         workload.key,
         trace.to_json(),
         target.to_json(),
@@ -130,7 +135,7 @@ def _kept_under(
         name,
         *sorted(overlapping),
     )
-    return object_key("artifact", source, *made_of) if source else ""
+    return object_key("artifact", source, *parts) if source else ""
 
 
 def _is_ours(step: object) -> bool:

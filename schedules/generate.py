@@ -43,6 +43,22 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     return _generated(dag, target.processor(), tuple(RULES))
 
 
+def preferred(dag: ComputeDAG, target: Target) -> Sketch:
+    """The first sketch of `generate`, made alone: the rules' first choices."""
+    return _preferred(dag, target.processor(), tuple(RULES))
+
+
+@lru_cache(maxsize=KEPT)
+def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> Sketch:
+    current = _Partial(Sketch(), State.initial(dag))
+    while True:
+        state = _applied(current.before, current.added)
+        stage, last_call = _next_stage(state, current)
+        if stage is None:
+            return current.sketch
+        current = _expand(current, state, stage, target, last_call, rules)[0]
+
+
 @lru_cache(maxsize=KEPT)
 def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> tuple[Sketch, ...]:
     partial = [_Partial(Sketch(), State.initial(dag))]
@@ -55,8 +71,8 @@ def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
             finished.append(current)
             continue
         partial = [*partial, *_expand(current, state, stage, target, last_call, rules)][:MAX_SKETCHES]
-    preferred = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
-    return tuple(dict.fromkeys(p.sketch for p in preferred))
+    ordered = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
+    return tuple(dict.fromkeys(p.sketch for p in ordered))
 
 
 def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
@@ -121,5 +137,5 @@ def default_trace(dag: ComputeDAG, target: Target) -> Trace:
     if brought is not None:
         made: Trace = Trace() if brought.default is None else brought.default(dag, target)
         return made
-    sketch = generate(dag, target)[0]
+    sketch = preferred(dag, target)
     return sketch.fill(sketch.defaults())

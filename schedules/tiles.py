@@ -8,6 +8,7 @@ and needs rows × vectors accumulators. Also the small helpers with which rules 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
@@ -110,6 +111,7 @@ def _balance(rows: int, columns: int, others: int, cores: int) -> float:
     return max(even(columns * others), even(rows * others), 0.97 * even(rows * columns * others))
 
 
+@lru_cache(maxsize=64)  # every form of a sketch asks for them
 def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Target) -> tuple[Option, ...]:
     """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
     registers = target.vector_registers

@@ -6,6 +6,7 @@ option (tile rows of a block, tiles across, register rows, register columns, vec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil, inf, prod
 
@@ -113,6 +114,7 @@ def direct_cycles(p: Problem) -> float:
     return max(weights * p.outer * p.h * p.w * inside / p.lanes / p.rate, 4 * weights / p.costs.memory)
 
 
+@lru_cache(maxsize=64)  # to compare the variants, and to build each
 def best_option(p: Problem, v: Variant) -> Option:
     """The block and tile that a rule takes without measuring; of equals the better products."""
 

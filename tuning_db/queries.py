@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from tuning_db import models as m
 from tuning_db.contract import unknown
@@ -124,7 +124,11 @@ def fastest(c: Connection, workload: str, target: str, machine: str, k: int) -> 
 
 def insert(c: Connection, table: Any) -> Any:
     """INSERT of this dialect: SQLite's and PostgreSQL's spell ON CONFLICT alike, the generic one has none."""
-    return postgresql.insert(table) if c.dialect.name == "postgresql" else sqlite.insert(table)
+    if c.dialect.name != "postgresql":
+        return sqlite.insert(table)
+    from sqlalchemy.dialects import postgresql  # here: a file does without
+
+    return postgresql.insert(table)
 
 
 def insert_new(c: Connection, table: Any, row: Mapping[str, Any], unique: str) -> bool:

@@ -4,6 +4,8 @@
                               │                              └─ improved: link, file
                               └─▶ which tasks are heavy; whether weights come from memory; time to finish
 
+The same command again finds the file and a log in which nothing is left to do: it reads both and ends there.
+
 At every moment the file on disk is a whole model. What it holds is what `resolve` says of the log at that
 moment: default schedules, or ones that were measured faster beyond the noise. Under a deadline the search
 ends so early that linking and the last race end in time.
@@ -23,6 +25,7 @@ from autotensor.api.models import (
     Compiled,
     ModelPlan,
     compile_tasks,
+    held_in,
     link_model,
     note_use,
     resolved,
@@ -105,12 +108,15 @@ def tune_model(
     until = deadline or Deadline.after(options.limit_s)
     with open_log(db) as store, shown(options, listener, progress) as heard:
         work = _Work(plan, store, Path(path) if path is not None else None, heard, until)
-        work.save()
+        held = work.held()
+        model = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
-        residency = weights_residency(work.linked)
+        residency = weights_residency(model)
         known = known_run(plan.search_tasks(), options, store, hashes, residency)
         if known is not None and work.outcome is not None:
-            return work.report(known, open_artifact(work.linked, plan.target.num_cores), work.outcome)
+            return work.report(known, open_artifact(model, plan.target.num_cores), work.outcome)
+        if held is not None:
+            work.start()  # which also tells what links and files take here
         inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)
         tuning = run_tuning(
             plan.search_tasks(inside),
@@ -162,7 +168,13 @@ class _Costs:
 
 
 class _Work:
-    """A model being tuned: its schedules as known, its file, and the time that is left."""
+    """A model being tuned: its schedules as known, its file, and the time that is left.
+
+    `linked` and what comes of it is there after `start`.
+    """
+
+    linked: Artifact
+    default_link: Artifact | None  # of the default schedules, for the last race; None: to be linked then
 
     def __init__(
         self,
@@ -184,12 +196,20 @@ class _Work:
         self.outcome = outcome_of(store, plan.target, self.traces, self.defaults)
         if self.outcome is not None and self.outcome.tuned_s > self.outcome.default_s:
             self._keep_defaults()
+
+    def held(self) -> Artifact | None:
+        """What the file holds, if that is this model with the schedules that are known."""
+        return None if self.path is None else held_in(self.path, self.plan, self.traces)
+
+    def start(self) -> Artifact:
+        """The first link and the first file."""
         self.linked = self.link(self.traces)
-        if plan.target.is_gpu:  # a driver compiled what prepares constants: that is no measure of later links
+        if self.plan.target.is_gpu:  # a driver compiled what prepares constants: no measure of later links
             self.linked = self.link(self.traces)
         small = sum(v.nbytes for v in self.linked.values.values()) <= KEPT_LINK_BYTES
-        # of the default schedules, for the race at the end; None: to be linked then
         self.default_link = self.linked if small and self._are_defaults(self.traces) else None
+        self.save()
+        return self.linked
 
     @property
     def traces(self) -> dict[str, Trace]:
@@ -331,8 +351,10 @@ class _Work:
         notes: tuple[str, ...] = ()
         if tuned_s > default_s:
             notes, tuned_s = (kept_defaults(default_s, tuned_s),), default_s
-        if self.path is not None:
+        if self.path is not None and self.saved > 0.0:
             note_use(self.store, self.found.values(), self.path)
+        elif self.path is not None:  # the log was told when it was written
+            self.say(ModelSaved(self.path, first=True, written=False))
         weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
         timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
         times = task_times(weights, timed, outcome.inside)

@@ -7,16 +7,18 @@ Tuning a model is in model_tuning.py.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import Log, open_existing
-from autotensor.base.errors import InputError
+from autotensor.base.errors import ArtifactError, InputError
+from autotensor.base.source import source_digest
 from autotensor.base.target import Target, parse
 from autotensor.codegen.resources import refuse_unfit
-from autotensor.compiler import compile_workload
+from autotensor.compiler import compile_workload, made_of
 from autotensor.graph.in_place import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
@@ -24,8 +26,9 @@ from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import optimize
 from autotensor.resolve import Resolved, resolve, safe_default
+from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import default_cache
+from autotensor.runtime.cache import default_cache, object_key
 from autotensor.runtime.opening import Function, open_artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Listener
@@ -140,6 +143,9 @@ def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
 
 
 Compiled = dict[tuple[str, str], Artifact]  # by workload key and hash of the trace
+MADE_OF = "made_of"  # in the meta of a linked model: `model_made_of`
+_HERE = Path(__file__).parent.parent
+_LINKING = (_HERE / "graph", _HERE / "operators", Path(__file__))  # beside the code that compiles
 
 
 def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled | None = None) -> Artifact:
@@ -151,12 +157,40 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled 
     compile_tasks(plan, traces, known)
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
     linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates)
-    return replace(linked, meta={**linked.meta, **plan.facts})
+    return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
+
+
+def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:
+    """A hash of all that decides what `link_model` gives: the graph with its weights, what each task compiles
+    to, and the code that links them. "" where that cannot be told (`compiler.made_of`)."""
+    graph, shared = plan.graph, _overlapping(plan)
+    kernels = [
+        made_of(w, traces[w.key], plan.target, name, shared.get(w.key, frozenset()))
+        for w, name in ((t.workload, t.name) for t in plan.tasks)
+    ]
+    source = source_digest(_LINKING)
+    if not source or not all(kernels):
+        return ""
+    names = [graph.name, [c.name for c in graph.constants]]  # which the graph's key leaves out
+    around = json.dumps([names, sorted(plan.updates.items()), plan.facts], sort_keys=True)
+    return object_key("model", source, graph.key, around, *kernels)
+
+
+def held_in(path: Path, plan: ModelPlan, traces: Mapping[str, Trace]) -> Artifact | None:
+    """What the file at `path` holds if linking would give just that; None where it is to be linked."""
+    wanted = model_made_of(plan, traces) if path.is_file() else ""
+    if not wanted:
+        return None
+    try:
+        found = artifacts.load(path)
+    except ArtifactError:  # damaged, or of another program: to be written anew
+        return None
+    return found if found.meta.get(MADE_OF) == wanted else None
 
 
 def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled) -> None:
     """Compiles every task under its trace, unless that is among `compiled`, to which it is added."""
-    shared = overlapping_arguments(plan.graph, plan.groups, plan.updates)
+    shared = _overlapping(plan)
     for t in plan.tasks:
         trace = traces[t.workload.key]
         place = (t.workload.key, trace.hash)
@@ -164,6 +198,11 @@ def compile_tasks(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compil
             own = shared.get(t.workload.key, frozenset())
             made = compile_workload(t.workload, trace, plan.target, t.name, default_cache(), own)
             compiled[place] = refuse_unfit(made)
+
+
+def _overlapping(plan: ModelPlan) -> Mapping[str, frozenset[str]]:
+    """By workload key, the arguments that may lie in the same bytes."""
+    return overlapping_arguments(plan.graph, plan.groups, plan.updates)
 
 
 def default_traces(plan: ModelPlan) -> dict[str, Trace]:

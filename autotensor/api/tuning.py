@@ -8,12 +8,8 @@ from contextlib import closing, contextmanager
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host
 from autotensor.schedule.algorithm import algorithm_tolerance
-from autotensor.search import loop
-from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, Listener
-from autotensor.search.measure import LocalMeasurer, check_measurable
 from autotensor.search.options import TuneOptions
-from autotensor.search.rates import Rates
 from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
@@ -41,6 +37,12 @@ def run_tuning(
 
     deadline: when it must be over; None: as the options say, from now on.
     """
+    # here: a run that the log holds whole ends before, without the search and what measures
+    from autotensor.search import loop
+    from autotensor.search.calibrate import calibrated
+    from autotensor.search.measure import LocalMeasurer, check_measurable
+    from autotensor.search.rates import Rates
+
     until = deadline or Deadline.after(options.limit_s)
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(tasks, LATE)

@@ -156,7 +156,7 @@ def _prepare_all(
             modules[id(artifact)] = open_artifact(artifact)
         found: dict[str, str] = {}
         for arg, array in _prepare(group, artifact, modules[id(artifact)]).items():
-            key = (array.shape, str(array.dtype), hashlib.blake2b(_bytes(array)).digest())
+            key = (array.shape, str(array.dtype), hashlib.sha256(_bytes(array)).digest())
             if key not in by_digest:
                 by_digest[key] = _value_name(group, arg, taken={*values, *reserved})
                 values[by_digest[key]] = array

@@ -55,8 +55,8 @@ class Progress:
                 self._advance(trials)
             case TaskDone(task, reason):
                 self._line(f"done: {task.label}: {reason}")
-            case ModelSaved(path, first) if first:
-                self._line(f"{path} can be run.")
+            case ModelSaved(path, first, written) if first:
+                self._line(f"{path} {'can be run' if written else 'holds this model already'}.")
             case _:
                 pass
 

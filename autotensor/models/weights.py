@@ -135,5 +135,7 @@ def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
         case _ if len(shape) == 1:  # batch norm's gamma
             values = rng.uniform(0.6, 1.2, shape)
         case _:
-            values = rng.standard_normal(shape, dtype=np.float32) * np.sqrt(2.0 / np.prod(shape[1:]))
+            values = rng.standard_normal(shape, dtype=np.float32)
+            scale = np.sqrt(2.0 / np.prod(shape[1:]))
+            np.multiply(values, scale, out=values, dtype=np.float64, casting="same_kind")
     return np.asarray(values, dtype=np.float32)

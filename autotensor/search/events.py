@@ -65,6 +65,7 @@ class ModelSaved:
 
     path: Path
     first: bool  # of this run
+    written: bool = True  # False: it was there and holds just that
 
 
 Event = RoundDone | Improved | TaskDone | Resumed | Raced | ModelSaved

@@ -11,6 +11,7 @@ measured when every contestant has been in a race.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotensor.resolve import race_order
@@ -46,7 +47,8 @@ def final_race(
 ) -> Final | None:
     """Races a task's best, if that has not been done. None when there is nothing to choose from."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
-    entered = contestants(task, default_hash, journal)
+    mine = journal.store.trials(*place[:2], session=journal.session.id)
+    entered = contestants(mine, default_hash, journal.store.best(*place))
     if len(entered) < 2:
         return None
     raced = journal.store.last_race(*place)
@@ -69,12 +71,13 @@ def raced_traces(workload_key: str, target_key: str, machine: str, store: TrialS
     return frozenset(r.trace_hash for r in rows if r.session in races)
 
 
-def contestants(task: Task, default_hash: str, journal: Journal) -> list[TrialRecord]:
-    """The best of this run, the best of the whole log, and the default, each once; all of them verified."""
-    workload, target = task.workload.key, task.target.key()
-    mine = [t for t in journal.store.trials(workload, target, session=journal.session.id) if t.verified]
+def contestants(
+    run: Sequence[TrialRecord], default_hash: str, known: Sequence[TrialRecord]
+) -> list[TrialRecord]:
+    """The best of this run's trials of a task, the default, and the best of the whole log, `known`, each
+    once; all of them verified."""
+    mine = [t for t in run if t.verified]
     mine.sort(key=lambda t: (t.median_s or 0.0, t.id or 0))
     default = [t for t in mine if t.trace_hash == default_hash]
     challengers = distinct_traces((t for t in mine if t.trace_hash != default_hash), CHALLENGERS)
-    known = journal.store.best(workload, target, journal.session.machine)
     return list(distinct_traces((*default, *challengers, *known), CHALLENGERS + 2))

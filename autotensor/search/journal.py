@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.search.request import MeasureResult
 from autotensor.search.task import Candidate, Task
-from autotensor.search.tuner import Tuner
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification, now
+
+if TYPE_CHECKING:
+    from autotensor.search.tuner import Tuner
 
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 

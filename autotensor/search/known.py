@@ -78,14 +78,17 @@ def _report(
         left = reason == EFFORT_SPENT
         return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
     default = next((r for r in rows if r.trace_hash == default_hash), None)
-    entered = contestants(task, default_hash, journal)
     place = (task.workload.key, task.target.key(), journal.session.machine)
-    open_ = {c.trace_hash for c in entered} - raced_traces(*place, journal.store)
-    if default is None or (open_ and len(entered) > 1):
+    entered = contestants(rows, default_hash, journal.store.best(*place))
+    several = len(entered) > 1
+    raced = journal.store.last_race(*place) if several else ()
+    open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
+    if several and open_:  # the last race was among others
+        open_ -= raced_traces(*place, journal.store)
+    if default is None or (several and open_):
         return None
-    raced = journal.store.last_race(*place)
     ran = [r for r in rows if r.status is not Status.REJECTED]
-    order = race_order(raced, default_hash) if len(entered) > 1 else entered
+    order = race_order(raced, default_hash) if several else entered
     beside = next((r for r in order if r.trace_hash == default_hash), None)
     return TaskReport(
         task,
@@ -95,7 +98,7 @@ def _report(
         trials=len(ran),
         failures=sum(r.status is not Status.OK for r in ran),
         reason=FINISHED_BEFORE,
-        raced=len(entered) > 1,
+        raced=several,
         rejected=len(rows) - len(ran),
     )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction as F
+from functools import lru_cache
 from math import prod
 
 from autotensor.base.dtype import DType, float64
@@ -145,6 +146,7 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
     return build
 
 
+@lru_cache(maxsize=64)  # every sketch and every trace of a convolution asks for them
 def _stages(tf: Transform, conv: Conv) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
     *outer, h, w, c = op.axes

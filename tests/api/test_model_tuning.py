@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from told import tell, two_convolutions
 
 import autotensor as at
-from autotensor.api import model_tuning
+from autotensor import compiler
+from autotensor.api import model_tuning, models
 from autotensor.api.model_tuning import _Work, weights_residency
-from autotensor.api.models import ModelPlan, default_traces
+from autotensor.api.models import ModelPlan, default_traces, held_in, plan_model
 from autotensor.api.outcome import Outcome, outcome_of, remember
+from autotensor.base import switches
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.target import host_caches
+from autotensor.graph.build import input, ops
 from autotensor.runtime import artifact as artifacts
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
@@ -48,7 +53,7 @@ def test_the_file_holds_what_was_surely_faster_than_the_default(
     monkeypatch.setattr(model_tuning, "SAVING_SHARE", float("inf"))
     path, heard = tmp_path / "model.atm", []
     work = _Work(plan, store, path, heard.append, NEVER)
-    work.save()
+    work.start()
     default = symbols(path)
     tell(plan, store, slow_s=seconds, default_s=1e-3, race=False)
     work.hear(raced(plan))
@@ -58,8 +63,62 @@ def test_the_file_holds_what_was_surely_faster_than_the_default(
     assert [e.first for e in saved] == [True, False][: 1 + taken]
 
 
+def test_a_file_of_this_very_model_is_found(
+    plan: ModelPlan, store: TrialStore, tmp_path: Path, monkeypatch
+) -> None:
+    path = tmp_path / "model.atm"
+    work = _Work(plan, store, path, None, NEVER)
+    assert work.held() is None
+    linked = work.start()
+    found = _Work(plan, store, path, None, NEVER).held()
+    assert found is not None
+    assert (found.entry, found.args, found.objects) == (linked.entry, linked.args, linked.objects)
+    assert all(np.array_equal(found.values[name], v) for name, v in linked.values.items())
+    traces = work.traces
+    one = {plan.tasks[0].workload.key: Trace()}
+    assert held_in(path, plan, traces | one) is None
+    assert held_in(path, replace(plan, facts={"weights": "trained"}), traces) is None
+    assert held_in(path, replace(plan, target=plan.target.with_threads(7)), traces) is None
+    assert held_in(path, replace(plan, graph=replace(plan.graph, name="another")), traces) is None
+    with switches.override(verify=True):
+        assert held_in(path, plan, traces) is None
+    for module in (models, compiler):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, "source_digest", lambda _: "other code")
+            assert held_in(path, plan, traces) is None
+    assert held_in(path, plan, traces) is not None
+
+
+def dense(weights: np.ndarray[Any, Any]) -> ModelPlan:
+    return plan_model(ops.relu(ops.dense(input((4, 16)), weights)))
+
+
+def test_a_file_with_other_weights_is_another(store: TrialStore, tmp_path: Path) -> None:
+    path, weights = tmp_path / "model.atm", np.ones((8, 16), np.float32)
+    _Work(dense(weights), store, path, None, NEVER).start()
+    assert _Work(dense(weights.copy()), store, path, None, NEVER).held() is not None
+    weights[3, 5] = 2.0
+    assert _Work(dense(weights), store, path, None, NEVER).held() is None
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "foreign"])
+def test_a_file_that_is_damaged_is_written_anew(
+    plan: ModelPlan, store: TrialStore, tmp_path: Path, damage: str
+) -> None:
+    path = tmp_path / "model.atm"
+    _Work(plan, store, path, None, NEVER).start()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes({"cut": data[:1000], "changed": data, "foreign": b"something else"}[damage])
+    work = _Work(plan, store, path, None, NEVER)
+    assert work.held() is None
+    work.start()
+    assert work.held() is not None
+
+
 def test_what_could_not_be_compiled_in_time_stays_as_it_is_linked(plan: ModelPlan, store: TrialStore) -> None:
     work = _Work(plan, store, None, None, NEVER)
+    work.start()
     tell(plan, store, slow_s=1e-6, default_s=1e-3)
     best = model_tuning.resolved(plan, store)
     assert any(r.trace == Trace() for r in best.values())
@@ -92,7 +151,7 @@ def test_schedules_that_lost_in_the_whole_model_are_not_written_again(
 
 
 def test_where_weights_are(plan: ModelPlan, store: TrialStore, monkeypatch) -> None:
-    linked = _Work(plan, store, None, None, NEVER).linked
+    linked = _Work(plan, store, None, None, NEVER).start()
     size = sum(v.nbytes for v in linked.values.values())
     assert 0 < size < host_caches()[-1]
     assert weights_residency(linked) == "hot"
@@ -111,11 +170,16 @@ def test_the_same_call_again_times_nothing(tmp_path: Path, monkeypatch) -> None:
 
     for name in ("run_tuning", "race_in_model", "timing_by"):
         monkeypatch.setattr(model_tuning, name, fail)
-    heard: list[Event] = []
-    again = at.tune_model(plan, options, listener=heard.append, **kwargs)
-    assert (again.default_s, again.tuned_s, again.notes) == (first.default_s, first.tuned_s, first.notes)
-    assert again.times == first.times
-    assert [t.trials for t in again.tuning.tasks] == [t.trials for t in first.tuning.tasks]
-    assert heard == [ModelSaved(tmp_path / "m.atm", first=True)]
+    for there in (True, False):
+        if not there:
+            kwargs["path"].unlink()
+        heard: list[Event] = []
+        again = at.tune_model(plan, options, listener=heard.append, **kwargs)
+        assert (again.default_s, again.tuned_s, again.notes) == (first.default_s, first.tuned_s, first.notes)
+        assert again.times == first.times
+        assert [t.trials for t in again.tuning.tasks] == [t.trials for t in first.tuning.tasks]
+        assert heard == [ModelSaved(tmp_path / "m.atm", first=True, written=not there)]
+        x = np.ones(again.module.args[0].shape, np.float32)
+        np.testing.assert_array_equal(again.module(x), at.load(kwargs["path"])(x))
     with pytest.raises(AssertionError, match="measured again"):
         at.tune_model(plan, at.TuneOptions(trials=12, model="prior"), **kwargs)

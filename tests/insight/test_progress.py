@@ -44,6 +44,7 @@ def test_a_line_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
         p.hear(Improved(t, Candidate(sketch, sketch.defaults()), 1e-6))
         p.hear(done(t, 6, float("inf"), ("OK",)))
         p.hear(ModelSaved(Path("mlp.atm"), first=False))
+        p.hear(ModelSaved(Path("mlp.atm"), first=True, written=False))
         p.hear(TaskDone(t, "its next batch promises too little"))
     said = capsys.readouterr()
     assert said.out == ""
@@ -52,6 +53,7 @@ def test_a_line_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
         "Continuing: 2 trials of this run are in the log.",
         "4/8 trials  addition  best 1.00 GFLOP/s  1 failed  0:20 left",
         "6/8 trials  addition  best no time yet  0 failed  0:05 left",
+        "mlp.atm holds this model already.",
         "done: addition: its next batch promises too little",
     ]
     assert p.statuses == {"OK": 2, "CRASHED": 1}

@@ -13,7 +13,8 @@ from autotensor.search.known import known_run
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from schedules.generate import default_trace
-from tuning_db import MemoryStore
+from tuning_db import RACE, MemoryStore
+from tuning_db.records import now
 
 WORKLOADS = (PRODUCT, CONVOLUTION)
 DEFAULTS = {w.key: default_trace(w.dag, TARGET).hash for w in WORKLOADS}
@@ -45,6 +46,20 @@ def test_it_says_what_the_search_would_say(store: MemoryStore) -> None:
             theirs.rejected,
         )
         assert mine.raced == theirs.raced
+
+
+def test_a_later_race_of_fewer_changes_nothing(store: MemoryStore) -> None:
+    """Such as one inside a model."""
+    (run_,) = [s for s in store.sessions() if not s.run_key.startswith(RACE)]
+    later = store.start_session(
+        run_key=f"{RACE}later", seed=0, machine=run_.machine, environment=run_.environment
+    )
+    default = next(r for r in store.trials(PRODUCT.key) if r.trace_hash == DEFAULTS[PRODUCT.key])
+    store.add_trials([replace(default, session=later.id, round=None, created=now())])
+    assert [r.trace_hash for r in store.last_race(PRODUCT.key, default.target, default.machine)] == [
+        default.trace_hash
+    ]
+    assert known(store) is not None
 
 
 def test_more_is_not_known(store: MemoryStore) -> None:

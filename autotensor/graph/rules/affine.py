@@ -65,7 +65,9 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _narrow(value: Array, like: GraphNode, named: GraphNode) -> Constant:
-    return constant(value.astype(like.dtype.numpy), name=getattr(named, "name", ""))
+    narrow = value.astype(like.dtype.numpy)
+    narrow.flags.writeable = False  # nobody else has it: it need not be copied
+    return constant(narrow, name=getattr(named, "name", ""))
 
 
 @rule(Apply)
@@ -82,8 +84,8 @@ def scale_into_weights(node: Apply, uses: Uses) -> GraphNode | None:
     weights, scale = parts
     wide = weights.array.astype(np.float64)
     outputs = 1 if y.op == "conv2d_transpose" else 0  # the axis of the output channels
-    scaled = wide * along(scale, wide.ndim, outputs)
-    return y.given((y.inputs[0], _narrow(scaled, weights, weights)))
+    wide *= along(scale, wide.ndim, outputs)
+    return y.given((y.inputs[0], _narrow(wide, weights, weights)))
 
 
 def _weights(y: Apply, s: Constant, uses: Uses) -> tuple[Constant, Array] | None:
