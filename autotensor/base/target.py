@@ -58,7 +58,10 @@ class Target:
     numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
 
     @staticmethod
-    def parse(text: str | Target | None = None) -> Target:
+    _FIRST = ("-mcpu", "-arch", "-platform", "-device")  # options that say which target the others change
+
+
+def parse(text: str | Target | None = None) -> Target:
         """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""
         return parse(text)
 
@@ -106,13 +109,16 @@ class Target:
         return replace(self, num_cores=threads)
 
 
+_FIRST = ("-mcpu", "-arch", "-platform", "-device")  # options that say which target the others change
+
+
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
     Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`. Of "cuda":
     `-arch=sm_80`. Of "opencl": `-platform=NAME`, `-device=cpu|gpu`. Of "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
-    `-numerics=fast|strict`.
+    `-numerics=fast|strict`. In any order.
     Other kinds are looked for among plug-ins (`base/plugins.py`), which read their own options.
     Raises TargetError for an unknown kind or option.
     """
@@ -132,7 +138,7 @@ def parse(text: str | Target | None = None) -> Target:
         brought: Target = found.target(options)
         return brought
     target = host() if kind == "llvm" else gpu(kind) if kind in GPU_KINDS else Target(kind, num_cores=1)
-    for option in options:
+    for option in sorted(options, key=lambda o: o.partition("=")[0] not in _FIRST):
         name, _, value = option.partition("=")
         if target.is_gpu and name != "-numerics":
             target = _gpu_option(target, option)
