@@ -122,9 +122,8 @@ def remainder(e: Binary, s: Simplifier) -> Expr | None:
     values = s.bounds.of(x)
     a = s.affine(x)
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
-        return s.sum_expr(
-            Affine(a.terms, a.constant - values.lo // c * c, a.dtype)
-        )  # all of x in one quotient
+        # all of x in one quotient
+        return s.sum_expr(Affine(a.terms, a.constant - values.lo // c * c, a.dtype))
     match x:
         case Binary(Op.MOD, y, Const(m)) if m > 0 and m % c == 0:
             return Binary(Op.MOD, y, e.b)  # (y % (n*c)) % c = y % c

@@ -70,9 +70,8 @@ class Simplifier:
         """outer, own: a scope around this one that differs in what is known of the variable `own` only."""
         self.bounds = known
         self._outer, self._own = outer, own
-        self.values: dict[Var, Expr] = (
-            values or {}
-        )  # variables that are replaced: loops of one turn, trivial Lets
+        # variables that are replaced: loops of one turn, trivial Lets
+        self.values: dict[Var, Expr] = values or {}
         self._memo: dict[Node, Any] = {}
         self._inner: dict[Any, Simplifier] = {}
 

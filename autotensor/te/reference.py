@@ -92,9 +92,8 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
             for n, (axis, (begin, end)) in enumerate(zip(stage.all_axes, box, strict=True))
         }
         values = Values(stage, grid, arrays, types)
-        results = [
-            np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies
-        ]  # [*spatial, *reduce]
+        # each [*spatial, *reduce]
+        results = [np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies]
         where = tuple(slice(begin, end) for begin, end in box[:rank])
         if combiner is None:
             for out, r in zip(outs, results, strict=True):
