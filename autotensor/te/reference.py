@@ -11,7 +11,7 @@ program may be from the result is in `tolerance.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -170,7 +170,12 @@ def _mod(a: Array, b: Array) -> Array:
     return np.where(b == 0, np.zeros_like(a), np.remainder(a, np.where(b == 0, np.ones_like(b), b)))
 
 
-_BINARY = {**OPERATORS, Op.DIV: np.divide, Op.FLOORDIV: _floordiv, Op.MOD: _mod}
+_BINARY: dict[Op, Callable[[Any, Any], Any]] = {
+    **OPERATORS,
+    Op.DIV: np.divide,
+    Op.FLOORDIV: _floordiv,
+    Op.MOD: _mod,
+}
 
 
 class Values:
