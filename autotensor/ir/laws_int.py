@@ -16,20 +16,7 @@ import numpy as np
 from autotensor.base.dtype import DType, wrap_int
 from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import (
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Neg,
-    Op,
-    Select,
-    Unary,
-    cast,
-    const,
-    fold_int,
-)
+from autotensor.ir.expr import Binary, Call, Cast, Const, Expr, Neg, Op, Select, Unary, cast, const, fold_int
 from autotensor.ir.laws_types import integer, scalar_integer
 from autotensor.ir.rewrite import rule
 

@@ -22,13 +22,7 @@ from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import (
-    Cmp,
-    Expr,
-    Var,
-    compare,
-    const,
-)
+from autotensor.ir.expr import Cmp, Expr, Var, compare, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify

@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.operators.common import (
-    padded,
-    position,
-    reduced,
-    require,
-    size,
-    stage,
-)
+from autotensor.operators.common import padded, position, reduced, require, size, stage
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.reduce import argmax_pair
 from autotensor.operators.window import Ints, Window, windows_of
