@@ -14,7 +14,7 @@ from typing import Any
 
 from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import InputError, TargetError
-from autotensor.base.target import Target, parse
+from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.resources import refuse_unfit
 from autotensor.compiler import compile_workload
 from autotensor.graph.in_place import overlapping_arguments, updating_groups
@@ -33,7 +33,7 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
-KINDS = ("llvm", "cuda", "opencl")  # of targets that run whole models
+LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ def plan_model(
 
 def check_target(target: Target) -> Target:
     """The target, if it runs whole models. Raises TargetError."""
-    if target.kind not in KINDS:
+    if target.kind not in LINKED:
         raise TargetError(
             f"target {target.kind!r} runs no whole models.",
-            fix=f"Take one of {', '.join(KINDS)}; single kernels are compiled by at.build.",
+            fix=f"Take one of {', '.join(LINKED)}; single kernels are compiled by at.build.",
         )
     return target
 
