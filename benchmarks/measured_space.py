@@ -60,9 +60,7 @@ class Space:
     machine: Mapping[str, Any] = field(default_factory=dict)
     # by residency: trace hash → seconds, "rejected" (unrun, for its machine code) or "failed"
     found: dict[str, dict[str, float | str]] = field(default_factory=dict)
-    finals: dict[str, bool] = field(
-        default_factory=dict
-    )  # by residency: whether the best were measured again
+    finals: dict[str, bool] = field(default_factory=dict)  # by residency: whether the best ran again
 
     @property
     def name(self) -> str:

@@ -239,11 +239,8 @@ KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "openvino": openvino,
     "tvm": tvm,
 }
-PACKAGES = {
-    "inductor": "torch",
-    "backend": "torch",
-    "ours": "autotensor",
-}  # of a kind, where it has another name
+# of a kind, where it has another name
+PACKAGES = {"inductor": "torch", "backend": "torch", "ours": "autotensor"}
 
 
 def cache_folder() -> str:

@@ -19,12 +19,13 @@ from autotensor.graph.ir import Apply, Array, Constant, Graph, Input
 
 OPSET = 20  # the first with Gelu
 
+# one operator of the same inputs, without attributes
 SAME = {
     **{"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "erf": "Erf", "exp": "Exp", "sqrt": "Sqrt"},
     **{"sin": "Sin", "cos": "Cos", "less": "Less", "where": "Where"},
     **{"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div"},
     **{"maximum": "Max", "minimum": "Min", "global_avg_pool2d": "GlobalAveragePool"},
-}  # one operator of the same inputs, without attributes
+}
 TYPES = {
     "float32": TensorProto.FLOAT,
     "int64": TensorProto.INT64,

@@ -24,6 +24,11 @@ class Read:
     def uses(self, axis: str) -> bool:
         return axis in self.strides or any(d is None or axis in dict(d.linear.terms) for d in self.dims)
 
+    @property
+    def walkers(self) -> dict[int, str]:
+        """The axis that walks each dimension, the first of several; dimensions that none walks are absent."""
+        return {n: d.linear.terms[0][0] for n, d in enumerate(self.dims) if d is not None and d.linear.terms}
+
 
 def reads(op: StageOp) -> tuple[Read, ...]:
     out = []

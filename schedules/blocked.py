@@ -20,10 +20,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
-from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
@@ -33,6 +30,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import divisors, epilogue, second_cache
 from schedules.grain import cuts
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension
 from schedules.roles import Roles
 from schedules.tiles import best_tile, nearest, powers, singles, tiles_of
@@ -69,11 +67,8 @@ class _Builder:
         axis = op.reduce_axes[0].name
         tile, best = f"{name}/tile", best_tile(self.roles, self.target)
         self.holes.append(Hole(tile, tiles_of(self.roles, self.target), best))
-        after = epilogue(self.state, self.stage)
-        self.steps += [SplitStep(name, axis, (length,)), RFactor(name, f"{axis}.0")]
-        if after is None:
-            self.steps.append(CacheWrite(name, "local"))
-        host, acc = (name, f"{name}.local") if after is None else (after.name, name)
+        host, acc, first = host_and_anchor(epilogue(self.state, self.stage), name)
+        self.steps += [SplitStep(name, axis, (length,)), RFactor(name, f"{axis}.0"), *first]
         part = f"{name}.rf"
         block = self._host(host, tile, best)
         self.steps.append(ComputeAt(acc, host, block))
@@ -100,12 +95,10 @@ class _Builder:
         outside = [*others, f"{v}.0", *(f"{r}.0" for r in rows)]
         inside = [*(f"{r}.{n}" for r in rows for n in (1, 2)), f"{v}.1", f"{v}.2", f"{v}.3"]
         self.steps.append(Reorder(host, (*outside, *inside)))
-        fused = outside[0]
-        for axis in outside[1:]:
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
-        self.steps += [Unroll(host, f"{v}.2"), Vectorize(host, f"{v}.3"), Parallel(host, fused)]
-        return fused
+        steps, outer = fused(host, outside)
+        self.steps += steps
+        self.steps += [Unroll(host, f"{v}.2"), Vectorize(host, f"{v}.3"), Parallel(host, outer)]
+        return outer
 
     def _heights(self, best: Option) -> tuple[tuple[int, ...], int]:
         """Tiles of rows in a block, on offer and by default: all, for each block reads its columns anew;

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from autotensor.ir.expr import Load, Select
 from autotensor.ir.visit import any_node, free_vars
-from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.regions import linear
 from autotensor.schedule.state import Inlined, Stage, State
@@ -60,6 +59,10 @@ class Conv:
     def skips(self) -> bool:
         """Whether terms can be left out: there is padding, or some phases have fewer taps than others."""
         return bool(self.pads) or any_node(self.op.bodies[0], lambda n: isinstance(n, Select))
+
+    def unseen(self, host: StageOp) -> list[str]:
+        """The host's axes, of one element, in which none of the convolution's is found."""
+        return [a.name for a in host.axes if all(d.axis != a.name for d in self.place.values())]
 
 
 def uses(r: Read, axis: IterDef) -> bool:
@@ -123,13 +126,6 @@ def _companions(
             a.name for a in op.axes[:-1] if a not in rows and any(a.var in v for v in near)
         )
     return windows, phases
-
-
-def host_and_anchor(conv: Conv, stage: str) -> tuple[str, str, list[Step]]:
-    """The stage whose loops carry the tiles, the one that accumulates inside, and steps to make it."""
-    if conv.host is not None:
-        return conv.host.name, stage, []
-    return stage, f"{stage}.local", [CacheWrite(stage, "local")]
 
 
 def loop_names(conv: Conv, host: str) -> tuple[dict[str, str], list[Step]]:

@@ -11,15 +11,12 @@ from __future__ import annotations
 from math import prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.bind import Bind
-from autotensor.schedule.primitives.cache import CacheWrite
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole, Option
-from autotensor.schedule.state import Size, Stage, State
+from autotensor.schedule.sketch import Hole
+from autotensor.schedule.state import Size, Stage
 from autotensor.schedule.step import Step
-from schedules.analysis import epilogue
+from schedules.loops import fused
 
 BLOCK = 256  # threads of a block, where nothing speaks for another number
 LEAST_BLOCK = 32
@@ -31,16 +28,6 @@ def powers_of_two(low: int, high: int) -> tuple[int, ...]:
     (4, 8, 16)
     """
     return tuple(1 << n for n in range(31) if low <= 1 << n <= high)
-
-
-def fused(stage: str, axes: tuple[str, ...]) -> tuple[list[Step], str]:
-    """Neighbouring loops as one: the steps and its name."""
-    steps: list[Step] = []
-    name = axes[0]
-    for axis in axes[1:]:
-        steps.append(FuseStep(stage, name, axis))
-        name = fuse_name(name, axis)
-    return steps, name
 
 
 def bind_flat(stage: str, axes: tuple[str, ...], threads: Size) -> tuple[list[Step], str]:
@@ -64,15 +51,3 @@ def block_hole(stage: Stage, target: Target) -> Hole:
     wanted = min(wanted, max(LEAST_BLOCK, points // target.num_cores))
     default = max((o for o in options if o <= wanted), default=options[0])
     return Hole(f"{stage.name}/threads", tuple((o,) for o in options), (default,))
-
-
-def host_and_anchor(state: State, stage: Stage) -> tuple[str, str, list[Step]]:
-    """The stage whose loops are bound, the one that accumulates inside it, and steps to make that."""
-    after = epilogue(state, stage)
-    if after is not None:
-        return after.name, stage.name, []
-    return stage.name, f"{stage.name}.local", [CacheWrite(stage.name, "local")]
-
-
-def option(*values: int) -> Option:
-    return tuple(values)

@@ -9,7 +9,9 @@ equal: of 7 blocks one of two threads runs 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil
 
 MOST = 4096  # blocks that are counted one by one
@@ -50,6 +52,17 @@ def block_of(
 
     choices = [(r, c) for r in cuts(rows, cores) for c in cuts(columns, cores)]
     return min(choices, key=cost)
+
+
+def parts_of(n: int, size: int) -> list[int]:
+    """Sizes of the parts of n, the last one what is left."""
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+def slowest(blocks: Sequence[int], cores: int) -> float:
+    """Work of the busiest core over the average; each runs a contiguous share, of as many blocks."""
+    ends = [len(blocks) * t // cores for t in range(cores + 1)]
+    return max(sum(blocks[a:b]) for a, b in pairwise(ends)) * cores / sum(blocks)
 
 
 def _largest_share(rows: int, columns: int, others: int, r: int, c: int, cores: int) -> float:

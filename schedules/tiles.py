@@ -25,14 +25,14 @@ WAYS = 8  # lines that such a set holds
 CROWDED = 0.8  # cycles by which a row then costs more; rising with the square when L2 is crowded too (Zen 4)
 PANEL = 0.75  # of L2 that a panel may take beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4)
 STREAM = 2.5  # cycles for a vector that comes from the last cache, at its bandwidth
-STEP_OVERHEAD = (
-    1.5  # cycles per reduction step beside FMAs and loads, as measured on Zen 4; favours larger tiles
-)
+STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads (Zen 4); favours larger tiles
 # processors that run an operation on a whole register in two halves, one on half of it in half the time
 HALVING = frozenset({"znver4"})
 # steps of a reduction that are written out where two whole registers are multiplied a cycle: the loop's own
 # instructions and its end then cost 3 to 15 % (Sapphire Rapids, 2026-11); a Zen 4 hides them
 WRITTEN = 4
+STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
+SHORT = 8  # extent of the last reduction axis up to which as many as may be are
 # FMAs that a vector from L2 costs there beside those that it is for: 14 x 2 tiles in place of 5 x 5 make 49
 # rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128 rows of 3072 steps 1.12 x (the same)
 FROM_L2 = 0.25
@@ -65,16 +65,11 @@ def best_tile(roles: Roles, target: Target) -> Option:
     """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
     others = prod(a.extent for a in roles.others)
     l2 = second_cache(target)
-    column = (
-        sum(r.load.buffer.bytes for r in roles.packed) / roles.columns
-    )  # bytes of a packed panel for each
-
-    # panels that are more than rows and results (about) are divided among the cores, not the rows
+    packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
+    column = packed / roles.columns  # bytes of a packed panel for each
     results = 4 * roles.outer * roles.inner * roles.columns * others
-    heavy = sum(r.load.buffer.bytes for r in roles.packed) > results + sum(
-        r.load.buffer.bytes for r in roles.standing
-    )
-
+    # panels that are more than rows and results (about) are divided among the cores, not the rows
+    heavy = packed > results + standing
     streamed = roles.depth <= WRITES and results > l2 * target.num_cores
 
     def quality(o: Option) -> tuple[float, bool, int]:
@@ -97,9 +92,15 @@ def two_at_a_time(target: Target) -> bool:
     return target.arch not in HALVING or target.vector_bytes < 64
 
 
-def written_out(options: tuple[int, ...], target: Target) -> int:
-    """Of the divisors of a long reduction, how many steps a rule writes out without measuring."""
-    return max(o for o in options if o <= WRITTEN) if two_at_a_time(target) else 1
+def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
+    """Steps of a tile's last reduction loop that may be written out, and how many are without measuring."""
+    options = tuple(d for d in STEPS if extent % d == 0)
+    return options, options[-1] if extent <= SHORT else written_out(extent, target)
+
+
+def written_out(extent: int, target: Target) -> int:
+    """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
+    return max(d for d in range(1, WRITTEN + 1) if extent % d == 0) if two_at_a_time(target) else 1
 
 
 def _balance(rows: int, columns: int, others: int, cores: int) -> float:

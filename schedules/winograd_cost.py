@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from math import ceil, inf, prod
 
 from autotensor.base.target import Target
@@ -15,6 +14,7 @@ from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
 from schedules.analysis import second_cache
+from schedules.grain import parts_of, slowest
 
 REGION = 8e3  # cycles of one more parallel region
 STEP = 1.5  # FMAs that a step of a product's reduction costs beside its own
@@ -186,9 +186,9 @@ def quality(p: Problem, v: Variant, option: Option) -> float:
     reuse = tiles / (tiles + stream)
     columns = width * panels(p, v, option)
     wanted = _filled(down, rh) * _filled(across, rw) * _filled(p.c, columns)  # tails are computed and dropped
-    sizes = [y * x for y in _cut(down, ht) for x in _cut(across, wt)]
-    blocks = (_cut(p.c, width) if v.by_columns else sizes) * p.outer
-    return _speed(p, rh * rw, nv) * near * reuse * wanted * _shared(blocks, p.target.num_cores)
+    sizes = [y * x for y in parts_of(down, ht) for x in parts_of(across, wt)]
+    blocks = (parts_of(p.c, width) if v.by_columns else sizes) * p.outer
+    return _speed(p, rh * rw, nv) * near * reuse * wanted / slowest(blocks, p.target.num_cores)
 
 
 def _near(p: Problem, transformed: int) -> float:
@@ -211,17 +211,6 @@ def _speed(p: Problem, rows: int, vectors: int) -> float:
     return p.costs.scale * fma / (max(fma, rows + vectors, LATENCY) + waits)
 
 
-def _cut(n: int, size: int) -> list[int]:
-    """Sizes of the parts of n, the last one what is left."""
-    return [size] * (n // size) + ([n % size] if n % size else [])
-
-
 def _filled(n: int, size: int) -> float:
     """Share of n in the parts of one size that cover it."""
     return n / (ceil(n / size) * size)
-
-
-def _shared(blocks: list[int], cores: int) -> float:
-    """Mean work of a core over that of the busiest; each gets a contiguous, equal number of blocks."""
-    ends = [len(blocks) * t // cores for t in range(cores + 1)]
-    return sum(blocks) / (cores * max(sum(blocks[a:b]) for a, b in pairwise(ends)))

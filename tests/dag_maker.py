@@ -14,12 +14,8 @@ from autotensor.base.dtype import DType
 SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 33)
 ELEMENTS = 300  # of one tensor; the interpreter visits each in Python
 POINTS = 1500  # of one stage, reduction included
-EXACT = {
-    "float16": 2.0**10,
-    "bfloat16": 2.0**7,
-    "float32": 2.0**23,
-    "float64": 2.0**50,
-}  # integers below are exact, sums of a few too
+# integers below are exact, sums of a few too
+EXACT = {"float16": 2.0**10, "bfloat16": 2.0**7, "float32": 2.0**23, "float64": 2.0**50}
 INPUT = 2.0
 AXES = ("y", "x", "c", "n", "i0", "i1", "i2", "d0", "r0", "k", "o")
 REDUCE_AXES = ("k", "kh", "r0", "r1", "i0", "x", "ci")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.api.log import Log, open_existing
-from autotensor.base.errors import ArtifactError, InputError
+from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source import source_digest
-from autotensor.base.target import Target, parse
+from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.resources import refuse_unfit
 from autotensor.compiler import compile_workload, made_of
 from autotensor.graph.in_place import overlapping_arguments, updating_groups
@@ -36,6 +36,8 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
+LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
+
 
 @dataclass(frozen=True)
 class ModelPlan:
@@ -45,9 +47,8 @@ class ModelPlan:
     groups: tuple[Group, ...]
     tasks: tuple[KernelTask, ...]
     target: Target
-    facts: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # kept in the artifact's meta, e.g. whose weights these are
+    # kept in the artifact's meta, e.g. whose weights these are
+    facts: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)  # outputs that are written over inputs, by name
 
     def search_tasks(self, inside: Mapping[str, float] | None = None) -> list[Task]:
@@ -69,13 +70,23 @@ def plan_model(
 
     updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
     """
-    graph = as_graph(model, name)
-    ready = own_outputs(optimize(graph))
+    chosen = check_target(parse(target))
+    ready = own_outputs(optimize(as_graph(model, name)))
     if updates:
         ready, groups = updating_groups(ready, updates)
     else:
         groups = partition(ready)
-    return ModelPlan(ready, groups, tasks_of(groups), parse(target), updates=dict(updates or {}))
+    return ModelPlan(ready, groups, tasks_of(groups), chosen, updates=dict(updates or {}))
+
+
+def check_target(target: Target) -> Target:
+    """The target, if it runs whole models. Raises TargetError."""
+    if target.kind not in LINKED:
+        raise TargetError(
+            f"target {target.kind!r} runs no whole models.",
+            fix=f"Take one of {', '.join(LINKED)}; single kernels are compiled by at.build.",
+        )
+    return target
 
 
 def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:

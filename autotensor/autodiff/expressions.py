@@ -153,9 +153,7 @@ def _binary(op: Op, a: Expr, b: Expr, whole: Expr, g: Expr) -> tuple[Expr, Expr]
             return _winner(a > b, a, b, g), _winner(b > a, b, a, g)
         case Op.MIN:
             return _winner(a < b, a, b, g), _winner(b < a, b, a, g)
-    raise GraphError(
-        f"{op.value!r} of floats has no derivative."
-    )  # pragma: no cover  # floats have no others
+    raise GraphError(f"{op.value!r} of floats has no derivative.")  # floats have no others
 
 
 def _winner(wins: Expr, own: Expr, other: Expr, g: Expr) -> Expr:

@@ -16,6 +16,7 @@ from autotensor.graph.ir import Apply, GraphNode
 from autotensor.graph.rules.canonical import reshape, transpose, transposition
 from autotensor.ir.expr import Expr
 from autotensor.operators.common import fold, kept, stage
+from autotensor.operators.norm import mean_and_scale
 from autotensor.te import Tensor
 
 # -- elementwise ---------------------------------------------------------------------------------------------
@@ -200,13 +201,8 @@ def _layer_norm(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 def _normed(x: Tensor, first: int, eps: float) -> tuple[Tensor, Tensor]:
     """(x - mean) / sqrt(var + eps) over the axes from `first` on, and 1 / sqrt(var + eps)."""
-    over, count = tuple(range(first, x.ndim)), prod(x.shape[first:])
-    total = fold(te.sum, x, over, "total")
-    mean = stage(total.shape, lambda *i: total[i] / count, "mean")
-    square = fold(te.sum, x, over, "square", lambda v, i: (v - mean[i]) * (v - mean[i]))
-    scale = stage(square.shape, lambda *i: te.rsqrt(square[i] / count + eps), "scale")
-    normed = stage(x.shape, lambda *i: (x[i] - mean[kept(i, over)]) * scale[kept(i, over)], "normed")
-    return normed, scale
+    mean, scale = mean_and_scale(x, first, eps)
+    return stage(x.shape, lambda *i: (x[i] - mean[i[:first]]) * scale[i[:first]], "normed"), scale
 
 
 # -- moving elements -----------------------------------------------------------------------------------------

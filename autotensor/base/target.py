@@ -58,10 +58,7 @@ class Target:
     numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
 
     @staticmethod
-    _FIRST = ("-mcpu", "-arch", "-platform", "-device")  # options that say which target the others change
-
-
-def parse(text: str | Target | None = None) -> Target:
+    def parse(text: str | Target | None = None) -> Target:
         """The target of a spelling such as "llvm -threads=2"; see `parse` of this module."""
         return parse(text)
 

@@ -26,9 +26,6 @@ TaskOrTrial = Annotated[
         help="MODEL/N as `tasks` lists them, a workload's key, or the number of a trial.",
     ),
 ]
-TaskName = Annotated[
-    str, typer.Argument(metavar="TASK", help="MODEL/N as `autotensor tasks` lists them, or a workload's key.")
-]
 SHORTEST_KEY = 6
 
 

@@ -114,7 +114,7 @@ def tune(
 
     from autotensor.api.log import check_log, log_name
     from autotensor.api.model_tuning import tune_model
-    from autotensor.api.models import plan_model
+    from autotensor.api.models import check_target, plan_model
     from autotensor.base.deadline import Deadline
     from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
     from autotensor.cli.interrupts import Interrupts
@@ -131,7 +131,7 @@ def tune(
         deadline_s=deadline_s,
     )
     until = Deadline.after(options.limit_s)
-    chosen = target_of(target, threads, numerics)
+    chosen = check_target(target_of(target, threads, numerics))
     graph = build_graph(model, batch, weights, shape)
     path = out or atm_path(graph, batch)
     check_place(path)

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
+from autotensor.base.names import free_name
 from autotensor.codegen.copy_width import width_of_copy
 from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.cstyle_vector import VectorWriter, is_plain, vector_buffers, width_of
@@ -81,17 +82,17 @@ class _Kernel(VectorWriter):
         used = {*RESERVED, *self.dialect.reserved, *THREAD_NAMES.values()}
         used |= {name for f in MATH for name in (f, f"{f}f")}  # an array `acos` would hide the function
         for b in (*func.params, *(a.buffer for a in collect(func.body, Alloc))):
-            self.names.setdefault(b.name, _unique(_identifier(b.name), used))
+            self.names.setdefault(b.name, free_name(_identifier(b.name), used))
         for node in walk(func.body):
             if isinstance(node, For) and node.kind is ForKind.THREAD:
                 self.names[node.var.name] = THREAD_NAMES[node.thread]
             elif isinstance(node, For | Let) and node.var.name not in self.names:
                 short = node.var.name.rpartition(":")[2]
-                self.names[node.var.name] = _unique(_identifier(short), used)
+                self.names[node.var.name] = free_name(_identifier(short), used)
         self.used = used
 
     def fresh(self, hint: str) -> str:
-        return _unique(hint, self.used)
+        return free_name(hint, self.used)
 
     # -- the kernel ------------------------------------------------------------------------------------------
     def text(self, symbol: str) -> str:
@@ -406,15 +407,6 @@ def _each(operand: tuple[Matrices, str]) -> list[str]:
 def _identifier(name: str) -> str:
     text = re.sub(r"\W+", "_", name).strip("_") or "v"
     return text if not text[0].isdigit() else f"v{text}"
-
-
-def _unique(base: str, used: set[str]) -> str:
-    name, n = base, 0
-    while name in used:
-        n += 1
-        name = f"{base}_{n}"
-    used.add(name)
-    return name
 
 
 def _reads(e: Expr) -> bool:

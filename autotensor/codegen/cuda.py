@@ -85,16 +85,12 @@ def _helpers() -> dict[str, str]:
         exp, inf = (
             ("expf", "__int_as_float(0x7f800000)")
             if t == "float32"
-            else (
-                "exp",
-                "__longlong_as_double(0x7ff0000000000000LL)",
-            )
+            else ("exp", "__longlong_as_double(0x7ff0000000000000LL)")
         )
         fabs = "fabsf" if t == "float32" else "fabs"
         out[f"at_sigmoid_{t}"] = f"{fn} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + {exp}(-x)); }}"
-        add = (
-            "__fadd_rn" if t == "float32" else "__dadd_rn"
-        )  # never joined with a product; -0 changes nothing
+        # never joined with a product; -0 changes nothing
+        add = "__fadd_rn" if t == "float32" else "__dadd_rn"
         out[f"at_rounded_{t}"] = f"{fn} {kind} at_rounded_{t}({kind} x) {{ return {add}(x, -0.0); }}"
         out[f"at_isnan_{t}"] = f"{fn} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
         out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"

@@ -45,9 +45,8 @@ class Call:
     """One step of a plan: an entry and its pointers, each an argument of the plan plus an offset in bytes."""
 
     symbol: str
-    slots: tuple[
-        tuple[int, int], ...
-    ]  # (index into the plan's arguments, byte offset), in the callee's order
+    # (index into the plan's arguments, byte offset), in the callee's order
+    slots: tuple[tuple[int, int], ...]
     barrier: bool = True  # whether threads must meet before it; ignored for the first call
 
 

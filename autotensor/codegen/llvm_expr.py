@@ -63,9 +63,8 @@ class Values(Writer):
         super().__init__()
         self.name = name  # of the kernel, for messages
         self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
-        self.readers: defaultdict[Any, list[Expr]] = defaultdict(
-            list
-        )  # buffer → remembered expressions that load it
+        # buffer → remembered expressions that load it
+        self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
         self.nonnegative: set[Expr] = set()
         self.affines: dict[Expr, Affine] = {}
         self._reads: dict[Expr, frozenset[Any]] = {}

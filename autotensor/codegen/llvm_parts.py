@@ -18,18 +18,7 @@ from autotensor.codegen.llvm_index import Affine, lanes_of
 from autotensor.ir.expr import Const, Expr, Load, Var
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import Node, children
-from autotensor.ir.stmt import (
-    NOTHING,
-    Alloc,
-    For,
-    ForKind,
-    If,
-    Let,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import free_vars, loads, walk
 from autotensor.ir.work import operations
 

@@ -17,10 +17,8 @@ from autotensor.ir.expr import Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Let, Store, seq
 
-_CHAINS = {
-    16: 12,
-    32: 24,
-}  # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
+# vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
+_CHAINS = {16: 12, 32: 24}
 _UNROLL = 4  # so that the loop itself costs nothing
 
 

@@ -15,20 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32, int64
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32
 from autotensor.base.errors import GraphError
 from autotensor.base.unary import unary
-from autotensor.flow.nodes import (
-    Array,
-    Literal,
-    Lower,
-    Node,
-    Operation,
-    Placeholder,
-    Source,
-    Spec,
-    spec_of,
-)
+from autotensor.flow.nodes import Array, Literal, Lower, Node, Operation, Placeholder, Source, Spec, spec_of
 from autotensor.flow.origin import here
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode
@@ -382,6 +372,3 @@ def argmax(x: Any, axis: int = 0) -> Node:
 
 def argmin(x: Any, axis: int = 0) -> Node:
     return operation("argmin", x, axis=int(axis))
-
-
-INT_TYPES = (int32, int64)

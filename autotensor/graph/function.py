@@ -21,6 +21,7 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, children
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.operators import Kind, TensorType
+from autotensor.operators.common import broadcast_load
 from autotensor.te import AxisKind, Compute, IterVar, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.inside import check_reads
@@ -107,9 +108,7 @@ class TeFunction:
             def read(node: object, axes: tuple[IterVar, ...] = axes) -> Expr | None:
                 if not (isinstance(node, Load) and isinstance(node.buffer, Buffer)):
                     return None
-                t = made[node.buffer.name]
-                own = axes[len(axes) - t.ndim :]
-                return t[tuple(0 if n == 1 else a for a, n in zip(own, t.shape, strict=True))]
+                return broadcast_load(made[node.buffer.name], axes)
 
             op = Compute(stage.name, axes, (), tuple(transform(b, read) for b in stage.bodies), stage.tag)
             made[stage.buffers[0].name] = op.output(0)

@@ -96,9 +96,8 @@ def _caches(
 ) -> tuple[CacheRow, ...]:
     times = entered(s, 1)
     traffic = np.stack([brought(b[:, None], times)[:, 0] for b in sizes])  # [operands, levels + 1]
-    uses = np.asarray(
-        [float(times[-1, 0]) * o.buffer.dtype.bytes for o in operands]
-    )  # bytes the body asks for
+    # bytes the body asks for
+    uses = np.asarray([float(times[-1, 0]) * o.buffer.dtype.bytes for o in operands])
     out = []
     for n, cache in enumerate(target.cache_bytes):
         level = int(kept(sizes.sum(axis=0)[:, None], cache)[0])

@@ -7,7 +7,6 @@ s["C"].split("i", factors=[8])        ──▶     > for io in range(16):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -105,8 +104,3 @@ def compact(lines: tuple[Line, ...]) -> list[Line]:
 
 def indent(text: str) -> int:
     return len(text) - len(text.lstrip())
-
-
-def steps_of(views: tuple[StepView, ...]) -> list[Mapping[str, object]]:
-    """The same as plain data."""
-    return [{"call": v.call, "changed": v.changed, "nest": v.nest, "note": v.note} for v in views]

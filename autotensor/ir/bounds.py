@@ -79,9 +79,8 @@ class Bounds:
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
         self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
-        self._affine: dict[Expr, Affine | None] = (
-            {} if sums is None else sums
-        )  # true everywhere, hence shared
+        # true everywhere, hence shared
+        self._affine: dict[Expr, Affine | None] = {} if sums is None else sums
 
     # -- intervals -------------------------------------------------------------------------------------------
     def of(self, e: Expr) -> Interval:

@@ -16,20 +16,7 @@ import numpy as np
 from autotensor.base.dtype import DType, wrap_int
 from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import (
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Neg,
-    Op,
-    Select,
-    Unary,
-    cast,
-    const,
-    fold_int,
-)
+from autotensor.ir.expr import Binary, Call, Cast, Const, Expr, Neg, Op, Select, Unary, cast, const, fold_int
 from autotensor.ir.laws_types import integer, scalar_integer
 from autotensor.ir.rewrite import rule
 
@@ -122,9 +109,8 @@ def remainder(e: Binary, s: Simplifier) -> Expr | None:
     values = s.bounds.of(x)
     a = s.affine(x)
     if values.lo is not None and values.hi is not None and values.lo // c == values.hi // c:
-        return s.sum_expr(
-            Affine(a.terms, a.constant - values.lo // c * c, a.dtype)
-        )  # all of x in one quotient
+        # all of x in one quotient
+        return s.sum_expr(Affine(a.terms, a.constant - values.lo // c * c, a.dtype))
     match x:
         case Binary(Op.MOD, y, Const(m)) if m > 0 and m % c == 0:
             return Binary(Op.MOD, y, e.b)  # (y % (n*c)) % c = y % c

@@ -1,5 +1,5 @@
-"""What the functions of `MATH` are: NumPy functions, on scalars and arrays alike, in the type of their
-arguments.
+"""What the functions of `MATH` and the operators are: NumPy functions, on scalars and arrays alike, in the
+type of their arguments.
 
 The interpreter and the reference evaluator both take their meaning from here. `round` rounds half to even;
 16-bit floats are computed in float32 and rounded once.
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from autotensor.ir.expr import Cmp, Op
 
 
 def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,4 +77,28 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "isinf": np.isinf,
     "fmod": np.fmod,
     "rounded": np.positive,
+}
+
+# of integers; those of bools and, where they have them, of floats are the same
+OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.ADD: np.add,
+    Op.SUB: np.subtract,
+    Op.MUL: np.multiply,
+    Op.FLOORDIV: np.floor_divide,
+    Op.MOD: np.remainder,
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+    Op.SHL: np.left_shift,
+    Op.SHR: np.right_shift,
+}
+COMPARISONS: dict[Cmp, Callable[[Any, Any], Any]] = {
+    Cmp.EQ: np.equal,
+    Cmp.NE: np.not_equal,
+    Cmp.LT: np.less,
+    Cmp.LE: np.less_equal,
+    Cmp.GT: np.greater,
+    Cmp.GE: np.greater_equal,
 }

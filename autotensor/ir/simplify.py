@@ -17,19 +17,7 @@ from typing import Any, TypeVar
 from autotensor.base.dtype import int64, wrap_int
 from autotensor.ir.affine import MAX_SHIFT, Affine
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
-from autotensor.ir.expr import (
-    Binary,
-    Const,
-    Expr,
-    Load,
-    Neg,
-    Op,
-    Ramp,
-    Reduce,
-    Unary,
-    Var,
-    const,
-)
+from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Unary, Var, const
 from autotensor.ir.laws_int import INT_LAWS, canonical_sum
 from autotensor.ir.laws_logic import LOGIC_LAWS, constant_bool
 from autotensor.ir.laws_vector import VECTOR_LAWS
@@ -70,9 +58,8 @@ class Simplifier:
         """outer, own: a scope around this one that differs in what is known of the variable `own` only."""
         self.bounds = known
         self._outer, self._own = outer, own
-        self.values: dict[Var, Expr] = (
-            values or {}
-        )  # variables that are replaced: loops of one turn, trivial Lets
+        # variables that are replaced: loops of one turn, trivial Lets
+        self.values: dict[Var, Expr] = values or {}
         self._memo: dict[Node, Any] = {}
         self._inner: dict[Any, Simplifier] = {}
 

@@ -3,12 +3,12 @@
     weakest(j*9 + k <= 48*i + l, {k, l})      ──▶     j*9 <= 48*i + 47      for some k in 0 … 8, l in 0 … 47
     end(j <= 48*i + l, j, {l}, always)        ──▶     48*i + 1              below it j holds for all l
 
-Ends of loops that depend on loops outside come from here.
+Where `partition` cuts loops, and ends of loops that depend on loops outside, come from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from functools import lru_cache
 
 from autotensor.ir.affine import Affine, affine, to_expr
@@ -18,7 +18,7 @@ from autotensor.ir.visit import free_vars
 
 
 @lru_cache(maxsize=1024)
-def excess(cond: Compare) -> Affine | None:
+def _excess(cond: Compare) -> Affine | None:
     """A sum that is at most 0 exactly when the comparison holds; None unless it is one of sums."""
     if not cond.a.dtype.is_int or cond.a.dtype.lanes != 1:
         return None
@@ -37,7 +37,7 @@ def excess(cond: Compare) -> Affine | None:
 
 def weakest(cond: Expr, inside: Set[Var], ranges: dict[Var, Interval]) -> Expr | None:
     """The condition that `cond` holds for some values of the variables `inside`; None if it says nothing."""
-    total = excess(cond) if isinstance(cond, Compare) else None
+    total = _excess(cond) if isinstance(cond, Compare) else None
     rest = None if total is None else _without(total, inside, bounds(ranges), always=False)
     return None if rest is None else compare(Cmp.LE, to_expr(rest), const(0))
 
@@ -46,7 +46,7 @@ def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: boo
     """The values of `var` below it are those where the comparison holds, for all values of the variables
     `inside` (always) or for some; None when it bounds `var` in no such way.
     """
-    total = excess(cond)
+    total = _excess(cond)
     if total is None or (k := total.coefficient(var)) <= 0:
         return None
     others = Affine({t: c for t, c in total.terms.items() if t is not var}, total.constant, total.dtype)
@@ -56,19 +56,48 @@ def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: boo
     return to_expr(rest.scale(-1)) // k + 1  # k*var + rest <= 0
 
 
+def holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
+    """Values of `var` for which the comparison holds whatever the other variables are."""
+    return _solve(cond, var, known, always=True)
+
+
+def may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
+    """Values of `var` for which the comparison holds for some values of the other variables."""
+    return _solve(cond, var, known, always=False) or Interval(None, None)
+
+
+def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
+    total = _excess(cond)
+    if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
+        return None
+    k = total.coefficient(var)
+    others = _extreme({t: c for t, c in total.terms.items() if t is not var}, known, always)
+    if k == 0 or others is None:
+        return None
+    rest = total.constant + others  # k*var + rest <= 0
+    return Interval(None, (-rest) // k) if k > 0 else Interval(-(-rest // -k), None)
+
+
 def _without(total: Affine, inside: Set[Var], known: Bounds, always: bool) -> Affine | None:
     """The sum with terms of `inside` at their greatest (always) or least; None where those are unknown."""
-    constant, left = total.constant, {}
-    for term, k in total.terms.items():
-        if not free_vars(term) & inside:
-            left[term] = k
-            continue
+    gone = {t: k for t, k in total.terms.items() if free_vars(t) & inside}
+    bound = _extreme(gone, known, always)
+    if bound is None:
+        return None
+    left = {t: k for t, k in total.terms.items() if t not in gone}
+    return Affine(left, total.constant + bound, total.dtype)
+
+
+def _extreme(terms: Mapping[Expr, int], known: Bounds, always: bool) -> int | None:
+    """The greatest (always) or the least value of a sum; None where it is unknown."""
+    total = 0
+    for term, k in terms.items():
         reach = known.of(term).times(k)
         bound = reach.hi if always else reach.lo
         if bound is None:
             return None
-        constant += bound
-    return Affine(left, constant, total.dtype)
+        total += bound
+    return total
 
 
-__all__ = ["end", "excess", "weakest"]
+__all__ = ["end", "holds", "may_hold", "weakest"]

@@ -22,13 +22,7 @@ from math import prod
 
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import (
-    Cmp,
-    Expr,
-    Var,
-    compare,
-    const,
-)
+from autotensor.ir.expr import Cmp, Expr, Var, compare, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
@@ -143,12 +137,10 @@ class _Nest:
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
         name = stage.name
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
-        owner = {
-            a.name: a.name for a in stage.leaves
-        }  # of variables: the loop right inside which they are known
-        vectors = {
-            a.name for a in stage.leaves if a.mark is Mark.VECTORIZED
-        }  # nothing inside needs their parts
+        # of variables: the loop right inside which they are known
+        owner = {a.name: a.name for a in stage.leaves}
+        # nothing inside needs their parts
+        vectors = {a.name for a in stage.leaves if a.mark is Mark.VECTORIZED}
         lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
         guards: list[Expr] = []
         for relation in reversed(stage.relations):

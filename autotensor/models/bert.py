@@ -12,15 +12,7 @@ import numpy as np
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import named, weighted, weighted_shapes
-from autotensor.models.transformer import (
-    Size,
-    heads_of,
-    norm,
-    positions,
-    rows_of,
-    token_input,
-    token_numbers,
-)
+from autotensor.models.transformer import Size, heads_of, norm, positions, rows_of, token_input, token_numbers
 from autotensor.models.weights import Array, Naming, Weights, checked
 
 BASE = Size(layers=12, hidden=768, heads=12, vocabulary=30522, positions=512)

@@ -84,9 +84,8 @@ def _attend(
     keys, values = cache
     capacity = keys.shape[2]
     q = q * (1 / math.sqrt(q.shape[-1]))
-    old = ops.where(
-        before, ops.batch_matmul(q, keys, transpose_b=True), HIDDEN
-    )  # [batch, heads, 1, capacity]
+    scores = ops.batch_matmul(q, keys, transpose_b=True)  # [batch, heads, 1, capacity]
+    old = ops.where(before, scores, HIDDEN)
     own = ops.sum(q * k, axis=-1, keepdims=True)  # [batch, heads, 1, 1]
     shares = ops.softmax(ops.concat(old, own, axis=-1))
     past = ops.slice(shares, (0,), (capacity,), axes=(-1,))

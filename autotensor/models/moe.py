@@ -53,9 +53,8 @@ def build(
     strength = ops.gather_elements(by_expert, taken, axis=1)  # 0: empty room
     y = _experts(ops.take(x, taken), w)  # [experts, room, hidden]
     places, strengths = (ops.reshape(v, (EXPERTS * room,)) for v in (taken, strength))
-    back = call(
-        _to_tokens, places, strengths, constant(np.arange(n)), name="to_tokens"
-    )  # [n, experts * room]
+    numbers = constant(np.arange(n))
+    back = call(_to_tokens, places, strengths, numbers, name="to_tokens")  # [n, experts * room]
     out = ops.matmul(back, ops.reshape(y, (EXPERTS * room, hidden)))
     return Graph((x,), (out, load), "moe", ("y", "load"))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from autotensor import te
 from autotensor.base.errors import TensorError
-from autotensor.operators.common import axis_of, fold, is_int, kept, require, size, stage
+from autotensor.operators.common import axis_of, fold, is_int, require, size, stage
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
@@ -86,17 +86,21 @@ def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, axis: int = -1, eps: floa
     """(x - mean) / sqrt(var + eps) * gamma + beta over the axes from `axis` on, which gamma and beta have."""
     first = axis_of("layer_norm", axis, x.ndim)
     _per_channel("layer_norm", x, x.shape[first:], gamma=gamma, beta=beta)
-    over = tuple(range(first, x.ndim))
-    count = size(x.shape[first:])
+    mean, scale = mean_and_scale(x, first, eps)
+    return stage(
+        x.shape,
+        lambda *i: (x[i] - mean[i[:first]]) * scale[i[:first]] * gamma[i[first:]] + beta[i[first:]],
+        "layer_norm",
+    )
+
+
+def mean_and_scale(x: Tensor, first: int, eps: float) -> tuple[Tensor, Tensor]:
+    """mean, and 1 / sqrt(var + eps), over the axes from `first` on: both of shape x.shape[:first]."""
+    over, count = tuple(range(first, x.ndim)), size(x.shape[first:])
     total = fold(te.sum, x, over, "total")
     mean = stage(total.shape, lambda *i: total[i] / count, "mean")
     square = fold(te.sum, x, over, "square", lambda v, i: (v - mean[i]) * (v - mean[i]))
-    scale = stage(square.shape, lambda *i: te.call("rsqrt", square[i] / count + eps), "scale")
-    return stage(
-        x.shape,
-        lambda *i: (x[i] - mean[kept(i, over)]) * scale[kept(i, over)] * gamma[i[first:]] + beta[i[first:]],
-        "layer_norm",
-    )
+    return mean, stage(square.shape, lambda *i: te.call("rsqrt", square[i] / count + eps), "scale")
 
 
 def _rms_reference(x: Array, gamma: Array, axis: int = -1, eps: float = 1e-5) -> Array:
@@ -124,7 +128,7 @@ def rms_norm(x: Tensor, gamma: Tensor, axis: int = -1, eps: float = 1e-5) -> Ten
     over, count = tuple(range(first, x.ndim)), size(x.shape[first:])
     square = fold(te.sum, x, over, "square", lambda v, i: v * v)
     scale = stage(square.shape, lambda *i: te.call("rsqrt", square[i] / count + eps), "scale")
-    return stage(x.shape, lambda *i: x[i] * scale[kept(i, over)] * gamma[i[first:]], "rms_norm")
+    return stage(x.shape, lambda *i: x[i] * scale[i[:first]] * gamma[i[first:]], "rms_norm")
 
 
 # -- group ---------------------------------------------------------------------------------------------------

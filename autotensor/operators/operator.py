@@ -84,9 +84,7 @@ class Operator:
     name: str
     kind: Kind
     compute: Callable[..., Any]
-    reference: Callable[
-        ..., Any
-    ]  # NumPy arrays and the same attributes → array or tuple, computed independently
+    reference: Callable[..., Any]  # NumPy arrays and attributes → array or tuple, by other means
     cases: tuple[Case, ...]
     constants: tuple[int, ...] = ()  # inputs that are usually weights
     # (*types, **attrs); None: read it off `compute`

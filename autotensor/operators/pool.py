@@ -21,7 +21,6 @@ from autotensor.operators.common import (
     by_layout,
     layout_of,
     padded,
-    paddings,
     per_axis,
     position,
     reduced,
@@ -31,11 +30,10 @@ from autotensor.operators.common import (
     stage,
 )
 from autotensor.operators.operator import Case, Kind, operator
-from autotensor.operators.window import Window
+from autotensor.operators.window import Ints, Window, windows_of
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
-Ints = int | tuple[int, ...]
 LAYOUTS = ("NCHW", "NHWC")
 
 
@@ -45,12 +43,8 @@ def _windows(
     """The layout in lower case, and the windows along h and w."""
     axes = layout_of(op, layout, LAYOUTS)
     require_rank(op, "x", x, 4, f"({layout})")
-    kernels = per_axis(op, "kernel", kernel, 2)
-    strides = kernels if stride is None else per_axis(op, "stride", stride, 2)
-    windows = tuple(
-        Window(x.shape[axes.index(a)], k, s, 1, before, after, ceil_mode)
-        for a, k, s, (before, after) in zip("hw", kernels, strides, paddings(op, padding, 2), strict=True)
-    )
+    extents = [x.shape[axes.index(a)] for a in "hw"]
+    windows = windows_of(op, extents, kernel, kernel if stride is None else stride, padding, 1, ceil_mode)
     require(
         all(max(w.before, w.after) < w.kernel for w in windows),
         f"{op}: padding={padding} must be smaller than kernel={kernel}, or a window would lie outside x.",

@@ -13,44 +13,21 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.operators.common import (
-    Pairs,
-    padded,
-    paddings,
-    per_axis,
-    position,
-    reduced,
-    require,
-    size,
-    stage,
-)
+from autotensor.operators.common import padded, position, reduced, require, size, stage
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.reduce import argmax_pair
-from autotensor.operators.window import Window
+from autotensor.operators.window import Ints, Window, windows_of
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
-Ints = int | tuple[int, ...]
 MODES = ("max", "sum", "average", "norm")
 
 
 def _windows(
     op: str, x: Any, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
-) -> list[Window]:
-    rank = x.ndim - 2
-    require(rank >= 1, f"{op}: x has shape {x.shape}, expected [N, C] and spatial axes.")
-    pads: Pairs = paddings(op, padding, rank)
-    found = [
-        Window(n, k, s, d, before, after, ceil_mode)
-        for n, k, s, d, (before, after) in zip(
-            x.shape[2:],
-            per_axis(op, "kernel", kernel, rank),
-            per_axis(op, "stride", stride, rank),
-            per_axis(op, "dilation", dilation, rank),
-            pads,
-            strict=True,
-        )
-    ]
+) -> tuple[Window, ...]:
+    require(x.ndim > 2, f"{op}: x has shape {x.shape}, expected [N, C] and spatial axes.")
+    found = windows_of(op, x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     require(
         all(w.out > 0 for w in found),
         f"{op}: the windows reach over {tuple(w.reach for w in found)} elements, x has fewer.",

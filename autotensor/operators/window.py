@@ -7,7 +7,12 @@ Rules for ceil_mode and count_include_pad are torch's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from autotensor.operators.common import paddings, per_axis
+
+Ints = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +70,19 @@ class Window:
         """The elements of x that window i covers."""
         found = (i * self.stride + k * self.dilation - self.before for k in range(self.kernel))
         return [p for p in found if 0 <= p < self.extent]
+
+
+def windows_of(
+    op: str, extents: Sequence[int], kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil: bool
+) -> tuple[Window, ...]:
+    """The windows along each spatial axis; one number is for all axes."""
+    rank = len(extents)
+    sizes = zip(
+        extents,
+        per_axis(op, "kernel", kernel, rank),
+        per_axis(op, "stride", stride, rank),
+        per_axis(op, "dilation", dilation, rank),
+        paddings(op, padding, rank),
+        strict=True,
+    )
+    return tuple(Window(n, k, s, d, before, after, ceil) for n, k, s, d, (before, after) in sizes)

@@ -97,13 +97,8 @@ class Child:
     ) -> None:
         """`env` adds variables, `path` adds places to import from, `memory_bytes` limits the address
         space."""
-        self.command = [
-            sys.executable,
-            "-P",
-            "-m",
-            module,
-            *args,
-        ]  # -P: the user's folder must not shadow modules
+        # -P: the user's folder must not shadow modules
+        self.command = [sys.executable, "-P", "-m", module, *args]
         self.env = dict(env or {})
         self.path = [str(p) for p in path]
         self.memory_bytes = memory_bytes

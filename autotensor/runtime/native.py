@@ -30,7 +30,6 @@ from typing import Any
 from autotensor.runtime import sharing
 
 CONTEXT_BYTES = 256
-CONTEXT_ALIGNMENT = 64
 BARRIER_OFFSET = 0
 FORK_JOIN_OFFSET = 8
 TAKE_OFFSET = 48

@@ -40,10 +40,8 @@ class MeasureOptions:
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0  # of one sample, or of one run while checking
     oracle_timeout_s: float = 300.0  # of the unscheduled program on one set of inputs
-    seeds: tuple[int, ...] = (
-        0,
-        1,
-    )  # of the random inputs; one of small integers is added where that is exact
+    # of the random inputs; one of small integers is added where that is exact
+    seeds: tuple[int, ...] = (0, 1)
     memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
     # weights from memory as in a whole model, or everything as the last call left it
     residency: Residency = "graph"

@@ -53,9 +53,8 @@ from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 
 Floats = npt.NDArray[np.float64]
-Place = tuple[
-    int, bytes
-]  # number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+# number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+Place = tuple[int, bytes]
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})

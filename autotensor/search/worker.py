@@ -17,13 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotensor.base.errors import (
-    ArtifactError,
-    AutotensorError,
-    MeasureError,
-    ScheduleError,
-    TargetError,
-)
+from autotensor.base.errors import ArtifactError, AutotensorError, MeasureError, ScheduleError, TargetError
 from autotensor.base.target import GPU_KINDS, Target
 from autotensor.runtime.serving import serve
 from autotensor.search.request import from_plain, source_sha, to_plain

@@ -16,6 +16,7 @@ from math import prod
 
 from autotensor.base.dtype import int64
 from autotensor.base.errors import TensorError
+from autotensor.base.names import free_name
 from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
@@ -118,12 +119,9 @@ class ComputeDAG:
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
-    tensors: Mapping[tuple[int, int], Buffer] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # id(te op), index → Buffer
-    keep: tuple[object, ...] = field(
-        default=(), compare=False, repr=False
-    )  # te objects, so that ids stay theirs
+    # id(te op), index → Buffer
+    tensors: Mapping[tuple[int, int], Buffer] = field(default_factory=dict, compare=False, repr=False)
+    keep: tuple[object, ...] = field(default=(), compare=False, repr=False)  # te objects: ids stay theirs
 
     @staticmethod
     def of(args: Tensor | Sequence[Tensor]) -> ComputeDAG:
@@ -249,10 +247,8 @@ class ComputeDAG:
         if len(set(order)) != len(order):
             raise TensorError(f"the arguments list a tensor twice: {', '.join(order)}.")
         extra = [t for t, name in zip(args, order, strict=True) if name not in wanted]
-        outputs = (
-            *self.outputs,
-            *(self.buffer_of(t) for t in extra),
-        )  # an intermediate asked for becomes an output
+        # an intermediate asked for becomes an output
+        outputs = (*self.outputs, *(self.buffer_of(t) for t in extra))
         rank = {name: n for n, name in enumerate(order)}
         return replace(
             self,
@@ -300,14 +296,6 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     taken: set[str] = set()
     tensors: dict[tuple[int, int], Buffer] = {}
 
-    def unique(name: str) -> str:
-        candidate, n = name, 0
-        while candidate in taken:
-            n += 1
-            candidate = f"{name}_{n}"
-        taken.add(candidate)
-        return candidate
-
     read: dict[int, Tensor] = {}
     for op in ops:
         if not isinstance(op, Placeholder):
@@ -319,12 +307,12 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     constants: set[str] = set()
     for t in (*unlisted, *placeholders.values()):
         assert isinstance(t.op, Placeholder)
-        b = Buffer(unique(t.op.name), t.shape, t.dtype)
+        b = Buffer(free_name(t.op.name, taken), t.shape, t.dtype)
         tensors[id(t.op), 0] = b
         inputs.append(b)
         if t.op.constant:
             constants.add(b.name)
-    stages = [_stage(op, unique, tensors) for op in ops if not isinstance(op, Placeholder)]
+    stages = [_stage(op, taken, tensors) for op in ops if not isinstance(op, Placeholder)]
     out_buffers = tuple(tensors[id(t.op), t.index] for t in outputs)
     args = (
         *(b.name for b in inputs[: len(unlisted)]),
@@ -335,24 +323,15 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     )
 
 
-def _stage(op: object, unique: object, tensors: dict[tuple[int, int], Buffer]) -> StageOp:
+def _stage(op: object, taken: set[str], tensors: dict[tuple[int, int], Buffer]) -> StageOp:
     from autotensor.te.compute import Compute
 
     assert isinstance(op, Compute)
-    assert callable(unique)
-    name = unique(op.name)
+    name = free_name(op.name, taken)
     used: set[str] = set()
 
-    def axis_name(wanted: str) -> str:
-        candidate, n = wanted, 0
-        while candidate in used:
-            n += 1
-            candidate = f"{wanted}_{n}"
-        used.add(candidate)
-        return candidate
-
-    axes = tuple(IterDef(axis_name(a.name), a.extent, a.kind) for a in op.axes)
-    reduces = tuple(IterDef(axis_name(a.name), a.extent, a.kind) for a in op.reduce_axes)
+    axes = tuple(IterDef(free_name(a.name, used), a.extent, a.kind) for a in op.axes)
+    reduces = tuple(IterDef(free_name(a.name, used), a.extent, a.kind) for a in op.reduce_axes)
     swap = {a.var: d.var for a, d in zip((*op.axes, *op.reduce_axes), (*axes, *reduces), strict=True)}
 
     def lower_load(node: object) -> Expr | None:
@@ -369,7 +348,8 @@ def _stage(op: object, unique: object, tensors: dict[tuple[int, int], Buffer]) -
     _check_bound(name, bodies, {d.var for d in (*axes, *reduces)})
     shape = tuple(a.extent for a in axes)
     buffers = tuple(
-        Buffer(name if n == 0 else unique(f"{name}_v{n}"), shape, b.dtype) for n, b in enumerate(op.bodies)
+        Buffer(name if n == 0 else free_name(f"{name}_v{n}", taken), shape, b.dtype)
+        for n, b in enumerate(op.bodies)
     )
     for n, b in enumerate(buffers):
         tensors[id(op), n] = b

@@ -36,7 +36,7 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.func import Buffer
-from autotensor.ir.mathlib import FUNCTIONS
+from autotensor.ir.mathlib import COMPARISONS, FUNCTIONS, OPERATORS
 from autotensor.te.dag import ComputeDAG, StageOp
 
 Array = np.ndarray[Any, Any]
@@ -92,9 +92,8 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
             for n, (axis, (begin, end)) in enumerate(zip(stage.all_axes, box, strict=True))
         }
         values = Values(stage, grid, arrays, types)
-        results = [
-            np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies
-        ]  # [*spatial, *reduce]
+        # each [*spatial, *reduce]
+        results = [np.broadcast_to(values.value(body, None), sizes) for body in stage.bodies]
         where = tuple(slice(begin, end) for begin, end in box[:rank])
         if combiner is None:
             for out, r in zip(outs, results, strict=True):
@@ -120,15 +119,7 @@ def _boxes(extents: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
 
 # -- reductions ----------------------------------------------------------------------------------------------
 
-_UFUNCS: dict[Op, Any] = {
-    Op.ADD: np.add,
-    Op.MUL: np.multiply,
-    Op.MIN: np.minimum,
-    Op.MAX: np.maximum,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-}
+_ASSOCIATIVE = (Op.ADD, Op.MUL, Op.MIN, Op.MAX, Op.AND, Op.OR, Op.XOR)
 
 
 def _join(
@@ -153,10 +144,10 @@ def _join(
 def _ufunc(combiner: Combiner) -> Any:
     """The NumPy function of a combiner that is one associative operator, whatever its name; else None."""
     match combiner.result:
-        case (Binary(op, a, b),) if op in _UFUNCS:
+        case (Binary(op, a, b),) if op in _ASSOCIATIVE:
             x, y = combiner.lhs[0], combiner.rhs[0]
             if (a is x and b is y) or (a is y and b is x):
-                return _UFUNCS[op]
+                return OPERATORS[op]
     return None
 
 
@@ -180,21 +171,10 @@ def _mod(a: Array, b: Array) -> Array:
 
 
 _BINARY: dict[Op, Callable[[Any, Any], Any]] = {
-    **_UFUNCS,
-    Op.SUB: np.subtract,
+    **OPERATORS,
     Op.DIV: np.divide,
     Op.FLOORDIV: _floordiv,
     Op.MOD: _mod,
-    Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift,
-}
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
 }
 
 
@@ -239,7 +219,7 @@ class Values:
             case Unary(Neg.NOT, a):
                 return np.invert(self.value(a, mask))
             case Compare(op, a, b):
-                return _COMPARE[op.value](self.value(a, mask), self.value(b, mask))
+                return COMPARISONS[op](self.value(a, mask), self.value(b, mask))
             case Select(cond, a, b):
                 c = self.value(cond, mask)
                 on, off = (c, ~c) if mask is None else (mask & c, mask & ~c)

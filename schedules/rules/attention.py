@@ -20,10 +20,8 @@ from math import ceil
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Var
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
@@ -33,8 +31,9 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import is_constant, lanes_of, matches_elementwise, untouched
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import singles
+from schedules.tiles import singles
 
 BLOCKS = (1, 2, 3, 4)  # vectors of queries in a block
 CORES = 4  # blocks for every core, so that an unlucky one does not hold up the others
@@ -254,13 +253,10 @@ class _Builder:
             SplitStep(name, last, (Ref(self.hole, 2), self.lanes)),
             Reorder(name, (*outer, f"{q}.0", f"{q}.1", f"{last}.0", f"{q}.2", f"{last}.1", f"{last}.2")),
         ]
-        fused = (outer or [f"{q}.0"])[0]
-        for axis in [*outer[1:], *([f"{q}.0"] if outer else [])]:
-            self.steps.append(FuseStep(name, fused, axis))
-            fused = fuse_name(fused, axis)
-        self.steps += [Unroll(name, f"{q}.2"), Unroll(name, f"{last}.1"), Vectorize(name, f"{last}.2")]
-        self.steps.append(Parallel(name, fused))
-        return fused, f"{last}.0"
+        steps, block = fused(name, (*outer, f"{q}.0"))
+        self.steps += [*steps, Unroll(name, f"{q}.2"), Unroll(name, f"{last}.1")]
+        self.steps += [Vectorize(name, f"{last}.2"), Parallel(name, block)]
+        return block, f"{last}.0"
 
     def _mixed(self, tile: str) -> None:
         op = self.chain.mixed.op
@@ -275,11 +271,8 @@ class _Builder:
         """Tiles of keys × all queries of the block; gives the name of the stage that accumulates."""
         chain = self.chain
         inner = chain.scores.op
-        if chain.masked is None:
-            self.steps.append(CacheWrite(inner.name, "local"))
-            host, name = inner.name, f"{inner.name}.local"
-        else:
-            host, name = chain.masked.name, inner.name
+        host, name, first = host_and_anchor(chain.masked, inner.name)
+        self.steps += first
         *outer, key, q = [a.name for a in (inner if chain.masked is None else chain.masked.op).axes]
         self.steps += [
             SplitStep(host, key, (Ref(self.hole, 3),)),

@@ -12,9 +12,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -24,6 +22,7 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import epilogue, lanes_of, reads, untouched
 from schedules.flat import fused_axes
+from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
 
@@ -75,17 +74,14 @@ def _blocks(
     name, axes = host.name, [a.name for a in host.op.axes]
     last = axes[-1]
     steps.append(SplitStep(name, last, (Ref(block.name), lanes)))
-    fused = ""
-    for axis in (*axes[:-1], f"{last}.0"):
-        if fused:
-            steps.append(FuseStep(name, fused, axis))
-        fused = fuse_name(fused, axis) if fused else axis
+    together, outer = fused(name, (*axes[:-1], f"{last}.0"))
+    steps += together
     if parallel:
-        steps.append(Parallel(name, fused))
+        steps.append(Parallel(name, outer))
     if host is stage:
-        return [fused, f"{last}.1", f"{last}.2"]
+        return [outer, f"{last}.1", f"{last}.2"]
     steps.append(Vectorize(name, f"{last}.2"))
-    steps.append(ComputeAt(stage.name, name, fused))
+    steps.append(ComputeAt(stage.name, name, outer))
     steps.append(SplitStep(stage.name, stage.op.axes[-1].name, (lanes,)))
     own = [a.name for a in stage.op.axes]
     return [*own[:-1], f"{own[-1]}.0", f"{own[-1]}.1"]

@@ -21,13 +21,10 @@ Source: Georganas et al., "Anatomy of high-performance deep learning convolution
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
@@ -38,17 +35,18 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import lanes_of, second_cache, untouched
-from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names, uses
+from schedules.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.grain import parts_of, slowest
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.sums import in_parts
-from schedules.tiles import powers, singles, two_at_a_time, written_out
+from schedules.tiles import SHORT, powers, singles, steps_written, two_at_a_time
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30
 MAX_WRITTEN = 9  # reduction steps written out where two row axes are tiled: a 3x3 window
 SMALL = 3  # extent of a window up to which what is cut off at an edge is one kernel column
-SHORT = 8  # extent of the last reduction axis up to which it is written out
 MAX_WINDOW = 8  # extent of a kernel axis that is written out
 EVEN = 1.05  # work of the busiest core over the average that needs no improvement
 STEP = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
@@ -174,7 +172,7 @@ class _Builder:
         best = min(options, key=lambda o: (tile_cost(o, conv, len(self.tiled), self.target), o[2]))
         self.holes.append(Hole(f"{anchor}/tile", options, best))
         self.steps.extend(Inline(p.name) for p in conv.pads)
-        host, inner, first = host_and_anchor(conv, anchor)
+        host, inner, first = host_and_anchor(conv.host, anchor)
         self.steps += first
         self._pack()
         at = self._tile_host(host, best, columns_first)
@@ -189,7 +187,7 @@ class _Builder:
     def _pack(self) -> None:
         """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
         r = self.conv.weight
-        axis_of = {n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms}
+        axis_of = r.walkers
         along = next(n for n, a in axis_of.items() if a == self.conv.vector.name)
         rank = {a.name: n for n, a in enumerate(self.stage.op.reduce_axes)}
         others = sorted(
@@ -223,25 +221,18 @@ class _Builder:
         self.steps.append(SplitStep(host, v, (col_block, Ref(tile, 2), conv.lanes)))
         written = [names[p] for a in self.tiled for p in conv.phases[a.name] if p in names]
         others = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
-        rest = [a.name for a in self.state.stage(host).op.axes if a.extent == 1 and self._free(a.name)]
         outer_row = f"{rows[first.name]}.0"
         outside = [f"{v}.0", *others, outer_row] if columns_first else [*others, outer_row, f"{v}.0"]
-        outside = [*rest, *outside]
+        outside = [*conv.unseen(self.state.stage(host).op), *outside]
         # small weights stay in the cache: then a row is finished before the next one is read
         inside = [f"{v}.1", *inner_rows] if columns_first else [*inner_rows[:-1], f"{v}.1", inner_rows[-1]]
         self.steps.append(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
-        fused = outside[0]
-        for axis in outside[1:]:
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
+        steps, outer = fused(host, outside)
+        self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps.append(Parallel(host, fused))
+        self.steps.append(Parallel(host, outer))
         return inside[-1]
-
-    def _free(self, axis: str) -> bool:
-        """Whether no axis of the anchor is found in the host's axis."""
-        return all(d.axis != axis for d in self.conv.place.values())
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
         """How many rows (or row tiles) and column tiles a parallel block holds."""
@@ -256,14 +247,14 @@ class _Builder:
 
         def waste(rows: int, cols: int) -> tuple[float, int]:
             """How much longer than its share the slowest core works, and how far from four chunks a core."""
-            sizes = _cut(columns, cols), _cut(row_tiles, rows)
+            sizes = parts_of(columns, cols), parts_of(row_tiles, rows)
             outer, inner = sizes if columns_first else sizes[::-1]
             chunks = [x * y for x in outer for y in inner]
             if not columns_first:
                 chunks = chunks * around
             else:
                 chunks = [x * y for x in outer for _ in range(around) for y in inner]
-            return max(_slowest(chunks, cores), EVEN), abs(len(chunks) - 4 * cores)
+            return max(slowest(chunks, cores), EVEN), abs(len(chunks) - 4 * cores)
 
         if columns_first:  # few columns at a time, as many rows as the cores allow
             rows, cols = min(((r, 1) for r in row_choices), key=lambda p: (waste(*p)[0], -p[0]))
@@ -279,9 +270,8 @@ class _Builder:
         op, conv = self.stage.op, self.conv
         v = conv.vector.name
         self.steps.append(SplitStep(inner, v, (conv.lanes,)))
-        alone = len(self.tiled) == 1 and not any(
-            conv.phases[a.name] for a in self.tiled
-        )  # lowering cuts loops
+        # of one axis without phases: lowering cuts loops
+        alone = len(self.tiled) == 1 and not conv.phases[self.tiled[0].name]
         padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
         cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])
         parts = in_parts(inner, op)
@@ -292,9 +282,9 @@ class _Builder:
         if last in written:
             order.append(last)
         else:
-            options = tuple(d for d in ((1, 2) if written else (1, 2, 3, 4, 5, 7, 8)) if extent % d == 0)
-            # beside a window that is written out, equal loads would be kept in registers and spill tiles
-            short = options[-1] if extent <= SHORT else written_out(options, self.target)
+            options, short = steps_written(extent, self.target)
+            if written:  # beside a written-out window, equal loads are kept in registers and spill tiles
+                options = tuple(o for o in options if o <= 2)
             # a short loop inside one that is cut is left in irregular steps, which are mispredicted (Zen 3)
             apart = cut and not (two_at_a_time(self.target) and extent <= SHORT)
             default = 1 if written or apart else short
@@ -314,14 +304,3 @@ class _Builder:
 def _shares(n: int) -> tuple[int, ...]:
     """n cut into 1, 2, 4, … nearly equal parts: the size of the parts, largest first."""
     return tuple(dict.fromkeys(ceil(n / k) for k in powers(n)))
-
-
-def _cut(n: int, size: int) -> list[int]:
-    """Sizes of the parts of n, the last one what is left."""
-    return [size] * (n // size) + ([n % size] if n % size else [])
-
-
-def _slowest(chunks: list[int], cores: int) -> float:
-    """Work of the busiest core over the average; each core gets a contiguous, equal number of chunks."""
-    ends = [len(chunks) * t // cores for t in range(cores + 1)]
-    return max(sum(chunks[a:b]) for a, b in pairwise(ends)) * cores / sum(chunks)

@@ -23,9 +23,7 @@ from dataclasses import replace
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
@@ -35,7 +33,8 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
-from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names
+from schedules.convolutions import Conv, find_convolution, loop_names
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
 
@@ -61,7 +60,7 @@ def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension,
 
 def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
     steps: list[Step] = [Inline(p.name) for p in conv.pads]
-    host, inner, first = host_and_anchor(conv, stage.name)
+    host, inner, first = host_and_anchor(conv.host, stage.name)
     steps += first
     steps.append(_turned(conv))
     names, cuts = loop_names(conv, host)
@@ -82,16 +81,11 @@ def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
         inside += [] if a is row else [f"{name}.{n}" for n in range(len(parts) + 1)] if parts else [name]
     written = [names[p] for p in conv.phases[column.name] if p in names]
     outside = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
-    unseen = [a.name for a in state.stage(host).op.axes if all(d.axis != a.name for d in conv.place.values())]
-    outside = [*unseen, *outside, f"{names[row.name]}.0"]
+    outside = [*conv.unseen(state.stage(host).op), *outside, f"{names[row.name]}.0"]
     inside.append(names[channel.name])
     steps.append(Reorder(host, (*outside, *written, *inside)))
-    fused = outside[0]
-    for axis in outside[1:]:
-        steps.append(FuseStep(host, fused, axis))
-        fused = fuse_name(fused, axis)
-    steps += [Unroll(host, a) for a in (*written, *inside[-2:])]
-    steps.append(Parallel(host, fused))
+    together, outer = fused(host, outside)
+    steps += [*together, *(Unroll(host, a) for a in (*written, *inside[-2:])), Parallel(host, outer)]
     steps.append(ComputeAt(inner, host, inside[-3]))
     steps += _anchor(stage, conv, inner)
     done = (host, inner, stage.name, *(p.name for p in conv.pads))
@@ -110,10 +104,8 @@ def _tiles(conv: Conv, target: Target) -> tuple[tuple[tuple[int, ...], ...], tup
 def _turned(conv: Conv) -> Layout:
     """The weights with input channels last, output channels before them."""
     last = conv.op.reduce_axes[-1].name
-    axis_of = {
-        n: d.linear.terms[0][0] for n, d in enumerate(conv.weight.dims) if d is not None and d.linear.terms
-    }
-    behind = [n for name in (conv.vector.name, last) for n, a in axis_of.items() if a == name]
+    walkers = conv.weight.walkers.items()
+    behind = [n for name in (conv.vector.name, last) for n, a in walkers if a == name]
     order = [n for n in range(len(conv.weight.dims)) if n not in behind] + behind
     return Layout(conv.weight.load.buffer.name, (), " ".join(map(str, order)))
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
-from schedules.analysis import untouched
-from schedules.gpu import bind_flat, block_hole, host_and_anchor
+from schedules.analysis import epilogue, untouched
+from schedules.gpu import bind_flat, block_hole
+from schedules.loops import host_and_anchor
 from schedules.registry import GPU, Extension, sketch_rule
 
 
@@ -24,12 +24,8 @@ def gpu_bind(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     if not stage.op.is_reduction or len(stage.op.buffers) != 1 or state.attached(stage.name):
         steps, _ = bind_flat(stage.name, axes, Ref(hole.name))
         return (Extension(tuple(steps), (hole,), (stage.name,)),)
-    host, anchor, first = host_and_anchor(state, stage)
+    host, anchor, first = host_and_anchor(epilogue(state, stage), stage.name)
     own = state.stage(host).op.axes if state.has(host) else stage.op.axes
     bound, thread = bind_flat(host, tuple(a.name for a in own), Ref(hole.name))
     steps = [*first, *bound, ComputeAt(anchor, host, thread)]
-    return (Extension(_steps(steps), (hole,), (host, anchor, stage.name)),)
-
-
-def _steps(steps: list[Step]) -> tuple[Step, ...]:
-    return tuple(steps)
+    return (Extension(tuple(steps), (hole,), (host, anchor, stage.name)),)

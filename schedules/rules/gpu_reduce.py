@@ -18,7 +18,8 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import contiguous_reduction, untouched
-from schedules.gpu import BLOCK, fused, powers_of_two
+from schedules.gpu import BLOCK, powers_of_two
+from schedules.loops import fused
 from schedules.registry import GPU, Extension, sketch_rule
 
 LEAST_TERMS = 64  # below, joining the parts takes longer than a loop

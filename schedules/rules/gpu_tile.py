@@ -30,8 +30,9 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Read, reads, untouched
-from schedules.gpu import fused, host_and_anchor, powers_of_two
+from schedules.analysis import Read, epilogue, reads, untouched
+from schedules.gpu import powers_of_two
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import GPU, Extension, sketch_rule
 from schedules.roles import padding_in_front
 
@@ -135,7 +136,7 @@ class _Builder:
 
     def build(self) -> Extension:
         name = self.stage.name
-        host, anchor, first = host_and_anchor(self.state, self.stage)
+        host, anchor, first = host_and_anchor(epilogue(self.state, self.stage), self.stage.name)
         self.steps += first
         tile = Hole(f"{name}/tile", tuple(self.options), self.options[0])
         self.holes.append(tile)

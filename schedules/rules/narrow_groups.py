@@ -31,7 +31,8 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from schedules.analysis import lanes_of, reads, untouched
-from schedules.convolutions import Conv, find_convolution, host_and_anchor, loop_names, uses
+from schedules.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.convolution import convolution
 from schedules.tiles import nearest, powers, singles
@@ -87,7 +88,7 @@ class _Builder:
     def build(self) -> Extension:
         conv, anchor = self.conv, self.stage.name
         self.steps.extend(Inline(p.name) for p in conv.pads)
-        host, inner, first = host_and_anchor(conv, anchor)
+        host, inner, first = host_and_anchor(conv.host, anchor)
         self.steps += first
         self._pack()
         self.steps.append(ComputeAt(inner, host, self._tile_host(host)))
@@ -99,8 +100,7 @@ class _Builder:
     def _pack(self) -> None:
         """Weights of the groups in a vector side by side, in the order of the reduction."""
         weight = self.conv.weight
-        axis_of = {n: d.linear.terms[0][0] for n, d in enumerate(weight.dims) if d and d.linear.terms}
-        dim = {a: n for n, a in axis_of.items()}
+        dim = {a: n for n, a in weight.walkers.items()}
         group, each = dim[self.group.name], dim[self.conv.vector.name]
         over = [dim[a.name] for a in self._order() if a.name in dim]
         rest = [n for n in range(len(weight.dims)) if n not in (group, each, *over)]
@@ -135,21 +135,14 @@ class _Builder:
                 self.steps.append(SplitStep(host, name, tuple(parts)))
             first = 1 if a is row else 0
             inside += [f"{name}.{n}" for n in range(first, len(parts) + 1)] if parts else [name]
-        unseen = [
-            a.name
-            for a in self.state.stage(host).op.axes
-            if all(d.axis != a.name for d in conv.place.values())
-        ]
         others = [names[a.name] for a in conv.others if a is not self.group and a.name in names]
-        outside = [*unseen, *others, f"{group}.0", f"{names[row.name]}.0"]
+        outside = [*conv.unseen(self.state.stage(host).op), *others, f"{group}.0", f"{names[row.name]}.0"]
         self.steps.append(Reorder(host, (*outside, *inside, f"{group}.1", each)))
-        fused = outside[0]
-        for axis in outside[1:]:
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
+        steps, outer = fused(host, outside)
+        self.steps += steps
         self.steps.append(FuseStep(host, f"{group}.1", each))
         self.steps += [Unroll(host, inside[-1]), Vectorize(host, fuse_name(f"{group}.1", each))]
-        self.steps.append(Parallel(host, fused))
+        self.steps.append(Parallel(host, outer))
         return inside[-2]
 
     def _tiles(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

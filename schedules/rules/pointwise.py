@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -13,8 +11,9 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import lanes_of, untouched, walks_one_row
+from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import singles
+from schedules.tiles import singles
 
 SMALL = 4096  # elements: below this a parallel region costs more than it saves
 
@@ -37,9 +36,8 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     extent = op.axes[-1].extent
     if walks_one_row(op):
         extent = op.points()
-        while len(axes) > 1:
-            steps.append(FuseStep(stage.name, axes[0], axes[1]))
-            axes[:2] = [fuse_name(axes[0], axes[1])]
+        steps, flat = fused(stage.name, axes)
+        axes = [flat]
     last = axes[-1]
     if extent < lanes and (mixed := _interleaved(op, stage.name, lanes)):
         return mixed
@@ -57,13 +55,8 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
 def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
     if points < SMALL:
         return []
-    steps: list[Step] = []
-    fused = axes[0]
-    for axis in axes[1:]:
-        steps.append(FuseStep(name, fused, axis))
-        fused = fuse_name(fused, axis)
-    steps.append(Parallel(name, fused))
-    return steps
+    steps, outer = fused(name, axes)
+    return [*steps, Parallel(name, outer)]
 
 
 def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
@@ -115,12 +108,11 @@ def _interleaved(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
     pixel, channel = op.axes[-2:]
     if loads[0].indices[-1] is not pixel.var or pixel.extent < lanes or channel.extent < 2:
         return ()
-    fused = fuse_name(pixel.name, channel.name)
-    steps: list[Step] = [
-        FuseStep(name, pixel.name, channel.name),
-        SplitStep(name, fused, (channel.extent, lanes)),
-        Unroll(name, f"{fused}.1"),
-        Vectorize(name, f"{fused}.2"),
-        *_parallel(name, [*(a.name for a in op.axes[:-2]), f"{fused}.0"], op.points()),
+    steps, both = fused(name, (pixel.name, channel.name))
+    steps += [
+        SplitStep(name, both, (channel.extent, lanes)),
+        Unroll(name, f"{both}.1"),
+        Vectorize(name, f"{both}.2"),
+        *_parallel(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op.points()),
     ]
     return (Extension(tuple(steps), (), (name,)),)

@@ -18,9 +18,7 @@ from __future__ import annotations
 from math import prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
@@ -29,15 +27,9 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import (
-    at_point,
-    contiguous_reduction,
-    is_constant,
-    is_expensive,
-    lanes_of,
-    untouched,
-)
+from schedules.analysis import at_point, contiguous_reduction, is_constant, is_expensive, lanes_of, untouched
 from schedules.flat import fused_axes
+from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import assign_roles
 from schedules.rules.long_reduction import is_long
@@ -126,18 +118,14 @@ def _host(
     fitting = [n for n in options if n * bytes_of_row <= BLOCK and points >= n * BLOCKS * target.num_cores]
     holes.append(Hole(f"{name}/rows", singles(options), (max(fitting, default=1),)))
     steps: list[Step] = [SplitStep(name, last.name, (Ref(holes[-1].name),))]
-    fused = ""
-    for axis in (*(a.name for a in op.axes[: rows - 1]), f"{last.name}.0"):
-        if fused:
-            steps.append(FuseStep(name, fused, axis))
-        fused = fuse_name(fused, axis) if fused else axis
-    steps.extend(_loops(holes, stage, rows, target, (fused, f"{last.name}.1")))
+    together, outer = fused(name, [*(a.name for a in op.axes[: rows - 1]), f"{last.name}.0"])
+    steps += [*together, *_loops(holes, stage, rows, target, (outer, f"{last.name}.1"))]
     work = sum(
         s.op.points() * (EXPENSIVE if is_expensive(s.op) and len(s.op.axes) > rows else 1) for s in stages
     )
     if work >= REGION:
-        steps.append(Parallel(name, fused))
-    return steps, fused
+        steps.append(Parallel(name, outer))
+    return steps, outer
 
 
 def _row_points(op: StageOp, rows: int) -> int:

@@ -26,10 +26,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
-from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
@@ -41,10 +38,11 @@ from schedules.analysis import epilogue, second_cache, untouched
 from schedules.blocked import blocked_forms
 from schedules.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
 from schedules.grain import APART, block_of, cuts
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.sums import ROW_PART, at_once, in_parts
-from schedules.tiles import PAGE, best_tile, column_lanes, nearest, powers, singles, tiles_of, written_out
+from schedules.tiles import PAGE, best_tile, column_lanes, singles, steps_written, tiles_of
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
 STREAM_COST = 0.5  # to bring it from the last cache
@@ -153,7 +151,8 @@ class _Builder:
         tile = f"{anchor}/tile"
         best = best_tile(roles, self.target)
         self.holes.append(Hole(tile, tiles_of(roles, self.target), best))
-        host, inner = self._host_and_anchor()
+        host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
+        self.steps += first
         self._pack(tile)
         block, column, last = self._tile_host(host, tile, best, form)
         self.steps.append(ComputeAt(inner, host, last))
@@ -184,14 +183,6 @@ class _Builder:
             for r in roles.direct:
                 yield copy_steps(r, roles, inner, host, column)
 
-    def _host_and_anchor(self) -> tuple[str, str]:
-        """The stage whose loops carry the tiles, and the one that accumulates inside."""
-        after = epilogue(self.state, self.stage)
-        if after is not None:
-            return after.name, self.stage.name
-        self.steps.append(CacheWrite(self.stage.name, "local"))
-        return self.stage.name, f"{self.stage.name}.local"
-
     def _pack(self, tile: str) -> None:
         """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops.
 
@@ -201,9 +192,7 @@ class _Builder:
         nothing).
         """
         for r in self.roles.packed:
-            axis_of = {
-                n: d.linear.terms[0][0] for n, d in enumerate(r.dims) if d is not None and d.linear.terms
-            }
+            axis_of = r.walkers
             along = next(n for n, a in axis_of.items() if a == self.roles.vector.name)
             rank = {a.name: n for n, a in enumerate(self.stage.op.reduce_axes)}
             rest = sorted(
@@ -241,15 +230,13 @@ class _Builder:
         outside = [*others, f"{v}.0", *outer_rows] if form.columns_first else [*others, *outer_rows, f"{v}.0"]
         inside = [f"{v}.1", *inner_rows] if form.rows_inside else [*inner_rows, f"{v}.1"]
         self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
-        fused = outside[0]
-        for axis in outside[1:]:
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
+        steps, outer = fused(host, outside)
+        self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
         if self.stage.op.points() >= REGION:
-            self.steps.append(Parallel(host, fused))
-        return fused, f"{v}.1", inside[-1]
+            self.steps.append(Parallel(host, outer))
+        return outer, f"{v}.1", inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
         """How many row tiles and column tiles a parallel block holds."""
@@ -308,12 +295,10 @@ class _Builder:
         self.steps.extend(parts.cut)
         reduction = list(parts.loops)
         unrolled: list[str] = []
-        last, extent = parts.loops[-1], parts.inner
-        options = tuple(d for d in (1, 2, 3, 4, 5, 7, 8) if extent % d == 0 and d <= extent)
+        last = parts.loops[-1]
+        options, default = steps_written(parts.inner, self.target)
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
-            small = extent <= 8
-            default = options[-1] if small else written_out(options, self.target)
             self.holes.append(Hole(hole, singles(options), (default,)))
             self.steps.append(SplitStep(inner, last, (Ref(hole),)))
             reduction[-1:] = [f"{last}.0", f"{last}.1"]
@@ -334,11 +319,5 @@ class _Builder:
             self.steps.append(SplitStep(pad.name, last, (lanes,)))
             self.steps.append(Vectorize(pad.name, f"{last}.1"))
         if block is None and len(pad.op.axes) > 2:
-            fused = pad.op.axes[0].name
-            for axis in pad.op.axes[1:-2]:
-                self.steps.append(FuseStep(pad.name, fused, axis.name))
-                fused = fuse_name(fused, axis.name)
-            self.steps.append(Parallel(pad.name, fused))
-
-
-__all__ = ["assign_roles", "nearest", "padding_in_front", "powers", "singles", "tile_cpu"]
+            steps, outer = fused(pad.name, [a.name for a in pad.op.axes[:-2]])
+            self.steps += [*steps, Parallel(pad.name, outer)]

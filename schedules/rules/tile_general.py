@@ -9,8 +9,6 @@ Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
@@ -19,8 +17,9 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import lanes_of, untouched
+from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import nearest, powers, singles
+from schedules.tiles import nearest, powers, singles
 
 
 @sketch_rule("tile_general", order=60)
@@ -51,12 +50,10 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     slow = [f"{a.name}.0" for a in op.reduce_axes]
     fast = [f"{a.name}.1" for a in op.reduce_axes]
     steps.append(Reorder(name, (*outer, *slow, *inner, *fast, f"{last}.2")))
-    fused = outer[0]
-    for axis in outer[1:]:
-        steps.append(FuseStep(name, fused, axis))
-        fused = fuse_name(fused, axis)
+    together, grid = fused(name, outer)
+    steps += together
     if lanes > 1:
         steps.append(Vectorize(name, f"{last}.2"))
-    steps.append(Parallel(name, fused))
-    steps.append(Pragma(name, fused, "auto_unroll_max_step", "16"))
+    steps.append(Parallel(name, grid))
+    steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)

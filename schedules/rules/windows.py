@@ -20,14 +20,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, pairwise, product
+from itertools import accumulate, product
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
-from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
@@ -38,8 +35,11 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.analysis import Read, epilogue, lanes_of, reads, untouched
+from schedules.grain import parts_of, slowest
+from schedules.loops import fused, host_and_anchor
 from schedules.registry import Extension, sketch_rule
-from schedules.rules.tile_cpu import padding_in_front, powers, singles
+from schedules.roles import padding_in_front
+from schedules.tiles import powers, singles
 
 SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
 CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)
@@ -248,12 +248,6 @@ def _divides_rows(w: Window, target: Target) -> bool:
     return tiles * prod(a.extent for a in w.rows[:-2]) >= ROWS_A_CORE * target.num_cores
 
 
-def _slowest_share(blocks: list[int], cores: int) -> float:
-    """The largest share of the work when blocks are dealt out in order and equal numbers, 1 for the mean."""
-    ends = [len(blocks) * t // cores for t in range(cores + 1)]
-    return max(sum(blocks[a:b]) for a, b in pairwise(ends)) * cores / sum(blocks)
-
-
 class _Builder:
     """Writes one sketch. rows_first: of the parallel blocks; else channels."""
 
@@ -268,19 +262,12 @@ class _Builder:
         anchor = self.stage.name
         pads = padding_in_front(self.state, self.stage.op)
         self.steps.extend(Inline(p.name) for p in pads)
-        host, inner = self._host_and_anchor()
+        host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
+        self.steps += first
         self._pack()
         self.steps.append(ComputeAt(inner, host, self._tile_host(host, across)))
         self._tile_anchor(inner)
         return Extension(tuple(self.steps), tuple(self.holes), (host, inner, anchor, *(p.name for p in pads)))
-
-    def _host_and_anchor(self) -> tuple[str, str]:
-        """The stage whose loops carry the tiles, and the one that accumulates inside."""
-        after = epilogue(self.state, self.stage)
-        if after is not None:
-            return after.name, self.stage.name
-        self.steps.append(CacheWrite(self.stage.name, "local"))
-        return self.stage.name, f"{self.stage.name}.local"
 
     def _pack(self) -> None:
         """Weights of one vector of channels side by side."""
@@ -318,31 +305,29 @@ class _Builder:
         ]
         inside = [f"{columns}.0", f"{v}.1"] if across else [f"{v}.1", f"{columns}.0"]
         self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2")))
-        fused = outside[0]
-        for axis in outside[1:]:
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
+        steps, outer = fused(host, outside)
+        self.steps += steps
         self.steps.extend(Unroll(host, t) for t in tiles)
-        self.steps.extend((Vectorize(host, f"{v}.2"), Parallel(host, fused)))
+        self.steps.extend((Vectorize(host, f"{v}.2"), Parallel(host, outer)))
         return inside[-1]
 
     def _channel_block(self, best: Option) -> Hole:
         """Vectors of channels in a parallel block: as many as leave every core an equal share of the work."""
         w = self.window
         vectors = ceil(w.vector.extent / w.lanes)
-        rows = [h for h, times in _pieces(w.down[0], best[0]) for _ in range(times)]
+        rows = parts_of(w.down[0], best[0])
         around = prod(a.extent for a in w.rows[:-2])
         choices = powers(vectors)
         short = tuple(c for c in choices if c <= LONGEST)
 
         def waste(block: int) -> float:
-            channels = [c for c, times in _pieces(vectors, block) for _ in range(times)]
+            channels = parts_of(vectors, block)
             if self.rows_first:
                 blocks = [c * h for h in rows * around for c in channels]
             else:
                 blocks = [c * h for c in channels for h in rows * around]
             blocks *= prod(a.extent for a in w.others)
-            return max(1.0 + EVEN, _slowest_share(blocks, self.target.num_cores))
+            return max(1.0 + EVEN, slowest(blocks, self.target.num_cores))
 
         return Hole(f"{self.stage.name}/channels", singles(choices), (min(reversed(short), key=waste),))
 

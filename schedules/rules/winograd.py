@@ -22,11 +22,9 @@ from __future__ import annotations
 from math import ceil
 
 from autotensor.base.target import Target
-from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
-from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
@@ -36,6 +34,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, match
 from schedules.analysis import epilogue, lanes_of
+from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import padding_in_front
 from schedules.rules.convolution import convolution
@@ -125,13 +124,10 @@ class _Builder:
         outside = (f"{c}.0", *blocks) if self.by_columns else (*blocks, f"{c}.0")
         inside = (f"{h}.1", f"{w}.1", f"{c}.1", f"{h}.2", f"{w}.2", f"{c}.2", f"{c}.3")
         self.steps.append(Reorder(host, (*outer, *outside, *inside)))
-        fused = outer[0]
-        for axis in (*outer[1:], *(outside[:1] if self.by_columns else blocks)):
-            self.steps.append(FuseStep(host, fused, axis))
-            fused = fuse_name(fused, axis)
-        self.steps += [Unroll(host, a) for a in (f"{h}.2", f"{w}.2", f"{c}.2")]
-        self.steps += [Vectorize(host, f"{c}.3"), Parallel(host, fused)]
-        return fused, outside[-1], f"{c}.1"
+        steps, block = fused(host, (*outer, *(outside[:1] if self.by_columns else blocks)))
+        self.steps += [*steps, *(Unroll(host, a) for a in (f"{h}.2", f"{w}.2", f"{c}.2"))]
+        self.steps += [Vectorize(host, f"{c}.3"), Parallel(host, block)]
+        return block, outside[-1], f"{c}.1"
 
     def _outputs(self, host: str, last: str) -> None:
         r = f"{self.name}.R"
@@ -171,7 +167,7 @@ class _Builder:
     def _steps_written(self) -> int:
         """Steps of a product's reduction that are written out."""
         depth = self.stage.op.reduce_axes[-1].extent
-        return written_out(tuple(d for d in (1, 2, 3, 4) if depth % d == 0), self.problem.target)
+        return written_out(depth, self.problem.target)
 
     def _inputs(self, host: str, block: str) -> tuple[str, str]:
         """V, the row transform D of one vector of channels inside it; gives the loop around its input."""
@@ -201,9 +197,6 @@ class _Builder:
     def _regions_of(self, v: str) -> str:
         """All of V in a parallel region of its own, over vectors of channels; gives the parallel loop."""
         self.steps.append(Reorder(v, (*self.outer, "k.0", "th", "tw", "a", "b", "k.1")))
-        fused = self.outer[0]
-        for axis in (*self.outer[1:], "k.0"):
-            self.steps.append(FuseStep(v, fused, axis))
-            fused = fuse_name(fused, axis)
-        self.steps.append(Parallel(v, fused))
-        return fused
+        steps, vectors = fused(v, (*self.outer, "k.0"))
+        self.steps += [*steps, Parallel(v, vectors)]
+        return vectors

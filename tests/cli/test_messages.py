@@ -61,6 +61,8 @@ CASES = [
         r"Invalid value for '--cost-model': 'magic' is no cost model. Known: xgb, prior, random. .*",
     ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
+    (["tune", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),
+    (["compile", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),
     (["tune", "mlp", "--target", "quantum"], 1, r"target kind 'quantum' is unknown. Known: llvm, .*"),
     (["tune", "mlp", "--weights", "nix.npz"], 1, r"there is no weights file 'nix.npz'."),
     (["tune", "mlp", "--out", "."], 1, r"\. is a directory. Name a file in it."),

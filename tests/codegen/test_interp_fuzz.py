@@ -10,16 +10,7 @@ import pytest
 from interp_tools import IN, OUT, buffer, loop, run
 
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, float64, int8, int32, int64
-from autotensor.ir.expr import (
-    Binary,
-    Load,
-    Op,
-    Ramp,
-    Select,
-    Var,
-    cast,
-    const,
-)
+from autotensor.ir.expr import Binary, Load, Op, Ramp, Select, Var, cast, const
 from autotensor.ir.func import Buffer
 from autotensor.ir.stmt import ForKind, Store
 

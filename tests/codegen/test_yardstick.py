@@ -10,13 +10,7 @@ import pytest
 from autotensor.base.dtype import float32
 from autotensor.base.target import host
 from autotensor.codegen.peak import fma_yardstick
-from autotensor.codegen.yardstick import (
-    Yardstick,
-    clock_yardstick,
-    load,
-    reading_yardstick,
-    region_yardstick,
-)
+from autotensor.codegen.yardstick import Yardstick, clock_yardstick, load, reading_yardstick, region_yardstick
 from autotensor.ir.expr import Load, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.stmt import Store

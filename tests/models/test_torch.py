@@ -63,16 +63,21 @@ def test_resnet_equals_torch(depth):
         assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_small_cnn_equals_torch():
+def torch_small_cnn(images):
+    """The logits that torch computes with the small network's trained weights."""
     w = {n: torch.tensor(a) for n, a in load_weights(small_cnn.DATA).items()}
-    x = small_cnn.inputs(np.random.default_rng(0), batch=4)["x"]
-    y = torch.tensor(x)
+    y = torch.tensor(images)
     for n, _ in enumerate(pairwise(small_cnn.CHANNELS), start=1):
         y = F.conv2d(y, w[f"conv{n}.weight"], padding=1)
         stats = (w[f"bn{n}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
         y = F.relu(F.batch_norm(y, *stats, training=False, eps=1e-5))
         y = F.max_pool2d(y, 2) if n in small_cnn.POOLED else y
-    expected = F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy()
+    return F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy()
+
+
+def test_small_cnn_equals_torch():
+    x = small_cnn.inputs(np.random.default_rng(0), batch=4)["x"]
+    expected = torch_small_cnn(x)
     np.testing.assert_allclose(evaluate(small_cnn.build(batch=4), x)[0], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -104,14 +109,7 @@ def test_compiled_small_cnn_gives_torchs_class_on_every_held_out_digit():
     digits = pytest.importorskip("sklearn.datasets").load_digits()
     _, test = small_cnn.split(len(digits.target))
     images = (digits.images[test] / 16.0).astype(np.float32)[:, None]
-    w = {n: torch.tensor(a) for n, a in load_weights(small_cnn.DATA).items()}
-    y = torch.tensor(images)
-    for n, _ in enumerate(pairwise(small_cnn.CHANNELS), start=1):
-        y = F.conv2d(y, w[f"conv{n}.weight"], padding=1)
-        stats = (w[f"bn{n}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
-        y = F.relu(F.batch_norm(y, *stats, training=False, eps=1e-5))
-        y = F.max_pool2d(y, 2) if n in small_cnn.POOLED else y
-    expected = F.linear(y.flatten(1), w["fc.weight"], w["fc.bias"]).numpy().argmax(1)
+    expected = torch_small_cnn(images).argmax(1)
     compiled = compile_model(small_cnn.build(), db=":memory:")
     got = np.array([compiled(image[None]).argmax() for image in images])
     np.testing.assert_array_equal(got, expected)

@@ -11,18 +11,7 @@ from reduced import REDUCED, TINY
 from autotensor.base.errors import InputError
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
-from autotensor.models import (
-    MODELS,
-    bert,
-    dcgan,
-    gpt2,
-    mlp,
-    mobilenet,
-    resnet,
-    resnet3d,
-    small_cnn,
-    vgg,
-)
+from autotensor.models import MODELS, bert, dcgan, gpt2, mlp, mobilenet, resnet, resnet3d, small_cnn, vgg
 
 
 def test_the_registry():

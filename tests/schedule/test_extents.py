@@ -141,14 +141,20 @@ def test_a_window_of_a_fused_loop(factor: int, want: list[tuple[int, str]]) -> N
     assert box(s, "P") == want
 
 
-def test_nested_boxes_start_in_the_whole_tensor() -> None:
-    """A stage inside a stage inside a loop: the inner base counts from the very beginning."""
+def chain_of_three() -> Schedule:
+    """P is read by Q, Q by R; Q is computed at R's outer loop."""
     a = te.placeholder((40,), name="A")
     p = te.compute((36,), lambda i: a[i + 4], name="P")
     q = te.compute((34,), lambda i: p[i] + p[i + 2], name="Q")
     s = create_schedule(te.compute((16,), lambda i: q[2 * i] + q[2 * i + 3], name="R"))
     s["R"].split("i", factor=4)
     s["Q"].compute_at(s["R"], "i.0")
+    return s
+
+
+def test_nested_boxes_start_in_the_whole_tensor() -> None:
+    """A stage inside a stage inside a loop: the inner base counts from the very beginning."""
+    s = chain_of_three()
     s["P"].compute_at(s["Q"], "i")
     assert box(s, "Q") == [(10, "R_i_0 * 8")]
     assert box(s, "P") == [(3, "R_i_0 * 8 + Q_i")]
@@ -156,12 +162,7 @@ def test_nested_boxes_start_in_the_whole_tensor() -> None:
 
 def test_a_chain_at_one_loop() -> None:
     """P is needed by Q, which is computed at the same loop: the union over Q's box."""
-    a = te.placeholder((40,), name="A")
-    p = te.compute((36,), lambda i: a[i + 4], name="P")
-    q = te.compute((34,), lambda i: p[i] + p[i + 2], name="Q")
-    s = create_schedule(te.compute((16,), lambda i: q[2 * i] + q[2 * i + 3], name="R"))
-    s["R"].split("i", factor=4)
-    s["Q"].compute_at(s["R"], "i.0")
+    s = chain_of_three()
     s["P"].compute_at(s["R"], "i.0")
     assert box(s, "P") == [(12, "R_i_0 * 8")]
 

@@ -249,6 +249,19 @@ def test_what_targets_refuse() -> None:
     assert not parse("llvm").is_gpu
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("llvm", "-mcpu=znver5", "-threads=3", "-numerics=strict"),
+        ("cuda", "-arch=sm_90", "-cores=7", "-numerics=strict"),
+        ("opencl", "-device=gpu", "-cores=7", "-platform=portable"),
+    ],
+)
+def test_options_of_a_target_stand_in_any_order(options: tuple[str, ...]) -> None:
+    kind, *rest = options
+    assert parse(" ".join([kind, *reversed(rest)])) == parse(" ".join(options))
+
+
 def test_opencl_runs_on_cores_unless_a_card_is_meant() -> None:
     cores, card = parse("opencl"), parse("opencl -device=gpu")
     assert (cores.on_cores, card.on_cores, parse("cuda").on_cores, parse("llvm").on_cores) == (

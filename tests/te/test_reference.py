@@ -47,9 +47,8 @@ def naive(dag: ComputeDAG) -> Program:
             old = {v: Load(b, at) for v, b in zip(c.lhs, s.buffers, strict=True)}
             new = dict(zip(c.rhs, s.bodies, strict=True))
             joined = [substitute(r, {**old, **new}) for r in c.result]
-            assert len(joined) == 1 or old[c.lhs[0]] not in loads(
-                joined[1]
-            )  # else the first store would change the second
+            # else the first store would change the second
+            assert len(joined) == 1 or old[c.lhs[0]] not in loads(joined[1])
             update = seq(*(Store(b, at, e) for b, e in zip(s.buffers, joined, strict=True)))
             for a in reversed(s.reduce_axes):
                 update = For(a.var, const(0), const(a.extent), ForKind.SERIAL, update)

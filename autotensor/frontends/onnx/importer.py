@@ -34,6 +34,7 @@ OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, s
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
 MISSING: Any = object()  # a result that a function does not make
+# what reading nonsense raises: a missing attribute, an axis that is a string, …
 MALFORMED = (
     TypeError,
     ValueError,
@@ -43,7 +44,7 @@ MALFORMED = (
     ZeroDivisionError,
     AttributeError,
     AssertionError,
-)  # what reading nonsense raises: a missing attribute, an axis that is a string, …
+)
 
 
 class Runtime(Protocol):

@@ -51,12 +51,6 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
     raise GraphError("the fx graph has no output.")
 
 
-def unsupported_targets(graph: torch.fx.Graph) -> list[str]:
-    """Operators of the graph that nobody converts, sorted."""
-    calls = (n for n in graph.nodes if n.op == "call_function" and n.target not in _PICKS)
-    return sorted({str(n.target) for n in calls} - set(CONVERTERS) - _CHECKS)
-
-
 def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     args = [_resolve(a, values) for a in node.args]
     if node.target in _PICKS:

@@ -11,6 +11,7 @@ from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.operators.common import broadcast_load
 
 
 @converts("aten.embedding.default")
@@ -56,7 +57,7 @@ def _indexed(x: Any, axes: tuple[int, ...], at: tuple[Any, ...]) -> Any:
         place: list[Any] = []
         for a in range(x.ndim):
             if a in axes:
-                k = _load(at[axes.index(a)], inner)
+                k: Any = broadcast_load(at[axes.index(a)], inner)
                 place.append(te.select(k < 0, k + x.shape[a], k))
             else:
                 place.append(next(outer))
@@ -68,11 +69,6 @@ def _indexed(x: Any, axes: tuple[int, ...], at: tuple[Any, ...]) -> Any:
 def _broadcast(shapes: Sequence[tuple[int, ...]], rank: int) -> tuple[int, ...]:
     full = [(1,) * (rank - len(s)) + s for s in shapes]
     return tuple(max(column) for column in zip(*full, strict=True))
-
-
-def _load(t: Any, i: Sequence[Any]) -> Any:
-    tail = i[len(i) - t.ndim :]
-    return t[tuple(0 if n == 1 else v for v, n in zip(tail, t.shape, strict=True))]
 
 
 # -- writing ---------------------------------------------------------------------------------------------

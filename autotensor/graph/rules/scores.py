@@ -227,10 +227,9 @@ def _hides_the_future(allowed: Array, low: Array, queries: int, keys: int) -> bo
 def _attention(node: Apply, scores: _Scores, *, is_guarded: bool) -> GraphNode | None:
     """node: softmax(scores) @ v; guarded: 0 for queries that may look nowhere"""
     product = scores.product
-    q = (
-        _turned(product.inputs[0]) if product.attr("transpose_a") else product.inputs[0]
-    )  # […, queries, depth]
-    k = product.inputs[1] if product.attr("transpose_b") else _turned(product.inputs[1])  # […, keys, depth]
+    a, b = product.inputs
+    q = _turned(a) if product.attr("transpose_a") else a  # […, queries, depth]
+    k = b if product.attr("transpose_b") else _turned(b)  # […, keys, depth]
     v = _turned(node.inputs[1]) if node.attr("transpose_b") else node.inputs[1]  # […, keys, width]
     if any(x.shape[:-2] != product.shape[:-2] for x in (q, k)):
         return None

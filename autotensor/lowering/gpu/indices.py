@@ -11,7 +11,6 @@ from autotensor.ir.expr import (
     Binary,
     Broadcast,
     Cast,
-    Cmp,
     Compare,
     Const,
     Expr,
@@ -23,34 +22,12 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
+from autotensor.ir.mathlib import COMPARISONS, OPERATORS
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.visit import any_node
 
 Values = np.ndarray[Any, np.dtype[Any]]
-
-_BINARY: dict[Op, Any] = {
-    Op.ADD: np.add,
-    Op.SUB: np.subtract,
-    Op.MUL: np.multiply,
-    Op.FLOORDIV: np.floor_divide,
-    Op.MOD: np.remainder,
-    Op.MIN: np.minimum,
-    Op.MAX: np.maximum,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-    Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift,
-}
-_COMPARE: dict[Cmp, Any] = {
-    Cmp.EQ: np.equal,
-    Cmp.NE: np.not_equal,
-    Cmp.LT: np.less,
-    Cmp.LE: np.less_equal,
-    Cmp.GT: np.greater,
-    Cmp.GE: np.greater_equal,
-}
 
 
 def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
@@ -62,14 +39,14 @@ def values_of(e: Expr, env: Mapping[Var, Values]) -> Values | None:
             return env.get(e)
         case Const(value, dtype):
             return None if dtype.is_float else np.asarray(value)
-        case Binary(op, a, b) if op in _BINARY:
+        case Binary(op, a, b) if op in OPERATORS:
             x, y = values_of(a, env), values_of(b, env)
             if x is None or y is None or (op in (Op.FLOORDIV, Op.MOD) and not np.all(y)):
                 return None
-            return np.asarray(_BINARY[op](x, y))
+            return np.asarray(OPERATORS[op](x, y))
         case Compare(op, a, b):
             x, y = values_of(a, env), values_of(b, env)
-            return None if x is None or y is None else np.asarray(_COMPARE[op](x, y))
+            return None if x is None or y is None else np.asarray(COMPARISONS[op](x, y))
         case Unary(Neg.NOT, a) if e.dtype.is_bool:
             x = values_of(a, env)
             return None if x is None else np.logical_not(x)

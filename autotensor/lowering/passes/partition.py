@@ -23,7 +23,7 @@ from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compa
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
-from autotensor.lowering.limits import end, excess
+from autotensor.lowering.limits import end, holds, may_hold
 from autotensor.lowering.scopes import in_let, in_loop
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
@@ -231,7 +231,7 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
             inner = _active(then, var, whole, known)
             for c in _conjuncts(cond):
                 if var in free_vars(c) and inner is not None:
-                    may = _may_hold(c, var, known)
+                    may = may_hold(c, var, known)
                     met = inner.meet(may)
                     inner = met if met.within(may) else None  # `meet` of two that are apart is the first
             return inner
@@ -279,7 +279,7 @@ def _main_range(var: Var, whole: Interval, body: Stmt, known: Bounds) -> Interva
     for cond, inner in _conditions(body, known):
         if var not in free_vars(cond) or inner.decide(cond) is not None:
             continue
-        found = _holds(cond, var, inner)
+        found = holds(cond, var, inner)
         if found is not None:
             met = main.meet(found)
             if met.lo is not None and met.hi is not None and met.lo <= met.hi:
@@ -334,34 +334,3 @@ def _conjuncts(cond: Expr) -> list[Compare]:
             return [cond]
         case _:
             return []
-
-
-def _holds(cond: Compare, var: Var, known: Bounds) -> Interval | None:
-    """Values of `var` for which the comparison holds whatever the other variables are."""
-    return _solve(cond, var, known, always=True)
-
-
-def _may_hold(cond: Compare, var: Var, known: Bounds) -> Interval:
-    """Values of `var` for which the comparison holds for some values of the other variables."""
-    return _solve(cond, var, known, always=False) or Interval(None, None)
-
-
-def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | None:
-    total = excess(cond)
-    if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
-        return None
-    k = total.coefficient(var)
-    rest = total.constant  # its greatest value, or its least one
-    for term, c in total.terms.items():
-        if term is var:
-            continue
-        reach = known.of(term).times(c)
-        end = reach.hi if always else reach.lo
-        if end is None:
-            return None
-        rest += end
-    if k > 0:  # k*var + rest <= 0
-        return Interval(None, (-rest) // k)
-    if k < 0:  # var >= rest / -k
-        return Interval(-(-rest // -k), None)
-    return None

@@ -13,11 +13,6 @@ from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
 
-def reshaped(x: GraphNode, shape: Sequence[int]) -> GraphNode:
-    """x itself where it has that shape."""
-    return x if x.shape == tuple(shape) else ops.reshape(x, shape=tuple(shape))
-
-
 @converts("Shape")
 def shape(c: Call) -> Value:
     found = c[0].shape[slice(c.attr("start", 0), c.attr("end", None))]

@@ -1,0 +1,34 @@
+"""Steps that many rules write alike: neighbouring loops as one, and the stage that sums inside a tile.
+
+fused("C", ("i", "j", "k"))     Fuse(i, j), Fuse((i*j), k)      and the name of the loop
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotensor.schedule.axis import fuse_name
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.state import Stage
+from autotensor.schedule.step import Step
+
+
+def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
+    """Neighbouring loops as one: the steps and its name."""
+    steps: list[Step] = []
+    name = axes[0]
+    for axis in axes[1:]:
+        steps.append(FuseStep(stage, name, axis))
+        name = fuse_name(name, axis)
+    return steps, name
+
+
+def host_and_anchor(after: Stage | None, stage: str) -> tuple[str, str, list[Step]]:
+    """The stage whose loops carry the tiles, the one that accumulates inside, and steps to make it.
+
+    after: the stage behind whose loops can carry them; without one they are the stage's own.
+    """
+    if after is not None:
+        return after.name, stage, []
+    return stage, f"{stage}.local", [CacheWrite(stage, "local")]
