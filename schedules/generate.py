@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
@@ -56,7 +58,7 @@ def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
         stage, last_call = _next_stage(state, current)
         if stage is None:
             return current.sketch
-        current = _expand(current, state, stage, target, last_call, rules)[0]
+        current = next(_expand(current, state, stage, target, last_call, rules))
 
 
 @lru_cache(maxsize=KEPT)
@@ -93,18 +95,21 @@ def _expand(
     target: Target,
     last_call: bool,
     rules: tuple[SketchRule, ...],
-) -> tuple[_Partial, ...]:
+) -> Iterator[_Partial]:
+    """What the first rule that answers makes of a stage, in its order; made when asked for."""
     done = current.done | {stage.name}
     for rule in rules:
         if target.kind not in rule.devices:
             continue
-        extensions = rule.expand(state, stage, target)
-        if not extensions or (last_call and extensions[0].defer):
+        extensions = iter(rule.expand(state, stage, target))
+        first = next(extensions, None)
+        if first is None or (last_call and first.defer):
             continue
-        if extensions[0].defer:
-            return (replace(current, before=state, added=(), waiting=current.waiting | {stage.name}),)
-        return tuple(
-            replace(
+        if first.defer:
+            yield replace(current, before=state, added=(), waiting=current.waiting | {stage.name})
+            return
+        for n, e in enumerate(chain([first], extensions)):
+            yield replace(
                 current,
                 sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
                 before=state,
@@ -112,9 +117,8 @@ def _expand(
                 done=done | set(e.done),
                 choices=(*current.choices, n),
             )
-            for n, e in enumerate(extensions)
-        )
-    return (replace(current, before=state, added=(), done=done),)
+        return
+    yield replace(current, before=state, added=(), done=done)
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:

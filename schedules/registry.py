@@ -2,12 +2,12 @@
 
 A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it
 does not apply. Rules are tried in order (a number; `RULES` is sorted by it); the first that
-answers decides the stage.
+answers decides the stage. An answer may be a generator: a default schedule takes the first extension only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from autotensor.base.target import GPU_KINDS, Target
@@ -33,7 +33,7 @@ class Extension:
 CPU, GPU = ("llvm", "interp"), GPU_KINDS
 ANY = (*CPU, *GPU)
 
-Expand = Callable[[State, Stage, Target], tuple[Extension, ...]]
+Expand = Callable[[State, Stage, Target], Iterable[Extension]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     statistics that are not trivial, so that a wrong folding shows.
     """
     kind = name.rsplit(".", 1)[-1]
+    values: Array
     match kind:
         case "running_mean":
             values = rng.normal(0.0, 0.2, shape)

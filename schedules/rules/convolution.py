@@ -21,6 +21,7 @@ Source: Georganas et al., "Anatomy of high-performance deep learning convolution
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil, gcd, prod
 
 from autotensor.base.target import Target
@@ -64,15 +65,15 @@ ROW = 1.0  # cycles per broadcast of an element, as operands of FMAs take them (
 
 
 @sketch_rule("convolution", order=9)
-def convolution(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """Sketches that skip padding, then (where the axes are plain) those that copy it."""
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):
-        return ()
+        return
     conv = find_convolution(state, stage.op, lanes_of(stage.op, target))
     if conv is None or conv.vector.extent < min(conv.lanes, 8):
-        return ()
+        return
     if conv.plain and not conv.pads and not streams(conv, target):
-        return ()  # a matrix product
+        return  # a matrix product
     heights = tuple(n for n in (1, 2) if n <= len(conv.rows) and _written(stage.op, conv, n) <= MAX_WRITTEN)
     made = [
         _Builder(state, stage, conv, target, tiled).build(columns_first)
@@ -80,7 +81,9 @@ def convolution(state: State, stage: Stage, target: Target) -> tuple[Extension, 
         for columns_first in _orders(conv, target)
     ]
     best = sorted(made, key=lambda m: m[0])  # stable: the first of equals stays first
-    return (*(e for _, e in best), *(tile_cpu(state, stage, target) if conv.plain else ()))
+    yield from (e for _, e in best)
+    if conv.plain:
+        yield from tile_cpu(state, stage, target)
 
 
 def _orders(conv: Conv, target: Target) -> tuple[bool, bool]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from math import ceil, prod
 
 from autotensor.base.target import Target
@@ -66,24 +67,25 @@ class _Form:
 
 
 @sketch_rule("tile_cpu", order=20)
-def tile_cpu(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
     if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):
-        return ()
+        return
     roles = assign_roles(state, op, column_lanes(op, target))
     if roles is None:
-        return ()
+        return
     pads = padding_in_front(state, op)
     way = supply(op, roles, target) if not pads else Supply.DIRECT
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
-    out = [
-        _Builder(state, stage, roles, target, pads).build(form)
-        for form in _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
-    ]
-    cut = blocked_forms(state, stage, roles, target) if not pads else ()
-    out = [*cut, *out] if way is Supply.BLOCKED else [*out, *cut]
-    return tuple(dict.fromkeys(out))
+    forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
+    whole = (_Builder(state, stage, roles, target, pads).build(form) for form in forms)
+    cut = () if pads else blocked_forms(state, stage, roles, target)
+    made: set[Extension] = set()
+    for extension in chain(cut, whole) if way is Supply.BLOCKED else chain(whole, cut):
+        if extension not in made:
+            made.add(extension)
+            yield extension
 
 
 def _forms(roles: Roles, way: Supply, padded: bool, across: bool, far: bool, along: bool) -> list[_Form]:

@@ -19,6 +19,7 @@ decides the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
 
 from autotensor.base.target import Target
@@ -46,16 +47,15 @@ SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly pad
 
 
 @sketch_rule("winograd", order=7)
-def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """The direct sketches and, where numerics allow, those of Winograd's method."""
     if target.kind != "llvm" or target.numerics != "fast" or match(state, stage) is None:
-        return ()
+        return
     host, pads = epilogue(state, stage), padding_in_front(state, stage.op)
     h, w, c = (a.extent for a in stage.op.axes[-3:])
     lanes = lanes_of(stage.op, target)
     if min(c, stage.op.reduce_axes[-1].extent) < lanes or min(h, w) < SMALLEST:
-        return ()
-    plain = convolution(state, stage, target) or tile_cpu(state, stage, target)
+        return
     problem = Problem.of(stage, lanes, target)
     variants = [Variant(tf, by_columns) for tf in (F4, F2) for by_columns in (False, True)]
     cost = {v: cycles(problem, v, best_option(problem, v)) for v in variants}
@@ -66,7 +66,9 @@ def winograd(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     def built(v: Variant) -> Extension:
         return _Builder(stage, host, problem, v, pads).build()
 
-    return (*map(built, first), *plain, *map(built, after))
+    yield from map(built, first)
+    yield from tuple(convolution(state, stage, target)) or tile_cpu(state, stage, target)
+    yield from map(built, after)
 
 
 class _Builder:
