@@ -199,13 +199,13 @@ def without_guards(node: Any) -> Any:
 
 @fault
 def loop_shortened_too_much(patch: pytest.MonkeyPatch) -> None:
-    original = partition._may_hold
+    original = partition.may_hold
 
     def less(*args: Any) -> Interval:
         found = original(*args)
         return Interval(found.lo, None if found.hi is None else found.hi - 1)
 
-    patch.setattr(partition, "_may_hold", less)
+    patch.setattr(partition, "may_hold", less)
 
 
 @fault
