@@ -181,9 +181,12 @@ def untouched(stage: Stage) -> bool:
 
 
 def epilogue(state: State, stage: Stage) -> Stage | None:
-    """The one root stage that consumes the stage's result point by point; None if there is no such stage."""
+    """The one root stage that consumes the stage's result point by point; None if there is no such stage.
+
+    Nor is there one for an output, which is wanted whole.
+    """
     consumers = state.consumers(stage)
-    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined):
+    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined) or state.is_output(stage):
         return None
     consumer = consumers[0]
     if consumer.op.is_reduction or not matches_elementwise(consumer.op, stage.op) or not untouched(consumer):

@@ -101,10 +101,11 @@ def constants(state: State) -> frozenset[str]:
 
 
 def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:
-    """The one stage behind that reads every element once, and where it has the op's axes."""
+    """The stage behind that reads every element once, and where it has the op's axes; none of an output."""
     own = {a.name: Digit(a.name) for a in op.axes}
-    consumers = state.consumers(state.stage(op.name))
-    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined):
+    stage = state.stage(op.name)
+    consumers = state.consumers(stage)
+    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined) or state.is_output(stage):
         return None, own
     host = consumers[0]
     found = digits(host.op, op)
