@@ -105,6 +105,17 @@ def test_machines_that_cannot_scale_by_powers_of_two_in_one_instruction(name: st
     assert ulps(got, exact(name, x)) <= LIMIT.get(name, 2.5)
 
 
+# the second rounds products before it adds to them
+@pytest.mark.parametrize(("cpu", "limit"), [("x86-64-v3", 2.5), ("x86-64", 3.1)])
+def test_erf_keeps_its_error_over_all_of_its_range(cpu: str, limit: float) -> None:
+    first, last = np.array([2.0**-30, 4.0], np.float32).view(np.int32)
+    x = np.arange(first, last, 509, dtype=np.int32).view(np.float32)  # 525 thousand numbers
+    x = x[: x.size // 16 * 16]
+    got = elementwise(lambda v: call("erf", v), [x], lanes=8, target=parse(f"llvm -mcpu={cpu}"))
+    assert ulps(got, exact("erf", x)) <= limit
+    assert got.max() == 1  # and never more
+
+
 def test_erf_is_one_where_it_rounds_to_one() -> None:
     x = np.array(
         [
