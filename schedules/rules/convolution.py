@@ -27,7 +27,7 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -39,6 +39,7 @@ from schedules.analysis import lanes_of, second_cache, untouched
 from schedules.convolutions import Conv, find_convolution, loop_names, uses
 from schedules.grain import parts_of, slowest
 from schedules.loops import fused, host_and_anchor
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.sums import in_parts
@@ -234,7 +235,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps.append(Parallel(host, outer))
+        self.steps += divided(host, outer, self.stage.op, conv.lanes)
         return inside[-1]
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
