@@ -43,7 +43,7 @@ from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.sums import in_parts
-from schedules.tiles import SHORT, powers, singles, steps_written, two_at_a_time
+from schedules.tiles import PUSHED_OUT, SHORT, is_pushed_out, powers, singles, steps_written, two_at_a_time
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30
@@ -139,6 +139,7 @@ def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
     slow = CROWDED if crowded(th * tw, conv.row_bytes) else 1.0
     slow *= PARTLY if columns > 1 and streams(conv, target) else 1.0
     slow *= RAGGED if inner % tw or outer % th else 1.0
+    slow /= PUSHED_OUT if is_pushed_out(th * tw, nv, conv.op.reduce_axes[-1].extent, target) else 1.0
     return slow * total * columns * conv.lanes / (outer * inner * conv.vector.extent)
 
 
