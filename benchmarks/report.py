@@ -314,5 +314,6 @@ def ceilings(threads: int) -> dict[str, float]:
         return one if shared or one is None else one * threads
 
     names = {"flops": "flops", "memory": "bandwidth.memory", "L2": "bandwidth.L2", "L3": "bandwidth.L3"}
+    names |= {f"{level} copied": f"copying.{level}" for level in ("L2", "L3")}
     found = {key: of(name, shared=key == "memory") for key, name in names.items()}
     return {key: value for key, value in found.items() if value is not None}

@@ -41,6 +41,10 @@ FROM_L2 = 0.25
 # (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x 2, by
 # where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
 WRITES, RUN = 32, 0.25
+# registers, of 32, that steps written out want beside a tile, its vectors and two scalars: LLVM moves loads
+# of the next step ahead. Of 28 sums one then went through the stack, of 27 up to 15, of 26 none (2026-11)
+AHEAD = 1
+PUSHED_OUT = 0.96  # of its speed that such a tile is taken to keep: less than 28 sums in one vector have
 SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
 
 
@@ -79,7 +83,8 @@ def best_tile(roles: Roles, target: Target) -> Option:
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
         fed = 1.0 if near(column * o[3]) else o[0] * o[1] / (o[0] * o[1] + FROM_L2)
         runs = o[2] / (o[2] + RUN) if streamed else 1.0
-        return share * even * fed * runs, column * o[3] <= PANEL * l2, o[2]
+        whole = PUSHED_OUT if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
+        return share * even * fed * runs * whole, column * o[3] <= PANEL * l2, o[2]
 
     def near(panel: float) -> bool:
         return not two_at_a_time(target) or panel <= target.cache_bytes[0]
@@ -101,6 +106,16 @@ def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
 def written_out(extent: int, target: Target) -> int:
     """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
     return max(d for d in range(1, WRITTEN + 1) if extent % d == 0) if two_at_a_time(target) else 1
+
+
+def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
+    """Whether steps written out, of a reduction of this extent, take registers that a tile needs itself.
+
+    Of 16 none can be spared.
+    """
+    if target.vector_registers <= 16 or written_out(extent, target) == 1:
+        return False
+    return rows * vectors + vectors + 2 + AHEAD > target.vector_registers
 
 
 def _balance(rows: int, columns: int, others: int, cores: int) -> float:

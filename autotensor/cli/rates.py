@@ -17,7 +17,8 @@ def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterat
     teams = sorted({int(n.rpartition(".t")[2]) for n in values if n.rpartition(".t")[2].isdigit()})
     if "flops.core" in values:
         yield from _peak(values, teams, target)
-    yield from _bandwidths(values, teams)
+    yield from _bandwidths(values, teams, "bandwidth", "GB/s read")
+    yield from _bandwidths(values, teams, "copying", "  copied")
     for t in teams:
         if f"region.t{t}" in values:
             yield f"parallel region of {t} threads: {values[f'region.t{t}'] * 1e6:.1f} us"
@@ -48,18 +49,19 @@ def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iter
             yield f"peak {team / 1e9:.1f} GFLOP/s of {t} threads, {team / (t * core):.0%} of {t} cores"
 
 
-def _bandwidths(values: Mapping[str, float], teams: list[int]) -> Iterator[str]:
+def _bandwidths(values: Mapping[str, float], teams: list[int], kind: str, title: str) -> Iterator[str]:
+    """A table of what teams read, or read and write, by level."""
     levels = sorted(
-        n.removeprefix("bandwidth.") for n in values if n.startswith("bandwidth.L") and ".t" not in n
+        {n.removeprefix(f"{kind}.").partition(".")[0] for n in values if n.startswith(f"{kind}.")}
     )
-    if not levels and "bandwidth.memory.core" not in values:
+    if not levels:
         return
-    yield "GB/s       " + "".join(f"{level:>8}" for level in levels) + "  memory"
+    yield f"{title:11}" + "".join(f"{level:>8}" for level in levels)
     for t in (1, *teams):
-        names = [f"bandwidth.{level}{'' if t == 1 else f'.t{t}'}" for level in levels]
-        names.append(f"bandwidth.memory{'.core' if t == 1 else f'.t{t}'}")
-        cells = [f"{values[n] / 1e9:8.1f}" if n in values else f"{'':>8}" for n in names]
-        if any(n in values for n in names):
+        ends = [f".t{t}"] if t > 1 else ["", ".core"]
+        found = [[values[n] for e in ends if (n := f"{kind}.{level}{e}") in values] for level in levels]
+        if any(found):
+            cells = [f"{f[0] / 1e9:8.1f}" if f else f"{'':>8}" for f in found]
             yield f"{t} thread{'s' if t > 1 else ' '} {'' if t > 9 else ' '}" + "".join(cells).rstrip()
 
 

@@ -5,6 +5,7 @@ stick.run(10)                                              10 × stick.amount by
 
 fma_yardstick (peak.py)    multiply-adds on registers         FLOPs
 reading_yardstick          every thread reads its own array   bytes: what a cache level delivers
+copying_yardstick          every thread copies its own array  bytes read and written: what it takes as well
 clock_yardstick            a chain of integer operations      clock cycles
 region_yardstick           a team that does nothing           1: a fork and join
 """
@@ -102,6 +103,35 @@ def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None)
     cut = array[: parts * threads * size].reshape(parts, -1)
     amount = 4.0 * threads * size * turns
     return load(program, target, threads, amount, *((part, result) for part in cut))
+
+
+def copying_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
+    """Every thread copies the first half of its own `bytes_each` bytes of `array` to the second half, again
+    and again: kernels that write as much as they read can do no better.
+
+    array: as for `reading_yardstick`; it is written to.
+    """
+    target = host()
+    lanes = target.lanes(32)
+    block = _SUMS * lanes
+    blocks = max(1, bytes_each // (8 * block))
+    size = 2 * blocks * block
+    turns = max(1, _LEAST_BYTES // (4 * size))
+    if array is None:
+        array = aligned_empty((threads * size,), "float32")
+        array.fill(1.0)
+    x = Buffer("x", (threads * size,), float32)
+    thread, turn, i = Var("thread"), Var("turn"), Var("i")
+    first = thread * size + i * block
+    at = [first + n * lanes for n in range(_SUMS)]
+    move = seq(*(Store(x, (Ramp(a + size // 2, 1, lanes),), Load(x, (Ramp(a, 1, lanes),))) for a in at))
+    inside = For(i, const(0), const(blocks), ForKind.SERIAL, move)
+    again = For(turn, const(0), const(turns), ForKind.SERIAL, inside)
+    team = For(thread, const(0), const(threads), ForKind.PARALLEL, again)
+    program = Program(((x, Role.OUTPUT),), (), (PrimFunc("copy", (x,), team),))
+    parts = array.size // (threads * size)
+    cut = array[: parts * threads * size].reshape(parts, -1)
+    return load(program, target, threads, 4.0 * threads * size * turns, *((part,) for part in cut))
 
 
 def clock_yardstick() -> Yardstick:

@@ -57,6 +57,8 @@ SHARING
 ; state: 0 idle, 1 taken by a caller, 2 has work
 
 declare i32 @sched_yield()
+declare i32 @usleep(i32)
+declare i32 @llvm.smin.i32(i32, i32)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_mutex_init(ptr, ptr)
@@ -252,12 +254,24 @@ own:
   %spin = load i32, ptr %p5
   br label %join
 join:
-  %turn = phi i32 [0, %own], [%turn1, %wait]
+  %turn = phi i32 [0, %own], [%turn1, %again]
   %unfinished = load atomic i32, ptr %p11 acquire, align 4
   %finished = icmp eq i32 %unfinished, 0
   br i1 %finished, label %done, label %wait
 wait:
-  %turn1 = call i32 @pause_or_yield(i32 %turn, i32 %spin)
+  %long = icmp eq i32 %turn, 4000
+  br i1 %long, label %nap, label %pause
+nap:
+  ; A worker that was woken may stand on our own core's queue, and yielding leaves both there. Who sleeps,
+  ; wakes on a core that is free.
+  %r3 = call i32 @usleep(i32 1)
+  br label %again
+pause:
+  %r4 = call i32 @pause_or_yield(i32 %turn, i32 %spin)
+  br label %again
+again:
+  %next_turn = add i32 %turn, 1
+  %turn1 = call i32 @llvm.smin.i32(i32 %next_turn, i32 5000)
   br label %join
 done:
   ret void
@@ -355,11 +369,13 @@ idle:
   %ready = icmp eq i32 %state, 2
   br i1 %ready, label %work, label %patience
 patience:
-  %patient = icmp slt i32 %turn, 4000
-  br i1 %patient, label %pause, label %sleep
+  ; A caller who does something else meanwhile is often back within milliseconds, and to wake a sleeper takes
+  ; 50 to 300 us (a virtual machine). Others may have the core before that.
+  %awake = icmp slt i32 %turn, PATIENCE
+  br i1 %awake, label %pause, label %sleep
 pause:
-  call void @relax()
   %turn1 = add i32 %turn, 1
+  %r5 = call i32 @pause_or_yield(i32 %turn, i32 4000)
   br label %idle
 sleep:
   %r0 = call i32 @pthread_mutex_lock(ptr %mutex)
@@ -404,6 +420,7 @@ _HINTS = {
 
 WORKER_BYTES = 256
 POOL_HEADER_BYTES = 64
+PATIENCE = 30_000  # turns of an idle worker before it sleeps: 4,000 spinning, then with the core on offer
 MOST_WORKERS = 256  # size of the team list in `pool_region`
 
 
@@ -411,7 +428,7 @@ def launcher_ir(machine: str) -> str:
     """The launcher's LLVM IR for a processor family, as `platform.machine()` names it."""
     hint = _HINTS.get(machine.lower(), "")
     text = _LAUNCHER.replace("RELAX", hint).replace("SHARING\n", sharing.TEXT)
-    text = text.replace("MOST_THREADS", str(sharing.MOST_THREADS))
+    text = text.replace("MOST_THREADS", str(sharing.MOST_THREADS)).replace("PATIENCE", str(PATIENCE))
     return text if "sse2" in hint else text.replace("declare void @llvm.x86.sse2.pause()\n", "")
 
 

@@ -6,6 +6,7 @@
     clock                    cycles a second, of one core
     flops.core flops.t2      fused multiply-adds on registers: one core, a team of two threads
     bandwidth.L2 …L2.t2      reading from what fits into L2; L1, L3 and memory (.core) likewise
+    copying.L2 …L2.t2        bytes read and written per second, one as many as the other; L3 likewise
     region.t2                seconds of a fork and join
     kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
 
@@ -25,7 +26,13 @@ from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target, usable_cores
 from autotensor.codegen.peak import fma_yardstick
-from autotensor.codegen.yardstick import Yardstick, clock_yardstick, reading_yardstick, region_yardstick
+from autotensor.codegen.yardstick import (
+    Yardstick,
+    clock_yardstick,
+    copying_yardstick,
+    reading_yardstick,
+    region_yardstick,
+)
 from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.lock import timing_by
 from autotensor.search.microkernels import measure_microkernels
@@ -104,6 +111,8 @@ def _probes(target: Target, threads: int) -> list[_Probe]:
         each = _footprint(level, size, caches, threads)
         part = arena[: threads * each // 4]
         out.append(_Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
+        if level:  # small kernels start in L2, larger ones in L3: nothing that is called starts in L1
+            out.append(_Probe(f"copying.L{level + 1}{end}", "B/s", copying_yardstick(threads, each, part)))
     far = reading_yardstick(threads, max(1 << 20, WINDOW // threads), arena)
     out.append(_Probe(f"bandwidth.memory{core}", "B/s", far))
     if threads == 1:

@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -23,12 +23,12 @@ from autotensor.te.dag import StageOp
 from schedules.analysis import epilogue, lanes_of, reads, untouched
 from schedules.flat import fused_axes
 from schedules.loops import fused
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
 
 SUMS = 8 << 10  # bytes of the sums of a block: they stay in the nearest cache while rows pass by
 ROWS = (1, 2, 4, 7, 8, 16)  # at a time
-REGION = 8192  # elements: below this a parallel region costs more than it saves
 
 
 @sketch_rule("columns", order=13)
@@ -48,7 +48,7 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     )
     block = Hole(f"{stage.name}/columns", singles(vectors), (nearest(vectors, wanted),))
     steps: list[Step] = []
-    inner = _blocks(steps, host, stage, block, lanes, op.points() >= REGION)
+    inner = _blocks(steps, host, stage, block, lanes)
     holes = [block, *_rows(steps, stage, lanes, inner)]
     done = (stage.name, host.name)
     return (Extension(tuple(steps), tuple(holes), done),)
@@ -67,17 +67,14 @@ def sums_columns(op: StageOp) -> bool:
     )
 
 
-def _blocks(
-    steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int, parallel: bool
-) -> list[str]:
+def _blocks(steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int) -> list[str]:
     """Blocks of columns, in parallel; the loops of the host that follow inside."""
     name, axes = host.name, [a.name for a in host.op.axes]
     last = axes[-1]
     steps.append(SplitStep(name, last, (Ref(block.name), lanes)))
     together, outer = fused(name, (*axes[:-1], f"{last}.0"))
     steps += together
-    if parallel:
-        steps.append(Parallel(name, outer))
+    steps += divided(name, outer, stage.op, lanes)
     if host is stage:
         return [outer, f"{last}.1", f"{last}.2"]
     steps.append(Vectorize(name, f"{last}.2"))

@@ -27,7 +27,7 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -39,10 +39,11 @@ from schedules.analysis import lanes_of, second_cache, untouched
 from schedules.convolutions import Conv, find_convolution, loop_names, uses
 from schedules.grain import parts_of, slowest
 from schedules.loops import fused, host_and_anchor
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.sums import in_parts
-from schedules.tiles import SHORT, powers, singles, steps_written, two_at_a_time
+from schedules.tiles import PUSHED_OUT, SHORT, is_pushed_out, powers, singles, steps_written, two_at_a_time
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30
@@ -138,6 +139,7 @@ def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
     slow = CROWDED if crowded(th * tw, conv.row_bytes) else 1.0
     slow *= PARTLY if columns > 1 and streams(conv, target) else 1.0
     slow *= RAGGED if inner % tw or outer % th else 1.0
+    slow /= PUSHED_OUT if is_pushed_out(th * tw, nv, conv.op.reduce_axes[-1].extent, target) else 1.0
     return slow * total * columns * conv.lanes / (outer * inner * conv.vector.extent)
 
 
@@ -234,7 +236,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps.append(Parallel(host, outer))
+        self.steps += divided(host, outer, self.stage.op, conv.lanes)
         return inside[-1]
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:

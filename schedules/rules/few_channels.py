@@ -25,7 +25,7 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -35,6 +35,7 @@ from autotensor.schedule.step import Step
 from schedules.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
 from schedules.convolutions import Conv, find_convolution, loop_names
 from schedules.loops import fused, host_and_anchor
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
 
@@ -85,7 +86,8 @@ def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
     inside.append(names[channel.name])
     steps.append(Reorder(host, (*outside, *written, *inside)))
     together, outer = fused(host, outside)
-    steps += [*together, *(Unroll(host, a) for a in (*written, *inside[-2:])), Parallel(host, outer)]
+    steps += [*together, *(Unroll(host, a) for a in (*written, *inside[-2:]))]
+    steps += divided(host, outer, stage.op, conv.lanes)
     steps.append(ComputeAt(inner, host, inside[-3]))
     steps += _anchor(stage, conv, inner)
     done = (host, inner, stage.name, *(p.name for p in conv.pads))

@@ -22,7 +22,7 @@ from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -33,6 +33,7 @@ from autotensor.te.dag import IterDef
 from schedules.analysis import lanes_of, reads, untouched
 from schedules.convolutions import Conv, find_convolution, loop_names, uses
 from schedules.loops import fused, host_and_anchor
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.convolution import convolution
 from schedules.tiles import nearest, powers, singles
@@ -142,7 +143,7 @@ class _Builder:
         self.steps += steps
         self.steps.append(FuseStep(host, f"{group}.1", each))
         self.steps += [Unroll(host, inside[-1]), Vectorize(host, fuse_name(f"{group}.1", each))]
-        self.steps.append(Parallel(host, outer))
+        self.steps += divided(host, outer, self.stage.op, conv.lanes)
         return inside[-2]
 
     def _tiles(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

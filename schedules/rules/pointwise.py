@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -12,10 +12,9 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import lanes_of, untouched, walks_one_row
 from schedules.loops import fused
+from schedules.region import divided_as_one
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import singles
-
-SMALL = 4096  # elements: below this a parallel region costs more than it saves
 
 
 @sketch_rule("pointwise", order=40)
@@ -43,20 +42,13 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         return mixed
     if extent < lanes:
         return (
-            Extension((*steps, *_parallel(stage.name, axes[:-1] or axes, op.points())), (), (stage.name,)),
+            Extension((*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes)), (), (stage.name,)),
         )
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
     outer = [*axes[:-1], f"{last}.0"]
-    steps.extend(_parallel(stage.name, outer, op.points()))
+    steps.extend(divided_as_one(stage.name, outer, op, lanes))
     return (*_transposed(op, stage.name, lanes), Extension(tuple(steps), (hole,), (stage.name,)))
-
-
-def _parallel(name: str, axes: list[str], points: int) -> list[Step]:
-    if points < SMALL:
-        return []
-    steps, outer = fused(name, axes)
-    return [*steps, Parallel(name, outer)]
 
 
 def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
@@ -92,7 +84,7 @@ def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
         ),
         Unroll(name, f"{source.name}.2"),
         Vectorize(name, f"{last.name}.1"),
-        *_parallel(name, [*others, f"{source.name}.0"], op.points()),
+        *divided_as_one(name, [*others, f"{source.name}.0"], op, lanes),
     ]
     return (Extension(tuple(steps), (beside,), (name,)),)
 
@@ -113,6 +105,6 @@ def _interleaved(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
         SplitStep(name, both, (channel.extent, lanes)),
         Unroll(name, f"{both}.1"),
         Vectorize(name, f"{both}.2"),
-        *_parallel(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op.points()),
+        *divided_as_one(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op, lanes),
     ]
     return (Extension(tuple(steps), (), (name,)),)

@@ -27,9 +27,10 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import at_point, contiguous_reduction, is_constant, is_expensive, lanes_of, untouched
+from schedules.analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
 from schedules.flat import fused_axes
 from schedules.loops import fused
+from schedules.region import cycles, is_worth_a_region
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import assign_roles
 from schedules.rules.long_reduction import is_long
@@ -40,8 +41,6 @@ ROWS = (1, 2, 4, 8)  # at a time
 UNROLLED = 8  # steps of a row reduction that are written out
 BLOCK = 16 << 10  # bytes that the rows of a block may take: half of the nearest cache
 BLOCKS = 4  # of rows for each core, at least
-REGION = 8192  # elements: below this a parallel region costs more than it saves
-EXPENSIVE = 8  # elements that one with a function call counts for
 
 
 @sketch_rule("row_chain", order=12)
@@ -120,10 +119,7 @@ def _host(
     steps: list[Step] = [SplitStep(name, last.name, (Ref(holes[-1].name),))]
     together, outer = fused(name, [*(a.name for a in op.axes[: rows - 1]), f"{last.name}.0"])
     steps += [*together, *_loops(holes, stage, rows, target, (outer, f"{last.name}.1"))]
-    work = sum(
-        s.op.points() * (EXPENSIVE if is_expensive(s.op) and len(s.op.axes) > rows else 1) for s in stages
-    )
-    if work >= REGION:
+    if is_worth_a_region(sum(cycles(s.op, lanes_of(s.op, target)) for s in stages)):
         steps.append(Parallel(name, outer))
     return steps, outer
 

@@ -29,7 +29,7 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
@@ -40,6 +40,7 @@ from schedules.blocked import blocked_forms
 from schedules.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
 from schedules.grain import APART, block_of, cuts
 from schedules.loops import fused, host_and_anchor
+from schedules.region import divided, divided_as_one
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.sums import ROW_PART, at_once, in_parts
@@ -50,7 +51,6 @@ STREAM_COST = 0.5  # to bring it from the last cache
 MEMORY_COST = 4.0  # to bring it from memory
 COPY_COST = 2.0  # to copy it
 PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
-REGION = 120_000  # multiply-adds: below this a parallel region costs more than it saves (Zen 4)
 SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
 LARGE = 0.25  # of a core's L2: more than that of a result has left it when it is read
 
@@ -236,8 +236,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        if self.stage.op.points() >= REGION:
-            self.steps.append(Parallel(host, outer))
+        self.steps += divided(host, outer, self.stage.op, roles.lanes)
         return outer, f"{v}.1", inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
@@ -321,5 +320,4 @@ class _Builder:
             self.steps.append(SplitStep(pad.name, last, (lanes,)))
             self.steps.append(Vectorize(pad.name, f"{last}.1"))
         if block is None and len(pad.op.axes) > 2:
-            steps, outer = fused(pad.name, [a.name for a in pad.op.axes[:-2]])
-            self.steps += [*steps, Parallel(pad.name, outer)]
+            self.steps += divided_as_one(pad.name, [a.name for a in pad.op.axes[:-2]], pad.op, lanes)

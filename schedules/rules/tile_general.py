@@ -9,7 +9,7 @@ Source: the multi-level tiling rule of Ansor (Zheng et al., OSDI 2020), with two
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.schedule.primitives.mark import Parallel, Vectorize
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -18,6 +18,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.analysis import lanes_of, untouched
 from schedules.loops import fused
+from schedules.region import divided
 from schedules.registry import Extension, sketch_rule
 from schedules.tiles import nearest, powers, singles
 
@@ -54,6 +55,6 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     steps += together
     if lanes > 1:
         steps.append(Vectorize(name, f"{last}.2"))
-    steps.append(Parallel(name, grid))
+    steps += divided(name, grid, op, 1)  # loads may be far apart: as if nothing were in vectors
     steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)

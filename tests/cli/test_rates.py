@@ -12,6 +12,7 @@ WHEN = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
 VALUES = {
     "clock": 3.5e9, "flops.core": 1.1e11, "flops.t2": 2.1e11,
     "bandwidth.L1": 2e11, "bandwidth.L2": 1e11, "bandwidth.memory.core": 3e10,
+    "copying.L2": 9e10, "copying.L2.t2": 1.7e11, "copying.L3": 8e10,
     "bandwidth.L1.t2": 4e11, "bandwidth.L2.t2": 2e11, "bandwidth.memory.t2": 4e10,
     "region.t2": 1.5e-6, "disturbed": 0.1, "others": 0.0,
 }  # fmt: skip
@@ -38,9 +39,12 @@ def test_everything_measured() -> None:
         == """\
 peak 110.0 GFLOP/s a core, 98% of nominal (1 x 16 multiply-adds a cycle at 3.50 GHz)
 peak 210.0 GFLOP/s of 2 threads, 95% of 2 cores
-GB/s             L1      L2  memory
+GB/s read        L1      L2  memory
 1 thread      200.0   100.0    30.0
 2 threads     400.0   200.0    40.0
+  copied         L2      L3
+1 thread       90.0    80.0
+2 threads     170.0
 parallel region of 2 threads: 1.5 us
 micro-kernels: 3 measured; share of peak with vectors from L1, L2, L3:
    6 rows x  64 columns  100%  100%   98%

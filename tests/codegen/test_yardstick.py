@@ -10,7 +10,14 @@ import pytest
 from autotensor.base.dtype import float32
 from autotensor.base.target import host
 from autotensor.codegen.peak import fma_yardstick
-from autotensor.codegen.yardstick import Yardstick, clock_yardstick, load, reading_yardstick, region_yardstick
+from autotensor.codegen.yardstick import (
+    Yardstick,
+    clock_yardstick,
+    copying_yardstick,
+    load,
+    reading_yardstick,
+    region_yardstick,
+)
 from autotensor.ir.expr import Load, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.stmt import Store
@@ -34,6 +41,7 @@ def test_rates_are_physical(threads: int) -> None:
     assert 1e7 < rate(fma_yardstick(threads)) < threads * 1e12
     assert 1e7 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
     assert 1e7 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
+    assert 1e7 < rate(copying_yardstick(threads, 16 << 10)) < threads * 2e12
     assert 1e2 < rate(region_yardstick(threads), 100) < 1e9
 
 
@@ -46,6 +54,15 @@ def test_amounts() -> None:
     assert reading_yardstick(2, each).amount == pytest.approx(2 * each, rel=0.5)
     assert fma_yardstick(2, steps=40).amount == 2 * fma_yardstick(1, steps=40).amount
     assert region_yardstick(2).threads == 2
+
+
+def test_every_thread_copies_the_first_half_of_its_part_to_the_second() -> None:
+    blocks = aligned_empty((2, 2, 2048), "float32")  # [thread, half, element]
+    blocks[:, 0], blocks[:, 1] = np.arange(4096.0).reshape(2, 2048), -1.0
+    stick = copying_yardstick(2, 16 << 10, blocks.reshape(-1))
+    stick.run(1)
+    np.testing.assert_array_equal(blocks[:, 1], np.arange(4096.0).reshape(2, 2048))
+    assert stick.amount == pytest.approx(2 << 20, rel=0.1)  # read and written
 
 
 def test_the_next_run_reads_the_next_part() -> None:

@@ -244,7 +244,7 @@ def test_cores_divide_the_columns_of_a_layer_s_weights(cores: int) -> None:
 
 def test_cores_divide_the_rows_unless_panels_are_more_than_rows_and_results() -> None:
     caches = (48 << 10, 2 << 20, 32 << 20)
-    target = replace(parse("llvm -mcpu=x86-64-v4 -threads=2"), cache_bytes=caches)
+    target = replace(parse("llvm -mcpu=znver4 -threads=2"), cache_bytes=caches)
 
     def divided(rows: int, columns: int, depth: int) -> tuple[bool, bool]:
         """Whether parallel blocks have a part of the rows, and of the columns."""
@@ -297,7 +297,7 @@ def test_cores_divide_rows_where_all_columns_stay_in_the_cache() -> None:
     assert block_of(3, 12, 1, 2, 0.04, apart=0.02) == (3, 6), "of 3 rows one core would have 2"
 
     def blocks(columns: int) -> tuple[int, ...]:
-        target = parse("llvm -mcpu=x86-64-v4 -threads=2")
+        target = parse("llvm -mcpu=znver4 -threads=2")
         chosen = dict(generate(product(196, columns, 64, constant=True), target)[0].defaults())
         return (*chosen["c/rows"], *chosen["c/columns"])
 
@@ -326,3 +326,18 @@ def test_rows_that_compete_for_a_cache_set() -> None:
     assert lines_per_set(14, 2048) == 7
     assert lines_per_set(14, 3072) == 4
     assert lines_per_set(6, 0) == 1
+
+
+def test_steps_written_out_want_registers_beside_a_tile() -> None:
+    v4, zen4, v3 = (parse(f"llvm -mcpu={cpu} -threads=2") for cpu in ("x86-64-v4", "znver4", "x86-64-v3"))
+    wanting = [(14, 2), (9, 3), (5, 5)]
+    assert [t for t in [*wanting, (13, 2), (8, 3), (28, 1)] if tiles.is_pushed_out(*t, 576, v4)] == wanting
+    assert not any(tiles.is_pushed_out(14, 2, 576, t) for t in (zen4, v3))
+    x, w = te.placeholder((196, 96), name="x"), te.placeholder((96, 576), name="w", constant=True)
+    y = te.placeholder((196, 576), name="y")
+    k = te.reduce_axis((0, 96), name="k")
+    c = te.compute((196, 576), lambda i, j: te.sum(x[i, k] * w[k, j], axis=k), name="c")
+    d = te.compute((196, 576), lambda i, j: c[i, j] + y[i, j], name="d")
+    sketch = generate(ComputeDAG.of([x, w, y, d]), v4)[0]
+    th, tw, nv, _ = next(h.default for h in sketch.holes if h.name.endswith("/tile"))
+    assert not tiles.is_pushed_out(th * tw, nv, 96, v4)

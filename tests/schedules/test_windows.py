@@ -112,11 +112,21 @@ def test_a_block_holds_all_channels_unless_cores_would_wait() -> None:
     assert blocks[3][0] < 4
 
 
+def pooled_by(side: int, channels: int, **window: int) -> tuple[int, ...]:
+    chosen = default_choices(pool("max_pool2d", (1, side, side, channels), **window, **LAST))
+    return next(v for k, v in chosen.items() if k.endswith("/tile"))
+
+
 def test_inputs_that_wait_for_other_rows_count_as_registers() -> None:
-    """Of 3 x 4 sums of a 3x3/2 window 27 inputs wait beside 12 sums; of a 3x3 window 18."""
-    chosen = default_choices(pool("max_pool2d", (1, 112, 112, 64), kernel=3, stride=2, padding=1, **LAST))
-    assert next(v for k, v in chosen.items() if k.endswith("/tile")) == (3, 3)
+    """Of 3 x 5 sums of a 3x3 window 21 inputs wait beside 15 sums."""
+    assert pooled_by(28, 192, kernel=3, stride=1, padding=1) == (3, 4)
     assert default_choices(depthwise((1, 56, 56, 144), padding=1))["conv/tile"] == (3, 4)
+
+
+def test_windows_apart_are_few_in_a_tile() -> None:
+    """The fewer, the more of memory is read in its order."""
+    assert pooled_by(112, 64, kernel=3, stride=2, padding=1) == (2, 2)
+    assert pooled_by(224, 64, kernel=2, stride=2) == (1, 1)
 
 
 @pytest.mark.parametrize(
