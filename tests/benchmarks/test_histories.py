@@ -1,4 +1,4 @@
-"""Histories as a log tells them to a tuner of today, and schedulers that are replayed on them."""
+"""Histories as a log tells them to a tuner of today, and what is replayed on them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 
 from histories import History, retold
-from scheduler import POLICIES, arm_of, compare
+from scheduler import POLICIES, arm_of, bound_of, compare
 from search.fakes import TARGET, task
-from search.zoo import gemm
+from search.zoo import conv, gemm
+from stopping import RULES, Replayed, holders_of, left_after, score
 
+from autotensor.search.bound import lower_bound
 from autotensor.search.model import PriorModel
 from autotensor.search.rates import Rates
 from schedules.generate import generate
@@ -63,3 +65,27 @@ def test_schedulers_replay_histories_that_begin_with_such_candidates() -> None:
     assert set(found) == set(POLICIES)
     assert all(math.isfinite(value) for row in found.values() for value in row.values())
     assert set(found["round-robin"].values()) == {1.0}
+
+
+def test_the_bound_of_a_history_knows_that_winograd_needs_fewer_operations() -> None:
+    made = task(conv(56, 64, 64, 3))
+    plain = lower_bound(made, RATES)
+    assert bound_of(History("s", made, ()), RATES) < 0.5 * plain
+    assert bound_of(history(), RATES) == lower_bound(PRODUCT, RATES)  # a product has no other way
+
+
+def test_the_best_after_each_batch_is_what_is_timed_again() -> None:
+    made = history([row(GONE, 2e-4)], [row(GONE, 3e-4)], [row(GONE, 1e-4), row(GONE, 4e-4)])
+    assert [r.median_s for r in holders_of(made)] == [2e-4, 2e-4, 1e-4]
+
+
+def test_a_rule_is_judged_by_what_is_left_and_not_by_what_was_told() -> None:
+    made = history([row(GONE, 2e-4)], *([row(GONE, 3e-4)] for _ in range(2)), [row(GONE, 1e-4)])
+    told = list(retold(made, PriorModel(), RATES))
+    alone = RULES["2 quiet batches alone"]
+    unlucky = score("", alone, [Replayed(told, left_after([t.best_s for t in told]))], budget=6)
+    luck = score("", alone, [Replayed(told, left_after([1.0, 1.0, 1.0, 1.0]))], budget=6)
+    assert (unlucky.right, unlucky.worst, unlucky.saved) == (0.0, 1.0, 0.5)
+    assert (luck.right, luck.worst, luck.saved) == (1.0, 0.0, 0.5)
+    future = score("", RULES["knows the future"], [Replayed(told, left_after([1.0] * 4))], budget=6)
+    assert future.saved == 1.0 - 1 / 6
