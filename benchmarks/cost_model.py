@@ -16,6 +16,9 @@ the mean alone; counted are trials until within 1 % and 5 % of its best.
 
 Candidates of a search's log are those that a model had chosen: all are promising, and order among them is
 harder than over the whole space. `autotensor tune MODEL --cost-model random` logs pools that no model chose.
+Nor is any order certain: 22 tasks that two runs of a log had measured (nine common candidates each, two busy
+cores, 2026-11) have a rank correlation of 0.63 with themselves. Who knew the truth would score about its
+root, 0.79.
 """
 
 from __future__ import annotations

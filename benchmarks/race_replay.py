@@ -38,11 +38,11 @@ def fixed(table: Table, count: int = FIXED) -> dict[int, Sequence[float]]:
     return {n: row[:count] for n, row in enumerate(table)}
 
 
-def raced(table: Table, wanted: int) -> dict[int, Sequence[float]]:
-    """As the measurer does, at most `wanted` of each."""
+def raced(table: Table, wanted: int, *, sure: bool = False) -> dict[int, Sequence[float]]:
+    """As the measurer does, at most `wanted` of each; sure: as in a final race."""
     samples: dict[int, Sequence[float]] = {n: () for n in range(len(table))}
     for at in range(wanted):
-        going_on = racing(samples, wanted)
+        going_on = racing(samples, wanted, sure=sure)
         samples |= {n: table[n][: at + 1] for n in going_on}
     return samples
 

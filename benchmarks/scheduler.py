@@ -27,7 +27,9 @@ from stopping import replayed
 
 from autotensor.search.allocate import Standing
 from autotensor.search.bound import lower_bound
+from autotensor.search.rates import Rates
 from autotensor.search.stopping import outlook
+from schedules.generate import generate
 from tuning_db import connect
 
 WITHIN = (0.05, 0.02, 0.01)
@@ -93,6 +95,12 @@ POLICIES: Mapping[str, Policy] = {
 }
 
 
+def bound_of(h: History, rates: Rates) -> float:
+    """The roofline that the run had before its eyes."""
+    sketches = generate(h.task.workload.dag, h.task.target)
+    return lower_bound(h.task, rates, cold=not rates.warm_weights, sketches=sketches)
+
+
 def arm_of(h: History, told: Sequence[Told], bound_s: float) -> Arm:
     standings = [Standing(h.task, INF, bound_s, 0, (), False)]
     spent = 0.0
@@ -150,12 +158,12 @@ def main() -> None:
     asked = parser.parse_args()
     with connect(str(asked.log), readonly=True) as store:
         histories = read_histories(store, asked.fewest)
-        bounds = [lower_bound(h.task, rates_in(store, h)) for h in histories]
+        bounds = [bound_of(h, rates_in(store, h)) for h in histories]
     if len(histories) < 2:
         raise SystemExit(
             f"{asked.log} has fewer than two tasks with {asked.fewest} trials in one run on this machine."
         )
-    told = [t for _, t in replayed(histories, str(asked.log))]
+    told = [r.told for r in replayed(histories, str(asked.log))]
     arms = [arm_of(h, t, b) for h, t, b in zip(histories, told, bounds, strict=True)]
     found = compare(arms, asked.draws)
     seconds = [t.seconds for a in arms for t in a.told]

@@ -333,7 +333,8 @@ class Race:
         alive = [e for e in entered if e.alive]
         if not self.options.racing:
             return [e for e in alive if len(e.samples) < self._repeat]
-        going_on = racing({e.number: e.samples for e in alive}, self._repeat, incumbent_s)
+        samples = {e.number: e.samples for e in alive}
+        going_on = racing(samples, self._repeat, incumbent_s, sure=not self._limited)
         return [e for e in alive if e.number in going_on]
 
     def _round(self, entrants: Sequence[Entrant]) -> None:

@@ -35,7 +35,7 @@ LEAST_SAMPLES = 3  # what makes a trial (DESIGN D14)
 class MeasureOptions:
     """How candidates are built, checked and timed."""
 
-    repeat: int = 5  # samples of each candidate that is not clearly slow
+    repeat: int = 4  # samples of each candidate that is not slower than another: race_rule.py
     min_seconds: float = 0.002  # one sample lasts at least so long
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0  # of one sample, or of one run while checking

@@ -52,6 +52,9 @@ def test_a_race_spends_less_and_chooses_the_same():
     assert (five.chosen, five.regret, five.samples) == (0, 0.0, 5 + 5 + 3 + 3)
     assert ten.spent_s == pytest.approx(10 * (2e-3 + 2.002e-3 + 2.6e-3 + 2e-3))
     assert five.spent_s < ten.spent_s / 2
+    noisy = [[1e-3] * (SEEN + 10), [r * 1e-3 for r in (1.1, 1.0, 1.2)] + [1.1e-3] * (SEEN + 7)]
+    likely, certain = (replay(noisy, partial(raced, wanted=15, sure=sure), 2e-3) for sure in (False, True))
+    assert likely.samples == 15 + 3 < certain.samples
 
 
 def test_regret_is_by_rounds_that_were_not_seen():
@@ -85,6 +88,6 @@ def test_the_page_says_what_was_asked_and_what_was_found():
     text = "\n".join(measurement.page(data))
     assert "| pairs of which a difference is claimed | 2.0% | ≤ 5% |" in text
     assert "| all | 0.90 | 0.80 | 0.40 | 0.20 |" in text
-    assert "| race, at most 5 (search) | 1.00 | 3.0 × | 0.00% | 0.0% |" in text
+    assert "| race, as in a batch of the search | 1.00 | 3.0 × | 0.00% | 0.0% |" in text
     assert "2026-11-22, in 60 s, source abc; other programs used 0.25 cores meanwhile." in text
     assert "thirty times" not in text  # that section was not asked for

@@ -47,3 +47,14 @@ def test_a_machine_that_is_never_calm_is_not_waited_for_in_every_round(
     assert rests_of(CALM) == 0  # and now they are not
     assert rests_of(BUSY, CALM) == 1
     assert len(entrant.samples) == len(entrant.references) == 6
+
+
+def test_who_is_likely_slower_is_dropped_in_a_batch_and_not_at_the_end_of_a_run() -> None:
+    race = Race(host(), MeasureOptions())
+    race._repeat = 15
+    leader, other = (Entrant(n, Built({"meta": {}}, "sha")) for n in range(2))
+    leader.samples, other.samples = [1.0, 1.1, 0.9], [1.1, 1.15, 1.15]
+    race._limited = True
+    assert race._unfinished([leader, other], None) == [leader]
+    race._limited = False
+    assert race._unfinished([leader, other], None) == [leader, other]

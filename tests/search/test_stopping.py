@@ -7,7 +7,6 @@ import pytest
 
 from autotensor.search.model import Prediction
 from autotensor.search.stopping import (
-    QUIET,
     QUIET_BATCHES,
     UNLIKELY,
     WORTHWHILE,
@@ -15,6 +14,7 @@ from autotensor.search.stopping import (
     chance_of_more,
     confident,
     outlook,
+    quiet_batches,
 )
 
 
@@ -72,7 +72,14 @@ def test_the_chance_of_few_or_equal_times() -> None:
 def test_confidence_needs_a_crowd_and_batches_that_brought_nothing() -> None:
     sure, quiet = UNLIKELY / 2, [0.0] * QUIET_BATCHES
     assert confident(sure, (1.0, *quiet))
-    assert confident(sure, (1.0, 0.3, QUIET / 2, *quiet[1:]))
-    assert not confident(sure, (1.0, *quiet[:-1], QUIET))
+    assert confident(sure, (1.0, 0.3, WORTHWHILE / 2, *quiet[1:]))
+    assert not confident(sure, (1.0, *quiet[:-1], WORTHWHILE))
     assert not confident(sure, (1.0, *quiet[:-1]))
     assert not confident(UNLIKELY, (1.0, *quiet))
+
+
+def test_small_gains_that_add_up_are_something() -> None:
+    each = WORTHWHILE / 2
+    assert quiet_batches((1.0, 0.3, each)) == 1
+    assert quiet_batches((1.0, 0.3, each, 0.0, 1.1 * each)) == 2
+    assert not confident(UNLIKELY / 2, (1.0, *[each] * (QUIET_BATCHES + 1)))
