@@ -184,17 +184,17 @@ def _suppressed(
 ) -> Array:
     """[batch, class, box] of the boxes kept: the best first, none that overlaps a better one too much."""
     kept = []
-    for b, s in np.ndindex(scores.shape[0], scores.shape[1]):
+    for b, of_batch in enumerate(scores):
         corners = _corners(boxes[b].astype(np.float64), center)
-        chosen: list[int] = []
-        for n in np.argsort(-scores[b, s], kind="stable"):
-            if len(chosen) >= most:
-                break
-            if least is not None and scores[b, s, n] <= least:
-                continue
-            if all(_shared(corners[n], corners[m]) <= overlap for m in chosen):
-                chosen.append(int(n))
-        kept += [(b, s, n) for n in chosen]
+        for s, row in enumerate(of_batch):
+            left = np.arange(len(row)) if least is None else np.flatnonzero(~(row <= least))
+            left = left[np.argsort(-row[left], kind="stable")]
+            found = 0
+            while left.size and found < most:
+                best, left = left[0], left[1:]
+                left = left[_shared(corners[best], corners[left]) <= overlap]
+                kept.append((b, s, best))
+                found += 1
     return np.asarray(kept, np.int64).reshape(-1, 3)
 
 
@@ -207,9 +207,9 @@ def _corners(boxes: Array, center: bool) -> Array:
     return np.concatenate([low, high], 1)
 
 
-def _shared(a: Array, b: Array) -> float:
-    """Intersection over union."""
-    sides = np.maximum(0, np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]))
-    common = float(np.prod(sides))
-    union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - common
-    return common / union if union > 0 else 0.0
+def _shared(one: Array, others: Array) -> Array:
+    """Intersection over union of one box and each of the others: [n]."""
+    sides = np.maximum(0, np.minimum(one[2:], others[:, 2:]) - np.maximum(one[:2], others[:, :2]))
+    common = sides.prod(1)
+    union = np.prod(one[2:] - one[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
