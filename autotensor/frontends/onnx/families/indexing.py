@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
-from autotensor.graph.ir import GraphNode
 
 # -- gather ----------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ def tensor_scatter(c: Call) -> Value:
         start = constant(np.zeros(batch, np.int64))
     start = ops.cast(start, dtype="int64")
     ones = (1,) * (len(past.shape) - 1)
-    line = np.arange(length).reshape([-1 if a == axis else 1 for a in range(len(past.shape))])
+    line = np.arange(length).reshape(line_shape(axis, len(past.shape)))
     offset = constant(line.astype(np.int64)) - ops.reshape(start, shape=(batch, *ones))
     if mode == "circular":
         offset = ops.mod_floor(offset, constant(length, dtype="int64"))
@@ -85,7 +85,7 @@ def one_hot(c: Call) -> Value:
     rank = len(index.shape) + 1
     at = c.axes((int(c.attr("axis", -1)),), rank)[0]
     place = ops.where(ops.less(index, 0), index + depth, index)
-    line = np.arange(depth, dtype=np.int64).reshape([-1 if a == at else 1 for a in range(rank)])
+    line = np.arange(depth, dtype=np.int64).reshape(line_shape(at, rank))
     hit = ops.equal(ops.unsqueeze(place, axes=(at,)), constant(line))
     off, on = (ops.reshape(ops.slice(values, begin=(n,), end=(n + 1,)), shape=()) for n in range(2))
     return ops.where(hit, on, off)
@@ -117,12 +117,8 @@ def reverse_sequence(c: Call) -> Value:
     x, time, batch = c[0], int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
     rank, n = len(x.shape), x.shape[time]
 
-    def along(axis: int, node: GraphNode) -> GraphNode:
-        shape = tuple(-1 if a == axis else 1 for a in range(rank))
-        return ops.reshape(node, shape=shape)
-
-    place = along(time, constant(np.arange(n, dtype=np.int64)))
-    length = along(batch, ops.cast(c[1], dtype="int64"))
+    place = constant(np.arange(n, dtype=np.int64).reshape(line_shape(time, rank)))
+    length = ops.reshape(ops.cast(c[1], dtype="int64"), shape=line_shape(batch, rank))
     turned = ops.where(ops.less(place, length), length - place - 1, place)
     return ops.gather_elements(x, ops.broadcast_to(turned, shape=x.shape), axis=time)
 

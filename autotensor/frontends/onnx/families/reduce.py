@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
@@ -173,7 +174,7 @@ def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
         return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
-        numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
+        numbers = np.arange(x.shape[axis]).reshape(line_shape(axis, len(x.shape)))
         return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))
     return getattr(ops, ours)(x, axis=axis)
 
