@@ -122,16 +122,21 @@ def _read(module: Function | InParts, path: Path) -> list[Array]:
 def _write(path: Path, named: Mapping[str, Array]) -> None:
     """All arrays as .npz, or the only one as .npy; whole or not at all."""
     import io
+    from zipfile import ZipFile
 
     import numpy as np
 
     from autotensor.runtime.files import replacing
 
     data = io.BytesIO()
-    if path.suffix == ".npz":
-        np.savez(data, **named)
+    if path.suffix == ".npz":  # by hand: np.savez cannot keep an array that is called "file"
+        with ZipFile(data, "w") as archive:
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.save(member, array, allow_pickle=False)
     else:
-        np.save(data, *named.values())
+        (array,) = named.values()
+        np.save(data, array)
     try:
         with replacing(path) as file:
             file.write(data.getbuffer())

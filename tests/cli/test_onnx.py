@@ -149,6 +149,18 @@ def test_a_model_in_parts_runs_and_is_timed():
     assert cli("bench", "looped.onnx", "--repeat", "3").out.startswith("looped: median ")
 
 
+@pytest.mark.parametrize("verb", ["run", "bench"])
+def test_results_that_are_no_tensors(verb):
+    """The places of what is not zero, as a sequence."""
+    from onnx import helper
+
+    nodes = [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("SequenceConstruct", ["at"], ["y"])]
+    written("places.onnx", [2, 4], nodes)
+    said = cli(verb, "places.onnx")
+    assert said.code == 1
+    assert "places.onnx: its result 'y' is not a tensor. Call the model as autotensor.OnnxModel" in said.err
+
+
 @pytest.mark.parametrize("verb", ["compile", "tune", "tasks"])
 def test_a_model_in_parts_is_in_no_file(verb):
     looped("looped.onnx")

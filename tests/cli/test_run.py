@@ -79,10 +79,10 @@ def test_input_that_does_not_fit(tmp_path):
 
 
 def pair() -> None:
-    """pair.atm: the sum and the difference of x[2, 3] and n[3]."""
+    """pair.atm: the sum and, as `file`, the difference of x[2, 3] and n[3]."""
     x, n = at.input((2, 3), name="x"), at.input((3,), "int32", name="n")
     f = at.ops.cast(n, "float32")
-    graph = at.Graph((x, n), (x + f, x - f), "pair", ("sum", "difference"))
+    graph = at.Graph((x, n), (x + f, x - f), "pair", ("sum", "file"))
     at.compile_model(graph, db=":memory:").save("pair.atm")
 
 
@@ -94,12 +94,12 @@ def test_several_inputs_and_results_are_files_of_names():
     assert said.code == 0, said.err
     assert said.out.splitlines() == [
         "sum: float32[2, 3], from 1 to 8, mean 4.5",  # rows of two results are no classes
-        "difference: float32[2, 3], from -1 to 2, mean 0.5",
+        "file: float32[2, 3], from -1 to 2, mean 0.5",
     ]
     out = np.load("out.npz")
-    assert set(out) == {"sum", "difference"}
+    assert set(out) == {"sum", "file"}
     np.testing.assert_array_equal(out["sum"], x + n)
-    np.testing.assert_array_equal(out["difference"], x - n)
+    np.testing.assert_array_equal(out["file"], x - n)
 
 
 def test_files_that_hold_too_little_are_refused():
@@ -122,7 +122,7 @@ def test_files_that_hold_too_little_are_refused():
         assert expected in said.err
     said = cli("run", "pair.atm", "--output", "y.npy")
     assert said.code == 1
-    assert "pair has 2 results (sum, difference); 'y.npy' holds one. --output y.npz holds all" in said.err
+    assert "pair has 2 results (sum, file); 'y.npy' holds one. --output y.npz holds all" in said.err
 
 
 def test_trained_digits():
