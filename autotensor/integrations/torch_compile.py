@@ -14,6 +14,7 @@ Options: torch.compile(model, backend="autotensor", options={"log": "tuning.db",
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
 import weakref
@@ -26,7 +27,12 @@ import torch
 from torch._dynamo.utils import get_static_address_type
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
 from autotensor.api.log import Log
@@ -76,7 +82,7 @@ def autotensor(
 ) -> Run:
     """A part of a model, compiled; what dynamo calls for each part."""
     wanted = Options.of(options)
-    if any(not isinstance(x, torch.Tensor) for x in example_inputs):
+    if any(not isinstance(x, torch.Tensor) for x in example_inputs) or _numbers_of(module):
         return _ByShape(module, wanted)
     return _compiled_or_eager(module, tuple(example_inputs), wanted)
 
@@ -274,13 +280,16 @@ def _aot(
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
-        found: Run = aot_module_simplified(
-            module,
-            list(examples),
-            fw_compiler=compiler,
-            inference_compiler=compiler,
-            decompositions=_decompositions(),
-        )
+        try:
+            found: Run = aot_module_simplified(
+                module,
+                list(examples),
+                fw_compiler=compiler,
+                inference_compiler=compiler,
+                decompositions=_decompositions(),
+            )
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise Unsupported(f"what it computes depends on values: {error}.") from error
     if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
         return _unpacked(alone), effects
     disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
@@ -413,13 +422,15 @@ class _ByShape:
         self._module, self._options = module, options
         self._made: dict[Any, Run] = {}
         self._lock = threading.Lock()
+        self._numbers = _numbers_of(module)
         self._open: tuple[int, ...] | None = None  # arguments whose size may change; known at the first call
 
     def __call__(self, *args: Any) -> Any:
         if self._open is None:  # of weights and buffers dynamo has fixed the sizes
             fixed = _constants(args) if self._options.constant_weights else frozenset()
-            self._open = tuple(n for n in range(len(args)) if n not in fixed)
-        key = (torch.is_grad_enabled(), *[_shape_of(args[n]) for n in self._open])
+            self._open = tuple(n for n in range(len(args)) if n not in {*fixed, *self._numbers})
+        numbers = [args[n].item() for n in self._numbers]
+        key = (torch.is_grad_enabled(), *numbers, *[_shape_of(args[n]) for n in self._open])
         run = self._made.get(key)
         return (run or self._compile(key, args))(*args)
 
@@ -428,8 +439,37 @@ class _ByShape:
             if key not in self._made:
                 if len(self._made) >= KEPT_SHAPES:
                     del self._made[next(iter(self._made))]  # the oldest
-                self._made[key] = _compiled_or_eager(self._module, args, self._options)
+                module = _with_numbers(self._module, {n: args[n].item() for n in self._numbers})
+                self._made[key] = _compiled_or_eager(module, args, self._options)
             return self._made[key]
+
+
+def _numbers_of(module: torch.fx.GraphModule) -> tuple[int, ...]:
+    """Arguments that are Python's numbers in tensors: a norm's epsilon, when dynamo leaves all sizes open."""
+    arguments = [n for n in module.graph.nodes if n.op == "placeholder"]
+    return tuple(k for k, n in enumerate(arguments) if n.users and all(_is_read(u) for u in n.users))
+
+
+def _is_read(node: torch.fx.Node) -> bool:
+    return node.op == "call_method" and node.target == "item"
+
+
+def _with_numbers(module: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
+    """The part with these numbers in it, by argument."""
+    if not numbers:
+        return module
+    graph = copy.deepcopy(module.graph)
+    arguments = [n for n in graph.nodes if n.op == "placeholder"]
+    for number, value in numbers.items():
+        for read in list(arguments[number].users):
+            for user in list(read.users):
+
+                def put(n: Any, read: Any = read, value: Any = value) -> Any:
+                    return value if n is read else n
+
+                user.args, user.kwargs = map_arg(user.args, put), map_arg(user.kwargs, put)
+            graph.erase_node(read)
+    return torch.fx.GraphModule(module, graph)
 
 
 def _shape_of(value: Any) -> Any:

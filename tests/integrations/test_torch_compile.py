@@ -266,6 +266,18 @@ def test_sizes_that_change(parts):
     assert not [p for p in parts if isinstance(p, str)]
 
 
+def test_numbers_of_modules_when_all_sizes_are_open(parts):
+    """Dynamo hands over a norm's epsilon in a tensor then."""
+    module = Normed().eval()
+    f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
+    with torch.no_grad():
+        for n, eps in ((5, 1e-5), (6, 1e-5), (5, 0.5), (6, 1e-5)):
+            module.bn.eps = eps
+            x = torch.randn(2, 2, n, n)
+            check(f(x), module(x))
+    assert not [p for p in parts if isinstance(p, str)]
+
+
 def test_sizes_of_weights_are_not_looked_at_again(monkeypatch, parts):
     module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2)).eval()
     f, looked = torch.compile(module, backend=autotensor, options=LOG, dynamic=True), []
