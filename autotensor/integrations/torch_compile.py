@@ -289,7 +289,7 @@ def _aot(
                 decompositions=_decompositions(),
             )
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise Unsupported(f"what it computes depends on values: {error}.") from error
+            raise Unsupported(f"{str(error).split()[0]} asks for values, which are not known yet.") from error
     if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
         return _unpacked(alone), effects
     disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
@@ -429,7 +429,7 @@ class _ByShape:
         if self._open is None:  # of weights and buffers dynamo has fixed the sizes
             fixed = _constants(args) if self._options.constant_weights else frozenset()
             self._open = tuple(n for n in range(len(args)) if n not in {*fixed, *self._numbers})
-        numbers = [args[n].item() for n in self._numbers]
+        numbers = [repr(args[n].item()) for n in self._numbers]  # -0.0 is not 0.0
         key = (torch.is_grad_enabled(), *numbers, *[_shape_of(args[n]) for n in self._open])
         run = self._made.get(key)
         return (run or self._compile(key, args))(*args)
@@ -451,7 +451,7 @@ def _numbers_of(module: torch.fx.GraphModule) -> tuple[int, ...]:
 
 
 def _is_read(node: torch.fx.Node) -> bool:
-    return node.op == "call_method" and node.target == "item"
+    return bool(node.op == "call_method" and node.target == "item")
 
 
 def _with_numbers(module: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
@@ -463,13 +463,14 @@ def _with_numbers(module: torch.fx.GraphModule, numbers: dict[int, Any]) -> torc
     for number, value in numbers.items():
         for read in list(arguments[number].users):
             for user in list(read.users):
-
-                def put(n: Any, read: Any = read, value: Any = value) -> Any:
-                    return value if n is read else n
-
-                user.args, user.kwargs = map_arg(user.args, put), map_arg(user.kwargs, put)
+                user.args = _replaced(user.args, read, value)
+                user.kwargs = _replaced(user.kwargs, read, value)
             graph.erase_node(read)
     return torch.fx.GraphModule(module, graph)
+
+
+def _replaced(arguments: Any, node: torch.fx.Node, value: Any) -> Any:
+    return map_arg(arguments, lambda n: value if n is node else n)
 
 
 def _shape_of(value: Any) -> Any:
