@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autotensor.base.errors import ArtifactError
 from autotensor.runtime import model
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.by_shape import ByShape
@@ -19,6 +20,11 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
     CPU. Raises ArtifactError for a file that is broken, too new, or needs a CPU feature that is not here;
     TargetError for one whose kernels need what its target has not.
     """
+    if str(path).endswith(".onnx"):
+        raise ArtifactError(
+            f"{path} is an ONNX model, not a compiled one.",
+            fix="at.OnnxModel calls it; `autotensor tune` makes an .atm file of it.",
+        )
     if not recompile:
         return model.load(path, threads=threads, check=_fitting)
     return model.load(path, threads=threads, recompile=True, compiler=_compile_text)

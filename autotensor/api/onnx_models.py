@@ -96,7 +96,7 @@ class OnnxModel:
         given = dict(zip(self.input_names, arrays, strict=False))
         if len(arrays) > len(self.input_names):
             raise ArgumentError(
-                f"{self.name} takes {len(self.input_names)} inputs, {len(arrays)} were given."
+                f"{self.name} takes {', '.join(self.input_names) or 'nothing'}; {len(arrays)} were given."
             )
         for name in named:
             if name not in self.input_names:

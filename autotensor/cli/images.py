@@ -1,4 +1,4 @@
-"""A photo as a model's input, and the names of ImageNet's classes.
+"""Files as a model's inputs, photos among them, and the names of ImageNet's classes.
 
     photo.jpg ──resize, crop the middle──▶ [3, H, W] in 0…1 ──(x - mean) / std──▶ float32[1, 3, H, W]
 
@@ -8,14 +8,18 @@ and deviation.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from autotensor.base.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from autotensor.runtime.artifact import ArgSpec
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -25,31 +29,66 @@ MARGIN = 256 / 224  # of the resized image around the crop
 PHOTOS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 
 
+def read_inputs(path: Path, wanted: Sequence[ArgSpec], model: str) -> list[Array]:
+    """What a call takes, in order: by name from an .npz file, or its only array from another file."""
+    if path.suffix == ".npz":
+        return read_archive(path, wanted)
+    if len(wanted) != 1:
+        raise InputError(
+            f"{model} takes {len(wanted)} inputs ({_names(wanted)}); {str(path)!r} gives one.",
+            fix="An .npz file gives all, each by its name: np.savez makes one.",
+        )
+    return [read_input(path, wanted[0].shape, wanted[0].dtype)]
+
+
 def read_input(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
     """An array of `shape` from a photo or a .npy file. Raises InputError saying what does not fit."""
     if path.suffix == ".npy":
-        return read_array(path, shape, dtype)
+        return _fitting(_loaded(path), f"input {str(path)!r}", shape, dtype)
     if path.suffix.lower() in PHOTOS:
         return read_photo(path, shape)
-    raise InputError(f"input {str(path)!r} has an unknown ending.", fix=f"Known: .npy, {', '.join(PHOTOS)}.")
+    known = ", ".join((".npy", ".npz", *PHOTOS))
+    raise InputError(f"input {str(path)!r} has an unknown ending.", fix=f"Known: {known}.")
 
 
-def read_array(path: Path, shape: tuple[int, ...], dtype: str) -> Array:
+def read_archive(path: Path, wanted: Sequence[ArgSpec]) -> list[Array]:
+    """The arrays of an .npz file, in the order that a call takes them."""
+    held = _loaded(path)
+    if not isinstance(held, Mapping) or set(held) != {a.name for a in wanted}:
+        names = ", ".join(held) if isinstance(held, Mapping) else "one array without a name"
+        raise InputError(f"input {str(path)!r} holds {names}; the model takes {_names(wanted)}.")
+    return [_fitting(held[a.name], f"{a.name!r} of {str(path)!r}", a.shape, a.dtype) for a in wanted]
+
+
+def _names(wanted: Sequence[ArgSpec]) -> str:
+    return ", ".join(a.name for a in wanted)
+
+
+def _loaded(path: Path) -> Any:
+    """What NumPy kept in a file: an array, or arrays by name."""
     import numpy as np
 
     try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            return dict(found) if isinstance(found, Mapping) else found
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"input {str(path)!r} cannot be read: {error}.") from error
+
+
+def _fitting(values: Any, what: str, shape: tuple[int, ...], dtype: str) -> Array:
+    """`values` as the model takes them; a batch of one may lack its first axis."""
+    import numpy as np
+
     if not isinstance(values, np.ndarray) or values.shape not in (shape, shape[1:]):
         found = getattr(values, "shape", type(values).__name__)
-        raise InputError(f"input {str(path)!r} has shape {found}; the model takes {shape}.")
+        raise InputError(f"{what} has shape {found}; the model takes {shape}.")
     if (
         str(values.dtype.newbyteorder("=")) != dtype and values.dtype.kind != "V"
     ):  # V: bfloat16, as NumPy keeps it
         raise InputError(
-            f"input {str(path)!r} is {values.dtype}; the model takes {dtype}.",
-            fix=f"Convert it: np.save({path.name!r}, np.load({path.name!r}).astype({dtype!r})).",
+            f"{what} is {values.dtype}; the model takes {dtype}.",
+            fix=f"Convert it before it is saved: .astype({dtype!r}).",
         )
     return np.ascontiguousarray(values.reshape(shape).astype(dtype))
 

@@ -42,6 +42,10 @@ def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str
 
     given = parsed_shapes(shapes)
     inputs = inputs_of(model)
+    known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
+    if unknown := [n for n in given if n not in known and n not in {a.name for a in inputs}]:
+        names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
+        raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
     found: dict[str, Any] = dict(given)
     for a in inputs:
         dims = a.dims or ()
@@ -59,23 +63,15 @@ def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str
                 f"{name}: input {a} takes a batch of {first}, not {batch}.",
                 fix="Export the model with an open batch dimension.",
             )
-    known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
-    missing = sorted(
-        d
-        for a in inputs
-        if a.name not in found
-        for d in a.dims or ()
-        if isinstance(d, str) and d not in found
-    )
-    if missing:
-        who = next(a for a in inputs if missing[0] in (a.dims or ()))
-        spelled = f"{missing[0]}=128" if missing[0] != "?" else f"{who.name}=1x128"
+    for a in inputs:
+        open_ = [d for d in dict.fromkeys(a.dims or ()) if isinstance(d, str) and d not in found]
+        if a.name in found or not open_:
+            continue
+        spelled = [f"{d}=128" for d in open_] if "?" not in open_ else [f"{a.name}=1x128"]
         raise InputError(
-            f"{name}: input {who} leaves {missing[0]!r} open.", fix=f"Say how large it is: --shape {spelled}"
+            f"{name}: input {a} leaves {', '.join(map(repr, open_))} open.",
+            fix="Say how large it is: " + " ".join(f"--shape {s}" for s in spelled),
         )
-    if unknown := [n for n in given if n not in known and n not in {a.name for a in inputs}]:
-        names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
-        raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
     from autotensor.frontends.onnx.errors import NeedsValue
 
     try:

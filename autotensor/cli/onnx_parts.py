@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.runtime.artifact import ArgSpec
 
@@ -56,7 +59,15 @@ class InParts:
         return self._model.output_names
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
-        return self._model(*arrays)
+        """Raises InputError for results that are no tensors: nothing prints or keeps those."""
+        answers = self._model(*arrays)
+        for name, answer in zip(self.output_names, answers, strict=True):
+            if not isinstance(answer, np.ndarray):
+                raise InputError(
+                    f"{self.path}: its result {name!r} is not a tensor.",
+                    fix="Call the model as autotensor.OnnxModel.",
+                )
+        return answers
 
     def time(self, arrays: Sequence[Any], repeat: int) -> list[float]:
         """Seconds of whole calls, Python between the parts included."""

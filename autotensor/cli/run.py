@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,9 @@ from autotensor.cli.output import put_json, say, tell
 if TYPE_CHECKING:
     import numpy as np
 
+    from autotensor.cli.onnx_parts import InParts
+    from autotensor.runtime.opening import Function
+
     Array = np.ndarray[Any, np.dtype[Any]]
 
 app = new_app()
@@ -37,6 +41,7 @@ EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
+    "autotensor run encoder.onnx --shape seq=64 --input ids_and_mask.npz --output answers.npz",
 )
 
 
@@ -44,10 +49,19 @@ EPILOG = example(
 def run(
     model: ModelOrFile,
     input: Annotated[
-        Path | None, typer.Option("--input", "-i", metavar="FILE", help="Photo or .npy. Default: random.")
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Photo, .npy, or .npz of all inputs by name. Default: random.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE.npy", help="Where to keep what comes out.")
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="Where to keep what comes out: one array in .npy, all in .npz."
+        ),
     ] = None,
     weights: Weights = None,
     batch: Batch = 1,
@@ -72,49 +86,57 @@ def run(
     if input is not None and not input.is_file():
         raise InputError(f"there is no input file {str(input)!r}.")
     module = open_module(model, db, batch, weights, target, threads, shape)
-    arrays = sample_arrays(module, seed)
-    if input is not None:
-        arrays[0] = _read(module, input)
     if isinstance(module, InParts):
         warning, names = "", list(module.output_names)
     else:
         warning = warn_of_weights(module.artifact.meta)
         names = [a.name for a in module.args if a.role == "output"]
+    if output is not None and output.suffix != ".npz" and len(names) > 1:
+        raise InputError(
+            f"{module.name} has {len(names)} results ({', '.join(names)}); {str(output)!r} holds one.",
+            fix=f"--output {output.with_suffix('.npz')} holds all, each by its name.",
+        )
+    arrays = sample_arrays(module, seed) if input is None else _read(module, input)
     if warning:
         (tell if json else say)(warning)
     answers = module(*arrays)
     answers = answers if isinstance(answers, tuple) else (answers,)
     if output is not None:
-        _write(output, answers[0])
+        _write(output, dict(zip(names, answers, strict=True)))
+    is_classifier = len(answers) == 1 and _is_scores(answers[0])
     if json:
-        outputs = [_json(n, a) for n, a in zip(names, answers, strict=True)]
+        outputs = [_json(n, a, is_classifier) for n, a in zip(names, answers, strict=True)]
         put_json({"model": model, "warning": warning, "outputs": outputs})
         return
     for name, answer in zip(names, answers, strict=True):
-        for line in _lines(name, answer):
+        for line in _lines(name, answer, is_classifier):
             say(line)
 
 
-def _read(module: Any, path: Path) -> Array:
-    from autotensor.cli.images import read_input
+def _read(module: Function | InParts, path: Path) -> list[Array]:
+    from autotensor.cli.images import read_inputs
 
-    inputs = [a for a in module.args if a.role != "output"]
-    if len(inputs) != 1:
-        names = ", ".join(a.name for a in inputs)
-        raise InputError(f"{module.name} takes {len(inputs)} inputs ({names}); --input gives one.")
-    return read_input(path, inputs[0].shape, inputs[0].dtype)
+    return read_inputs(path, [a for a in module.args if a.role != "output"], module.name)
 
 
-def _write(path: Path, answer: Array) -> None:
-    """An array as .npy, whole or not at all."""
+def _write(path: Path, named: Mapping[str, Array]) -> None:
+    """All arrays as .npz, or the only one as .npy; whole or not at all."""
     import io
+    from zipfile import ZipFile
 
     import numpy as np
 
     from autotensor.runtime.files import replacing
 
     data = io.BytesIO()
-    np.save(data, answer)
+    if path.suffix == ".npz":  # by hand: np.savez cannot keep an array that is called "file"
+        with ZipFile(data, "w") as archive:
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.save(member, array, allow_pickle=False)
+    else:
+        (array,) = named.values()
+        np.save(data, array)
     try:
         with replacing(path) as file:
             file.write(data.getbuffer())
@@ -123,7 +145,7 @@ def _write(path: Path, answer: Array) -> None:
 
 
 def _is_scores(answer: Array) -> bool:
-    """Whether these look like a classifier's logits."""
+    """Whether these, as a model's only result, look like a classifier's logits."""
     return (
         answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1 and answer.dtype.kind == "f"
     )
@@ -142,16 +164,16 @@ def best_classes(row: Array) -> list[dict[str, Any]]:
     return [{"class": int(n), "name": class_name(int(n), len(row)), "share": float(shares[n])} for n in order]
 
 
-def _json(name: str, answer: Array) -> dict[str, Any]:
+def _json(name: str, answer: Array, is_classifier: bool) -> dict[str, Any]:
     document: dict[str, Any] = {"name": name, "shape": list(answer.shape), "dtype": str(answer.dtype)}
-    if _is_scores(answer):
+    if is_classifier:
         document["top"] = [best_classes(row) for row in answer]
     return document
 
 
-def _lines(name: str, answer: Array) -> list[str]:
+def _lines(name: str, answer: Array, is_classifier: bool) -> list[str]:
     kind = f"{name}: {answer.dtype}[{', '.join(map(str, answer.shape))}]"
-    if not _is_scores(answer):
+    if not is_classifier:
         if answer.size == 0:
             return [kind]
         low, high, mean = (float(x) for x in (answer.min(), answer.max(), answer.mean()))

@@ -5,15 +5,19 @@
 AOT autograd makes each part a pure function: what it writes in place, and results that share memory with
 inputs, torch itself takes care of around it. Weights and buffers of modules become constants: norms are
 folded and weights packed once. A part of which one has changed since is compiled anew; what changes again and
-again is read at every call. What we do not convert runs in eager mode and is said once.
+again is read at every call. A part that meets the weights of several modules, as a block does that is
+compiled alone for all layers, keeps code for each. What we do not convert runs in eager mode, which is said
+once.
 
 Options: torch.compile(model, backend="autotensor", options={"log": "tuning.db", "trials": 200})
 """
 
 from __future__ import annotations
 
+import copy
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
@@ -23,7 +27,12 @@ import torch
 from torch._dynamo.utils import get_static_address_type
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
 from autotensor.api.log import Log
@@ -73,7 +82,7 @@ def autotensor(
 ) -> Run:
     """A part of a model, compiled; what dynamo calls for each part."""
     wanted = Options.of(options)
-    if any(not isinstance(x, torch.Tensor) for x in example_inputs):
+    if any(not isinstance(x, torch.Tensor) for x in example_inputs) or _numbers_of(module):
         return _ByShape(module, wanted)
     return _compiled_or_eager(module, tuple(example_inputs), wanted)
 
@@ -108,38 +117,68 @@ def _eager(module: torch.fx.GraphModule) -> Run:
 
 
 class _Part:
-    """A compiled part. Watches the weights and buffers that it holds as constants."""
+    """A part, compiled for each set of weights that comes: a block compiled alone meets those of all layers.
+
+    Watches the weights and buffers that it holds as constants.
+    """
 
     def __init__(self, module: torch.fx.GraphModule, examples: Sequence[Any], options: Options) -> None:
         self._module, self._options = module, options
         self._lock = threading.Lock()
         self._changes: dict[int, int] = {}  # of buffers, by argument: how often they were seen changed
         self._effects = _Effects()
-        self._compile(examples)
+        kept = _constants(examples) if options.constant_weights else frozenset()
+        self._kept, self._weights = kept, tuple(n for n in sorted(kept) if _is_weight(examples[n]))
+        self._codes: dict[tuple[int, ...], _Code] = {}  # by identity of the weights
+        # what was called last; replaced as a whole: calls of other threads see the old code or the new one
+        self._last = self._compile(self._whose(examples), examples)
 
-    def _compile(self, examples: Sequence[Any]) -> None:
-        kept = _constants(examples) if self._options.constant_weights else frozenset()
-        kept -= {n for n, times in self._changes.items() if times >= MOST_CHANGES}
+    def _compile(self, whose: tuple[int, ...], examples: Sequence[Any]) -> _Code:
+        kept = self._kept - {n for n, times in self._changes.items() if times >= MOST_CHANGES}
         run, self._effects = _aot(self._module, examples, kept, self._options, self._effects)
-        # one value, replaced as a whole: calls of other threads see the old code or the new one
-        self._state = run, _Watch.of(examples, sorted(kept - self._effects.written))
+        watch = _Watch.of(examples, sorted(kept - self._effects.written))
+        code = _Code(run, watch, tuple(weakref.ref(examples[n]) for n in self._weights))
+        self._codes = {k: c for k, c in self._codes.items() if c.is_wanted} | {whose: code}
+        return code
 
     def __call__(self, *args: Any) -> Any:
-        run, watch = self._state
-        if watch.marks != watch.look(args):
-            run = self._renewed(args)
-        return run(*args)
+        code = self._last
+        if code.watch.marks != code.watch.look(args):
+            code = self._last = self._code_for(args)
+        return code.run(*args)
 
-    def _renewed(self, args: Sequence[Any]) -> Run:
-        """The part's code with its constants as they are now."""
+    def _whose(self, args: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(id(args[n]) for n in self._weights)
+
+    def _code_for(self, args: Sequence[Any]) -> _Code:
+        """The part's code for these weights as they are now."""
+        whose = self._whose(args)
+        code = self._codes.get(whose)
+        if code is not None and code.watch.marks == code.watch.look(args):
+            return code
         with self._lock, torch.no_grad():
-            changed = self._state[1].changed(args)
+            code = self._codes.get(whose)
+            changed = [] if code is None else code.watch.changed(args)
+            if code is not None and not changed:  # another thread was here first
+                return code
             for n in changed:
-                if not isinstance(args[n], torch.nn.Parameter):
+                if n not in self._weights:
                     self._changes[n] = self._changes.get(n, 0) + 1
-            if changed:  # else another thread was here first
-                self._compile(args)
-            return self._state[0]
+            return self._compile(whose, args)
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A part with one set of weights in it."""
+
+    run: Run
+    watch: _Watch
+    weights: tuple[weakref.ref[torch.Tensor], ...]
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody still has all the weights."""
+        return all(w() is not None for w in self.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +242,14 @@ def _constants(examples: Sequence[Any]) -> frozenset[int]:
         n
         for n, x in enumerate(examples)
         if isinstance(x, torch.Tensor)
-        and (isinstance(x, torch.nn.Parameter) or get_static_address_type(x) is not None)
+        and (_is_weight(x) or get_static_address_type(x) is not None)
         and not x.is_inference()
     )
+
+
+def _is_weight(x: torch.Tensor) -> bool:
+    """Rather than a buffer."""
+    return isinstance(x, torch.nn.Parameter)
 
 
 def _aot(
@@ -236,13 +280,16 @@ def _aot(
 
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
-        found: Run = aot_module_simplified(
-            module,
-            list(examples),
-            fw_compiler=compiler,
-            inference_compiler=compiler,
-            decompositions=_decompositions(),
-        )
+        try:
+            found: Run = aot_module_simplified(
+                module,
+                list(examples),
+                fw_compiler=compiler,
+                inference_compiler=compiler,
+                decompositions=_decompositions(),
+            )
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise Unsupported(f"{str(error).split()[0]} asks for values, which are not known yet.") from error
     if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
         return _unpacked(alone), effects
     disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
@@ -375,9 +422,15 @@ class _ByShape:
         self._module, self._options = module, options
         self._made: dict[Any, Run] = {}
         self._lock = threading.Lock()
+        self._numbers = _numbers_of(module)
+        self._open: tuple[int, ...] | None = None  # arguments whose size may change; known at the first call
 
     def __call__(self, *args: Any) -> Any:
-        key = (torch.is_grad_enabled(), *(_shape_of(a) for a in args))
+        if self._open is None:  # of weights and buffers dynamo has fixed the sizes
+            fixed = _constants(args) if self._options.constant_weights else frozenset()
+            self._open = tuple(n for n in range(len(args)) if n not in {*fixed, *self._numbers})
+        numbers = [repr(args[n].item()) for n in self._numbers]  # -0.0 is not 0.0
+        key = (torch.is_grad_enabled(), *numbers, *[_shape_of(args[n]) for n in self._open])
         run = self._made.get(key)
         return (run or self._compile(key, args))(*args)
 
@@ -386,8 +439,38 @@ class _ByShape:
             if key not in self._made:
                 if len(self._made) >= KEPT_SHAPES:
                     del self._made[next(iter(self._made))]  # the oldest
-                self._made[key] = _compiled_or_eager(self._module, args, self._options)
+                module = _with_numbers(self._module, {n: args[n].item() for n in self._numbers})
+                self._made[key] = _compiled_or_eager(module, args, self._options)
             return self._made[key]
+
+
+def _numbers_of(module: torch.fx.GraphModule) -> tuple[int, ...]:
+    """Arguments that are Python's numbers in tensors: a norm's epsilon, when dynamo leaves all sizes open."""
+    arguments = [n for n in module.graph.nodes if n.op == "placeholder"]
+    return tuple(k for k, n in enumerate(arguments) if n.users and all(_is_read(u) for u in n.users))
+
+
+def _is_read(node: torch.fx.Node) -> bool:
+    return bool(node.op == "call_method" and node.target == "item")
+
+
+def _with_numbers(module: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
+    """The part with these numbers in it, by argument."""
+    if not numbers:
+        return module
+    graph = copy.deepcopy(module.graph)
+    arguments = [n for n in graph.nodes if n.op == "placeholder"]
+    for number, value in numbers.items():
+        for read in list(arguments[number].users):
+            for user in list(read.users):
+                user.args = _replaced(user.args, read, value)
+                user.kwargs = _replaced(user.kwargs, read, value)
+            graph.erase_node(read)
+    return torch.fx.GraphModule(module, graph)
+
+
+def _replaced(arguments: Any, node: torch.fx.Node, value: Any) -> Any:
+    return map_arg(arguments, lambda n: value if n is node else n)
 
 
 def _shape_of(value: Any) -> Any:

@@ -68,6 +68,9 @@ def test_an_open_dimension_is_given_by_shape():
         "layer.onnx: input x: float32[1, seq, 4] leaves 'seq' open. Say how large it is: --shape seq=128"
         in said.err
     )
+    written("wide.onnx", ["batch", "height", "width", 4])
+    said = cli("compile", "wide.onnx").err
+    assert "leaves 'height', 'width' open. Say how large it is: --shape height=128 --shape width=128" in said
     for shape in ("seq=7", "x=1x7x4"):
         assert cli("compile", "layer.onnx", "--shape", shape).code == 0
         assert at.load("layer.atm").args[0].shape == (1, 7, 4)
@@ -83,6 +86,7 @@ def test_an_open_dimension_is_given_by_shape():
             "'n=1x' is no shape. Write NAME=128 or NAME=1x3x224x224",
         ),
         (["compile", "layer.onnx", "--shape", "n=1"], "layer.onnx has no input or dimension 'n'; it has x."),
+        (["compile", "open.onnx", "--shape", "words=1"], "no input or dimension 'words'; it has x, word."),
         (["compile", "layer.onnx", "--weights", "w.npz"], "layer.onnx holds its weights; --weights has"),
         (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx files; mlp has its own shapes. --batch N"),
         (["tune", "odd.onnx"], "node 'n' (ImageDecoder, opset 17) is not supported"),
@@ -91,6 +95,7 @@ def test_an_open_dimension_is_given_by_shape():
 )
 def test_messages(words, said):
     written("layer.onnx", [2, 4])
+    written("open.onnx", [1, "word", 4])
     from onnx import helper
 
     written("odd.onnx", [2, 4], [helper.make_node("ImageDecoder", ["x"], ["y"], name="n")])
@@ -142,6 +147,18 @@ def test_a_model_in_parts_runs_and_is_timed():
     assert json.loads(said.out)["outputs"][0]["shape"] == [2, 4]
     np.testing.assert_array_equal(np.load("y.npy"), np.full((2, 4), 16, np.float32))
     assert cli("bench", "looped.onnx", "--repeat", "3").out.startswith("looped: median ")
+
+
+@pytest.mark.parametrize("verb", ["run", "bench"])
+def test_results_that_are_no_tensors(verb):
+    """The places of what is not zero, as a sequence."""
+    from onnx import helper
+
+    nodes = [helper.make_node("NonZero", ["x"], ["at"]), helper.make_node("SequenceConstruct", ["at"], ["y"])]
+    written("places.onnx", [2, 4], nodes)
+    said = cli(verb, "places.onnx")
+    assert said.code == 1
+    assert "places.onnx: its result 'y' is not a tensor. Call the model as autotensor.OnnxModel" in said.err
 
 
 @pytest.mark.parametrize("verb", ["compile", "tune", "tasks"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,14 +68,61 @@ def test_input_that_does_not_fit(tmp_path):
     assert (said.code, said.out) == (1, "")
     assert said.err.strip().endswith(
         "input 'x.npy' is float64; the model takes float32. "
-        "Convert it: np.save('x.npy', np.load('x.npy').astype('float32'))."
+        "Convert it before it is saved: .astype('float32')."
     )
     np.save("x.npy", np.zeros((1, 784), ">f4"))  # float32 all the same
     assert cli("run", "mlp", "--input", "x.npy").code == 0
     (tmp_path / "p.jpg").write_bytes(b"no photo")
     assert "which is no image. Give it a .npy file." in cli("run", "mlp", "--input", "p.jpg").err
     (tmp_path / "x.wav").write_bytes(b"")
-    assert "has an unknown ending. Known: .npy, .jpg" in cli("run", "mlp", "--input", "x.wav").err
+    assert "has an unknown ending. Known: .npy, .npz, .jpg" in cli("run", "mlp", "--input", "x.wav").err
+
+
+def pair() -> None:
+    """pair.atm: the sum and, as `file`, the difference of x[2, 3] and n[3]."""
+    x, n = at.input((2, 3), name="x"), at.input((3,), "int32", name="n")
+    f = at.ops.cast(n, "float32")
+    graph = at.Graph((x, n), (x + f, x - f), "pair", ("sum", "file"))
+    at.compile_model(graph, db=":memory:").save("pair.atm")
+
+
+def test_several_inputs_and_results_are_files_of_names():
+    pair()
+    x, n = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2, 3], np.int32)
+    np.savez("in.npz", n=n, x=x)
+    said = cli("run", "pair.atm", "--input", "in.npz", "--output", "out.npz")
+    assert said.code == 0, said.err
+    assert said.out.splitlines() == [
+        "sum: float32[2, 3], from 1 to 8, mean 4.5",  # rows of two results are no classes
+        "file: float32[2, 3], from -1 to 2, mean 0.5",
+    ]
+    out = np.load("out.npz")
+    assert set(out) == {"sum", "file"}
+    np.testing.assert_array_equal(out["sum"], x + n)
+    np.testing.assert_array_equal(out["file"], x - n)
+
+
+def test_files_that_hold_too_little_are_refused():
+    pair()
+    x = np.zeros((2, 3), np.float32)
+    np.save("x.npy", x)
+    np.savez("x.npz", x=x)
+    np.savez("flat.npz", x=x, n=np.zeros(4, np.int32))
+    np.savez("wide.npz", x=x, n=np.zeros(3, np.int64))
+    Path("torn.npz").write_bytes(Path("x.npz").read_bytes()[:-30])
+    for file, expected in {
+        "x.npy": "pair takes 2 inputs (x, n); 'x.npy' gives one. An .npz file gives all, each by its name",
+        "x.npz": "input 'x.npz' holds x; the model takes x, n.",
+        "flat.npz": "'n' of 'flat.npz' has shape (4,); the model takes (3,).",
+        "wide.npz": "'n' of 'wide.npz' is int64; the model takes int32. Convert it before it is saved",
+        "torn.npz": "input 'torn.npz' cannot be read: ",
+    }.items():
+        said = cli("run", "pair.atm", "--input", file)
+        assert (said.code, said.out) == (1, "")
+        assert expected in said.err
+    said = cli("run", "pair.atm", "--output", "y.npy")
+    assert said.code == 1
+    assert "pair has 2 results (sum, file); 'y.npy' holds one. --output y.npz holds all" in said.err
 
 
 def test_trained_digits():

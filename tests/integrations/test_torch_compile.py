@@ -129,6 +129,42 @@ def test_weights_that_change_are_seen(parts):
         check(compiled(module, constant_weights=False)(x), module(x))
 
 
+def test_a_block_that_is_compiled_alone_keeps_code_for_every_layer(parts):
+    """Dynamo gives the weights of all to one part."""
+    layers = [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).eval() for _ in range(5)]
+    for n, layer in enumerate(layers):
+        layer[1].running_mean.fill_(n)
+    calls, x = [compiled(layer) for layer in layers], torch.randn(3, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            for f, layer in zip(calls, layers, strict=True):
+                check(f(x), layer(x))
+        assert len(parts) == len(layers)
+        layers[1][0].weight.mul_(3)
+        for f, layer in zip(calls, layers, strict=True):
+            check(f(x), layer(x))
+        assert len(parts) == len(layers) + 1
+
+
+def test_code_for_weights_that_are_gone_is_dropped(monkeypatch):
+    made = []
+
+    class Kept(torch_compile._Part):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(torch_compile, "_Part", Kept)
+    module, x = nn.Linear(3, 2).eval(), torch.randn(4, 3)
+    unsafe = torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe
+    f = compiled(module, guard_filter_fn=unsafe)
+    with torch.no_grad():
+        for n in range(5):
+            module.weight = nn.Parameter(torch.full((2, 3), float(n)))
+            check(f(x), module(x))
+    assert sum(len(part._codes) for part in made) <= 2
+
+
 class Normed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -228,6 +264,31 @@ def test_sizes_that_change(parts):
             x = torch.randn(n, 3)
             check(f(x), module(x))
     assert not [p for p in parts if isinstance(p, str)]
+
+
+def test_numbers_of_modules_when_all_sizes_are_open(parts):
+    """Dynamo hands over a norm's epsilon in a tensor then."""
+    module = Normed().eval()
+    f = torch.compile(module, backend=autotensor, options=LOG, dynamic=True)
+    with torch.no_grad():
+        for n, eps in ((5, 1e-5), (6, 1e-5), (5, 0.5), (6, 1e-5)):
+            module.bn.eps = eps
+            x = torch.randn(2, 2, n, n)
+            check(f(x), module(x))
+    assert not [p for p in parts if isinstance(p, str)]
+
+
+def test_sizes_of_weights_are_not_looked_at_again(monkeypatch, parts):
+    module = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 5), nn.Linear(5, 2)).eval()
+    f, looked = torch.compile(module, backend=autotensor, options=LOG, dynamic=True), []
+    shape_of = torch_compile._shape_of
+    with torch.no_grad():
+        for n in (4, 6):
+            f(torch.randn(n, 3))
+        monkeypatch.setattr(torch_compile, "_shape_of", lambda v: looked.append(v) or shape_of(v))
+        x = torch.randn(6, 3)
+        check(f(x), module(x))
+    assert 1 <= len(looked) <= 2  # the size and the tensor that has it
 
 
 def test_old_sizes_are_dropped(monkeypatch, parts):

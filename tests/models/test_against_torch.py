@@ -13,11 +13,13 @@ torch = pytest.importorskip("torch")
 
 from reduced import DRAW, REDUCED, TINY  # noqa: E402
 from torch_models import TORCH  # noqa: E402
+from tuned import tuned  # noqa: E402
 
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models import MODELS, bert, dcgan, gpt2, mobilenet, resnet3d, vgg  # noqa: E402
 from autotensor.models.weights import Seeded  # noqa: E402
+from autotensor.runtime.opening import Function  # noqa: E402
 
 SHAPES = {
     "vgg16": lambda: vgg.shapes(32, 64, 10),
@@ -45,8 +47,11 @@ def in_torch(name: str, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[s
     return result.numpy()
 
 
-def check(graph: Graph, arrays: Mapping[str, Any], expected: np.ndarray) -> None:
-    got = compile_model(graph, db=":memory:")(*(arrays[n] for n in graph.input_names))
+def check(
+    graph: Graph, arrays: Mapping[str, Any], expected: np.ndarray, model: Function | None = None
+) -> None:
+    f = model or compile_model(graph, db=":memory:")
+    got = f(*(arrays[n] for n in graph.input_names))
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
     assert np.abs(expected).max() > 0.01
@@ -57,6 +62,14 @@ def check(graph: Graph, arrays: Mapping[str, Any], expected: np.ndarray) -> None
 def test_reduced(name):
     graph, arrays = REDUCED[name]()
     check(graph, arrays, in_torch(name, SHAPES[name](), arrays))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", TORCH)
+def test_tuned(name, tmp_path):
+    graph, arrays = REDUCED[name]()
+    check(graph, arrays, in_torch(name, SHAPES[name](), arrays), tuned(graph, tmp_path))
 
 
 @pytest.mark.slow

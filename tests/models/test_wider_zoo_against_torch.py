@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from reduced import DRAW  # noqa: E402
 from torch_zoo import ZOO, resnet101  # noqa: E402
+from tuned import tuned  # noqa: E402
 from zoo_reduced import SHAPES, WIDER  # noqa: E402
 
 from autotensor.api.models import compile_model  # noqa: E402
@@ -24,8 +25,8 @@ def in_torch(function, shapes, arrays, **how):
     return [t.numpy() for t in (result if isinstance(result, tuple) else (result,))]
 
 
-def check(graph, arrays, expected):
-    got = compile_model(graph, db=":memory:")(**arrays)
+def check(graph, arrays, expected, model=None):
+    got = (model or compile_model(graph, db=":memory:"))(**arrays)
     for g, e in zip(got if isinstance(got, tuple) else (got,), expected, strict=True):
         assert g.shape == e.shape
         assert np.abs(g - e).max() <= 1e-4 * np.abs(e).max()
@@ -48,6 +49,14 @@ def test_experts_without_room():
     arrays = moe.inputs(np.random.default_rng(DRAW), tokens=12, hidden=16)
     graph = moe.build(tokens=12, hidden=16, capacity=2)
     check(graph, arrays, in_torch(ZOO["moe"], moe.shapes(16), arrays, room=2))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ZOO)
+def test_tuned(name, tmp_path):
+    graph, arrays = WIDER[name]()
+    check(graph, arrays, in_torch(ZOO[name], SHAPES[name](), arrays), tuned(graph, tmp_path))
 
 
 @pytest.mark.slow

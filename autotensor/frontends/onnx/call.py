@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 
 from autotensor.base.dtype import DType
@@ -153,7 +152,3 @@ class Call:
     ) -> tuple[GraphNode, ...]:
         """Results of a Python function of the operands' values, computed between two compiled parts."""
         return self.importer.host(fn, operands, self.where)
-
-
-def as_array(value: Any) -> Array:
-    return np.asarray(value)

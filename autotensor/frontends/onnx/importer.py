@@ -310,7 +310,10 @@ class Importer:
         if found is not None:
             return list(self.function(found[0], call.inputs, found[1]))
         near = f"There are converters for {len(operators())} operators; docs/onnx.md lists them."
-        raise Unsupported(f"{call.where} is not supported.", fix=near)
+        foreign = (
+            "It is none of ONNX's own; onnxruntime's optimiser writes such: take the model from before it."
+        )
+        raise Unsupported(f"{call.where} is not supported.", fix=foreign if domain else near)
 
     def _sized(self, call: Call, value: Value) -> Value:
         for t in tensors_in(value):

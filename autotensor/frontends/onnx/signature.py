@@ -111,14 +111,14 @@ def _agreed(a: Argument, shape: tuple[int, ...], numbers: dict[str, int]) -> tup
 
 
 def _filled(a: Argument, numbers: Mapping[str, int]) -> tuple[int, ...]:
-    open_ = [d for d in a.dims or () if isinstance(d, str) and d not in numbers]
+    open_ = list(dict.fromkeys(d for d in a.dims or () if isinstance(d, str) and d not in numbers))
     if a.dims is None or open_:
-        what = "has no shape" if a.dims is None else f"has the open dimension {', '.join(map(repr, open_))}"
-        name = open_[0] if open_ and open_[0] != "?" else a.name
-        value = "1" if open_ and open_[0] != "?" else "(1, …)"
+        what = "has no shape" if a.dims is None else f"leaves {', '.join(map(repr, open_))} open"
+        is_named = bool(open_) and "?" not in open_
+        given = ", ".join(f"{d!r}: 1" for d in open_) if is_named else f"{a.name!r}: (1, …)"
         raise InputError(
             f"input {a} {what}.",
-            fix=f"Give it: shapes={{{name!r}: {value}}}; or call the model through autotensor.OnnxModel, "
-            "which takes it from the arrays.",
+            fix=f"Give it: shapes={{{given}}}; or call the model through autotensor.OnnxModel, which takes "
+            "it from the arrays.",
         )
     return tuple(numbers[d] if isinstance(d, str) else d for d in a.dims)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.types import Ints, per_axis
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
-
-Ints = Sequence[int]
 
 
 @converts("aten.convolution.default")
@@ -32,10 +30,14 @@ def convolution(
         return ops.squeeze(y, axes=(0,))
     if rank not in (1, 2, 3):
         raise Unsupported(f"convolutions over {rank} axes are not supported.")
-    each = {"stride": _all(stride, rank), "padding": _all(padding, rank), "dilation": _all(dilation, rank)}
+    each = {
+        "stride": per_axis(stride, rank),
+        "padding": per_axis(padding, rank),
+        "dilation": per_axis(dilation, rank),
+    }
     biases = () if bias is None else (bias,)
     if transposed:
-        return _transposed(rank, x, w, biases, each, _all(output_padding, rank), groups)
+        return _transposed(rank, x, w, biases, each, per_axis(output_padding, rank), groups)
     return getattr(ops, f"conv{rank}d")(x, w, *biases, groups=groups, **each)
 
 
@@ -60,8 +62,3 @@ def _transposed(
     if any(d != 1 for d in each.pop("dilation")):
         raise Unsupported("dilated transposed convolutions are not supported.")
     return ops.conv2d_transpose(x, w, *biases, groups=groups, output_padding=more, **each)
-
-
-def _all(value: Ints, rank: int) -> tuple[int, ...]:
-    """One per axis; torch writes a single one for all."""
-    return tuple(value) * rank if len(value) == 1 else tuple(value)

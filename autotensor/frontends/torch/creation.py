@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
 from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import to_array
+from autotensor.frontends.torch.types import Ints, to_array
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
-
-Ints = Sequence[int]
 
 
 def _full(shape: Ints, value: Any, dtype: str) -> Any:

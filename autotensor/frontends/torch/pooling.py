@@ -12,14 +12,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.types import Ints, per_axis
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
-
-Ints = Sequence[int]
-
-
-def _per_axis(value: Ints, axes: int) -> tuple[int, ...]:
-    return tuple(value) * axes if len(value) == 1 else tuple(value)
 
 
 def _batched(x: GraphNode, axes: int) -> GraphNode:
@@ -41,16 +36,16 @@ def _pooled(
     `pool` does all others."""
     one = _batched(x, axes)
     sizes = {
-        "kernel": _per_axis(kernel, axes),
-        "stride": _per_axis(stride or kernel, axes),
-        "padding": _per_axis(padding, axes),
+        "kernel": per_axis(kernel, axes),
+        "stride": per_axis(stride or kernel, axes),
+        "padding": per_axis(padding, axes),
         "ceil_mode": ceil_mode,
     }
     if axes == 2 and all(d == 1 for d in dilation):
         plain = ops.max_pool2d if mode == "max" else ops.avg_pool2d
         y = plain(one, **sizes, **counted)
     else:
-        y = ops.pool(one, mode=mode, dilation=_per_axis(dilation, axes), **sizes, **counted)
+        y = ops.pool(one, mode=mode, dilation=per_axis(dilation, axes), **sizes, **counted)
     return y if one is x else ops.squeeze(y, axes=(0,))
 
 
@@ -98,7 +93,7 @@ for _aten, _axes in (("avg_pool1d", 1), ("avg_pool2d", 2), ("avg_pool3d", 3)):
 @converts("aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool2d.default")
 def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
     """Window o of n covers floor(o*extent/n) … ceil((o+1)*extent/n) - 1."""
-    extents, wanted = x.shape[-2:], _per_axis(output_size, 2)
+    extents, wanted = x.shape[-2:], per_axis(output_size, 2)
     if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
         one = _batched(x, 2)
         y = ops.adaptive_avg_pool2d(one, output_size=wanted)

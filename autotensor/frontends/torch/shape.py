@@ -7,11 +7,9 @@ from math import prod
 from typing import Any
 
 from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import alike
+from autotensor.frontends.torch.types import Ints, alike
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
-
-Ints = Sequence[int]
 
 
 @converts(

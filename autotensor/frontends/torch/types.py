@@ -6,6 +6,7 @@ through its bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from autotensor.base.dtype import DType, dtype_of, promote
 from autotensor.frontends.torch.registry import Unsupported
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
+
+Ints = Sequence[int]
 
 _NAMES = {
     torch.float16: "float16",
@@ -65,6 +68,11 @@ def to_tensor(array: Array) -> torch.Tensor:
     if array.dtype == dtype_of("bfloat16").numpy:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def per_axis(value: Ints, axes: int) -> tuple[int, ...]:
+    """One number for each of so many axes; torch writes a single one for all."""
+    return tuple(value) * axes if len(value) == 1 else tuple(value)
 
 
 # -- mixed types -----------------------------------------------------------------------------------------

@@ -177,6 +177,33 @@ def test_what_the_host_computes_of_constants_is_a_constant():
     np.testing.assert_array_equal(evaluate(at.from_onnx(m))[0], [[1, 3]])
 
 
+def overlap_of(a, b):
+    """Of two boxes y1, x1, y2, x2."""
+    height, width = (min(a[n + 2], b[n + 2]) - max(a[n], b[n]) for n in (0, 1))
+    common = max(height, 0.0) * max(width, 0.0)
+    return common / (sum((c[2] - c[0]) * (c[3] - c[1]) for c in (a, b)) - common)
+
+
+def test_suppression_takes_the_best_that_overlaps_none_before_it():
+    rng = np.random.default_rng(0)
+    corners = np.sort(rng.random((2, 40, 2, 2)), axis=2).reshape(2, 40, 4).astype(np.float32)
+    scores = np.round(rng.random((2, 3, 40)), 1).astype(np.float32)  # many are equal: the first goes first
+    most, least, limit = 6, 0.3, 0.25
+    expected = []
+    for b, c in np.ndindex(2, 3):
+        taken: list[int] = []
+        for n in sorted(range(40), key=lambda n: (-scores[b, c, n], n)):
+            alone = all(overlap_of(corners[b, n], corners[b, m]) <= limit for m in taken)
+            if scores[b, c, n] > np.float32(least) and alone and len(taken) < most:
+                taken.append(n)
+        expected += [(b, c, n) for n in taken]
+    weights = {"most": np.int64(most), "limit": np.float32(limit), "least": np.float32(least)}
+    nms = node("NonMaxSuppression", ["boxes", "scores", *weights])
+    m = model([nms], {"boxes": corners.shape, "scores": scores.shape}, weights=weights, types={"y": INT64})
+    assert len(expected) > 20
+    np.testing.assert_array_equal(at.OnnxModel(m)(corners, scores)[0], expected)
+
+
 # -- quantised -------------------------------------------------------------------------------------------
 
 

@@ -44,14 +44,15 @@ def test_symbolic_dimensions_are_bound_by_name_or_by_shape():
 @pytest.mark.parametrize(
     ("shapes", "said"),
     [
-        ({}, r"input x: float32\[batch, 3\] has the open dimension 'batch'. Give it: shapes=\{'batch': 1\}"),
+        ({}, r"input x: float32\[batch, 3\] leaves 'batch' open. Give it: shapes=\{'batch': 1\}"),
+        ({"batch": 1}, r"leaves 'n', 'm' open. Give it: shapes=\{'n': 1, 'm': 1\}"),
         ({"x": (2, 4)}, r"shapes: \(2, 4\) does not fit the input x: float32\[batch, 3\]"),
         ({"btach": 1}, "the model has no input and no dimension 'btach'. Did you mean 'batch'"),
     ],
 )
 def test_shapes_that_do_not_fit(shapes, said):
     with pytest.raises(InputError, match=said):
-        at.from_onnx(model([node("Relu", ["x"])], {"x": ("batch", 3)}), shapes=shapes)
+        at.from_onnx(model([node("Relu", ["x"])], {"x": ("batch", 3), "z": ("n", "m")}), shapes=shapes)
 
 
 def test_a_shape_bound_twice_must_agree():
@@ -202,6 +203,12 @@ def test_messages_name_the_node(nodes, error, said):
 def test_a_result_that_is_too_large_is_refused():
     m = model([node("Expand", ["x", "shape"])], {"x": (1,)}, weights={"shape": np.array([1 << 40])})
     with pytest.raises(Malformed, match="is larger than"):
+        at.from_onnx(m)
+
+
+def test_operators_of_others_are_refused_with_a_way_out():
+    m = model([node("FusedConv", ["x"], domain="com.microsoft")], {"x": (3,)}, domains=["com.microsoft"])
+    with pytest.raises(Unsupported, match=r"\(com.microsoft.FusedConv, opset 1\) is not .* optimiser writes"):
         at.from_onnx(m)
 
 

@@ -8,7 +8,7 @@ import pytest
 from making import floats, model, node
 
 import autotensor as at
-from autotensor.base.errors import InputError
+from autotensor.base.errors import ArtifactError, InputError
 from autotensor.frontends.onnx.errors import Malformed, Unsupported
 from autotensor.graph.evaluate import evaluate
 
@@ -84,6 +84,15 @@ def test_bytes_and_protos_and_paths_are_one_model(tmp_path):
 def test_other_bytes(data, said):
     with pytest.raises(Malformed, match=said):
         at.from_onnx(data)
+
+
+def test_a_model_is_no_compiled_file(tmp_path):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model([node("Relu", ["x"])], {"x": (2,)}).SerializeToString())
+    with pytest.raises(
+        ArtifactError, match=r"m.onnx is an ONNX model, not a compiled one. at.OnnxModel calls"
+    ):
+        at.load(path)
 
 
 def test_no_file():

@@ -193,7 +193,7 @@ def test_inputs_may_be_named_and_strided():
     ("args", "named", "said"),
     [
         ((), {}, "g needs its input 'x'"),
-        ((1, 2), {}, "g takes 1 inputs, 2 were given"),
+        ((1, 2), {}, "g takes x; 2 were given"),
         ((), {"z": 1}, "g has no input 'z'. Did you|g has no input 'z'. Known: x"),
         ((np.zeros((2, 3)),), {}, r"g: got float64\[2, 3\] for its input x: float32\[n, 3\]"),
         ((np.zeros((2, 4), np.float32),), {}, r"g: got float32\[2, 4\] for its input x: float32\[n, 3\]"),

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
-from autotensor.graph.ir import GraphNode
 
 # -- gather ----------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ def tensor_scatter(c: Call) -> Value:
         start = constant(np.zeros(batch, np.int64))
     start = ops.cast(start, dtype="int64")
     ones = (1,) * (len(past.shape) - 1)
-    line = np.arange(length).reshape([-1 if a == axis else 1 for a in range(len(past.shape))])
+    line = np.arange(length).reshape(line_shape(axis, len(past.shape)))
     offset = constant(line.astype(np.int64)) - ops.reshape(start, shape=(batch, *ones))
     if mode == "circular":
         offset = ops.mod_floor(offset, constant(length, dtype="int64"))
@@ -85,7 +85,7 @@ def one_hot(c: Call) -> Value:
     rank = len(index.shape) + 1
     at = c.axes((int(c.attr("axis", -1)),), rank)[0]
     place = ops.where(ops.less(index, 0), index + depth, index)
-    line = np.arange(depth, dtype=np.int64).reshape([-1 if a == at else 1 for a in range(rank)])
+    line = np.arange(depth, dtype=np.int64).reshape(line_shape(at, rank))
     hit = ops.equal(ops.unsqueeze(place, axes=(at,)), constant(line))
     off, on = (ops.reshape(ops.slice(values, begin=(n,), end=(n + 1,)), shape=()) for n in range(2))
     return ops.where(hit, on, off)
@@ -117,12 +117,8 @@ def reverse_sequence(c: Call) -> Value:
     x, time, batch = c[0], int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
     rank, n = len(x.shape), x.shape[time]
 
-    def along(axis: int, node: GraphNode) -> GraphNode:
-        shape = tuple(-1 if a == axis else 1 for a in range(rank))
-        return ops.reshape(node, shape=shape)
-
-    place = along(time, constant(np.arange(n, dtype=np.int64)))
-    length = along(batch, ops.cast(c[1], dtype="int64"))
+    place = constant(np.arange(n, dtype=np.int64).reshape(line_shape(time, rank)))
+    length = ops.reshape(ops.cast(c[1], dtype="int64"), shape=line_shape(batch, rank))
     turned = ops.where(ops.less(place, length), length - place - 1, place)
     return ops.gather_elements(x, ops.broadcast_to(turned, shape=x.shape), axis=time)
 
@@ -184,17 +180,17 @@ def _suppressed(
 ) -> Array:
     """[batch, class, box] of the boxes kept: the best first, none that overlaps a better one too much."""
     kept = []
-    for b, s in np.ndindex(scores.shape[0], scores.shape[1]):
+    for b, of_batch in enumerate(scores):
         corners = _corners(boxes[b].astype(np.float64), center)
-        chosen: list[int] = []
-        for n in np.argsort(-scores[b, s], kind="stable"):
-            if len(chosen) >= most:
-                break
-            if least is not None and scores[b, s, n] <= least:
-                continue
-            if all(_shared(corners[n], corners[m]) <= overlap for m in chosen):
-                chosen.append(int(n))
-        kept += [(b, s, n) for n in chosen]
+        for s, row in enumerate(of_batch):
+            left = np.arange(len(row)) if least is None else np.flatnonzero(~(row <= least))
+            left = left[np.argsort(-row[left], kind="stable")]
+            found = 0
+            while left.size and found < most:
+                best, left = left[0], left[1:]
+                left = left[_shared(corners[best], corners[left]) <= overlap]
+                kept.append((b, s, best))
+                found += 1
     return np.asarray(kept, np.int64).reshape(-1, 3)
 
 
@@ -207,9 +203,9 @@ def _corners(boxes: Array, center: bool) -> Array:
     return np.concatenate([low, high], 1)
 
 
-def _shared(a: Array, b: Array) -> float:
-    """Intersection over union."""
-    sides = np.maximum(0, np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]))
-    common = float(np.prod(sides))
-    union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - common
-    return common / union if union > 0 else 0.0
+def _shared(one: Array, others: Array) -> Array:
+    """Intersection over union of one box and each of the others: [n]."""
+    sides = np.maximum(0, np.minimum(one[2:], others[:, 2:]) - np.maximum(one[:2], others[:, :2]))
+    common = sides.prod(1)
+    union = np.prod(one[2:] - one[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)

@@ -9,6 +9,7 @@ import numpy as np
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.families.matmul import product
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.families.windows import convolved
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
@@ -27,7 +28,7 @@ def along(v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> Grap
             return v
         places = np.arange(shape[axis]) // block
         return ops.take(v, constant(places.astype(np.int64)), axis=axis)
-    return ops.reshape(v, shape=tuple(-1 if a == axis else 1 for a in range(len(shape))))
+    return ops.reshape(v, shape=line_shape(axis, len(shape)))
 
 
 def saturated(x: GraphNode, zero: GraphNode | None, to: DType) -> GraphNode:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
@@ -69,20 +70,11 @@ def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     return ops.log(_total(ops.exp(x - safe), axes)) + safe
 
 
-def _root(x: GraphNode) -> GraphNode:
-    return (
-        ops.sqrt(x)
-        if x.dtype.is_float
-        else ops.cast(ops.sqrt(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
-    )
-
-
-def _logarithm(x: GraphNode) -> GraphNode:
-    return (
-        ops.log(x)
-        if x.dtype.is_float
-        else ops.cast(ops.log(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
-    )
+def _by_floats(ours: Callable[[GraphNode], GraphNode], x: GraphNode) -> GraphNode:
+    """A function of floats; of integers through 64 bits and back."""
+    if x.dtype.is_float:
+        return ours(x)
+    return ops.cast(ours(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
 
 
 REDUCTIONS: dict[str, Reduction] = {
@@ -92,9 +84,9 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceMin": _extreme("min"),
     "ReduceMean": _mean,
     "ReduceL1": lambda x, axes: _total(ops.abs(x), axes),
-    "ReduceL2": lambda x, axes: _root(_total(x * x, axes)),
+    "ReduceL2": lambda x, axes: _by_floats(ops.sqrt, _total(x * x, axes)),
     "ReduceSumSquare": lambda x, axes: _total(x * x, axes),
-    "ReduceLogSum": lambda x, axes: _logarithm(_total(x, axes)),
+    "ReduceLogSum": lambda x, axes: _by_floats(ops.log, _total(x, axes)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 
@@ -156,8 +148,8 @@ converts("ArgMin")(_arg("argmin"))
 # -- softmax ---------------------------------------------------------------------------------------------
 
 
-def _softmax(ours: str) -> Callable[[Call], Value]:
-    def over_rest(c: Call) -> Value:
+def _over_rest(ours: str) -> Callable[[Call], Value]:
+    def convert(c: Call) -> Value:
         """Before opset 13: over all axes from `axis` on, as if they were one."""
         x = c[0]
         axis = int(c.attr("axis", 1))
@@ -165,11 +157,11 @@ def _softmax(ours: str) -> Callable[[Call], Value]:
         flat = ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
         return ops.reshape(_along(ours, flat, 1), shape=x.shape)
 
-    def along(c: Call) -> Value:
-        return _along(ours, c[0], c.axis(-1))
+    return convert
 
-    converts({"softmax": "Softmax", "log_softmax": "LogSoftmax", "hardmax": "Hardmax"}[ours])(over_rest)
-    return along
+
+def _over_one(ours: str) -> Callable[[Call], Value]:
+    return lambda c: _along(ours, c[0], c.axis(-1))
 
 
 def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
@@ -182,11 +174,11 @@ def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
         return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
-        numbers = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(len(x.shape))])
+        numbers = np.arange(x.shape[axis]).reshape(line_shape(axis, len(x.shape)))
         return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))
     return getattr(ops, ours)(x, axis=axis)
 
 
-converts("Softmax", since=13)(_softmax("softmax"))
-converts("LogSoftmax", since=13)(_softmax("log_softmax"))
-converts("Hardmax", since=13)(_softmax("hardmax"))
+for _name, _ours in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax"), ("Hardmax", "hardmax")):
+    converts(_name)(_over_rest(_ours))
+    converts(_name, since=13)(_over_one(_ours))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
@@ -120,12 +121,12 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
             else ops.take(x, constant(index[:, t]), axis=a.axis)
         )
         if weights.shape[1] > 1:
-            line = weights[:, t].reshape([-1 if n == a.axis else 1 for n in range(len(x.shape))])
+            line = weights[:, t].reshape(line_shape(a.axis, len(x.shape)))
             part = part * constant(line.astype(x.dtype.numpy))
         total = part if total is None else total + part
     assert total is not None
     if mode == "tf_crop_and_resize" and (outside := (at < 0) | (at > a.before - 1)).any():
-        line = outside.reshape([-1 if n == a.axis else 1 for n in range(len(x.shape))])
+        line = outside.reshape(line_shape(a.axis, len(x.shape)))
         total = ops.where(constant(line), constant(c.attr("extrapolation_value", 0.0), dtype=x.dtype), total)
     return total
 

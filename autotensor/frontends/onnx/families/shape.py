@@ -75,6 +75,11 @@ def concat(c: Call) -> Value:
     return joined(c.tensors, c.axis(0))
 
 
+def line_shape(axis: int, rank: int) -> tuple[int, ...]:
+    """The shape of a line along one axis of so many, to be broadcast over the others: (1, -1, 1)."""
+    return tuple(-1 if a == axis else 1 for a in range(rank))
+
+
 def joined(parts: Sequence[GraphNode], axis: int) -> GraphNode:
     """The parts one after the other; in several operators where there are many, which would nest too deep."""
     while len(parts) > 1:

@@ -33,8 +33,10 @@ class Geometry:
         return (*self.befores, *self.afters)
 
 
-def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geometry:
-    """Attributes with their defaults; `auto_pad` worked out."""
+def _written(
+    c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, dilations and pads as the node has them, or their defaults."""
     rank = len(extents)
     strides = tuple(c.attr("strides", (1,) * rank))
     dilations = tuple(c.attr("dilations", (1,) * rank))
@@ -45,6 +47,13 @@ def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geom
         )
     if min((*kernel, *strides, *dilations), default=1) < 1:
         raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
+    return strides, dilations, pads
+
+
+def geometry(c: Call, extents: tuple[int, ...], kernel: tuple[int, ...]) -> Geometry:
+    """Attributes with their defaults; `auto_pad` worked out."""
+    rank = len(extents)
+    strides, dilations, pads = _written(c, extents, kernel)
     mode = c.attr("auto_pad", "NOTSET")
     if mode == "VALID":
         pads = (0,) * 2 * rank
@@ -141,17 +150,11 @@ def _transposed(
 ) -> tuple[Geometry, tuple[int, ...]]:
     """Geometry with pads worked out from output_shape or auto_pad, and the output padding."""
     rank = len(extents)
-    strides = tuple(c.attr("strides", (1,) * rank))
-    dilations = tuple(c.attr("dilations", (1,) * rank))
+    strides, dilations, pads = _written(c, extents, kernel)
     extra = tuple(c.attr("output_padding", (0,) * rank))
-    pads = tuple(c.attr("pads", (0,) * 2 * rank))
+    if len(extra) != rank:
+        raise c.malformed(f"output_padding {extra} does not fit {extents}.")
     mode, wanted = c.attr("auto_pad", "NOTSET"), c.attr("output_shape", None)
-    if not len(strides) == len(dilations) == len(extra) == rank or len(pads) != 2 * rank:
-        raise c.malformed(
-            f"strides {strides}, dilations {dilations}, output_padding {extra}, pads {pads} do not fit."
-        )
-    if min((*kernel, *strides, *dilations), default=1) < 1:
-        raise c.malformed(f"kernel {kernel}, strides {strides}, dilations {dilations} must be positive.")
     full = [
         s * (n - 1) + e + d * (k - 1) + 1
         for s, n, e, d, k in zip(strides, extents, extra, dilations, kernel, strict=True)

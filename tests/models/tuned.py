@@ -1,0 +1,23 @@
+"""A model with the schedules that a short search has found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cli_tools import calibrated_log
+
+from autotensor.api.models import compile_model, link_model, plan_model, resolved
+from autotensor.graph.ir import Graph
+from autotensor.runtime.opening import Function, open_artifact
+from tuning_db import connect
+
+
+def tuned(graph: Graph, directory: Path, trials: int = 64) -> Function:
+    """With the fastest of each task's trials, also where the default schedules won the race in the model."""
+    log = str(calibrated_log(directory / "log.db"))
+    compile_model(graph, trials, db=log, progress=False)
+    plan = plan_model(graph)
+    with connect(log) as store:
+        found = resolved(plan, store)
+    assert any(r.source == "log" for r in found.values()), "nothing was found"
+    return open_artifact(link_model(plan, {key: r.trace for key, r in found.items()}))
