@@ -3,12 +3,12 @@
     launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
 
 Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin, and
-a second team would be in their way), our own pool, the system's libgomp, the copy in xgboost's wheel, none
-(serial). A region of two threads takes the pool 0.13 us and libgomp 0.6; after 5 ms without one it is 10
-to 30 us, and of libgomp every other time 6 to 11 ms, in which the caller spins where its worker should run
-(Zen 4, two cores of a virtual machine, 2026-11). One ctypes call per launch, without the GIL; each has its
-own context, so any number of Python threads may launch at once. A team may be smaller than asked for;
-kernels are right for any size.
+a second team would be in their way), the system's libgomp, the copy in xgboost's wheel, our own pool, none
+(serial). A region of two threads takes the pool 0.13 us and libgomp 0.6, but beside another library's
+spinning threads calls of 0.5 to 0.9 ms took 4 to 5 ms with the pool: its worker is woken on the caller's
+core, or waits behind who spins (in turns with onnxruntime, two cores of a virtual machine, Zen 4, 2026-11).
+One ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may
+launch at once. A team may be smaller than asked for; kernels are right for any size.
 
 After `fork` the threads of an OpenMP runtime or pool are gone and libgomp would wait for them for ever: a
 forked child runs serially and says so once.
@@ -30,7 +30,7 @@ from autotensor.base.errors import InputError
 from autotensor.base.target import default_threads
 from autotensor.runtime import native
 
-PROVIDERS = ("openmp-loaded", "pool", "openmp-system", "openmp-xgboost", "serial")
+PROVIDERS = ("openmp-loaded", "openmp-system", "openmp-xgboost", "pool", "serial")
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 

@@ -267,18 +267,6 @@ def test_a_loaded_openmp_runtime_comes_first() -> None:
     assert out.stdout in ("openmp-loaded True\n", "pool False\n")
 
 
-def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
-    """Its regions take a sixth of the time of libgomp's, which nobody else here uses."""
-    out = run(
-        """
-        from autotensor.runtime import threads
-        assert not threads.loaded_openmp()
-        print(threads.current().name)
-        """
-    )
-    assert out.stdout == "pool\n"
-
-
 def test_a_forked_child_runs_serially_and_says_so_once() -> None:
     out = run(
         """
