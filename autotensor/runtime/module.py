@@ -87,6 +87,7 @@ class Module(CompiledFunction):
         self._provider_name = provider
         name = provider or switches.provider()
         self._provider = threads.choose(name) if name else None
+        threads.look_again()
         self.threads = nthreads if nthreads is not None else switches.num_threads() or default_threads()
         self._alone = bool(artifact.meta.get("alone"))  # nothing is parallel: a region would only cost
         self._take(artifact, {name: _aligned(value) for name, value in values.items()})

@@ -2,8 +2,9 @@
 milliseconds.
 
 Read `_LAUNCHER` from the top: the structures first, then heavy regions (sharing.py), then `launch`, which
-Python calls, then one region function per provider, then the barrier, then the pool. It is plain text and not
-built with IRBuilder because nothing in it varies but the spin-loop hint of the processor.
+Python calls, then one region function per provider, then waiting and the barrier; the pool is in pool.py. It
+is plain text and not built with IRBuilder because nothing in it varies but the spin-loop hint of the
+processor, and what only Linux has.
 
 Context, which every kernel gets (offsets in bytes; also the constants below):
 
@@ -12,7 +13,7 @@ Context, which every kernel gets (offsets in bytes; also the constants below):
      16  ptr  provider     launcher's own, as are all others but `take`
      24  ptr  fn
      32  ptr  args
-     40  i32  spin         turns to spin before yielding the core
+     40  i32  spin         nanoseconds that a thread spins for others before it sleeps
      48  ptr  take         i32 (ptr ctx, i32 tid, i32 nthreads, i32 parts): the next part to do, -1: all are
                            taken
      56  ptr  lines        of `take`, one for each thread asked for; null: regions are not shared
@@ -24,10 +25,12 @@ Context, which every kernel gets (offsets in bytes; also the constants below):
 from __future__ import annotations
 
 import platform
+import re
+import sys
 from functools import cache
 from typing import Any
 
-from autotensor.runtime import sharing
+from autotensor.runtime import pool, sharing
 
 CONTEXT_BYTES = 256
 BARRIER_OFFSET = 0
@@ -49,16 +52,9 @@ _LAUNCHER = r"""
 ;                       parallel  num_threads    busy: threads now in regions, of all callers
 
 SHARING
-%pool = type { i32, [60 x i8], [0 x %worker] }
-%worker = type { i32, i32, i32, i32, ptr, [40 x i8], [64 x i8], [128 x i8] }
-;                0    1    2    3    4               6          7
-;                state     nthreads  ctx             mutex      condition
-;                     asleep    tid
-; state: 0 idle, 1 taken by a caller, 2 has work
-
-declare i32 @sched_yield()
+declare i32 @clock_gettime(i32, ptr)
 declare i32 @usleep(i32)
-declare i32 @llvm.smin.i32(i32, i32)
+declare i32 @llvm.smax.i32(i32, i32)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
 declare i32 @pthread_mutex_init(ptr, ptr)
@@ -115,9 +111,8 @@ begin:
   %pcores = getelementptr %provider, ptr %provider, i32 0, i32 5
   %cores = load i32, ptr %pcores
   %crowded = icmp sgt i32 %busy, %cores
-  %spin = select i1 %crowded, i32 50, i32 4000
+  %spin = select i1 %crowded, i32 LEAST_SPIN_NS, i32 SPIN_NS
   %p5 = getelementptr %ctx, ptr %c, i32 0, i32 5
-  store i32 %spin, ptr %p5
   %alone = icmp sle i32 %n, 1
   %theirs = load ptr, ptr %provider
   %region = select i1 %alone, ptr @serial_region, ptr %theirs
@@ -125,6 +120,7 @@ begin:
 loop:
   %i = phi i64 [0, %begin], [%i1, %loop]
   call void @reset(ptr %space, i32 %n_lines)
+  store atomic i32 %spin, ptr %p5 monotonic, align 8
   call void %region(ptr %c, i32 %n)
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %count
@@ -182,119 +178,69 @@ define internal void @openmp_body(ptr %c) {
   ret void
 }
 
-; The pool: take those workers that are idle now, at most n - 1, and make a team with them.
-define void @pool_region(ptr %c, i32 %n) {
-entry:
-  %team = alloca [256 x i32]
-  %p2 = getelementptr %ctx, ptr %c, i32 0, i32 2
-  %provider = load ptr, ptr %p2
-  %pp = getelementptr %provider, ptr %provider, i32 0, i32 4
-  %pool = load ptr, ptr %pp
-  %size = load i32, ptr %pool
-  %others = sub i32 %n, 1
-  br label %take
-take:
-  %k = phi i32 [0, %entry], [%k1, %taken]
-  %got = phi i32 [0, %entry], [%got1, %taken]
-  %left = icmp slt i32 %k, %size
-  %want = icmp slt i32 %got, %others
-  %go = and i1 %left, %want
-  br i1 %go, label %try, label %start
-try:
-  %w = getelementptr %pool, ptr %pool, i32 0, i32 2, i32 %k
-  %swap = cmpxchg ptr %w, i32 0, i32 1 acquire monotonic
-  %won = extractvalue { i32, i1 } %swap, 1
-  %slot = getelementptr [256 x i32], ptr %team, i32 0, i32 %got
-  store i32 %k, ptr %slot
-  br label %taken
-taken:
-  %one = zext i1 %won to i32
-  %got1 = add i32 %got, %one
-  %k1 = add i32 %k, 1
-  br label %take
-start:
-  %total = add i32 %got, 1
-  %p11 = getelementptr %ctx, ptr %c, i32 0, i32 11
-  store atomic i32 %got, ptr %p11 release, align 4
-  br label %give
-give:
-  %g = phi i32 [0, %start], [%g1, %given]
-  %all = icmp sge i32 %g, %got
-  br i1 %all, label %own, label %next
-next:
-  %sg = getelementptr [256 x i32], ptr %team, i32 0, i32 %g
-  %kg = load i32, ptr %sg
-  %wg = getelementptr %pool, ptr %pool, i32 0, i32 2, i32 %kg
-  %tid = add i32 %g, 1
-  %w2 = getelementptr %worker, ptr %wg, i32 0, i32 2
-  store i32 %total, ptr %w2
-  %w3 = getelementptr %worker, ptr %wg, i32 0, i32 3
-  store i32 %tid, ptr %w3
-  %w4 = getelementptr %worker, ptr %wg, i32 0, i32 4
-  store ptr %c, ptr %w4
-  ; seq_cst on both sides: either the worker sees its work or we see that it sleeps.
-  store atomic i32 2, ptr %wg seq_cst, align 4
-  %w1 = getelementptr %worker, ptr %wg, i32 0, i32 1
-  %asleep = load atomic i32, ptr %w1 seq_cst, align 4
-  %wake = icmp ne i32 %asleep, 0
-  br i1 %wake, label %signal, label %given
-signal:
-  %mutex = getelementptr %worker, ptr %wg, i32 0, i32 6
-  %cond = getelementptr %worker, ptr %wg, i32 0, i32 7
-  %r0 = call i32 @pthread_mutex_lock(ptr %mutex)
-  %r1 = call i32 @pthread_cond_signal(ptr %cond)
-  %r2 = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %given
-given:
-  %g1 = add i32 %g, 1
-  br label %give
-own:
-  call void @call_fn(ptr %c, i32 0, i32 %total)
-  %p5 = getelementptr %ctx, ptr %c, i32 0, i32 5
-  %spin = load i32, ptr %p5
-  br label %join
-join:
-  %turn = phi i32 [0, %own], [%turn1, %again]
-  %unfinished = load atomic i32, ptr %p11 acquire, align 4
-  %finished = icmp eq i32 %unfinished, 0
-  br i1 %finished, label %done, label %wait
-wait:
-  %long = icmp eq i32 %turn, 4000
-  br i1 %long, label %nap, label %pause
-nap:
-  ; A worker that was woken may stand on our own core's queue, and yielding leaves both there. Who sleeps,
-  ; wakes on a core that is free.
-  %r3 = call i32 @usleep(i32 1)
-  br label %again
-pause:
-  %r4 = call i32 @pause_or_yield(i32 %turn, i32 %spin)
-  br label %again
-again:
-  %next_turn = add i32 %turn, 1
-  %turn1 = call i32 @llvm.smin.i32(i32 %next_turn, i32 5000)
-  br label %join
-done:
-  ret void
-}
-
 ; --- waiting ----------------------------------------------------------------------------------------------
 
-define internal i32 @pause_or_yield(i32 %turn, i32 %spin) {
-  %early = icmp slt i32 %turn, %spin
-  br i1 %early, label %pause, label %yield
-pause:
+define internal i64 @clock() {
+  %time = alloca { i64, i64 }
+  %r = call i32 @clock_gettime(i32 MONOTONIC, ptr %time)
+  %seconds = load i64, ptr %time
+  %p1 = getelementptr { i64, i64 }, ptr %time, i32 0, i32 1
+  %ns = load i64, ptr %p1
+  %scaled = mul i64 %seconds, 1000000000
+  %now = add i64 %scaled, %ns
+  ret i64 %now
+}
+
+; Of a thread that waits for its team. It begins zeroed.
+%waiting = type { i64, i32 }
+;                 0    1: turns
+;                 since, 0: the clock has not been read yet
+
+; One turn of waiting. After a while the thread sleeps: if the system keeps another one from running, yielding
+; would leave that where it is, but it gets the core of who sleeps. Where that happened once it will again, so
+; the region's next waits sleep sooner: else 50 kernels, each of which waits that long, take tens of
+; milliseconds.
+define internal void @pause_or_nap(ptr %c, ptr %waiting) {
+entry:
   call void @relax()
-  %next = add i32 %turn, 1
-  ret i32 %next
-yield:
-  %r = call i32 @sched_yield()
-  ret i32 %turn
+  %pturn = getelementptr %waiting, ptr %waiting, i32 0, i32 1
+  %turn = load i32, ptr %pturn
+  %turn1 = add i32 %turn, 1
+  store i32 %turn1, ptr %pturn
+  %some = and i32 %turn1, 63
+  %look = icmp eq i32 %some, 0
+  br i1 %look, label %clock, label %done
+clock:
+  %now = call i64 @clock()
+  %since = load i64, ptr %waiting
+  %first = icmp eq i64 %since, 0
+  br i1 %first, label %begin, label %compare
+begin:
+  store i64 %now, ptr %waiting
+  ret void
+compare:
+  %p5 = getelementptr %ctx, ptr %c, i32 0, i32 5
+  %spin = load atomic i32, ptr %p5 monotonic, align 8
+  %spin64 = zext i32 %spin to i64
+  %waited = sub i64 %now, %since
+  %long = icmp sgt i64 %waited, %spin64
+  br i1 %long, label %nap, label %done
+nap:
+  %quarter = lshr i32 %spin, 2
+  %shorter = call i32 @llvm.smax.i32(i32 %quarter, i32 LEAST_SPIN_NS)
+  store atomic i32 %shorter, ptr %p5 monotonic, align 8
+  %r = call i32 @usleep(i32 1)
+  store i32 63, ptr %pturn                                     ; looks at the clock again in the next turn
+  br label %done
+done:
+  ret void
 }
 
 ; All threads of a team meet. The last to arrive empties the counter, then opens the gate by ending the
 ; generation; it cannot end before this thread has arrived, so reading it first is safe.
 define void @barrier(ptr %c, i32 %tid, i32 %n) {
 entry:
+  %waiting = alloca %waiting
   %alone = icmp sle i32 %n, 1
   br i1 %alone, label %done, label %meet
 meet:
@@ -312,103 +258,20 @@ open:
   store atomic i64 %next, ptr %generation release, align 8
   ret void
 await:
-  %p5 = getelementptr %ctx, ptr %c, i32 0, i32 5
-  %spin = load i32, ptr %p5
+  store %waiting zeroinitializer, ptr %waiting
   br label %check
 check:
-  %turn = phi i32 [0, %await], [%turn1, %wait]
   %now = load atomic i64, ptr %generation acquire, align 8
   %closed = icmp eq i64 %now, %mine
   br i1 %closed, label %wait, label %done
 wait:
-  %turn1 = call i32 @pause_or_yield(i32 %turn, i32 %spin)
+  call void @pause_or_nap(ptr %c, ptr %waiting)
   br label %check
 done:
   ret void
 }
 
-; --- the pool's workers: detached threads that never end --------------------------------------------------
-
-; Gives the number of workers that could be started; `pool` is zeroed memory for `wanted` of them.
-define i32 @start_pool(ptr %pool, i32 %wanted) {
-entry:
-  %thread = alloca i64
-  br label %loop
-loop:
-  %k = phi i32 [0, %entry], [%k1, %started]
-  %more = icmp slt i32 %k, %wanted
-  br i1 %more, label %make, label %done
-make:
-  %w = getelementptr %pool, ptr %pool, i32 0, i32 2, i32 %k
-  %mutex = getelementptr %worker, ptr %w, i32 0, i32 6
-  %cond = getelementptr %worker, ptr %w, i32 0, i32 7
-  %r0 = call i32 @pthread_mutex_init(ptr %mutex, ptr null)
-  %r1 = call i32 @pthread_cond_init(ptr %cond, ptr null)
-  %r2 = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker_loop, ptr %w)
-  %ok = icmp eq i32 %r2, 0
-  br i1 %ok, label %started, label %done
-started:
-  %t = load i64, ptr %thread
-  %r3 = call i32 @pthread_detach(i64 %t)
-  %k1 = add i32 %k, 1
-  br label %loop
-done:
-  store i32 %k, ptr %pool
-  ret i32 %k
-}
-
-define internal ptr @worker_loop(ptr %w) {
-entry:
-  %asleep = getelementptr %worker, ptr %w, i32 0, i32 1
-  %mutex = getelementptr %worker, ptr %w, i32 0, i32 6
-  %cond = getelementptr %worker, ptr %w, i32 0, i32 7
-  br label %idle
-idle:
-  %turn = phi i32 [0, %entry], [%turn1, %pause], [0, %finish]
-  %state = load atomic i32, ptr %w acquire, align 4
-  %ready = icmp eq i32 %state, 2
-  br i1 %ready, label %work, label %patience
-patience:
-  ; A caller who does something else meanwhile is often back within milliseconds, and to wake a sleeper takes
-  ; 50 to 300 us (a virtual machine). Others may have the core before that.
-  %awake = icmp slt i32 %turn, PATIENCE
-  br i1 %awake, label %pause, label %sleep
-pause:
-  %turn1 = add i32 %turn, 1
-  %r5 = call i32 @pause_or_yield(i32 %turn, i32 4000)
-  br label %idle
-sleep:
-  %r0 = call i32 @pthread_mutex_lock(ptr %mutex)
-  store atomic i32 1, ptr %asleep seq_cst, align 4
-  br label %dream
-dream:
-  %again = load atomic i32, ptr %w seq_cst, align 4
-  %called = icmp eq i32 %again, 2
-  br i1 %called, label %wake, label %wait
-wait:
-  %r1 = call i32 @pthread_cond_wait(ptr %cond, ptr %mutex)
-  br label %dream
-wake:
-  store atomic i32 0, ptr %asleep seq_cst, align 4
-  %r2 = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %work
-work:
-  %p2 = getelementptr %worker, ptr %w, i32 0, i32 2
-  %n = load i32, ptr %p2
-  %p3 = getelementptr %worker, ptr %w, i32 0, i32 3
-  %tid = load i32, ptr %p3
-  %p4 = getelementptr %worker, ptr %w, i32 0, i32 4
-  %c = load ptr, ptr %p4
-  call void @call_fn(ptr %c, i32 %tid, i32 %n)
-  br label %finish
-finish:
-  ; First idle, then finished: the same caller's next region must find this worker free. The context may
-  ; vanish at once after the second, so nothing of it is touched again.
-  store atomic i32 0, ptr %w release, align 4
-  %p11 = getelementptr %ctx, ptr %c, i32 0, i32 11
-  %left = atomicrmw sub ptr %p11, i32 1 release
-  br label %idle
-}
+POOL
 """
 
 _HINTS = {
@@ -418,17 +281,23 @@ _HINTS = {
     "arm64": 'call void asm sideeffect "yield", ""()',
 }
 
-WORKER_BYTES = 256
-POOL_HEADER_BYTES = 64
-PATIENCE = 30_000  # turns of an idle worker before it sleeps: 4,000 spinning, then with the core on offer
-MOST_WORKERS = 256  # size of the team list in `pool_region`
+_NUMBERS = {
+    "MOST_THREADS": sharing.MOST_THREADS,
+    # Of one who waits for its team: a share that comes late on a core that is just slow, and no tick of 4 ms.
+    "SPIN_NS": 1_000_000,
+    "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or where a thread was kept from running
+    "MONOTONIC": 6 if sys.platform == "darwin" else 1,
+    **pool.NUMBERS,
+}
 
 
-def launcher_ir(machine: str) -> str:
-    """The launcher's LLVM IR for a processor family, as `platform.machine()` names it."""
+def launcher_ir(machine: str, system: str = sys.platform) -> str:
+    """The launcher's LLVM IR for a processor family and a system, as `platform.machine()` and `sys.platform`
+    name them."""
     hint = _HINTS.get(machine.lower(), "")
     text = _LAUNCHER.replace("RELAX", hint).replace("SHARING\n", sharing.TEXT)
-    text = text.replace("MOST_THREADS", str(sharing.MOST_THREADS)).replace("PATIENCE", str(PATIENCE))
+    text = text.replace("POOL\n", pool.TEXT + pool.binding(system))
+    text = re.sub(rf"\b({'|'.join(_NUMBERS)})\b", lambda name: str(_NUMBERS[name[0]]), text)
     return text if "sse2" in hint else text.replace("declare void @llvm.x86.sse2.pause()\n", "")
 
 

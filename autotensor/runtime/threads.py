@@ -2,13 +2,14 @@
 
     launch(fn, args, nthreads) ──▶ native launch ──▶ region of the provider ──▶ fn(ctx, args, tid, team size)
 
-Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin, and
-a second team would be in their way), the system's libgomp, the copy in xgboost's wheel, our own pool, none
-(serial). A region of two threads takes the pool 0.13 us and libgomp 0.6, but beside another library's
-spinning threads calls of 0.5 to 0.9 ms took 4 to 5 ms with the pool: its worker is woken on the caller's
-core, or waits behind who spins (in turns with onnxruntime, two cores of a virtual machine, Zen 4, 2026-11).
-One ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may
-launch at once. A team may be smaller than asked for; kernels are right for any size.
+Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin for
+milliseconds after a call of torch, say, and a second team would be in their way: models in turns with torch
+take 1.2 to 2.5 times as long), our own pool, the system's libgomp, the copy in xgboost's wheel, none (serial).
+A region of two threads takes the pool 0.3 us and libgomp 0.6. Beside threads of others, onnxruntime's or
+another process's, or after 20 ms without a call, libgomp's calls often wait for several ticks of 4 ms; the pool
+(pool.py) goes on without the threads that do not come (Zen 4, two cores of a virtual machine, 2026-11). One
+ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may launch
+at once. A team may be smaller than asked for; kernels are right for any size.
 
 After `fork` the threads of an OpenMP runtime or pool are gone and libgomp would wait for them for ever: a
 forked child runs serially and says so once.
@@ -29,8 +30,9 @@ from typing import Any
 from autotensor.base.errors import InputError
 from autotensor.base.target import default_threads
 from autotensor.runtime import native
+from autotensor.runtime.pool import HEADER_BYTES, MOST_WORKERS, WORKER_BYTES
 
-PROVIDERS = ("openmp-loaded", "openmp-system", "openmp-xgboost", "pool", "serial")
+PROVIDERS = ("openmp-loaded", "pool", "openmp-system", "openmp-xgboost", "serial")
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
@@ -99,6 +101,14 @@ def current() -> Provider:
     if _chosen is None:
         _chosen = _after_fork() if _forked else choose()
     return _chosen
+
+
+def look_again() -> None:
+    """Choose anew if our own pool is in use and an OpenMP runtime was loaded since, as torch does."""
+    global _chosen
+    if _chosen is not None and _chosen.name == "pool" and loaded_openmp():
+        _providers.pop("openmp-loaded", None)
+        _chosen = None
 
 
 def choose(name: str | None = None) -> Provider:
@@ -175,8 +185,8 @@ def _openmp(name: str, library: str) -> Provider | None:
 
 def _pool() -> Provider | None:
     """Own workers, one fewer than the cores or the threads asked for, because the caller works too."""
-    wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, native.MOST_WORKERS)
-    memory = ctypes.create_string_buffer(native.POOL_HEADER_BYTES + wanted * native.WORKER_BYTES + 64)
+    wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
+    memory = ctypes.create_string_buffer(HEADER_BYTES + wanted * WORKER_BYTES + 64)
     start = -(-ctypes.addressof(memory) // 64) * 64
     starter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
         native.launcher()["start_pool"]
@@ -184,8 +194,9 @@ def _pool() -> Provider | None:
     workers = int(starter(start, wanted))
     if workers == 0:
         return None
-    _immortal.append(memory)
-    return _build("pool", f"{workers} workers", "pool_region", pool=start, keep=(memory,))
+    provider = _build("pool", f"{workers} workers", "pool_region", pool=start, keep=(memory,))
+    _immortal.extend((memory, provider.table))
+    return provider
 
 
 _immortal: list[Any] = []  # memory that detached threads read until the process ends

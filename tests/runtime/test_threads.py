@@ -267,6 +267,37 @@ def test_a_loaded_openmp_runtime_comes_first() -> None:
     assert out.stdout in ("openmp-loaded True\n", "pool False\n")
 
 
+def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
+    out = run(
+        """
+        from autotensor.runtime import threads
+        assert not threads.loaded_openmp()
+        print(threads.current().name)
+        """
+    )
+    assert out.stdout == "pool\n"
+
+
+def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it() -> None:
+    """As where torch is imported late: its threads and the pool's would be in each other's way."""
+    out = run(
+        """
+        import ctypes, sys; sys.path.insert(0, "tests/runtime")
+        from runtime_kernels import add_artifact
+        from autotensor.runtime import threads
+        from autotensor.runtime.module import Module
+        first = threads.current().name
+        Module(add_artifact())
+        second = threads.current().name
+        ctypes.CDLL((threads.xgboost_openmp() or ["libgomp.so.1"])[0])
+        print(first, second, threads.current().name)
+        Module(add_artifact())
+        print(threads.current().name)
+        """
+    )
+    assert out.stdout == "pool pool pool\nopenmp-loaded\n"
+
+
 def test_a_forked_child_runs_serially_and_says_so_once() -> None:
     out = run(
         """
@@ -306,8 +337,9 @@ def test_offsets_told_to_code_generators_are_those_of_the_launcher() -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
-def test_launcher_is_valid_for_other_processors(machine: str) -> None:
-    llvm.parse_assembly(native.launcher_ir(machine)).verify()
+@pytest.mark.parametrize("system", ["linux", "darwin"])
+def test_launcher_is_valid_for_other_processors(machine: str, system: str) -> None:
+    llvm.parse_assembly(native.launcher_ir(machine, system)).verify()
 
 
 def run(script: str, **env: str) -> subprocess.CompletedProcess[str]:

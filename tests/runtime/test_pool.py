@@ -1,0 +1,226 @@
+"""Our own pool: who belongs to a team, who sleeps, and where sleepers are woken.
+
+A worker's life is an exchange of states with its callers (pool.py). Where a test plays the worker, the pool is
+memory without threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from runtime_kernels import TEAM_SUM
+from test_threads import Kernel, run
+
+from autotensor.runtime import native, pool, threads
+from autotensor.runtime.threads import Provider
+
+FREE, ASLEEP, LATE = (pool.NUMBERS[name] for name in ("FREE", "ASLEEP", "LATE"))
+
+# args: how many threads ran, and how many should have: the size of its team, from each region's first thread.
+COUNT_TEAM = """
+define void @count_team(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
+entry:
+  %ran = load ptr, ptr %args
+  %old = atomicrmw add ptr %ran, i64 1 monotonic
+  %first = icmp eq i32 %tid, 0
+  br i1 %first, label %tell, label %done
+tell:
+  %q1 = getelementptr ptr, ptr %args, i64 1
+  %should = load ptr, ptr %q1
+  %n64 = zext i32 %n to i64
+  %old1 = atomicrmw add ptr %should, i64 %n64 monotonic
+  br label %done
+done:
+  ret void
+}
+"""
+
+# args: the core that each thread runs on; thread 1's stays as it was in a team of one.
+CORES = """
+declare i32 @sched_getcpu()
+define void @cores(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
+  %p = load ptr, ptr %args
+  %at = getelementptr i32, ptr %p, i32 %tid
+  %cpu = call i32 @sched_getcpu()
+  store i32 %cpu, ptr %at
+  ret void
+}
+"""
+
+
+def without_threads(workers: int) -> Provider:
+    """A pool whose workers are free and never answer."""
+    memory = ctypes.create_string_buffer(pool.HEADER_BYTES + workers * pool.WORKER_BYTES + 64)
+    start = -(-ctypes.addressof(memory) // 64) * 64
+    ctypes.c_int32.from_address(start).value = workers
+    return threads._build("pool", "no threads", "pool_region", pool=start, keep=(memory,))
+
+
+def states(provider: Provider) -> list[int]:
+    at = provider.table.pool
+    count = ctypes.c_int32.from_address(at).value
+    first = at + pool.HEADER_BYTES
+    return [ctypes.c_int32.from_address(first + k * pool.WORKER_BYTES).value for k in range(count)]
+
+
+def team(provider: Provider, nthreads: int) -> int:
+    """The size of a region's team, of which every member ran once."""
+    out, lines = np.zeros(2, np.int32), np.zeros((nthreads, 16), np.int32)
+    kernel = Kernel(TEAM_SUM, "team_sum", out, lines)
+    threads.launch(kernel.fn, kernel.args, nthreads, provider=provider)
+    got = int(out[1])
+    assert out[0] == got * (got + 1) // 2
+    return got
+
+
+def until(true: object, *, within_s: float = 20.0) -> bool:
+    """Whether a function says yes some time soon."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if true():  # type: ignore[operator]
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def test_who_does_not_answer_is_not_waited_for_and_gets_no_other_offer() -> None:
+    provider = without_threads(3)
+    assert team(provider, 3) == 1
+    assert states(provider) == [LATE, LATE, FREE]
+    assert team(provider, 3) == 1
+    assert states(provider) == [LATE, LATE, LATE]
+    assert team(provider, 4) == 1
+
+
+def test_callers_at_once_share_the_cores_and_do_so_for_a_while() -> None:
+    provider = without_threads(8)
+    provider.table.cores = 4
+    provider.table.busy = 4  # as if another caller were in a region of four threads
+    team(provider, 4)
+    assert states(provider).count(LATE) == 1  # two threads for each: one offer
+    provider.table.busy = 0
+    team(provider, 4)
+    assert states(provider).count(LATE) == 2
+    time.sleep(1.5e-9 * pool.NUMBERS["CROWD_NS"])
+    team(provider, 4)
+    assert states(provider).count(LATE) == 5
+
+
+def test_one_caller_may_ask_for_more_threads_than_there_are_cores() -> None:
+    provider = without_threads(8)
+    provider.table.cores = 2
+    team(provider, 6)
+    assert states(provider).count(LATE) == 5
+
+
+def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
+    """Seven workers, four callers and others' threads on few cores; no worker is lost."""
+    out = run(
+        """
+        import sys, threading, time; sys.path.insert(0, "tests/runtime")
+        from test_pool import *
+        native._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "PATIENCE_NS": 50_000, "CROWD_NS": 0}
+        provider = threads.choose("pool")
+        provider.table.cores = 64  # or callers would share them
+        assert len(states(provider)) == 7
+        ends, late, totals = time.monotonic() + 3, [], []
+        def call():
+            counts = np.zeros((2, 8), np.int64)
+            kernel = Kernel(COUNT_TEAM, "count_team", *counts)
+            while time.monotonic() < ends:
+                threads.launch(kernel.fn, kernel.args, 8, 20, provider)
+                late.append(LATE in states(provider))
+                time.sleep(0.0005 * (len(late) % 3))
+            totals.append(counts[:, 0])
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for c in callers: c.start()
+        for c in callers: c.join()
+        assert any(late), "nobody was late: the test tests nothing"
+        assert any(should > 20 for _, should in totals), "there were no teams"
+        assert len(totals) == 4 and all(ran == should for ran, should in totals), totals
+        assert until(lambda: set(states(provider)) <= {FREE, ASLEEP}), states(provider)
+        print("all ran")
+        """,
+        OMP_NUM_THREADS="8",
+    )
+    assert out.stdout == "all ran\n"
+
+
+@pytest.mark.parametrize(
+    ("why", "change"),
+    [
+        ("it has waited", "native._NUMBERS['PATIENCE_NS'] = 1_000_000"),
+        ("callers take all cores", "provider.table.busy = 100"),
+        ("others had its core", "worker.company = time.monotonic_ns()"),
+        ("others have its core", "native._NUMBERS['KEPT_NS'] = -1"),
+    ],
+)
+def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
+    early, later = (change, "") if "_NUMBERS" in change else ("", change)
+    out = run(
+        f"""
+        import sys, time; sys.path.insert(0, "tests/runtime")
+        from test_pool import *
+        native._NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
+        {early}
+        provider = threads.choose("pool")
+        worker = Worker.from_address(provider.table.pool + pool.HEADER_BYTES)
+        team(provider, 2)
+        time.sleep(0.1)
+        print(worker.state == ASLEEP)
+        {later}
+        print(until(lambda: worker.state == ASLEEP))
+        provider.table.busy = 0
+        print(until(lambda: team(provider, 2) == 2))
+        """,
+        OMP_NUM_THREADS="2",
+    )
+    assert out.stdout == f"{bool(early)}\nTrue\nTrue\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are bound on Linux only")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other core to be woken on")
+def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
+    out = run(
+        """
+        import os, sys, time; sys.path.insert(0, "tests/runtime")
+        from test_pool import *
+        native._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9}
+        before = set(os.listdir("/proc/self/task"))
+        provider = threads.choose("pool")
+        (worker,) = set(os.listdir("/proc/self/task")) - before
+        cores = np.zeros(2, np.int32)
+        kernel = Kernel(CORES, "cores", cores)
+        same = 0
+        for _ in range(60):
+            assert until(lambda: states(provider) == [ASLEEP])
+            threads.launch(kernel.fn, kernel.args, 2, provider=provider)
+            same += cores[0] == cores[1]
+        assert os.sched_getaffinity(int(worker)) == os.sched_getaffinity(0)
+        print(same)
+        """,
+        OMP_NUM_THREADS="2",
+    )
+    assert int(out.stdout) <= 6  # 45 to 60 when it is not bound
+
+
+class Worker(ctypes.Structure):
+    """`%worker` of pool.py, as far as the tests want it."""
+
+    _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 100), ("company", ctypes.c_int64))
+
+
+def test_sizes_told_to_python_are_those_of_the_launcher() -> None:
+    module = llvm.parse_assembly(native.launcher_ir("x86_64"))
+    # LLVM gives the types other names when this process has parsed the launcher before.
+    kinds = {name: next(t for t in module.struct_types if t.name.startswith(name)) for name in ("pool", "worker")}
+    layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
+    assert layout.get_element_offset(kinds["pool"], 6) == pool.HEADER_BYTES
+    assert layout.get_abi_size(kinds["worker"]) == pool.WORKER_BYTES
+    assert layout.get_element_offset(kinds["worker"], 10) == Worker.company.offset
