@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from wider_nets import WIDER
 
 
 class Basic(nn.Module):
@@ -140,26 +141,6 @@ class MobileNetV2(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
-
-
-class VGG16(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        cin = 3
-        for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-            for _ in range(count):
-                layers += [nn.Conv2d(cin, width, 3, padding=1), nn.ReLU()]
-                cin = width
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(
-            nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(),
-            nn.Linear(4096, 1000),
-        )  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).flatten(1))
 
 
 class DCGAN(nn.Module):
@@ -305,14 +286,16 @@ NETS: Mapping[str, Callable[..., nn.Module]] = {
     "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
     "resnet34": lambda: ResNet((3, 4, 6, 3), bottleneck=False),
     "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
+    "resnet101": lambda: ResNet((3, 4, 23, 3), bottleneck=True),
+    "resnet152": lambda: ResNet((3, 8, 36, 3), bottleneck=True),
     "mobilenet_v2": MobileNetV2,
-    "vgg16": VGG16,
     "r3d_18": ResNet3d,
     "dcgan": DCGAN,
     "bert_base": Bert,
     "gpt2": GPT2,
     "mlp": MLP,
     "small_cnn": SmallCNN,
+    **WIDER,
 }
 CHANNELS_LAST = {"r3d_18": 3, "bert_base": 0, "gpt2": 0, "mlp": 0}  # spatial axes; 2 for all others
 
