@@ -42,16 +42,16 @@ def window(node: GraphNode) -> Window | None:
     if not isinstance(node, Apply) or node.op != "slice":
         return None
     (x,) = node.inputs
-    of = storage(x)
+    of, shape = storage(x), x.shape
     given = (node.attr(name) for name in ("begin", "end", "stride", "axes"))
-    ranges = slice_ranges(x.shape, *given)
+    ranges = slice_ranges(shape, *given)
     first = next((a for a, r in enumerate(ranges) if len(r) != 1), len(ranges))
-    whole = all(len(r) == n for r, n in zip(ranges[first + 1 :], x.shape[first + 1 :], strict=True))
+    whole = all(len(r) == n for r, n in zip(ranges[first + 1 :], shape[first + 1 :], strict=True))
     if not (whole and prod(node.shape) and isinstance(of, Apply)):
         return None
     if any(r.step != 1 and len(r) > 1 for r in ranges):
         return None
-    begin = sum(r.start * prod(x.shape[a + 1 :]) for a, r in enumerate(ranges))
+    begin = sum(r.start * int(prod(shape[a + 1 :])) for a, r in enumerate(ranges))
     offset = begin * node.dtype.bytes
     outer = window(of)
     return Window(of, offset) if outer is None else Window(outer.of, outer.offset + offset)
