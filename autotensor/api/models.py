@@ -76,7 +76,7 @@ def plan_model(
     if updates:
         ready, groups = updating_groups(ready, updates)
     else:
-        groups = partition(ready)
+        groups = partition(ready, windows=not chosen.is_gpu)
     return ModelPlan(ready, groups, tasks_of(groups), chosen, updates=dict(updates or {}))
 
 
