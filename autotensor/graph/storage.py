@@ -47,11 +47,11 @@ def window(node: GraphNode) -> Window | None:
     ranges = slice_ranges(shape, *given)
     first = next((a for a, r in enumerate(ranges) if len(r) != 1), len(ranges))
     whole = all(len(r) == n for r, n in zip(ranges[first + 1 :], shape[first + 1 :], strict=True))
-    if not (whole and prod(node.shape) and isinstance(of, Apply)):
+    if not whole or 0 in node.shape or not isinstance(of, Apply):
         return None
     if any(r.step != 1 and len(r) > 1 for r in ranges):
         return None
-    begin = sum(r.start * int(prod(shape[a + 1 :])) for a, r in enumerate(ranges))
+    begin = sum(r.start * prod(shape[a + 1 :]) for a, r in enumerate(ranges))
     offset = begin * node.dtype.bytes
     outer = window(of)
     return Window(of, offset) if outer is None else Window(outer.of, outer.offset + offset)
