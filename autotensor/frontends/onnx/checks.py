@@ -52,7 +52,7 @@ def check_call(call: Call, domain: str) -> None:
     if unknown := [a.name for a in call.node.attribute if a.name not in rules.attributes]:
         raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
     for a in call.node.attribute:
-        if a.type != rules.attributes[a.name]:
+        if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference need not say its kind
             given, wanted = (
                 onnx.AttributeProto.AttributeType.Name(k) for k in (a.type, rules.attributes[a.name])
             )
