@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import inf, sqrt
 
+from autotensor.api.in_model import round_by_workload
 from autotensor.api.models import ModelPlan, default_traces, link_model
 from autotensor.base.machine import host_machine
 from autotensor.base.paired import Paired, paired
 from autotensor.resolve import safe_default
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.kernel_times import KernelClock, by_workload
+from autotensor.runtime.kernel_times import KernelClock
 from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.samples import sample_inputs
 from autotensor.schedule.trace import Trace
@@ -102,8 +103,8 @@ def in_model(
         chosen = {k: t[min(n, len(t) - 1)] for k, t in sets.items()}
         challenger = _clock(link_model(plan, known | chosen, dict(compiled)), plan)
         with timing_lock():
-            _round(champion), _round(challenger)  # warms up
-            turns = [(_round(champion), _round(challenger)) for _ in range(rounds)]
+            round_by_workload(champion), round_by_workload(challenger)  # warms up
+            turns = [(round_by_workload(champion), round_by_workload(challenger)) for _ in range(rounds)]
         for key, traces in sets.items():
             if n < len(traces):
                 found[key][n] = paired(
@@ -114,11 +115,6 @@ def in_model(
 
 def _clock(artifact: Artifact, plan: ModelPlan) -> KernelClock:
     return KernelClock(artifact, sample_inputs(artifact.args, artifact.index_range), plan.target.num_cores)
-
-
-def _round(clock: KernelClock) -> dict[str, float]:
-    """Seconds of one inference by workload."""
-    return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
 
 
 def by_middle(ratio: Paired) -> int:

@@ -7,7 +7,8 @@
                                                                          torch.compile with our backend
 
 Without names: all of the table. All contestants have the same weights, drawn from a seed; torch's modules are
-those of benchmarks/nets.py, ONNX files are written from our graphs. A run continues what its file of results
+those of benchmarks/nets.py, ONNX files are written from our graphs, or from torch's modules where ONNX lacks
+an operator of ours. A run continues what its file of results
 holds. Writes JSON, a Markdown table, and bars against each peer.
 """
 

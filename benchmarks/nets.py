@@ -7,13 +7,16 @@ Written without looking at our graphs, so that equal outputs mean something.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from wider_nets import WIDER
 
 
 class Basic(nn.Module):
@@ -140,26 +143,6 @@ class MobileNetV2(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
-
-
-class VGG16(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        cin = 3
-        for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
-            for _ in range(count):
-                layers += [nn.Conv2d(cin, width, 3, padding=1), nn.ReLU()]
-                cin = width
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(
-            nn.Linear(25088, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(),
-            nn.Linear(4096, 1000),
-        )  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).flatten(1))
 
 
 class DCGAN(nn.Module):
@@ -301,20 +284,146 @@ class SmallCNN(nn.Module):
         return self.fc(F.relu(self.bn3(self.conv3(y))).flatten(1))
 
 
+class LanguageModel(nn.Module):
+    """PyTorch's word_language_model."""
+
+    def __init__(self, kind: type[nn.RNNBase], words: int = 10_000, width: int = 650) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(words, width)
+        self.rnn = kind(width, width, num_layers=2, batch_first=True)
+        self.decoder = nn.Linear(width, words)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.decoder(self.rnn(self.encoder(words))[0])
+
+
+class Tagger(nn.Module):
+    """A BiLSTM."""
+
+    def __init__(self, words: int = 20_000, width: int = 100, hidden: int = 256, tags: int = 9) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.rnn = nn.LSTM(width, hidden, num_layers=2, batch_first=True, bidirectional=True)
+        self.tags = nn.Linear(2 * hidden, tags)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.tags(self.rnn(self.words(words))[0])
+
+
+class Layers(nn.Module):
+    """LSTM layers to be called one by one, whose weights bear the names of one nn.LSTM's."""
+
+    def __init__(self, inputs: Sequence[int], width: int, both_ways: bool = False) -> None:
+        """inputs: widths of what each layer reads. both_ways: the first layer is."""
+        super().__init__()
+        for n, wide in enumerate(inputs):
+            layer = nn.LSTM(wide, width, batch_first=True, bidirectional=both_ways and n == 0)
+            self.add_module(str(n), layer)
+        self.register_load_state_dict_pre_hook(self._rename)
+
+    @staticmethod
+    def _rename(module: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+        """`weight_ih_l2` of all layers is `weight_ih_l0` of number 2."""
+        for name in [n for n in state if n.startswith(prefix)]:
+            part, layer, end = re.fullmatch(r"(.*_l)(\d+)(_reverse)?", name.removeprefix(prefix)).groups("")
+            state[f"{prefix}{layer}.{part}0{end}"] = state.pop(name)
+
+    def forward(self, n: int, x: Tensor) -> Tensor:
+        return self.get_submodule(str(n))(x)[0]
+
+
+class GNMT(nn.Module):
+    def __init__(self, words: int = 32_320, width: int = 1024) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words, width)
+        self.encoder = Layers((width, 2 * width, width, width), width, both_ways=True)
+        self.decoder = Layers((width, 2 * width, 2 * width, 2 * width), width)
+        self.attention = _Parts()
+        for name, outputs in (("query", width), ("key", width), ("value", 1)):
+            self.attention.register_parameter(name, nn.Parameter(torch.empty(outputs, width)))
+        self.classifier = nn.Linear(width, words)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        keys = self.encoder(1, self.encoder(0, self.embedding(source)))
+        for n in (2, 3):
+            keys = keys + self.encoder(n, keys)
+        z, by = self.decoder(0, self.embedding(target)), self.attention
+        q, k = F.linear(z, by.query), F.linear(keys, by.key)
+        seen = F.linear(torch.tanh(q[:, :, None] + k[:, None]), by.value)[..., 0].softmax(-1) @ keys
+        for n in (1, 2, 3):
+            after = self.decoder(n, torch.cat([z, seen], -1))
+            z = after + z if n > 1 else after
+        return self.classifier(z)
+
+
+class GCN(nn.Module):
+    def __init__(self, features: int = 1433, hidden: int = 16, classes: int = 7) -> None:
+        super().__init__()
+        for n, (wide, outputs) in enumerate(((features, hidden), (hidden, classes)), 1):
+            layer = _Parts(lin=nn.Linear(wide, outputs, bias=False))
+            layer.register_parameter("bias", nn.Parameter(torch.empty(outputs)))
+            self.add_module(f"conv{n}", layer)
+
+    def forward(self, x: Tensor, neighbours: Tensor, strengths: Tensor) -> Tensor:
+        def layer(x: Tensor, at: nn.Module) -> Tensor:
+            return (strengths[:, None] @ F.embedding(neighbours, at.lin(x)))[:, 0] + at.bias
+
+        return layer(F.relu(layer(x, self.conv1)), self.conv2)
+
+
+class MoE(nn.Module):
+    """Expert by expert, each on no more tokens than it has: the greatest gates that there is room for."""
+
+    def __init__(self, width: int = 768, experts: int = 8, room: float = 2.0) -> None:
+        super().__init__()
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = _Parts()
+        self.room = room
+        wide = 4 * width
+        shapes = {"w1": (width, wide), "bias1": (wide,), "w2": (wide, width), "bias2": (width,)}
+        for name, shape in shapes.items():
+            self.experts.register_parameter(name, nn.Parameter(torch.empty(experts, *shape)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        shares, by = self.router(x).softmax(1), self.experts
+        best, chosen = shares.topk(2, 1)
+        gates = torch.zeros_like(shares).scatter(1, chosen, best / best.sum(1, keepdim=True))
+        room = min(len(x), int(self.room * 2 * len(x) / gates.shape[1]))
+        strengths, tokens = gates.T.topk(room, 1)  # [experts, room] each
+        out = torch.zeros_like(x)
+        for e in range(gates.shape[1]):
+            mine = strengths[e] > 0
+            t, strength = tokens[e][mine], strengths[e][mine]
+            y = torch.addmm(
+                by.bias2[e], F.gelu(torch.addmm(by.bias1[e], x.index_select(0, t), by.w1[e])), by.w2[e]
+            )
+            out = out.index_add(0, t, y * strength[:, None])
+        return out, (gates > 0).sum(0).to(x.dtype)
+
+
 NETS: Mapping[str, Callable[..., nn.Module]] = {
     "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
     "resnet34": lambda: ResNet((3, 4, 6, 3), bottleneck=False),
     "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
+    "resnet101": lambda: ResNet((3, 4, 23, 3), bottleneck=True),
+    "resnet152": lambda: ResNet((3, 8, 36, 3), bottleneck=True),
     "mobilenet_v2": MobileNetV2,
-    "vgg16": VGG16,
     "r3d_18": ResNet3d,
     "dcgan": DCGAN,
     "bert_base": Bert,
     "gpt2": GPT2,
     "mlp": MLP,
     "small_cnn": SmallCNN,
+    **WIDER,
+    "lstm": partial(LanguageModel, nn.LSTM),
+    "gru": partial(LanguageModel, nn.GRU),
+    "bilstm": Tagger,
+    "gnmt": GNMT,
+    "gcn": GCN,
+    "moe": MoE,
 }
-CHANNELS_LAST = {"r3d_18": 3, "bert_base": 0, "gpt2": 0, "mlp": 0}  # spatial axes; 2 for all others
+NO_IMAGES = ("bert_base", "gpt2", "mlp", "lstm", "gru", "bilstm", "gnmt", "gcn", "moe")
+CHANNELS_LAST = {"r3d_18": 3, **dict.fromkeys(NO_IMAGES, 0)}  # spatial axes; 2 for all others
 
 
 def load(name: str, weights: Mapping[str, np.ndarray[Any, Any]], **sizes: int) -> nn.Module | None:

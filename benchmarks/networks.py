@@ -172,20 +172,32 @@ class Network:
         inputs = MODELS.get(self.model).inputs(np.random.default_rng(0), batch=self.batch)
         np.savez(self.folder / "inputs.npz", **{n.name: inputs[n.name] for n in graph.inputs})
         np.savez(self.folder / "weights.npz", **{c.name: c.array for c in graph.constants if c.name})
-        notes = self._write_onnx(graph)
+        notes = self._write_onnx(graph, inputs)
         facts = self._compile(graph, [s for s in specs if not s.file])
         (self.folder / "facts.json").write_text(json.dumps(facts))
         return {"facts": facts, "notes": notes}
 
-    def _write_onnx(self, graph: Any) -> list[str]:
+    def _write_onnx(self, graph: Any, inputs: Mapping[str, Array]) -> list[str]:
         try:
             import onnx
-            from to_onnx import to_onnx
 
-            onnx.save(to_onnx(graph), str(self.folder / "model.onnx"))
+            onnx.save(self._as_onnx(graph, inputs), str(self.folder / "model.onnx"))
         except (ImportError, ValueError) as error:
             return [f"no ONNX file: {error}"]
         return []
+
+    def _as_onnx(self, graph: Any, inputs: Mapping[str, Array]) -> Any:
+        """Our graph, or the torch module where the graph has operators that ONNX has not."""
+        from to_onnx import to_onnx
+        from torch_to_onnx import torch_to_onnx
+
+        try:
+            return to_onnx(graph)
+        except ValueError:
+            module = self.module()
+            if module is None:
+                raise
+            return torch_to_onnx(module, {n.name: inputs[n.name] for n in graph.inputs})
 
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
         """The files of ours; of fast numerics only where they change a schedule."""

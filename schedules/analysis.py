@@ -7,7 +7,7 @@ from math import prod
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
-from autotensor.ir.visit import any_node
+from autotensor.ir.visit import any_node, free_vars
 from autotensor.schedule.extents import Access, access
 from autotensor.schedule.state import Inlined, Root, Stage, State
 from autotensor.te.dag import IterDef, StageOp
@@ -22,7 +22,19 @@ class Read:
     strides: dict[str, int]  # axis → elements per step; axes hidden in unknown indices are absent
 
     def uses(self, axis: str) -> bool:
-        return axis in self.strides or any(d is None or axis in dict(d.linear.terms) for d in self.dims)
+        return axis in self.strides or any(self._walks(n, axis) for n in range(len(self.dims)))
+
+    def _walks(self, dimension: int, axis: str) -> bool:
+        """Whether the index of a dimension changes with the axis; in an unknown one, whether it occurs."""
+        d = self.dims[dimension]
+        if d is not None:
+            return axis in dict(d.linear.terms)
+        return any(v.name == axis for v in free_vars(self.load.indices[dimension]))
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether data says which part is read, as with one matrix of several: W[e[b], k, j]."""
+        return any(d is None for d in self.dims)
 
     @property
     def walkers(self) -> dict[int, str]:
@@ -44,8 +56,13 @@ def reads(op: StageOp) -> tuple[Read, ...]:
 
 
 def packable(r: Read, axis: str) -> bool:
-    """Whether panels can be cut along `axis`: one dimension has it, and none has more than one plain axis."""
-    if any(d is None or d.div or d.mod for d in r.dims):
+    """Whether panels can be cut along `axis`: one dimension has it, and none has more than one plain axis.
+
+    Dimensions that are looked up stay as they are.
+    """
+    if any(r._walks(n, axis) for n, d in enumerate(r.dims) if d is None):
+        return False
+    if any(d.div or d.mod for d in r.dims if d is not None):
         return False
     terms = [d.linear for d in r.dims if d is not None]
     plain = all(not t.terms or (len(t.terms) == 1 and t.terms[0][1] == 1 and not t.const) for t in terms)

@@ -15,8 +15,11 @@ from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
 from schedules.analysis import second_cache
 from schedules.grain import parts_of, slowest
+from schedules.region import REGION
 
-REGION = 8e3  # cycles of one more parallel region
+# cycles that cores wait for one another where they divide columns, beside the second region itself;
+# the two come to the 8,000 with which the costs below were fitted
+WAIT = 5_500
 STEP = 1.5  # FMAs that a step of a product's reduction costs beside its own
 LATENCY = 8  # accumulators that keep a core busy
 # processors that the constants for two whole registers a cycle were fitted on; LLVM's name also stands for
@@ -172,7 +175,7 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
     if 4 * t * t * p.k * p.taps * option[5] > second_cache(p.target):  # a panel, which every block reads
         busy = max(busy, blocks * weights / p.costs.again / p.target.num_cores)
     rate = min(p.costs.memory, p.target.num_cores * p.costs.alone)
-    return max(busy, weights / rate) + REGION + p.costs.line * crossing
+    return max(busy, weights / rate) + REGION + WAIT + p.costs.line * crossing
 
 
 def quality(p: Problem, v: Variant, option: Option) -> float:

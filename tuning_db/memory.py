@@ -231,7 +231,7 @@ class MemoryStore(TrialStore):
     def trial(self, id: int) -> TrialRecord:
         found = self.trials(after=id - 1, limit=1)
         if not found or found[0].id != id:
-            raise unknown(self.place, "trial", id, "Ask `trials` which there are.")
+            raise unknown(self.place, "trial", id, "`trials()` gives those that there are.")
         return found[0]
 
     def count(

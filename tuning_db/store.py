@@ -374,7 +374,7 @@ class SqlStore(TrialStore):
     def trial(self, id: int) -> TrialRecord:
         found = self._read(lambda c: tuple(trials_from(c, c.execute(TRIALS.where(m.Trial.id == id)).all())))
         if not found:
-            raise unknown(self.place, "trial", id, "Ask `trials` which there are.")
+            raise unknown(self.place, "trial", id, "`trials()` gives those that there are.")
         return found[0]
 
     def count(
@@ -440,7 +440,7 @@ class SqlStore(TrialStore):
     def record_apply(self, trial: int, used_by: str) -> None:
         def work(c: Connection) -> None:
             if not c.execute(select(m.Trial.id).where(m.Trial.id == trial)).first():
-                raise unknown(self.place, "trial", trial, "Ask `trials` which there are.")
+                raise unknown(self.place, "trial", trial, "`trials()` gives those that there are.")
             c.execute(insert(c, m.ApplyEvent).values(trial_id=trial, used_by=used_by, applied=now()))
 
         self._write(work)

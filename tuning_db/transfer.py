@@ -232,4 +232,6 @@ def _check_format(path: Path, line: str) -> None:
 
 
 def _not_an_export(path: Path) -> StoreError:
-    return StoreError(f"'{path}' is not an exported tuning log.", "Make one with export_jsonl.")
+    return StoreError(
+        f"'{path}' is not an exported tuning log.", "Make one with `autotensor db export`, or export_jsonl."
+    )

@@ -122,13 +122,13 @@ def _compared(
         for turn in range(ROUNDS[1]):
             if turn >= ROUNDS[0] and time.monotonic() - began > budget_s:
                 break
-            before, after = _round(champion), _round(challenger)
+            before, after = round_by_workload(champion), round_by_workload(challenger)
             for key, seconds in before.items():
                 ratios.setdefault(key, []).append(after[key] / max(seconds, 1e-12))
     return ratios
 
 
-def _round(clock: Clock) -> dict[str, float]:
+def round_by_workload(clock: Clock) -> dict[str, float]:
     """Seconds of one inference by workload."""
     return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
 

@@ -69,6 +69,10 @@ def build(
     build([A, B, C])          the best verified schedule that the log has for this machine, else the default
 
     f(a, b, c) fills c in place; f(a, b) allocates it; constants may be given once with f.bind(W=w).
+    args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
+    None is this machine. db: the tuning log to look in; None is the user's own.
+    Raises TensorError for arguments that lack an input or reads outside a tensor, ScheduleError or
+    LoweringError for a schedule that cannot be turned into loops, TargetError for an unknown target.
     """
     chosen = parse(target)
     if isinstance(what, Schedule):
@@ -108,6 +112,9 @@ def tune(
     until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
     the effort says. deadline_s: it ends in so many seconds, from now on.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
+    model: what ranks candidates, "xgb", "prior" or "random". fresh: start anew instead of continuing.
+    Raises InputError for an option out of its range, TensorError as `build` does, LogError for a log that
+    cannot be opened.
     """
     from autotensor.api.tuning import run_tuning, shown
 
@@ -134,6 +141,10 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
     Raises TensorError when it reads outside its tensors, or when some placeholders are listed and others are
     not: where those come in a call would be a guess.
     """
+    if not isinstance(args, (list, tuple)):
+        raise InputError(
+            f"the arguments are a {type(args).__name__}, not a list of tensors.", fix="[A, B, C]."
+        )
     dag = ComputeDAG.of(list(args))
     listed = {dag.buffer_of(t).name for t in args}
     inputs = {b.name for b in dag.inputs}
@@ -147,6 +158,12 @@ def _checked(args: Sequence[Tensor]) -> ComputeDAG:
 
 
 def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:
+    if not isinstance(schedule, Schedule) or not isinstance(args, (list, tuple)):
+        raise InputError(
+            f"a schedule and a list of tensors are needed, not {type(schedule).__name__} and "
+            f"{type(args).__name__}.",
+            fix="s = te.create_schedule(C), then s, [A, B, C].",
+        )
     check_reads(schedule.dag)
     return schedule.trace.replay(schedule.dag.with_args(list(args)))
 

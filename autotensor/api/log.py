@@ -38,12 +38,13 @@ def open_log(db: Log) -> AbstractContextManager[TrialStore]:
         return _given(db)
     check_log(db)
     place = default_log() if db is None else str(db)
-    if _is_file(place):
-        folder = Path(place).parent
+    if file := _file_of(place):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise InputError(f"the folder {folder} for the tuning log cannot be made: {e.strerror}.") from e
+            raise InputError(
+                f"the folder {file.parent} for the tuning log cannot be made: {e.strerror}."
+            ) from e
     return _opened(place)
 
 
@@ -51,18 +52,20 @@ def check_log(db: Log) -> None:
     """Raises InputError when the path of a log that was asked for, also by AUTOTENSOR_DB, is in no directory
     that exists. Only the user's own data directory is made."""
     asked = switches.db() if db is None else db
-    if not asked or isinstance(asked, TrialStore) or not _is_file(str(asked)):
+    if not asked or isinstance(asked, TrialStore):
         return
-    path = Path(str(asked))
-    if not path.parent.is_dir():
+    file = _file_of(str(asked))
+    if file is not None and not file.parent.is_dir():
         raise InputError(
-            f"there is no directory {path.parent} for the tuning log {path.name}.",
+            f"there is no directory {file.parent} for the tuning log {file.name}.",
             fix="Make it first, or choose another place.",
         )
 
 
-def _is_file(place: str) -> bool:
-    return "://" not in place and place != ":memory:"
+def _file_of(place: str) -> Path | None:
+    """The file that a log is in; None for one on a server or in memory."""
+    path = place.removeprefix("sqlite:///")
+    return None if "://" in path or path in ("", ":memory:") else Path(path)
 
 
 def log_name(db: Log) -> str:
@@ -89,8 +92,9 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     if isinstance(db, TrialStore):
         return _given(db)
     place = default_log() if db is None else str(db)
-    if not _is_file(place) or Path(place).exists():
-        return _opened(place, readonly=_is_file(place))
+    file = _file_of(place)
+    if file is None or file.exists():
+        return _opened(place, readonly=file is not None)
     if db is not None:
         raise InputError(f"there is no tuning log at {place}.", fix="Check the path, or tune first.")
     return _given(None)

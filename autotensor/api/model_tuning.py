@@ -28,6 +28,7 @@ from autotensor.api.models import (
     held_in,
     link_model,
     note_use,
+    plan_model,
     resolved,
 )
 from autotensor.api.outcome import Outcome, outcome_of, remember
@@ -35,6 +36,7 @@ from autotensor.api.prediction import TaskTime, predicted_s, task_times
 from autotensor.api.tuning import run_tuning, shown
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
+from autotensor.graph.ir import Graph, GraphNode
 from autotensor.resolve import Resolved, gain, resolve
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
@@ -89,7 +91,7 @@ class ModelReport:
 
 
 def tune_model(
-    plan: ModelPlan,
+    model: ModelPlan | Graph | GraphNode | Sequence[GraphNode],
     options: TuneOptions,
     *,
     db: Log = None,
@@ -101,20 +103,22 @@ def tune_model(
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
+    model: as `plan_model` planned it for a target; what is not planned yet is for this machine.
     path: where the model is written, at once with what is known, and again, atomically, as it improves.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     deadline: when everything must be over; None: as the options say, from now on.
     """
     until = deadline or Deadline.after(options.limit_s)
+    plan = model if isinstance(model, ModelPlan) else plan_model(model)
     with open_log(db) as store, shown(options, listener, progress) as heard:
         work = _Work(plan, store, Path(path) if path is not None else None, heard, until)
         held = work.held()
-        model = held or work.start()
+        linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
-        residency = weights_residency(model)
+        residency = weights_residency(linked)
         known = known_run(plan.search_tasks(), options, store, hashes, residency)
         if known is not None and work.outcome is not None:
-            return work.report(known, open_artifact(model, plan.target.num_cores), work.outcome)
+            return work.report(known, open_artifact(linked, plan.target.num_cores), work.outcome)
         if held is not None:
             work.start()  # which also tells what links and files take here
         inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)

@@ -69,13 +69,14 @@ def plan_model(
     """Optimises a graph and cuts it into groups.
 
     updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
+    `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
     ready = own_outputs(optimize(as_graph(model, name)))
     if updates:
         ready, groups = updating_groups(ready, updates)
     else:
-        groups = partition(ready)
+        groups = partition(ready, windows=not chosen.is_gpu)
     return ModelPlan(ready, groups, tasks_of(groups), chosen, updates=dict(updates or {}))
 
 
@@ -96,6 +97,8 @@ def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model"
     from autotensor.graph.ir import Input, topological
 
     outputs = tuple(model) if isinstance(model, (list, tuple)) else (model,)
+    if not outputs:
+        raise InputError(f"model {name!r} has no outputs.")
     for o in outputs:
         if not isinstance(o, GraphNode):
             raise InputError(
@@ -121,11 +124,12 @@ def compile_model(
     """A model as one function: NumPy in, NumPy out, one native call.
 
     trials: how many schedules to measure first, at most; 0 takes what the tuning log knows, and defaults for
-    the rest. effort: "quick", "normal" or "full", as in `tune`.
+    the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
     progress: as in `tune`, while measuring.
+    Raises InputError for what is no graph, GraphError for operators that do not fit, TargetError for a target
+    that runs no whole models, LogError for a log that cannot be opened.
     """
-    if not hasattr(trials, "__index__") or trials < 0:
-        raise InputError(f"trials is {trials!r}; it must be a whole number, not negative.")
+    check_trials(trials)
     plan = plan_model(model, target, name)
     if trials:
         from autotensor.api.model_tuning import tune_model
@@ -134,6 +138,12 @@ def compile_model(
         return tune_model(plan, options, db=db, listener=listener, progress=progress).module
     with open_existing(db) as store:
         return open_artifact(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+
+
+def check_trials(trials: int) -> None:
+    """Raises InputError unless so many schedules can be measured; 0 measures none."""
+    if not hasattr(trials, "__index__") or trials < 0:
+        raise InputError(f"trials is {trials!r}; it must be a whole number, not negative.")
 
 
 def resolved(plan: ModelPlan, store: TrialStore | None) -> dict[str, Resolved]:

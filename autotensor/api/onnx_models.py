@@ -86,7 +86,8 @@ class OnnxModel:
         self.input_names = tuple(v.name for v in models.inputs_of_any(self.model))
         self.output_names = outputs_of(self.model)
         self._types = _declared(self.model)
-        self._run = Staged(partial(models.build, self.model), partial(compile_model, target=target, db=db))
+        build, compile = partial(models.build, self.model), partial(compile_model, target=target, db=db)
+        self._run = Staged(build, compile, self.name, self.input_names)
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """All outputs, in the model's order. Inputs by position or by name.
@@ -103,6 +104,8 @@ class OnnxModel:
                 raise ArgumentError(
                     f"{self.name} has no input {name!r}.", fix=suggest(name, self.input_names)
                 )
+            if name in given:
+                raise ArgumentError(f"{self.name} got its input {name!r} twice: by place and by name.")
         given |= named
         if missing := [n for n in self.input_names if n not in given]:
             raise ArgumentError(f"{self.name} needs its input {missing[0]!r}.")
@@ -116,9 +119,14 @@ class OnnxModel:
     def _checked(self, name: str, value: Any) -> Any:
         wanted = self._types.get(name)
         numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
+        if value is None and wanted is not None:
+            raise ArgumentError(f"{self.name} needs its input {wanted}; it got None.")
         if value is None or (isinstance(value, (list, tuple)) and not numbers):
             return value
-        array = np.asarray(value, wanted.dtype.numpy if numbers and wanted is not None else None)
+        try:
+            array = np.asarray(value, wanted.dtype.numpy if numbers and wanted is not None else None)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"{self.name}: no array for its input {wanted}: {error}.") from error
         if wanted is None:
             return np.ascontiguousarray(array) if array.ndim else array
         fits = array.dtype == wanted.dtype.numpy

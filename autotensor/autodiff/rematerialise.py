@@ -19,10 +19,11 @@ from math import isqrt, prod
 from autotensor.base.errors import GraphError
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply, topological
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, own_outputs, partition, storage
+from autotensor.graph.partition import Group, last_readers, own_outputs, partition
 from autotensor.graph.replacing import replaced
 from autotensor.graph.rewriting import with_inputs
 from autotensor.graph.rules import optimize
+from autotensor.graph.storage import storage
 from autotensor.operators import Kind
 
 
@@ -151,7 +152,7 @@ def _choice(results: Sequence[GraphNode], slopes: Sequence[GraphNode], segments:
 
 def values_plan(groups: Sequence[Group]) -> MemoryPlan:
     """Memory of what groups hand to each other; results and kernels' own workspaces are not counted."""
-    last = {x: n for n, g in enumerate(groups) for x in g.inputs}
+    last = last_readers(groups)
     return plan(
         [
             Lifetime(f"{n}.{k}", _bytes(out), n, last.get(out, n))

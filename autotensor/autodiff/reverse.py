@@ -9,7 +9,7 @@ so nothing is computed that nobody asked for. An operator's own gradient comes f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,10 @@ def _depending(order: Sequence[GraphNode], wanted: Sequence[GraphNode]) -> set[G
 
 
 def _listed(nodes: GraphNode | Sequence[GraphNode], what: str) -> tuple[GraphNode, ...]:
-    given = (nodes,) if isinstance(nodes, GraphNode) else tuple(nodes)
+    if isinstance(nodes, GraphNode) or not isinstance(nodes, Iterable):
+        given: tuple[Any, ...] = (nodes,)
+    else:
+        given = tuple(nodes)
     for n, node in enumerate(given):
         if not isinstance(node, GraphNode):
             raise GraphError(f"gradients: {what} {n} is a {type(node).__name__}, expected a graph node.")

@@ -71,6 +71,10 @@ def suggest(name: str, known: tuple[str, ...]) -> str:
     >>> suggest("rleu", ("gelu", "relu"))
     "Did you mean 'relu'? Known: gelu, relu."
     """
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {nearest[0]!r}? " if nearest else ""
-    return f"{hint}Known: {', '.join(known) or 'none'}."
+    return f"{nearest(name, known)}Known: {', '.join(known) or 'none'}."
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """The question alone, for where there are too many to list; "" if none is near."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {found[0]!r}? " if found else ""

@@ -90,10 +90,12 @@ class Target:
         return plain if self.numerics == "fast" else f"{plain}/{self.numerics}"
 
     def to_json(self) -> str:
+        """Text that `from_json` reads."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Target:
+        """The target that `to_json` wrote."""
         fields = json.loads(text)
         fields["cache_bytes"] = tuple(fields["cache_bytes"])
         return Target(**fields)
@@ -103,6 +105,7 @@ class Target:
         return max(1, self.vector_bytes * 8 // max(bits, 8))
 
     def with_threads(self, threads: int) -> Target:
+        """The same for another number of threads."""
         return replace(self, num_cores=threads)
 
 

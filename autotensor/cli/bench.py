@@ -35,7 +35,7 @@ app = new_app()
 )
 def bench(
     model: ModelOrFile,
-    repeat: Annotated[int, typer.Option(min=3, help="Timed inferences.")] = 30,
+    repeat: Annotated[int, typer.Option(min=3, metavar="N", help="Timed inferences.")] = 30,
     weights: Weights = None,
     batch: Batch = 1,
     shape: Shapes = None,

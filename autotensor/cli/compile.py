@@ -56,11 +56,10 @@ def compile(
     tuned gets default schedules: slower, never wrong. Needs no C compiler.
     """
     from autotensor.api.models import plan_model
-    from autotensor.cli.inputs import atm_path, build_graph, check_place, compile_known, facts
+    from autotensor.cli.inputs import build_graph, compile_known, facts, place_of
 
     graph = build_graph(model, batch, weights, shape)
-    path = out or atm_path(graph, batch)
-    check_place(path)
+    path = place_of(out, graph, batch)
     plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
     known = compile_known(plan, db)
     known.module.save(path)

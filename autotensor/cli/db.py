@@ -46,7 +46,7 @@ def path(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("list", epilog=example("autotensor db list", "autotensor db list --db other.db --json"))
 def list_(db: Db = None, json: AsJson = False) -> None:
-    """List workloads with their trials, and the machines these were measured on."""
+    """List workloads, their trials, and who measured them."""
     with _reading(db) as store:
         counts: dict[str, Counter[str]] = {}
         machines: Counter[str] = Counter()
@@ -95,7 +95,7 @@ def _failed(statuses: Any) -> int:
 
 @app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
 def best(db: Db = None, json: AsJson = False) -> None:
-    """Print the best verified trial of every workload and target on this machine."""
+    """Print the best verified trial of each workload here."""
     from autotensor.base.machine import host_machine
 
     fingerprint = host_machine().fingerprint
@@ -127,7 +127,10 @@ def best(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("failures", epilog=example("autotensor db failures", "autotensor show 17 --as trace"))
 def failures(db: Db = None, json: AsJson = False) -> None:
-    """Print failed trials grouped by status and error, most frequent first."""
+    """Print failed trials, grouped by status and error.
+
+    The most frequent come first.
+    """
     with _reading(db) as store:
         groups = store.failures()
     found = [
@@ -190,7 +193,10 @@ def _transferred(done: Any, json: bool) -> None:
 
 @app.command("check", epilog=example("autotensor db check", "autotensor db check --db old.db"))
 def check(db: Db = None, json: AsJson = False) -> None:
-    """Read all of a log and look for damage; exit code 1 if there is any."""
+    """Look for damage in a log.
+
+    All of it is read; the exit code is 1 if there is any.
+    """
     with _reading(db) as store:
         report = store.check()
         place = store.place
@@ -208,7 +214,7 @@ def check(db: Db = None, json: AsJson = False) -> None:
 
 @app.command("upgrade", epilog=example("autotensor db upgrade --db old.db"))
 def upgrade(db: Db = None, json: AsJson = False) -> None:
-    """Bring an older log to this version's schema; a backup is kept beside it."""
+    """Bring an older log up to date; a backup is kept beside it."""
     from autotensor.api.log import default_log, open_log
 
     place = default_log() if db is None else db
@@ -238,7 +244,7 @@ def export_tuned(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Add the winners of a log's races to the tuned schedules that ship with autotensor.
+    """Add a log's winners to the tuned schedules that ship.
 
     One file for each class of machines, one line for each workload and target: what beat its default beyond
     the noise. Of two, the one is kept that gained more.
@@ -265,7 +271,7 @@ def export_tuned(
 
 @app.command("shipped", epilog=example("autotensor db shipped", "autotensor db shipped --json"))
 def shipped(target: TargetText = None, threads: Threads = None, json: AsJson = False) -> None:
-    """List the tuned schedules that ship with autotensor, and what they are worth on this machine.
+    """List the tuned schedules that ship, and their worth here.
 
     exact: used without tuning. compatible: measured first by a tuning run, never used unmeasured. refused:
     neither. AUTOTENSOR_NO_SHIPPED=1 ignores all of them.

@@ -61,7 +61,7 @@ def explain(
         Path | None,
         typer.Option("--plot", metavar="FILE.png", help="Draw how the search went, and its predictions."),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many of a task's fastest trials.")] = 10,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="How many of a task's fastest trials.")] = 10,
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
@@ -80,7 +80,7 @@ def explain(
     with open_existing(db) as store:
         if plot is not None:
             if default or steps or ablate:
-                raise typer.BadParameter("it goes with no other question.", param_hint="--plot")
+                raise typer.BadParameter("it goes with no other question.", param_hint="'--plot'")
             _plot(what, plot, where, store, json)
             return
         found = find(_no_model(what), store)
@@ -128,7 +128,7 @@ def _document(
 
     if found.trial is not None:
         if default:
-            raise typer.BadParameter("a trial was named; it is for tasks.", param_hint="--default")
+            raise typer.BadParameter("a trial was named; it is for tasks.", param_hint="'--default'")
         assert store is not None  # the trial is from it
         subject = of_trial(store, found.trial, found.workload)
     else:
@@ -310,7 +310,7 @@ def _plot(what: str, path: Path, target: Target, store: TrialStore | None, json:
     from autotensor.models import MODELS
 
     if path.suffix.lower() != ".png":
-        raise typer.BadParameter(f"{str(path)!r} is no name of a PNG file.", param_hint="--plot")
+        raise typer.BadParameter(f"{str(path)!r} is no name of a PNG file.", param_hint="'--plot'")
     check_place(path)
     if store is None:
         raise InputError("there is no tuning log yet.", fix="Tune something first.")

@@ -38,15 +38,21 @@ class Found:
 
 
 def find(name: str, store: TrialStore | None) -> Found:
-    """Raises InputError or StoreError saying what there is."""
+    """Raises InputError saying what there is."""
     from autotensor.te.workload import Workload
+    from tuning_db import StoreError
 
     if "/" in name:
         return Found(_of_model(name))
     if store is None:
         raise InputError("there is no tuning log yet.", fix="Tune something first, or write MODEL/N.")
     if name.isdecimal():
-        trial = store.trial(int(name))
+        try:
+            trial = store.trial(int(name))
+        except StoreError as error:
+            raise InputError(
+                f"the log has no trial {name}.", fix="`autotensor explain TASK` lists a task's fastest ones."
+            ) from error
         known = {w.key: w for w in store.workloads()}[trial.workload]
         return Found(Workload.from_text(known.text, known.name, known.key), trial)
     fits = (

@@ -73,7 +73,8 @@ def _loaded(path: Path) -> Any:
             found = np.load(file, allow_pickle=False)
             return dict(found) if isinstance(found, Mapping) else found
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"input {str(path)!r} cannot be read: {error}.") from error
+        why = "it holds no plain arrays" if "pickle" in str(error) else error  # NumPy advises to unpickle it
+        raise InputError(f"input {str(path)!r} cannot be read: {why}.") from error
 
 
 def _fitting(values: Any, what: str, shape: tuple[int, ...], dtype: str) -> Array:
@@ -83,9 +84,8 @@ def _fitting(values: Any, what: str, shape: tuple[int, ...], dtype: str) -> Arra
     if not isinstance(values, np.ndarray) or values.shape not in (shape, shape[1:]):
         found = getattr(values, "shape", type(values).__name__)
         raise InputError(f"{what} has shape {found}; the model takes {shape}.")
-    if (
-        str(values.dtype.newbyteorder("=")) != dtype and values.dtype.kind != "V"
-    ):  # V: bfloat16, as NumPy keeps it
+    # V: bfloat16, as NumPy keeps it
+    if str(values.dtype.newbyteorder("=")) != dtype and values.dtype.kind != "V":
         raise InputError(
             f"{what} is {values.dtype}; the model takes {dtype}.",
             fix=f"Convert it before it is saved: .astype({dtype!r}).",

@@ -83,8 +83,13 @@ def warn_of_weights(meta: Mapping[str, Any]) -> str:
     return ""
 
 
-def atm_path(graph: Graph, batch: int) -> Path:
-    return Path(f"{graph.name}.atm" if batch == 1 else f"{graph.name}_b{batch}.atm")
+def place_of(out: Path | None, graph: Graph, batch: int) -> Path:
+    """Where a compiled model goes: what `--out` says, or its own name. Raises InputError for a bad place."""
+    path = out or Path(f"{graph.name}.atm" if batch == 1 else f"{graph.name}_b{batch}.atm")
+    if is_onnx(path.name):
+        raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
+    check_place(path)
+    return path
 
 
 def check_place(path: Path) -> None:

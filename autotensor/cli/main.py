@@ -123,7 +123,8 @@ def _fail(sentence: str, code: int) -> int:
 
 
 def _debugging() -> bool:
-    return os.environ.get("AUTOTENSOR_DEBUG", "0").strip() not in ("", "0")
+    level = os.environ.get("AUTOTENSOR_DEBUG", "").strip()
+    return level.isdecimal() and int(level) > 0  # another value is the error, said in one sentence
 
 
 if __name__ == "__main__":

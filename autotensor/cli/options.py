@@ -15,10 +15,12 @@ Db = Annotated[
     str | None,
     typer.Option("--db", metavar="FILE|URL", help="Tuning log. Default: AUTOTENSOR_DB, else the user's own."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of everything that is drawn.")]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="Threads of a kernel. Default: OMP_NUM_THREADS, else all cores."),
+    typer.Option(
+        "--threads", min=1, metavar="N", help="Threads of a kernel. Default: OMP_NUM_THREADS, else all cores."
+    ),
 ]
 TargetText = Annotated[
     str | None,
@@ -69,7 +71,7 @@ Weights = Annotated[
         help="Weights by the names of torchvision's or transformers' checkpoints: .safetensors or .npz.",
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, help="Images (or rows) at once.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Images (or rows) at once.")]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(

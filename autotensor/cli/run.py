@@ -82,6 +82,8 @@ def run(
     from autotensor.cli.onnx_parts import InParts
 
     if output is not None:
+        if output.suffix not in (".npy", ".npz"):
+            raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
         check_place(output)
     if input is not None and not input.is_file():
         raise InputError(f"there is no input file {str(input)!r}.")

@@ -45,7 +45,7 @@ def show(
     """
     form = "source" if source else form
     if form not in FORMS:
-        raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="--as")
+        raise typer.BadParameter(f"{form!r} is no form. Known: {', '.join(FORMS)}.", param_hint="'--as'")
     from autotensor.api.log import open_existing
     from autotensor.compiler import compile_trace, lowered, nest_text, te_text
     from autotensor.ir.printer import to_text
@@ -76,7 +76,7 @@ def show(
             if not chosen.is_gpu:
                 raise typer.BadParameter(
                     "only GPU kernels have source; add --target opencl or --target cuda.",
-                    param_hint="--source",
+                    param_hint="'--source'",
                 )
             from autotensor.insight.harness import harness
 

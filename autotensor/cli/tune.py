@@ -51,7 +51,9 @@ EPILOG = example(
 def tune(
     ctx: typer.Context,
     model: ModelName,
-    trials: Annotated[int, typer.Option(min=1, help="Most candidates to measure, over all tasks.")] = 1000,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most candidates to measure, over all tasks.")
+    ] = 1000,
     effort: Annotated[
         str,
         typer.Option(
@@ -112,11 +114,11 @@ def tune(
         )
     from dataclasses import replace
 
-    from autotensor.api.log import check_log, log_name
+    from autotensor.api.log import log_name, open_log
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import check_target, plan_model
     from autotensor.base.deadline import Deadline
-    from autotensor.cli.inputs import atm_path, build_graph, check_place, facts
+    from autotensor.cli.inputs import build_graph, facts, place_of
     from autotensor.cli.interrupts import Interrupts
     from autotensor.insight.progress import Progress
     from autotensor.search.options import TuneOptions
@@ -133,9 +135,9 @@ def tune(
     until = Deadline.after(options.limit_s)
     chosen = check_target(target_of(target, threads, numerics))
     graph = build_graph(model, batch, weights, shape)
-    path = out or atm_path(graph, batch)
-    check_place(path)
-    check_log(db)
+    path = place_of(out, graph, batch)
+    with open_log(db):  # what is wrong with it is said before anything is compiled
+        pass
     (tell if json else say)(f"Log: {log_name(db)}   model file: {path}")
     stop, began = Interrupts(), time.time()
     try:

@@ -47,7 +47,6 @@ from autotensor.codegen.interp_memory import (
     Memory,
     Site,
     Thread,
-    storage,
 )
 from autotensor.codegen.interp_source import Compiled, compile_func, thread_axes
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
@@ -161,8 +160,7 @@ def _argument(buffer: Buffer, arrays: Mapping[str, Array], is_output: bool, chec
 def _flat(array: Array, buffer: Buffer) -> Array | None:
     """The array's own memory as one axis; None when it is not laid out as the buffer is."""
     dense = not buffer.strides or (
-        storage(buffer) == buffer.size
-        and buffer.strides == Buffer("", buffer.shape, buffer.dtype).row_major()
+        buffer.span == buffer.size and buffer.strides == Buffer("", buffer.shape, buffer.dtype).row_major()
     )
     return array.reshape(-1) if dense and array.flags.c_contiguous else None
 
@@ -173,7 +171,7 @@ def _strided(flat: Array, buffer: Buffer) -> Array:
 
 
 def _copied_in(array: Array, buffer: Buffer) -> Array:
-    flat = np.zeros(storage(buffer), array.dtype)
+    flat = np.zeros(buffer.span, array.dtype)
     _strided(flat, buffer)[...] = array
     return flat
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from autotensor.base.dtype import DType
 from autotensor.base.errors import CodegenError
-from autotensor.codegen import interp_memory as memory
 from autotensor.codegen.interp_memory import Site
 from autotensor.codegen.interp_ranges import Interval, Ranges, limits
 from autotensor.codegen.interp_runtime import GLOBALS, wrapper
@@ -296,7 +295,7 @@ class Values:
         if self.proven(buffer, indices, flat):
             return self.element(view, [self.expr(i) for i in indices] or ["0"], e.dtype)
         at = [self.fresh("at") for _ in indices]
-        shape = (memory.storage(buffer),) if flat else buffer.shape
+        shape = (buffer.span,) if flat else buffer.shape
         tests = " & ".join(
             f"(0 <= ({a} := {self.expr(i)}) < {n})" for a, i, n in zip(at, indices, shape, strict=True)
         )
@@ -312,7 +311,7 @@ class Values:
     def proven(self, buffer: Buffer, indices: tuple[Expr, ...], flat: bool) -> bool:
         if not self.check:
             return True
-        shape = (memory.storage(buffer),) if flat else buffer.shape
+        shape = (buffer.span,) if flat else buffer.shape
         spans = ((*self.ranges.of(i), n) for i, n in zip(indices, shape, strict=True))
         return all(low >= 0 and high < n for low, high, n in spans)
 

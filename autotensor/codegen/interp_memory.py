@@ -62,13 +62,6 @@ def _values(names: dict[str, str]) -> str:
     return ", ".join(f"{name}={found[name]}" for name in names.values() if name in found)
 
 
-def storage(buffer: Buffer) -> int:
-    """Elements from the first to the last of a strided buffer."""
-    if 0 in buffer.shape:
-        return 0
-    return 1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.row_major(), strict=True))
-
-
 def fresh(size: int, dtype: DType) -> Array:
     """Memory as it comes: NaN, a trap value, or True."""
     if dtype.is_float:
@@ -93,7 +86,7 @@ class Memory:
 
     @staticmethod
     def fresh(buffer: Buffer, shared: bool, strict: bool) -> Memory:
-        size = storage(buffer)
+        size = buffer.span
         return Memory(
             buffer.name, fresh(size, buffer.dtype), shared, np.zeros(size, np.bool_) if strict else None
         )
@@ -224,9 +217,9 @@ def nd_view(memory: Memory, buffer: Buffer) -> Array:
 
 
 def _check_size(memory: Memory, buffer: Buffer) -> None:
-    if memory.flat.size < storage(buffer):
+    if memory.flat.size < buffer.span:
         raise IllegalProgram(
-            f"buffer {buffer.name!r} of shape {buffer.shape} needs {storage(buffer)} elements; "
+            f"buffer {buffer.name!r} of shape {buffer.shape} needs {buffer.span} elements; "
             f"its memory has {memory.flat.size}."
         )
 

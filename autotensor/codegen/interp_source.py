@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor.base.errors import CodegenError
-from autotensor.codegen import interp_memory as memory
 from autotensor.codegen.interp_expr import SHUFFLE, Values, is_flat
 from autotensor.codegen.interp_memory import FILENAME
 from autotensor.codegen.interp_ranges import Interval
@@ -280,7 +279,7 @@ class _Writer(Values):
             self.put(f"{v} = {source}")
             for name, i in zip(at, indices, strict=True):
                 self.put(f"{name} = {self.expr(i)}")
-            shape = (memory.storage(buffer),) if flat else buffer.shape
+            shape = (buffer.span,) if flat else buffer.shape
             tests = " and ".join(f"0 <= {a} < {n}" for a, n in zip(at, shape, strict=True))
             self.put(f"if not ({tests}): _oob({self.site('store', buffer)}, ({', '.join(at)},), {shape})")
             self.put(f"{view}[{', '.join(at)}] = {v}")

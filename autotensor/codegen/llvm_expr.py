@@ -254,9 +254,8 @@ class Values(Writer):
         cond = ty(DType("bool", 1, t.lanes))
         zero, one = literal(0, t), literal(1, t)
         odd = None
-        if (
-            divisor is None
-        ):  # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
+        if divisor is None:
+            # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
             odd = self.op(f"icmp eq {word} {y}, {zero}")
             if t.kind == "int":
                 minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")

@@ -47,6 +47,12 @@ class Touch:
     place: Place
     written: bool
     value: GraphNode | None = None  # None: scratch, or an array that is not of the graph
+    whole: Place | None = None  # where all of the value lies, when the kernel reads a part of it
+
+    @property
+    def held(self) -> Place:
+        """Where the value lies."""
+        return self.whole or self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) 
         for touch in kernel.touches:
             if touch.written or touch.value is None or not touch.place.bytes:
                 continue
-            if contents.get(touch.place) is not touch.value:
+            if contents.get(touch.held) is not touch.value:
                 raise GraphError(
                     f"kernel {kernel.name!r} reads {touch.name} at {touch.place}, where another value lies "
                     "by then: the plan's order is wrong."
@@ -76,7 +82,7 @@ def check_plan(kernels: Sequence[KernelUse], inputs: Mapping[GraphNode, Place]) 
         for touch in kernel.touches:
             if touch.written:
                 contents = {p: v for p, v in contents.items() if not p.meets(touch.place)}
-        contents |= {t.place: t.value for t in kernel.touches if t.written and t.value is not None}
+        contents |= {t.held: t.value for t in kernel.touches if t.written and t.value is not None}
 
 
 def _check_shared(kernel: KernelUse) -> None:

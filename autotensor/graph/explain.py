@@ -16,8 +16,9 @@ from autotensor.base.registry import suggest
 from autotensor.graph.infer import type_text
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, own_outputs, partition, storage
+from autotensor.graph.partition import Group, last_readers, own_outputs, partition
 from autotensor.graph.rules import PASSES, Pass
+from autotensor.graph.storage import storage
 
 AS_WRITTEN = "as written"
 
@@ -78,14 +79,14 @@ def explain(graph: Graph, passes: Sequence[Pass] = PASSES, *, rounded: bool = Fa
         else:
             steps.append((p.name, after))
     ready = own_outputs(steps[-1][1])
-    groups = partition(ready, rounded=rounded)
+    groups = partition(ready, rounded=rounded, windows=True)
     return Explanation(tuple(steps), tuple(unchanged), groups, memory_between(ready, groups))
 
 
 def memory_between(graph: Graph, groups: Sequence[Group]) -> MemoryPlan:
     """Where the values between groups would lie."""
     outside = {storage(o) for o in graph.outputs}
-    last: dict[GraphNode, int] = {x: n for n, g in enumerate(groups) for x in g.inputs}
+    last = last_readers(groups)
     values = [
         Lifetime(f"{g.name}.{k}" if len(g.outputs) > 1 else g.name, _bytes(out), n, last.get(out, n))
         for n, g in enumerate(groups)

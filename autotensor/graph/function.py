@@ -58,16 +58,13 @@ class TeFunction:
         try:
             result = fn(*tensors)
             results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+            _check_computed(name, results)
             dag = ComputeDAG.of([*tensors, *results])
             check_reads(dag)
         except (TensorError, TypeError) as error:
             fix = error.fix if isinstance(error, TensorError) else ""
             what = error.what if isinstance(error, TensorError) else str(error)
             raise GraphError(f"call: function {name!r} on {_listed(inputs)}: {what}", fix=fix) from error
-        if not all(isinstance(r.op, Compute) for r in results):
-            raise GraphError(
-                f"call: function {name!r} returns one of its arguments.", fix="Return computed tensors."
-            )
         if len(dag.inputs) != len(tensors):
             others = ", ".join(b.name for b in dag.inputs[: len(dag.inputs) - len(tensors)])
             raise GraphError(
@@ -121,6 +118,13 @@ class TeFunction:
             op = instantiate(stage, made)
             made |= {b.name: op.output(n) for n, b in enumerate(stage.buffers)}
         return tuple(made[n] for n in self.outputs)
+
+
+def _check_computed(name: str, results: Sequence[Any]) -> None:
+    for r in results:
+        if not isinstance(r, Tensor) or not isinstance(r.op, Compute):
+            what = "one of its arguments" if isinstance(r, Tensor) else f"a {type(r).__name__}"
+            raise GraphError(f"call: function {name!r} returns {what}.", fix="Return computed tensors.")
 
 
 def _listed(types: Sequence[TensorType]) -> str:

@@ -18,7 +18,8 @@ from math import prod
 from autotensor.base.errors import GraphError
 from autotensor.graph.infer import type_text
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply
-from autotensor.graph.partition import Group, partition, storage
+from autotensor.graph.partition import Group, partition
+from autotensor.graph.storage import storage
 from autotensor.ir.expr import Const, Load
 from autotensor.te.dag import ComputeDAG, StageOp
 

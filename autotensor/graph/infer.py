@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,7 +31,8 @@ def result_types(
     except AutotensorError as error:
         raise GraphError(f"{_call_text(op, inputs, attrs)}: {error.what}", fix=error.fix) from error
     except (TypeError, ValueError, IndexError) as error:
-        raise GraphError(f"{_call_text(op, inputs, attrs)}: {error}.") from error
+        said = re.sub(r"^[\w.<>]+\(\) ", "", str(error))  # without the name of our function
+        raise GraphError(f"{_call_text(op, inputs, attrs)}: {said}.") from error
 
 
 @functools.lru_cache(maxsize=4096)

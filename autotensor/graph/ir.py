@@ -282,7 +282,10 @@ def _binary(op: str, a: Any, b: Any) -> GraphNode:
 
 @dataclass(frozen=True)
 class Graph:
-    """A function from `inputs` to `outputs`."""
+    """A function from `inputs` to `outputs`, what compile_model, plan_model and tune_model take.
+
+    It prints as a list of operators with their types; `explain()` says what the passes make of it.
+    """
 
     inputs: tuple[Input, ...]
     outputs: tuple[GraphNode, ...]
@@ -363,6 +366,7 @@ class Graph:
         return sum(op is None or n.op_name == op for n in self.applies)
 
     def flops(self) -> int:
+        """Floating-point operations of one call."""
         return sum(n.flops() for n in self.applies)
 
     def explain(self) -> Explanation:
@@ -372,6 +376,7 @@ class Graph:
         return explain(self)
 
     def with_outputs(self, outputs: Iterable[GraphNode]) -> Graph:
+        """The same inputs, with other nodes for the outputs: as many, which keep their names."""
         return replace(self, outputs=tuple(outputs))
 
     @cached_property

@@ -26,7 +26,9 @@ from autotensor.codegen.llvm import Call, emit_plan
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, check_groups, storage
+from autotensor.graph.partition import Group, check_groups, last_readers
+from autotensor.graph.storage import place as place_of
+from autotensor.graph.storage import storage
 from autotensor.runtime.artifact import ArgSpec, Artifact
 from autotensor.runtime.device import LAUNCHES, launches
 from autotensor.runtime.opening import Function, open_artifact
@@ -247,7 +249,7 @@ def plan_memory(
         for spec in a.role("workspace")
         if not spec.per_thread
     ]
-    last: dict[GraphNode, int] = {x: n for n, g in enumerate(groups) for x in g.inputs}
+    last = last_readers(groups)
     for n, g in enumerate(groups):
         for k, out in enumerate(g.outputs):
             if out not in outside:
@@ -291,7 +293,9 @@ def _steps(
             if spec.name in names[n]:
                 return Place(names[n][spec.name], 0, spec.bytes)
             if spec.name in bound and not isinstance(bound[spec.name], Constant):
-                return places[bound[spec.name]]
+                lies = place_of(bound[spec.name], places)
+                whole = places[lies.of]
+                return replace(whole, offset=whole.offset + lies.offset, bytes=spec.bytes)
             if spec.per_thread:
                 return Place(_per_thread(spec))  # private to a thread: never a reason to meet
             return arena.get(_space(n, spec.name), Place(ARENA))
@@ -311,17 +315,22 @@ def _steps(
         read += reads
         written += writes
         steps.append(Step(group, artifact, all_places, meets))
-    check_plan([_use(s) for s in steps], {x: places[x] for x in graph.inputs})
+    check_plan([_use(s, places) for s in steps], {x: places[x] for x in graph.inputs})
     return steps
 
 
-def _use(step: Step) -> KernelUse:
-    """What the checker sees of a kernel."""
+def _use(step: Step, places: Mapping[GraphNode, Place]) -> KernelUse:
+    """What the checker sees of a kernel. places: of the values that have bytes of their own."""
     bound = _bound(step.group)
+
+    def touch(spec: ArgSpec, at: Place) -> Touch:
+        if spec.role == "workspace" or spec.name not in bound:
+            return Touch(spec.name, at, spec.role != "input")
+        value = place_of(bound[spec.name], places).of
+        return Touch(spec.name, at, spec.role == "output", value, places[value])
+
     touches = (
-        Touch(
-            s.name, p, s.role in ("output", "workspace"), None if s.role == "workspace" else bound.get(s.name)
-        )
+        touch(s, p)
         for s, p in zip(step.artifact.args, step.places, strict=True)
         if not s.per_thread and s.role not in ("constant", "prepared")
     )

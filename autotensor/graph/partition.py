@@ -1,7 +1,7 @@
 """From a graph to groups: what becomes one kernel program each.
 
     conv2d ─▶ add(bias) ─▶ add(shortcut) ─▶ relu        one group, head conv2d, the rest its epilogue
-    reshape                                             no kernel: another shape for the same bytes
+    reshape, a slice of whole rows                      no kernel: other names for bytes that are there
 
 A group is a head (any operator) and the elementwise operators after it, as long as nobody outside reads the
 values in between. Its computation is written as tensor expressions by chaining the operators' own te
@@ -22,6 +22,7 @@ from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.naming import group_name
+from autotensor.graph.storage import place, storage, window
 from autotensor.ir.expr import Binary, Expr, Op, Unary, call
 from autotensor.operators import OPERATORS, Kind
 from autotensor.te import Compute, Placeholder, Tensor, placeholder
@@ -37,8 +38,8 @@ Shape = tuple[int, ...]
 class Group:
     """One kernel program of the model.
 
-    `inputs` are the values that the placeholders stand for (an Input, a Constant, or another group's
-    output; never a view); a placeholder's shape may be another one over the same bytes.
+    `inputs` are the values that the placeholders stand for (an Input, a Constant, another group's output or a
+    window of one; never a view); a placeholder's shape may be another one over the same bytes.
     """
 
     name: str  # for people
@@ -75,14 +76,17 @@ class KernelTask:
         return f"{self.name} ×{self.weight}"
 
 
-def partition(graph: Graph, *, rounded: bool = False) -> tuple[Group, ...]:
+def partition(graph: Graph, *, rounded: bool = False, windows: bool = False) -> tuple[Group, ...]:
     """The groups of a graph, in an order in which they can run.
 
     Every output of the graph is the output of one group (after `own_outputs`), possibly behind views.
     rounded: every operator's result is rounded before the next one reads it, so that a value has the same
     bits however the graph was cut; else a product and the sum after it may become one multiply-add.
+    windows: slices of one block of bytes get no group, and who reads them reads there: for processors, on
+    which a kernel's arguments may begin anywhere.
     """
-    taken: set[GraphNode] = set()
+    outputs = {storage(o) for o in graph.outputs}
+    taken: set[GraphNode] = {n for n in graph.applies if windows and n not in outputs and window(n)}
     chains: list[tuple[Apply, ...]] = []
     rank = {node: n for n, node in enumerate(graph.nodes)}
     for node in graph.applies:
@@ -102,13 +106,6 @@ def tasks(groups: Sequence[Group]) -> tuple[KernelTask, ...]:
     for g in groups:
         found.setdefault(g.workload.key, []).append(g)
     return tuple(KernelTask(gs[0].name, gs[0].workload, len(gs), gs[0].flops) for gs in found.values())
-
-
-def storage(node: GraphNode) -> GraphNode:
-    """The value whose bytes a node is: itself, or what its views look at."""
-    while isinstance(node, Apply) and node.kind is Kind.VIEW:
-        node = node.inputs[0]
-    return node
 
 
 def own_outputs(graph: Graph) -> Graph:
@@ -331,7 +328,7 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
     made: set[GraphNode] = set()
     for g in groups:
         for x in g.inputs:
-            if isinstance(x, Apply) and x not in made:
+            if isinstance(x, Apply) and place(x, made).of not in made:
                 raise GraphError(f"group {g.name!r} reads {x!r} before it is made.")
         made.update(g.outputs)
     roots = [storage(o) for o in graph.outputs]
@@ -339,3 +336,9 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
         raise GraphError(
             f"graph {graph.name!r} has an output that no group makes.", fix="Use own_outputs(graph) first."
         )
+
+
+def last_readers(groups: Sequence[Group]) -> dict[GraphNode, int]:
+    """The number of the last group that reads each value, in whole or through a window."""
+    made = {o for g in groups for o in g.outputs}
+    return {place(x, made).of: n for n, g in enumerate(groups) for x in g.inputs}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.api.programs import Program, cut
-from autotensor.base.errors import GraphError
+from autotensor.base.errors import GraphError, InputError
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import Apply, Array, Constant, GraphNode
 from autotensor.graph.rewriting import with_inputs
@@ -171,7 +171,15 @@ class CompiledFunction:
 
 
 def compile(fn: Callable[..., Any]) -> CompiledFunction:
-    """The function, traced once for each signature of its arguments and compiled; a decorator."""
+    """The function, traced once for each signature of its arguments and compiled; a decorator.
+
+    Raises InputError for what is no function.
+    """
+    if not callable(fn):
+        raise InputError(
+            f"at.compile takes a function on tensors, not a {type(fn).__name__}.",
+            fix="Models (graphs and their nodes) are compiled by at.compile_model, operators by at.build.",
+        )
     return CompiledFunction(fn)
 
 

@@ -8,8 +8,6 @@ folded and weights packed once. A part of which one has changed since is compile
 again is read at every call. A part that meets the weights of several modules, as a block does that is
 compiled alone for all layers, keeps code for each. What we do not convert runs in eager mode, which is said
 once.
-
-Options: torch.compile(model, backend="autotensor", options={"log": "tuning.db", "trials": 200})
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -35,42 +33,20 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
-from autotensor.api.log import Log
 from autotensor.api.models import compile_model
-from autotensor.base.errors import AutotensorError, InputError
-from autotensor.base.registry import suggest
+from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
 from autotensor.frontends.torch.creation import from_tensor
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
+from autotensor.integrations.torch_options import Options
 from autotensor.runtime.opening import Function
 
 Run = Callable[..., Any]
 KEPT_SHAPES = 64  # of one part whose sizes change
 # of a buffer: after so many it is no constant any more. Weights change less often than they run
 MOST_CHANGES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `options=` of torch.compile may hold."""
-
-    log: Log = None  # the tuning log; None is the user's own
-    trials: int = 0  # schedules to measure for each part; 0 takes what the log knows
-    target: str | None = None
-    seed: int = 0
-    constant_weights: bool = True  # False: weights and buffers are read at every call, not packed once
-    quiet: bool = False  # say nothing about parts that run in eager mode
-
-    @staticmethod
-    def of(given: dict[str, Any] | None) -> Options:
-        """Raises InputError for an option that does not exist."""
-        known = tuple(f.name for f in fields(Options))
-        for name in given or {}:
-            if name not in known:
-                raise InputError(f"backend autotensor has no option {name!r}.", fix=suggest(name, known))
-        return Options(**(given or {}))
 
 
 def autotensor(
@@ -492,4 +468,4 @@ def _tell(why: str, options: Options) -> None:
     warnings.warn(f"autotensor: a part of the model runs in eager mode: {why.rstrip('.')}.", stacklevel=3)
 
 
-__all__ = ["CompiledPart", "Options", "autotensor", "compile_part"]
+__all__ = ["CompiledPart", "autotensor", "compile_part"]

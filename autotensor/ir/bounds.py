@@ -292,13 +292,11 @@ class Bounds:
                 return self
             case Cmp.GT | Cmp.GE:
                 return self._assuming_compare(Cmp.LT if op is Cmp.GT else Cmp.LE, b, a)
-            case Cmp.LT | Cmp.LE if (
-                isinstance(b, Binary) and b.op is Op.MIN
-            ):  # x < min(p, q): x < p and x < q
+            case Cmp.LT | Cmp.LE if isinstance(b, Binary) and b.op is Op.MIN:
+                # x < min(p, q): x < p and x < q
                 return self._assuming_compare(op, a, b.a)._assuming_compare(op, a, b.b)
-            case Cmp.LT | Cmp.LE if (
-                isinstance(a, Binary) and a.op is Op.MAX
-            ):  # max(p, q) < x: p < x and q < x
+            case Cmp.LT | Cmp.LE if isinstance(a, Binary) and a.op is Op.MAX:
+                # max(p, q) < x: p < x and q < x
                 return self._assuming_compare(op, a.a, b)._assuming_compare(op, a.b, b)
         x, y = self.affine(a), self.affine(b)
         if x is None or y is None:

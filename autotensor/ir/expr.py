@@ -427,10 +427,12 @@ def call(name: str, *args: Any) -> Expr:
 
 
 def minimum(a: Any, b: Any) -> Expr:
+    """The lesser of two values, NaN where one is; `te.min` reduces."""
     return binary(Op.MIN, a, b)
 
 
 def maximum(a: Any, b: Any) -> Expr:
+    """The greater of two values, NaN where one is; `te.max` reduces."""
     return binary(Op.MAX, a, b)
 
 

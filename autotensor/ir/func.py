@@ -52,6 +52,13 @@ class Buffer(Node):
     def bytes(self) -> int:
         return self.size * self.dtype.bytes
 
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last, those that strides leave out included."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((n - 1) * step for n, step in zip(self.shape, self.row_major(), strict=True))
+
     def row_major(self) -> tuple[int, ...]:
         """Strides in elements, given or implied."""
         if self.strides:

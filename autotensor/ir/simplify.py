@@ -239,9 +239,8 @@ class Simplifier:
         turns = self.bounds.of(extent)
         if turns.hi is not None and turns.hi <= 0:
             return None
-        if (
-            turns.value == 1 and loop.kind is not ForKind.THREAD
-        ):  # a thread axis of one turn still counts for the launch
+        # a thread axis of one turn still counts for the launch
+        if turns.value == 1 and loop.kind is not ForKind.THREAD:
             return self.replacing(loop.var, begin)
         first = self.bounds.of(begin)
         last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1

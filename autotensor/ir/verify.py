@@ -286,16 +286,9 @@ def _outside(
         one = in_lane(mask, lane)
         inner = inner if one is None else inner.where(inner.expr(one))
     flat = len(indices) == 1 and len(buffer.shape) != 1
-    shape = (storage_size(buffer),) if flat else buffer.shape
+    shape = (buffer.span,) if flat else buffer.shape
     for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         one = in_lane(index, lane)
         values = inner.bounds.of(inner.expr(index if one is None else one))
         if not values.within(Interval(0, extent - 1)):
             yield Access(st, buffer, index, axis, values, extent)
-
-
-def storage_size(buffer: Buffer) -> int:
-    """Elements from the first to the last of a buffer, strides counted."""
-    if 0 in buffer.shape:
-        return 0
-    return 1 + sum((n - 1) * step for n, step in zip(buffer.shape, buffer.row_major(), strict=True))

@@ -115,7 +115,7 @@ for _name, _module, _about, _gflop in (
     ("bilstm", bilstm, "tagger of 2 LSTM layers both ways, 50 words", 0.232),
     ("gnmt", gnmt, "translator of LSTM layers with attention, 24 words", 6.13),
     ("gcn", gcn, "graph convolutions at the size of Cora: 2708 nodes", 0.128),
-    ("moe", moe, "mixture of 8 experts, 2 for each of 128 tokens", 4.94),
+    ("moe", moe, "mixture of 8 experts, 2 for each of 128 tokens", 2.7),
     ("ncf", ncf, "collaborative filtering at the size of MovieLens-20M", 0.000214),
     ("mlp", mlp, "perceptron 784-512-256-10", 0.00107),
     ("small_cnn", small_cnn, "trained network for 8x8 digits", 0.000249),

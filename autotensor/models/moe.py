@@ -6,9 +6,12 @@
     expert:  y_e = gelu(x_e @ W1_e + b1_e) @ W2_e + b2_e
     y[t] = sum of gate · y_e[t] over the experts of t
 
-Shapes may not depend on data, so each expert has room for `capacity` tokens and takes those with the greatest
-gates; the others do without it, as in GShard. With room for all tokens none is left out. Empty room is
-computed and weighs nothing.
+Each expert has room for `capacity` tokens and takes those with the greatest gates; the others do without it,
+as in GShard. With room for all tokens none is left out. Shapes may not depend on data, but which expert a
+block of a few tokens goes through may (MegaBlocks, Gale et al., 2022): the blocks are as many as are ever
+needed, and an expert's last one is filled with tokens that weigh nothing.
+
+    experts   0 0 0 1 1 1 1 2 2 3 …      load 11, 16, 7, 4, … in blocks of 4
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from autotensor.models.weights import Array, Naming, Weights, checked
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
 ROOM = 2.0  # capacity over that of a perfect balance
+BLOCK = 4  # tokens: half of a block is wasted for each expert
 NAMES = Naming("this model's own")
 
 
@@ -51,11 +55,16 @@ def build(
     by_expert = ops.transpose(gates, (1, 0))
     taken = ops.top_positions(by_expert, count=room, axis=1)  # [experts, room]: which tokens
     strength = ops.gather_elements(by_expert, taken, axis=1)  # 0: empty room
-    y = _experts(ops.take(x, taken), w)  # [experts, room, hidden]
-    places, strengths = (ops.reshape(v, (EXPERTS * room,)) for v in (taken, strength))
-    numbers = constant(np.arange(n))
-    back = call(_to_tokens, places, strengths, numbers, name="to_tokens")  # [n, experts * room]
-    out = ops.matmul(back, ops.reshape(y, (EXPERTS * room, hidden)))
+    kept = ops.minimum(load, np.float32(room))
+    blocks = constant(np.arange((min(n * CHOSEN, room * EXPERTS) + EXPERTS * (BLOCK - 1)) // BLOCK))
+    first = call(_first_blocks, kept, constant(np.arange(EXPERTS)), name="first_blocks")
+    expert = call(_expert_of, first, blocks, name="expert_of")  # [blocks]
+    places, strengths = call(_slots, expert, first, blocks, taken, strength, name="slots")  # [blocks, 4]
+    y = _experts(ops.take(x, places), expert, w)  # [blocks, 4, hidden]
+    slots = BLOCK * blocks.shape[0]
+    held = (ops.reshape(v, (slots,)) for v in (places, strengths))
+    back = call(_to_tokens, *held, constant(np.arange(n)), name="to_tokens")  # [n, slots]
+    out = ops.matmul(back, ops.reshape(y, (slots, hidden)))
     return Graph((x,), (out, load), "moe", ("y", "load"))
 
 
@@ -78,6 +87,51 @@ def _is_among(order: te.Tensor, numbers: te.Tensor) -> te.Tensor:
     return result
 
 
+def _first_blocks(kept: te.Tensor, numbers: te.Tensor) -> te.Tensor:
+    """The number of each expert's first block: how many those before it fill. kept: tokens of each."""
+    f = te.reduce_axis(kept.shape[0], "f")
+
+    def body(e: Any) -> Any:
+        filled = te.cast("int64", te.ceil(kept[f] * (1 / BLOCK)))
+        return te.sum(te.select(numbers[f] < numbers[e], filled, te.const(0, "int64")), axis=f)
+
+    result: te.Tensor = te.compute(kept.shape, body, name="first_blocks")
+    return result
+
+
+def _expert_of(first: te.Tensor, blocks: te.Tensor) -> te.Tensor:
+    """Each block's expert: the last one whose first block does not come later."""
+    e = te.reduce_axis(first.shape[0] - 1, "e")
+
+    def body(b: Any) -> Any:
+        one, none = (te.const(v, "int64") for v in (1, 0))
+        return te.sum(te.select(first[e + 1] <= blocks[b], one, none), axis=e)
+
+    result: te.Tensor = te.compute(blocks.shape, body, name="expert_of")
+    return result
+
+
+def _slots(
+    expert: te.Tensor, first: te.Tensor, blocks: te.Tensor, taken: te.Tensor, strength: te.Tensor
+) -> tuple[te.Tensor, te.Tensor]:
+    """The token of each place of a block, and its strength: 0 where the expert has no more tokens."""
+    room = te.const(taken.shape[1], "int64")
+    shape = (blocks.shape[0], BLOCK)
+
+    def rank(b: Any, r: Any) -> Any:
+        return (blocks[b] - first[expert[b]]) * BLOCK + r
+
+    def inside(b: Any, r: Any) -> Any:
+        return te.minimum(rank(b, r), room - 1)
+
+    places = te.compute(shape, lambda b, r: taken[expert[b], inside(b, r)], name="places")
+
+    def share(b: Any, r: Any) -> Any:
+        return te.select(rank(b, r) < room, strength[expert[b], inside(b, r)], te.const(0.0, "float32"))
+
+    return places, te.compute(shape, share, name="strengths")
+
+
 def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> te.Tensor:
     """The strength of slot s where it holds token t, else 0."""
 
@@ -88,15 +142,24 @@ def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> t
     return result
 
 
-def _experts(x: GraphNode, w: Weights) -> GraphNode:
-    """x: [experts, room, hidden], each through its own network."""
+def _experts(x: GraphNode, expert: GraphNode, w: Weights) -> GraphNode:
+    """x: [blocks, 4, hidden], each block through the network of its expert."""
 
     def dense(x: GraphNode, n: int) -> GraphNode:
         weight, bias = (named(w, f"experts.{part}{n}") for part in ("w", "bias"))
-        result: GraphNode = ops.batch_matmul(x, weight) + ops.reshape(bias, (EXPERTS, 1, -1))
+        result: GraphNode = call(_dense, x, weight, bias, expert, name="expert")
         return result
 
     return dense(ops.gelu(dense(x, 1)), 2)
+
+
+def _dense(x: te.Tensor, w: te.Tensor, bias: te.Tensor, expert: te.Tensor) -> te.Tensor:
+    """y[b] = x[b] @ w[expert[b]] + bias[expert[b]]"""
+    k = te.reduce_axis(w.shape[1], "k")
+    shape = (*x.shape[:2], w.shape[2])
+    y = te.compute(shape, lambda b, r, j: te.sum(x[b, r, k] * w[expert[b], k, j], axis=k), name="product")
+    result: te.Tensor = te.compute(shape, lambda b, r, j: y[b, r, j] + bias[expert[b], j], name="expert")
+    return result
 
 
 def shapes(hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:

@@ -57,7 +57,8 @@ def load_weights(path: str | Path) -> dict[str, Array]:
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
     except Exception as error:  # safetensors and zipfile raise many kinds
-        raise InputError(f"weights file {str(path)!r} cannot be read: {error}.") from error
+        why = "it holds no plain arrays" if "pickle" in str(error) else error  # NumPy advises to unpickle it
+        raise InputError(f"weights file {str(path)!r} cannot be read: {why}.") from error
     raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
 
 

@@ -109,6 +109,16 @@ def concat(*xs: Tensor, axis: int = 0) -> Tensor:
     return stage((*xs[0].shape[:at], starts[-1], *xs[0].shape[at + 1 :]), body, "concat")
 
 
+def slice_ranges(shape: Sequence[int], begin: Any, end: Any, stride: Any = (), axes: Any = ()) -> list[range]:
+    """The places that a slice takes, axis by axis.
+
+    >>> slice_ranges((7, 17), (-2,), (None,), axes=(1,))
+    [range(0, 7), range(15, 17)]
+    """
+    wanted = _slices(begin, end, stride, axes, len(shape))
+    return [range(*s.indices(n)) for s, n in zip(wanted, shape, strict=True)]
+
+
 def _slices(begin: Any, end: Any, stride: Any, axes: Any, rank: int) -> list[slice]:
     found = [slice(None)] * rank
     steps = stride or (1,) * len(begin)
@@ -147,8 +157,7 @@ def slice_(
     )
     require(0 not in stride, f"slice: stride={stride} holds a zero.")
     where = tuple(axis_of("slice", a, x.ndim) for a in axes)
-    wanted = _slices(begin, end, stride, where, x.ndim)
-    ranges = [range(*s.indices(n)) for s, n in zip(wanted, x.shape, strict=True)]
+    ranges = slice_ranges(x.shape, begin, end, stride, where)
 
     def body(*i: Expr) -> Expr:
         places = (v if r.step == 1 else v * r.step for v, r in zip(i, ranges, strict=True))

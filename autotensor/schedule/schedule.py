@@ -99,6 +99,7 @@ class Schedule:
         raise ScheduleError(f"{what!r} is not part of this schedule.")
 
     def tensor_name(self, what: Any) -> str:
+        """The name of the tensor that a tensor, an op, a handle or a name means; inputs have one, too."""
         if isinstance(what, Tensor):
             try:
                 return self.dag.buffer_of(what).name
@@ -106,10 +107,11 @@ class Schedule:
                 raise ScheduleError(e.what) from e
         return self.stage_name(what) if not isinstance(what, str) else what
 
-    def cache_read(self, tensor: Any, scope: str, readers: Sequence[Any]) -> StageRef:
-        """A copy of a tensor for some readers; returns the copying stage."""
+    def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageRef:
+        """A copy of a tensor for some readers, or for one; returns the copying stage."""
         before = set(self.state.names)
-        self.do(CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in readers)))
+        several = readers if isinstance(readers, (list, tuple)) else [readers]
+        self.do(CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in several)))
         return self._new_stage(before)
 
     def cache_write(self, tensor: Any, scope: str) -> StageRef:
@@ -183,7 +185,10 @@ _ELSEWHERE = {  # primitives of TVM's stages
 
 
 class StageRef:
-    """One stage of a schedule; its methods are the primitives."""
+    """One stage of a schedule; its methods are the primitives, with pictures in docs/schedule-language.md.
+
+    Each raises ScheduleError, and leaves the schedule as it was, where it would change the result.
+    """
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
@@ -259,15 +264,19 @@ class StageRef:
         return AxisRef(self.name, name)
 
     def reorder(self, *axes: AxisLike) -> None:
+        """Puts the loops into this order, outer to inner, in the places that they occupy together."""
         self.schedule.do(Reorder(self.name, tuple(self._axis(a) for a in axes)))
 
     def vectorize(self, axis: AxisLike) -> None:
+        """Runs all iterations at once, in vector registers; the extent is a constant."""
         self.schedule.do(Vectorize(self.name, self._axis(axis)))
 
     def unroll(self, axis: AxisLike) -> None:
+        """Writes the iterations out one after another."""
         self.schedule.do(Unroll(self.name, self._axis(axis)))
 
     def parallel(self, axis: AxisLike) -> None:
+        """Divides the iterations among the threads of a call; the loop must end up outermost, at root."""
         self.schedule.do(Parallel(self.name, self._axis(axis)))
 
     def bind(self, axis: AxisLike, thread: ThreadAxis | str) -> None:
@@ -279,13 +288,16 @@ class StageRef:
         self.schedule.do(SetScope(self.name, scope))
 
     def compute_at(self, host: Any, axis: AxisLike) -> None:
+        """Computes the stage inside a loop of a reader, in each iteration as much as that reads."""
         name = self.schedule.stage_name(host)
         self.schedule.do(ComputeAt(self.name, name, self.schedule.axis_name(name, axis)))
 
     def compute_inline(self) -> None:
+        """Puts the stage's expression in place of every read; for stages that reduce nothing."""
         self.schedule.do(Inline(self.name))
 
     def compute_root(self) -> None:
+        """Undoes `compute_at`: the stage by itself again."""
         self.schedule.do(ComputeRoot(self.name))
 
     def storage(self, *axes: AxisLike, pad: int = 0) -> None:
@@ -309,6 +321,7 @@ class StageRef:
         self.schedule.do(Tensorize(self.name, self._axis(axis), instruction))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
+        """A hint: auto_unroll_max_step, skip_zeros, skip_unread or sum_apart (docs/schedule-language.md)."""
         self.schedule.do(Pragma(self.name, self._axis(axis), key, str(value)))
 
     def __repr__(self) -> str:

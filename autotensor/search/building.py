@@ -187,10 +187,8 @@ def failure(reply: Reply) -> tuple[Status, str]:
             return Status.OUTPUT_LIMIT, text
         case _ if starved:
             return Status.OUT_OF_MEMORY, text
-        case children.Status.CRASHED if (
-            "SIGKILL" in reply.detail
-        ):  # not by us: the system was short of memory
-            return Status.OUT_OF_MEMORY, text
+        case children.Status.CRASHED if "SIGKILL" in reply.detail:
+            return Status.OUT_OF_MEMORY, text  # not killed by us: the system was short of memory
         case children.Status.CRASHED if alarm.SIGNAL in reply.detail:
             return Status.RUN_TIMEOUT, text
         case children.Status.CRASHED if "SIGABRT" in reply.detail:

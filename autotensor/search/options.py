@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
+from typing import Any
 
 from autotensor.base.errors import InputError
 from autotensor.search.effort import EFFORTS, Effort
@@ -28,17 +30,23 @@ class TuneOptions:
     patience: bool = True  # False: never stop a task early
 
     def __post_init__(self) -> None:
-        if not hasattr(self.trials, "__index__") or self.trials < 1:
+        if not _whole(self.trials) or self.trials < 1:
             raise InputError(f"trials is {self.trials!r}; it must be a whole number, at least 1.")
+        if not _whole(self.seed) or self.seed < 0:
+            raise InputError(f"seed is {self.seed!r}; it must be a whole number, at least 0.")
         if self.model not in MODELS:
             raise InputError(f"cost model {self.model!r} is unknown.", fix=f"Known: {', '.join(MODELS)}.")
-        if self.batch < 1:
-            raise InputError(f"batch is {self.batch}; it must be at least 1.")
-        if self.deadline_s is not None and not self.deadline_s > 0:
-            raise InputError(f"deadline is {self.deadline_s} s; it must be positive.")
+        if not _whole(self.batch) or self.batch < 1:
+            raise InputError(f"batch is {self.batch!r}; it must be a whole number, at least 1.")
+        if self.deadline_s is not None and not (isinstance(self.deadline_s, Real) and self.deadline_s > 0):
+            raise InputError(
+                f"deadline_s is {self.deadline_s!r}; it must be a positive number of seconds.",
+                fix="180 is three minutes.",
+            )
         if self.effort not in EFFORTS:
             raise InputError(f"effort {self.effort!r} is unknown.", fix=f"Known: {', '.join(EFFORTS)}.")
-        if self.until_gain_below is not None and not 0 <= self.until_gain_below < 1:
+        least = self.until_gain_below
+        if least is not None and not (isinstance(least, Real) and 0 <= least < 1):
             raise InputError(
                 f"until_gain_below is {self.until_gain_below!r}; it is a share of the whole time.",
                 fix="0.01 stops when a batch promises less than 1 %.",
@@ -58,3 +66,7 @@ class TuneOptions:
     def limit_s(self) -> float | None:
         """Seconds until the run should end; None: whenever it is done."""
         return self.means.limit_s if self.deadline_s is None else self.deadline_s
+
+
+def _whole(value: Any) -> bool:
+    return hasattr(value, "__index__")

@@ -82,7 +82,7 @@ _ELSEWHERE = {
     "size_var": "shapes are plain numbers here: write n = 1024",
     "scan": "there are no loops that carry state; write one step and call it in a loop",
     "extern": "a stage is always an expression; call other code between two kernels",
-    "gradient": "derivatives are not taken here; write their formulas",
+    "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
     "hybrid": "a stage is always an expression; write it with te.compute",
     "create_prim_func": "there is no TVMScript; a te program goes to create_schedule, build or tune as it is",
     "truncdiv": "write // or te.floordiv, which round down; without negative numbers they are the same",

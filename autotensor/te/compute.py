@@ -69,6 +69,7 @@ class Compute:
         return self.reduce_axes
 
     def output(self, index: int) -> Tensor:
+        """The tensor that body `index` defines."""
         return Tensor(tuple(a.extent for a in self.axes), self.bodies[index].dtype, self, index)
 
     @property
@@ -141,9 +142,8 @@ def compute(
     _check_height(bodies, name)
     reduces = _reduction_axes(bodies, name)
     wanted = tuple(range(len(bodies)))
-    if isinstance(
-        bodies[0], Reduce
-    ):  # the stage computes all results of the reducer, also those not asked for
+    if isinstance(bodies[0], Reduce):
+        # the stage computes all results of the reducer, also those not asked for
         wanted = tuple(b.index for b in bodies if isinstance(b, Reduce))
         first = bodies[0]
         bodies = tuple(
@@ -250,6 +250,11 @@ def comm_reducer(
         outs = tuple(Reduce(combiner, sources, axes, n) for n in range(len(sources)))
         return outs if several else outs[0]
 
+    reducer.__name__ = name
+    reducer.__doc__ = (
+        f"The {name} of an expression over one reduce axis or several: {name}(A[i, k], axis=k).\n\n"
+        "It is the whole body of a compute. Raises TensorError for an axis that is no reduce axis."
+    )
     return reducer
 
 

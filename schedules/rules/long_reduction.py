@@ -21,16 +21,18 @@ from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
+from schedules.region import cycles, is_worth_cutting
 from schedules.registry import Extension, sketch_rule
 
-LEAST = 8192  # terms of each core: below this meeting once more costs more than it saves
 FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good
 
 
 def is_long(op: StageOp, target: Target) -> bool:
     """Whether the reduction should be cut into parts, because its results do not divide among the cores."""
     cores = target.num_cores
-    if cores == 1 or not op.is_reduction or op.points() < LEAST * cores or _cut(op, cores) is None:
+    if cores == 1 or not op.is_reduction or _cut(op, cores) is None:
+        return False
+    if not is_worth_cutting(cycles(op, lanes_of(op, target))):
         return False
     if contiguous_reduction(op):
         results = prod(a.extent for a in op.axes)

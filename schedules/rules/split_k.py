@@ -3,8 +3,8 @@
     C[i, j] = Σ_k A[i, k] B[k, j]     ──▶     parallel for p: C.rf[p, i, j] = Σ_k' …      register tiles
                                               C[i, j] = Σ_p C.rf[p, i, j]
 
-Offered where the result has fewer tiles than there are cores; the parts are tiled by `tile_cpu`, which sees
-`p` as one more axis.
+Offered where the result has fewer tiles than there are cores, and each would keep its core busy for long; the
+parts are tiled by `tile_cpu`, which sees `p` as one more axis.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.analysis import lanes_of, untouched
+from schedules.region import cycles, is_worth_cutting
 from schedules.registry import Extension, sketch_rule
 from schedules.roles import assign_roles
 from schedules.rules.tile_cpu import tile_cpu
 from schedules.tiles import best_tile
-
-WORTH = 20_000  # steps of a tile's reduction in all: below that a second region costs more than it saves
 
 
 @sketch_rule("split_k", order=19)
@@ -35,7 +34,8 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
         return ()
     if not untouched(stage) or op.combiner is None or op.name.endswith(".rf"):
         return ()
-    roles = assign_roles(state, op, lanes_of(op, target))
+    lanes = lanes_of(op, target)
+    roles = assign_roles(state, op, lanes)
     if roles is None:
         return ()
     tile = best_tile(roles, target.with_threads(1))  # more, smaller ones would wait for their own sums
@@ -43,7 +43,7 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     tiles = rows * ceil(roles.columns / tile[3]) * prod(a.extent for a in roles.others)
     depth = op.reduce_axes[0].extent
     parts = target.num_cores
-    if tiles >= target.num_cores or tiles * tile[0] * tile[1] * tile[2] * depth < WORTH or depth % parts:
+    if tiles >= parts or depth % parts or not is_worth_cutting(cycles(op, lanes) / max(1, tiles)):
         return ()
     plain = tile_cpu(state, stage, target)
     return (Extension(_steps(op, depth // parts, roles.lanes), (), (stage.name,)), *plain)

@@ -145,6 +145,8 @@ class _Builder:
         self, state: State, stage: Stage, roles: Roles, target: Target, pads: tuple[Stage, ...]
     ) -> None:
         self.state, self.stage, self.roles, self.target, self.pads = state, stage, roles, target, pads
+        # Panels of which data says one: neighbours often ask for the same, so they share a panel, not a row.
+        self.looked_up = any(r.looked_up for r in roles.packed)
         self.steps: list[Step] = []
         self.holes: list[Hole] = []
 
@@ -201,7 +203,8 @@ class _Builder:
                 (n for n in range(len(r.dims)) if n != along), key=lambda n: rank.get(axis_of.get(n, ""), -1)
             )
             order = " ".join([f"{along}.0", *map(str, rest), f"{along}.1"])
-            once = self._one_row_of_tiles() and is_far(self.stage.op, self.roles, r, self.target)
+            far = is_far(self.stage.op, self.roles, r, self.target)
+            once = far and self._one_row_of_tiles() and not self.looked_up
             width = self.roles.lanes if once else Ref(tile, 3)
             self.steps.append(Layout(r.load.buffer.name, ((along, width),), order))
 
@@ -230,6 +233,8 @@ class _Builder:
         tiles = [f"{r}.2" if n == 0 and row_block is not None else f"{r}.1" for n, r in enumerate(rows)]
         others = [names[a.name] for a in roles.others]
         outside = [*others, f"{v}.0", *outer_rows] if form.columns_first else [*others, *outer_rows, f"{v}.0"]
+        if form.columns_first and self.looked_up:
+            outside = [f"{v}.0", *others, *outer_rows]
         inside = [f"{v}.1", *inner_rows] if form.rows_inside else [*inner_rows, f"{v}.1"]
         self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
         steps, outer = fused(host, outside)
@@ -256,6 +261,7 @@ class _Builder:
         shared = form.columns_first and cores > 1 and others == 1
         apart = APART if shared and self._panels_stay() else 0.0
         r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits), apart)
+        c = 1 if self.looked_up else c
         self.holes.append(Hole(col, singles(cuts(columns, cores)), (c,)))
         if not roles.rows:
             return None, col

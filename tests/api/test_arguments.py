@@ -23,6 +23,24 @@ def test_some_inputs_are_not_listed(use: Any) -> None:
         use([A, C])
 
 
+@pytest.mark.parametrize("what", [C, None, 3, "C"])
+def test_arguments_that_are_no_list(what: Any) -> None:
+    kind = type(what).__name__
+    with pytest.raises(InputError, match=rf"the arguments are a {kind}, not a list of tensors\. \[A, B, C\]"):
+        at.build(what)
+    with pytest.raises(
+        InputError, match=rf"schedule and a list of tensors are needed, not Schedule and {kind}"
+    ):
+        at.lower(te.create_schedule(C), what)
+    with pytest.raises(InputError, match=rf"are needed, not {kind} and list\. s = te\.create_schedule"):
+        at.lower(what, [A, B, C])
+
+
+def test_a_model_without_outputs() -> None:
+    with pytest.raises(InputError, match="model 'model' has no outputs"):
+        at.compile_model([])
+
+
 def test_results_alone() -> None:
     a, b = np.float32([1, 2, 3, 4]), np.float32([4, 3, 2, 1])
     np.testing.assert_array_equal(at.build([C])(a, b), a - b)

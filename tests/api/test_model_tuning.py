@@ -159,6 +159,21 @@ def test_where_weights_are(plan: ModelPlan, store: TrialStore, monkeypatch) -> N
     assert weights_residency(linked) == "graph"
 
 
+def test_a_graph_is_planned_for_this_machine(monkeypatch) -> None:
+    class Seen(Exception):
+        pass
+
+    def work(plan: ModelPlan, *_: object) -> None:
+        assert plan.target == plan_model(graph).target
+        assert len(plan.tasks) == 1
+        raise Seen
+
+    monkeypatch.setattr(model_tuning, "_Work", work)
+    graph = ops.relu(input((2, 3)))
+    with pytest.raises(Seen):
+        at.tune_model(graph, at.TuneOptions(trials=1), db=":memory:", progress=False)
+
+
 @pytest.mark.slow
 def test_the_same_call_again_times_nothing(tmp_path: Path, monkeypatch) -> None:
     plan, options = two_convolutions(), at.TuneOptions(trials=8, model="prior")

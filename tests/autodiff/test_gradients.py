@@ -224,6 +224,8 @@ def test_refusals() -> None:
         gradients(n, x)
     with pytest.raises(GraphError, match="input 1 is int64; only floats"):
         gradients(x, [x, n])
+    with pytest.raises(GraphError, match="input 0 is a int, expected a graph node"):
+        gradients(input((2,)), 3)  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="output 0 is a int, expected a graph node"):
         gradients([3], x)  # type: ignore[list-item]
     with pytest.raises(GraphError, match="2 seeds for 1 outputs"):

@@ -82,6 +82,20 @@ CASES = [
         1,
         r"there is no directory no/such for the tuning log x.db. Make it first, or choose another place.",
     ),
+    (
+        ["tune", "mlp", "--db", "sqlite:///no/such/x.db"],
+        1,
+        r"there is no directory no/such for the tuning log x.db. Make it first, or choose another place.",
+    ),
+    (
+        ["tune", "mlp", "--db", "."],
+        1,
+        r"tuning log '.' is a directory. Name a file in it, such as tuning.db.",
+    ),
+    (["tune", "mlp", "--db", "x://y"], 1, r"'x://y' names no kind of database that is known here. .*"),
+    (["tune", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
+    (["compile", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
+    (["run", "mlp", "--output", "y.txt"], 1, r"output 'y.txt' has an unknown ending. Known: .npy, .npz."),
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
     (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'."),
     (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
@@ -128,6 +142,18 @@ def one_sentence(said, code):
 def test_bad_input(words, code, message, tmp_path):
     assert re.fullmatch(message, one_sentence(cli(*words), code))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_such_trial():
+    calibrated_log("own.db")
+    said = one_sentence(cli("show", 17), 1)
+    assert said == "the log has no trial 17. `autotensor explain TASK` lists a task's fastest ones."
+
+
+def test_a_wrong_level_of_debugging_shows_no_traceback(monkeypatch):
+    monkeypatch.setenv("AUTOTENSOR_DEBUG", "much")
+    said = one_sentence(cli("compile", "mlp"), 1)
+    assert said.startswith("AUTOTENSOR_DEBUG='much' cannot be used: it must be a whole number, not negative.")
 
 
 def test_foreign_database(tmp_path):

@@ -109,6 +109,7 @@ def test_files_that_hold_too_little_are_refused():
     np.savez("x.npz", x=x)
     np.savez("flat.npz", x=x, n=np.zeros(4, np.int32))
     np.savez("wide.npz", x=x, n=np.zeros(3, np.int64))
+    Path("text.npz").write_text("hello")
     Path("torn.npz").write_bytes(Path("x.npz").read_bytes()[:-30])
     for file, expected in {
         "x.npy": "pair takes 2 inputs (x, n); 'x.npy' gives one. An .npz file gives all, each by its name",
@@ -116,6 +117,7 @@ def test_files_that_hold_too_little_are_refused():
         "flat.npz": "'n' of 'flat.npz' has shape (4,); the model takes (3,).",
         "wide.npz": "'n' of 'wide.npz' is int64; the model takes int32. Convert it before it is saved",
         "torn.npz": "input 'torn.npz' cannot be read: ",
+        "text.npz": "input 'text.npz' cannot be read: it holds no plain arrays.",
     }.items():
         said = cli("run", "pair.atm", "--input", file)
         assert (said.code, said.out) == (1, "")

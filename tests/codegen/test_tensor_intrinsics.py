@@ -78,9 +78,8 @@ def by_instruction(f: Fragments, memory: dict[str, np.ndarray]) -> list[dict[int
         for lane in range(32):
             group, member = divmod(lane, 4)
             here = {**values, "threadIdx.x": lane}
-            for register, loads in enumerate(
-                f.a if f.a_rows is None else ()
-            ):  # a0 (g, t), a1 (g+8, t), a2 (g, t+half), a3 (g+8, t+half)
+            # a0 (g, t), a1 (g+8, t), a2 (g, t+half), a3 (g+8, t+half)
+            for register, loads in enumerate(f.a if f.a_rows is None else ()):
                 row = group + 8 * (register % 2)
                 for n, load in enumerate(loads):
                     k = member * packed + n + (depth // 2) * (register // 2)

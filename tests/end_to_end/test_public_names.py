@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from types import ModuleType
 import autotensor
 import schedules
 import tuning_db
+from autotensor import te
+from autotensor.base.target import Target
+from autotensor.graph.ir import Graph
+from autotensor.schedule.schedule import Schedule, StageRef
 
 OPTIONAL = {"autotensor.frontends.onnx": "onnx", "autotensor.integrations.onnx": "onnx"}  # and what it needs
 OPTIONAL |= {"autotensor.frontends.torch": "torch", "autotensor.integrations.torch_compile": "torch"}
@@ -38,6 +43,18 @@ def test_public_names_are_all_there():
     assert set(autotensor.__all__) <= set(dir(autotensor))
     for name in ("build", "lower", "tune", "load", "input", "call", "compile_model", "create_schedule"):
         assert callable(getattr(autotensor, name))
+
+
+def test_every_public_name_says_what_it_is():
+    named = {f"at.{n}": getattr(autotensor, n) for n in autotensor.__all__}
+    named |= {f"te.{n}": getattr(te, n) for n in te.__all__}
+    for owner in (Schedule, StageRef, Graph, Target, te.Tensor, te.Compute):
+        named |= {f"{owner.__name__}.{n}": v for n, v in vars(owner).items() if not n.startswith("_")}
+    silent = [
+        n for n, v in named.items() if inspect.isroutine(v) or inspect.isclass(v) if not inspect.getdoc(v)
+    ]
+    assert not silent
+    assert te.sum.__name__ == "sum"
 
 
 def test_every_module_imports_alone():

@@ -116,6 +116,15 @@ def test_what_is_not_a_module():
         at.from_torch(lambda x: x, (torch.ones(1),))
     with pytest.raises(InputError, match=r"example_inputs is a dict, expected a tuple of tensors"):
         at.from_torch(nn.ReLU(), {"x": torch.ones(1)})
+    with pytest.raises(InputError, match=r"example_kwargs is a list, expected inputs by name"):
+        at.from_torch(nn.ReLU(), (torch.ones(1),), [1])
+
+
+def test_inputs_that_the_module_does_not_take():
+    with pytest.raises(
+        Unsupported, match=r"cannot export Linear: .*\[2, 5\] X \[4, 3\]\. If the module runs on"
+    ):
+        at.from_torch(nn.Linear(4, 3), (torch.ones(2, 5),))
 
 
 def test_a_converter_that_lies_is_found_out(monkeypatch):

@@ -211,8 +211,17 @@ def test_messages_about_functions():
         GraphError, match=r"call: function 'f' on .*takes 1 positional argument but 2 were given"
     ):
         call(lambda a: a, x, x, name="f")
-    with pytest.raises(GraphError, match="call: function 'f'"):
+    with pytest.raises(
+        GraphError, match=r"call: function 'f' returns one of its arguments\. Return computed"
+    ):
         call(lambda a: a, x, name="f")
+    with pytest.raises(GraphError, match=r"call: function 'f' returns a NoneType\. Return computed"):
+        call(lambda a: None, x, name="f")
+
+
+def test_a_missing_operand_is_named():
+    with pytest.raises(GraphError, match=r"^relu\(\): missing 1 required positional argument: 'x'\.$"):
+        ops.relu(None)
 
 
 def test_messages_about_evaluation():

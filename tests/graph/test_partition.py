@@ -12,8 +12,9 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Constant, Graph
-from autotensor.graph.partition import check_groups, own_outputs, partition, storage, tasks
+from autotensor.graph.partition import check_groups, own_outputs, partition, tasks
 from autotensor.graph.rules import optimize
+from autotensor.graph.storage import storage
 from autotensor.te import reference
 
 

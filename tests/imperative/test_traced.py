@@ -7,7 +7,8 @@ import pytest
 
 import autotensor as at
 from autotensor import imperative as torch
-from autotensor.base.errors import GraphError
+from autotensor.base.errors import GraphError, InputError
+from autotensor.models import MODELS
 
 
 def test_traced_once_for_each_signature() -> None:
@@ -26,6 +27,11 @@ def test_traced_once_for_each_signature() -> None:
     f(array.astype(np.float64), 2.0)
     assert (len(runs), f.traces) == (4, 4)
     assert f.__name__ == "f"
+
+
+def test_a_model_is_no_function() -> None:
+    with pytest.raises(InputError, match=r"takes a function on tensors, not a Graph.*at\.compile_model"):
+        at.compile(MODELS.get("small_cnn").build())
 
 
 def test_structures_of_results() -> None:

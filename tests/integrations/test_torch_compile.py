@@ -15,9 +15,10 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_modules import MODULES, Lambda, flat  # noqa: E402
 
-from autotensor.base.errors import InputError  # noqa: E402
+from autotensor.base.errors import AutotensorError  # noqa: E402
 from autotensor.integrations import torch_compile  # noqa: E402
 from autotensor.integrations.torch_compile import autotensor  # noqa: E402
+from autotensor.integrations.torch_options import Options  # noqa: E402
 
 LOG = {"log": ":memory:", "quiet": True}
 
@@ -354,9 +355,30 @@ def test_results_are_not_copied():
 
 
 def test_options():
-    with pytest.raises(InputError, match=r"backend autotensor has no option 'trails'. Did you mean 'trials'"):
-        torch_compile.Options.of({"trails": 3})
-    assert torch_compile.Options.of(None).trials == 0
+    assert Options.of(None).trials == 0
+    assert Options.of({"log": ":memory:", "trials": 3}).trials == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"trails": 3}, r"backend autotensor has no option 'trails'. Did you mean 'trials'"),
+        ({"trials": -1}, r"trials is -1; it must be a whole number, not negative"),
+        ({"trials": "many"}, r"trials is 'many'; it must be a whole number"),
+        ({"target": "quantum"}, r"target kind 'quantum' is unknown. Known: llvm"),
+        ({"target": "vdlc"}, r"target 'vdlc' runs no whole models"),
+        ({"seed": "a"}, r"seed is 'a'; it must be a whole number"),
+        ({"log": "nix.db"}, r"there is no tuning log at nix.db. Check the path, or tune first"),
+        ({"log": "no/such/x.db", "trials": 1}, r"there is no directory no/such for the tuning log x.db"),
+        ({"log": __file__}, r"is not a tuning log: it is no SQLite database"),
+    ],
+)
+def test_options_that_no_part_could_be_compiled_under(given, said):
+    """They are refused: a model that runs in eager mode from end to end is not what was asked for."""
+    f = torch.compile(Lambda(lambda x: x * 2), backend=autotensor, options=given)
+    with pytest.raises(Exception, match=said) as raised, torch.no_grad():
+        f(torch.randn(3))
+    assert isinstance(raised.value.inner_exception, AutotensorError)
 
 
 @pytest.mark.slow

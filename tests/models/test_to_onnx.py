@@ -1,4 +1,4 @@
-"""Exported models: onnxruntime gives what ours gives."""
+"""Exported models, from our graphs and from torch's modules: onnxruntime gives what ours gives."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from autotensor.graph.evaluate import evaluate  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 
 
-def run(graph: Graph, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    model = to_onnx(graph)
+def run(graph: Graph, arrays: dict[str, np.ndarray], model=None) -> np.ndarray:
+    """model: what to run in place of what `to_onnx` makes of the graph."""
+    model = model or to_onnx(graph)
     onnx.checker.check_model(model, full_check=True)
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -43,6 +44,32 @@ WRITTEN = ("alexnet", "dit", "googlenet", "gpt2_decode", "mobilenet_v1", "ncf", 
 def test_models(name):
     graph, arrays = (WIDER | REDUCED)[name]()
     expected, got = evaluate(graph, **arrays)[0], run(graph, arrays)
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+SIZES = {  # of the reduced models' torch twins
+    **{name: {"words": 30, "width": 12} for name in ("lstm", "gru", "gnmt")},
+    "bilstm": {"words": 30, "hidden": 12},
+    "gcn": {"features": 40},
+    "moe": {"width": 16},
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", SIZES)
+def test_models_that_torch_exports(name):
+    """Their graphs have operators that ONNX has not; recurrent layers come as one node each."""
+    nets, torch_to_onnx = (pytest.importorskip(m) for m in ("nets", "torch_to_onnx"))
+    pytest.importorskip("onnxscript")
+    graph, arrays = WIDER[name]()
+    with pytest.raises(ValueError, match="to_onnx does not write operator"):
+        to_onnx(graph)
+    module = nets.load(name, {c.name: c.array for c in graph.constants if c.name}, **SIZES[name])
+    model = torch_to_onnx.torch_to_onnx(module, arrays)
+    layers = [n.op_type for n in model.graph.node if n.op_type in ("LSTM", "GRU")]
+    assert len(layers) == {"lstm": 2, "gru": 2, "bilstm": 2, "gnmt": 8}.get(name, 0)
+    expected, got = evaluate(graph, **arrays)[0], run(graph, arrays, model)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() <= 1e-4 * np.abs(expected).max()
 

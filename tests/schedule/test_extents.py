@@ -172,7 +172,7 @@ def test_a_loop_inside_the_reduction_needs_one_slice() -> None:
     k = te.reduce_axis(12, name="k")
     c = te.compute((8, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
     s = create_schedule(c)
-    near = s.cache_read("B", "local", ["C"])
+    near = s.cache_read("B", "local", "C")  # one reader needs no list
     s["C"].split("k", factor=3)
     s["C"].reorder("i", "k.0", "j", "k.1")
     near.compute_at(s["C"], "k.0")

@@ -10,9 +10,10 @@ from autotensor import te
 from autotensor.base.target import Target
 from autotensor.operators import OPERATORS
 from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
-from schedules.generate import generate
+from schedules.generate import default_trace, generate
 from schedules.region import CALLED, L2_RATE, cycles
 
 TARGET = Target("llvm", "znver4", vector_bytes=64, vector_registers=32, num_cores=2)
@@ -49,6 +50,31 @@ def test_small_kernels_stay_with_the_caller_and_large_ones_do_not(name: str) -> 
         dag = ComputeDAG.of(KERNELS[name](n))
         for sketch in generate(dag, TARGET):
             assert any(isinstance(s, Parallel) for s in sketch.steps) is parallel, (n, sketch.made_by)
+
+
+def long_sum(n: int) -> list[Tensor]:
+    x = te.placeholder((n,), name="x")
+    return [x, OPERATORS.get("sum").compute(x)]
+
+
+def thin_product(n: int) -> list[Tensor]:
+    x, w = te.placeholder((1, n // 32), name="x"), te.placeholder((n // 32, 32), name="w", constant=True)
+    return [x, w, OPERATORS.get("matmul").compute(x, w)]
+
+
+@pytest.mark.parametrize("made", [long_sum, thin_product])
+def test_reductions_are_cut_for_the_cores_from_one_size_on(made: Callable[[int], list[Tensor]]) -> None:
+    for n, cut in ((40_000, False), (80_000, True)):  # 6,700 and 13,300 cycles
+        steps = default_trace(ComputeDAG.of(made(n)), TARGET).steps
+        assert any(isinstance(s, RFactor) for s in steps) is cut, n
+
+
+def test_tiles_that_keep_their_cores_busy_briefly_are_not_cut() -> None:
+    """1 x 512 by 512 x 256 on 16 cores: three tiles of 7,300 cycles each, of 22,000 in all."""
+    x, w = te.placeholder((1, 512), name="x"), te.placeholder((512, 256), name="w", constant=True)
+    dag = ComputeDAG.of([x, w, OPERATORS.get("matmul").compute(x, w)])
+    steps = default_trace(dag, TARGET.with_threads(16)).steps
+    assert not any(isinstance(s, RFactor) for s in steps)
 
 
 def test_cycles_are_operations_or_what_moves() -> None:

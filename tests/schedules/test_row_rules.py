@@ -98,7 +98,7 @@ def test_a_long_reduction_with_one_result_is_cut_for_the_cores() -> None:
 
 
 def test_long_column_sums_with_few_columns_are_cut() -> None:
-    dag = of("sum", (3000, 16), axis=0)
+    dag = of("sum", (5000, 16), axis=0)
     assert made_by(dag)[0] == "long_reduction"
     check(dag, default_trace(dag, TARGET))
 

@@ -134,7 +134,7 @@ def test_quick_has_a_limit_where_no_deadline_is_given() -> None:
         ({"effort": "heroic"}, "effort 'heroic' is unknown. Known: quick, normal, full."),
         ({"until_gain_below": 1.0}, "until_gain_below is 1.0; it is a share of the whole time. 0.01 stops"),
         ({"until_gain_below": -0.1}, "until_gain_below is -0.1"),
-        ({"deadline_s": float("nan")}, "deadline is nan s"),
+        ({"deadline_s": float("nan")}, "deadline_s is nan"),
     ],
 )
 def test_bad_options(options: dict[str, Any], said: str) -> None:

@@ -325,7 +325,12 @@ def test_bad_options() -> None:
         ({"trials": "64"}, "trials is '64'; it must be a whole number"),
         ({"model": "magic"}, "cost model 'magic' is unknown"),
         ({"batch": 0}, "batch is 0"),
-        ({"deadline_s": -1.0}, "deadline is -1.0 s"),
+        ({"batch": 2.5}, "batch is 2.5"),
+        ({"seed": "a"}, "seed is 'a'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"deadline_s": -1.0}, "deadline_s is -1.0"),
+        ({"deadline_s": "3m"}, "deadline_s is '3m'; it must be a positive number of seconds"),
+        ({"until_gain_below": "1%"}, "until_gain_below is '1%'"),
     ):
         with pytest.raises(InputError, match=text):
             TuneOptions(**options)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ Converters rely on it. A node that breaks it is refused; guessing what it means 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -18,7 +19,7 @@ from autotensor.graph.ir import GraphNode
 class Rules:
     """Of one operator in one opset."""
 
-    attributes: frozenset[str]
+    attributes: Mapping[str, int]  # kind by name, as AttributeProto numbers them
     most_inputs: int
     most_outputs: int
     types: tuple[str, ...]  # of the operands, as the standard names them; equal names are equal types
@@ -38,7 +39,9 @@ def rules_of(op: str, opset: int, domain: str) -> Rules | None:
     types = tuple(i.type_str for i in schema.inputs)
     if last is not None and repeats and not last.is_homogeneous:
         types, repeats = types[:-1], False
-    return Rules(frozenset(schema.attributes), schema.max_input, schema.max_output, types, repeats)
+    # the package's stubs do not say that its enums have values
+    kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
+    return Rules(kinds, schema.max_input, schema.max_output, types, repeats)
 
 
 def check_call(call: Call, domain: str) -> None:
@@ -48,6 +51,12 @@ def check_call(call: Call, domain: str) -> None:
         return
     if unknown := [a.name for a in call.node.attribute if a.name not in rules.attributes]:
         raise call.malformed(f"it has no attribute {unknown[0]!r} in this opset.")
+    for a in call.node.attribute:
+        if not a.ref_attr_name and a.type != rules.attributes[a.name]:  # a reference need not say its kind
+            given, wanted = (
+                onnx.AttributeProto.AttributeType.Name(k) for k in (a.type, rules.attributes[a.name])
+            )
+            raise call.malformed(f"its attribute {a.name!r} is {given}; the standard says {wanted}.")
     if len(call.inputs) > rules.most_inputs or call.outputs > rules.most_outputs:
         raise call.malformed(
             f"it has {len(call.inputs)} operands and {call.outputs} results; "

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from autotensor.base.errors import AutotensorError
+from autotensor.base.registry import nearest
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.checks import check_call
 from autotensor.frontends.onnx.definitions import definition
@@ -286,6 +287,8 @@ class Importer:
         for name, value in zip(node.output, values, strict=False):
             if name and value is MISSING:
                 raise Unsupported(f"{call.where}: its result {name!r} is not supported.")
+            if name in frame.values:
+                raise call.malformed(f"its result {name!r} is made already.")
             if name:
                 frame.values[name] = self._sized(call, value)
         if missing := [name for name in node.output[len(values) :] if name]:
@@ -309,7 +312,9 @@ class Importer:
         found = definition(call, domain, opset)
         if found is not None:
             return list(self.function(found[0], call.inputs, found[1]))
-        near = f"There are converters for {len(operators())} operators; docs/onnx.md lists them."
+        ours = operators()
+        near = nearest(node.op_type, ours)
+        near += f"There are converters for {len(ours)} operators; docs/onnx.md lists them."
         foreign = (
             "It is none of ONNX's own; onnxruntime's optimiser writes such: take the model from before it."
         )

@@ -9,6 +9,8 @@ be there in full; sizes are checked before memory is asked for.
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +63,11 @@ def load(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
     if isinstance(source, (bytes, bytearray, memoryview)):
         proto = _parsed(bytes(source), "the given bytes")
         return _checked(Loaded(proto, None, _name(proto, "model")))
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(
+            f"a model is a path, bytes or an onnx.ModelProto; this is a {type(source).__name__}.",
+            fix="onnx.helper.make_model makes one of a graph.",
+        )
     path = Path(source)
     if not path.is_file():
         raise InputError(f"there is no model file {str(path)!r}.")
@@ -106,6 +113,11 @@ def _not_text(root: Message) -> str | None:
 def _checked(model: Loaded) -> Loaded:
     if not model.proto.HasField("graph"):
         raise Malformed(f"model {model.name!r} holds no graph.", fix="Is the file an ONNX model?")
+    graph = model.proto.graph
+    if not graph.output:
+        raise Malformed(f"model {model.name!r} has no outputs.")
+    if twice := [n for n, times in Counter(v.name for v in graph.input).items() if times > 1]:
+        raise Malformed(f"model {model.name!r} has several inputs that are called {twice[0]!r}.")
     if not model.proto.opset_import:
         raise Malformed(f"model {model.name!r} does not say which opset it uses.")
     version = model.opsets.get("")

@@ -25,6 +25,8 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
     values: inputs that get a value now, and are no inputs of the graph then.
     Raises NeedsValue when shapes depend on values of other inputs, Unsupported for what has no converter.
     """
+    if values is not None and not isinstance(values, Mapping):
+        raise InputError(f"values is a {type(values).__name__}, not a dictionary of inputs by name.")
     fixed = dict(values or {})
     arguments = inputs_of(model)
     for name in fixed:
@@ -37,7 +39,10 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
     feeds: dict[str, Value] = {}
     for a in arguments:
         if a.name in fixed:
-            feeds[a.name] = constant(np.asarray(fixed[a.name]), a.name, a.dtype)
+            try:
+                feeds[a.name] = constant(np.asarray(fixed[a.name]), a.name, a.dtype)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InputError(f"values: no array for the input {a}: {error}.") from error
         else:
             assert a.dtype is not None  # bound() has refused what is no tensor
             feeds[a.name] = new_input(found[a.name], a.dtype, a.name)

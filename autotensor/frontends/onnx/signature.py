@@ -6,7 +6,7 @@ x: float32[batch, 3, 224, 224]      shapes={"batch": 8}  or  shapes={"x": (8, 3,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -20,6 +20,7 @@ from autotensor.frontends.onnx.types import element_type
 
 Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
 Shapes = Mapping[str, int | Sequence[int]]  # of inputs by name, and values of symbolic dimensions
+_SPELLED = 'Write {"batch": 1} for a dimension, {"x": (1, 3, 224, 224)} for an input.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,19 @@ def _argument(v: onnx.ValueInfoProto) -> Argument:
 def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """Every input's shape, in numbers.
 
-    Raises InputError for a dimension that stays unknown, a name that does not exist, or shapes that
-    contradict the model or one another.
+    Raises InputError for a dimension that stays unknown, a name that does not exist, a size that is none, or
+    shapes that contradict the model or one another.
     """
+    shapes = _checked(shapes)
     names = {a.name for a in arguments}
     dims = {d for a in arguments for d in a.dims or () if isinstance(d, str)}
     for name in shapes:
         if name not in names | dims:
             raise InputError(
                 f"shapes: the model has no input and no dimension {name!r}.",
-                fix=suggest(name, tuple(names | dims)),
+                fix=suggest(name, tuple(sorted(names | dims))),
             )
-    numbers = {name: int(v) for name, v in shapes.items() if isinstance(v, int) and name not in names}
+    numbers = {name: v for name, v in shapes.items() if isinstance(v, int) and name not in names}
     found: dict[str, tuple[int, ...]] = {}
     for a in arguments:
         if a.dtype is None:
@@ -87,14 +89,26 @@ def bound(arguments: Sequence[Argument], shapes: Shapes) -> dict[str, tuple[int,
             )
         if a.name in shapes:
             given = shapes[a.name]
-            found[a.name] = _agreed(
-                a, (given,) if isinstance(given, int) else tuple(map(int, given)), numbers
-            )
+            found[a.name] = _agreed(a, (given,) if isinstance(given, int) else given, numbers)
     for a in arguments:
         if a.name not in found:
             found[a.name] = _filled(a, numbers)
         if math.prod(found[a.name]) > MAX_BYTES:
             raise InputError(f"input {a.name!r} of shape {found[a.name]} is too large.")
+    return found
+
+
+def _checked(shapes: Shapes) -> dict[str, int | tuple[int, ...]]:
+    """The same with plain ints: sizes may be NumPy's."""
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes is a {type(shapes).__name__}, not a dictionary.", fix=_SPELLED)
+    found: dict[str, int | tuple[int, ...]] = {}
+    for name, given in shapes.items():
+        sizes = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+        if any(isinstance(n, bool) or not hasattr(n, "__index__") or n < 0 for n in sizes):
+            raise InputError(f"shapes: {name!r} is {given!r}, which is no size and no shape.", fix=_SPELLED)
+        plain = tuple(int(n) for n in sizes)
+        found[name] = plain if isinstance(given, Iterable) else plain[0]
     return found
 
 
@@ -105,7 +119,7 @@ def _agreed(a: Argument, shape: tuple[int, ...], numbers: dict[str, int]) -> tup
             fits = fits and numbers.setdefault(d, n) == n
         elif isinstance(d, int):
             fits = fits and d == n
-    if not fits or min(shape, default=0) < 0:
+    if not fits:
         raise InputError(f"shapes: {shape} does not fit the input {a}.")
     return shape
 

@@ -46,11 +46,18 @@ class Point:
 
 
 class Staged:
-    """A callable model: arrays in, arrays out. `build` imports it for inputs of given types."""
+    """A callable model: arrays in, arrays out. `build` imports it for inputs of given types.
 
-    def __init__(self, build: Build, compile: Compile) -> None:
+    name, inputs: what messages call it and its inputs.
+    """
+
+    def __init__(
+        self, build: Build, compile: Compile, name: str = "part", inputs: Sequence[str] = ()
+    ) -> None:
         self._build = build
         self._compile = compile
+        self.name = name
+        self._inputs = tuple(inputs)
         self._starts: dict[Any, _Start] = {}
         self._lock = threading.Lock()
 
@@ -70,7 +77,8 @@ class Staged:
         with self._lock:
             start = self._starts.get(key)
             if start is None:
-                start = _Start(tuple(_inputs(a, f"x{n}") for n, a in enumerate(arrays)))
+                names = self._inputs or [f"x{n}" for n in range(len(arrays))]
+                start = _Start(tuple(map(_inputs, arrays, names)))
                 _remember(self._starts, key, start)
             return _Session(self, start, arrays).run()
 
@@ -221,7 +229,7 @@ class _Session:
         computed = tuple(dict.fromkeys(o for o in outputs if isinstance(o, Apply)))
         inputs = tuple(n for n in topological(computed) if isinstance(n, Input))
         if computed:
-            graph = Graph(inputs, computed, "part")
+            graph = Graph(inputs, computed, self.model.name)
             module = self.model._compile(graph)
 
         def run(known: Arrays) -> list[Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotensor.frontends.heads import repeated
 from autotensor.frontends.torch.registry import Missing, Unsupported, converts
 from autotensor.frontends.torch.types import as_type
 from autotensor.graph.build import ops
@@ -31,7 +32,7 @@ def attention(
     lead = q.shape[:-3]
     q, k, v = (_of_rank_4(x) for x in (q, k, v))
     if enable_gqa and k.shape[1] != q.shape[1]:
-        k, v = (_repeated(x, q.shape[1]) for x in (k, v))
+        k, v = (repeated(x, q.shape[1]) for x in (k, v))
     mask = () if attn_mask is None else (_mask(attn_mask, q, lead),)
     y = ops.attention(q, k, v, *mask, causal=is_causal, scale=None if scale is None else float(scale))
     return ops.reshape(y, shape=(*lead, *y.shape[1:])) if len(lead) != 1 else y
@@ -43,14 +44,6 @@ def _of_rank_4(x: GraphNode) -> GraphNode:
     if len(x.shape) < 3:
         raise Unsupported("attention of tensors without heads is not supported.", fix="Add an axis for them.")
     result: GraphNode = ops.reshape(x, shape=(-1, *x.shape[-3:]))
-    return result
-
-
-def _repeated(x: GraphNode, heads: int) -> GraphNode:
-    """[b, g, n, d] ──▶ [b, heads, n, d], each head heads/g times in a row."""
-    b, g, n, d = x.shape
-    wide = ops.broadcast_to(ops.unsqueeze(x, axes=(2,)), shape=(b, g, heads // g, n, d))
-    result: GraphNode = ops.reshape(wide, shape=(b, heads, n, d))
     return result
 
 

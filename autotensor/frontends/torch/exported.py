@@ -64,6 +64,8 @@ def from_torch(
         program = module
     elif isinstance(module, torch.nn.Module):
         name = name or type(module).__name__.lower()
+        if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
+            raise InputError(f"example_kwargs is a {type(example_kwargs).__name__}, expected inputs by name.")
         program = _export(module, _as_tuple(example_inputs), dict(example_kwargs or {}))
     else:
         raise InputError(
@@ -108,8 +110,9 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
         except Exception as error:  # torch raises many kinds
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise Unsupported(
-                f"torch.export cannot export {type(module).__name__}: {words[0]}.",
-                fix='torch.compile(model, backend="autotensor") splits a model where Python decides.',
+                f"torch.export cannot export {type(module).__name__}: {words[0].rstrip('.')}.",
+                fix="If the module runs on these inputs, Python decides in it: torch.compile(model, "
+                'backend="autotensor") splits it there.',
             ) from error
 
 

@@ -48,11 +48,35 @@ def test_symbolic_dimensions_are_bound_by_name_or_by_shape():
         ({"batch": 1}, r"leaves 'n', 'm' open. Give it: shapes=\{'n': 1, 'm': 1\}"),
         ({"x": (2, 4)}, r"shapes: \(2, 4\) does not fit the input x: float32\[batch, 3\]"),
         ({"btach": 1}, "the model has no input and no dimension 'btach'. Did you mean 'batch'"),
+        ({"batch": "two"}, "shapes: 'batch' is 'two', which is no size and no shape. Write"),
+        ({"batch": 1.5}, r"shapes: 'batch' is 1\.5, which is no size"),
+        ({"batch": -1}, "shapes: 'batch' is -1, which is no size"),
+        ({"x": "2x3"}, "shapes: 'x' is '2x3', which is no size and no shape"),
+        ({"x": (None, 3)}, r"shapes: 'x' is \(None, 3\), which is no size"),
+        ((2, 3), "shapes is a tuple, not a dictionary. Write"),
     ],
 )
 def test_shapes_that_do_not_fit(shapes, said):
     with pytest.raises(InputError, match=said):
         at.from_onnx(model([node("Relu", ["x"])], {"x": ("batch", 3), "z": ("n", "m")}), shapes=shapes)
+
+
+def test_sizes_may_be_of_numpy():
+    m = model([node("Relu", ["x"])], {"x": ("batch", 3)})
+    for shapes in ({"batch": np.int64(7)}, {"x": np.array([7, 3])}):
+        assert at.from_onnx(m, shapes=shapes).outputs[0].shape == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1], "values is a list, not a dictionary of inputs by name"),
+        ({"x": ["a"]}, r"values: no array for the input x: float32\[batch, 3\]: could not convert"),
+    ],
+)
+def test_values_that_are_none(values, said):
+    with pytest.raises(InputError, match=said):
+        at.from_onnx(model([node("Relu", ["x"])], {"x": ("batch", 3)}), values=values)
 
 
 def test_a_shape_bound_twice_must_agree():
@@ -167,6 +191,10 @@ def test_opsets_that_nobody_knows_are_refused(opset):
     [
         ([node("ImageDecoder", ["x"])], Unsupported, r"'the_ImageDecoder' \(ImageDecoder, opset 20\) is not"),
         ([node("Nonsense", ["x"])], Unsupported, r"'the_Nonsense' \(Nonsense, opset 20\) is not"),
+        ([node("Rela", ["x"])], Unsupported, "is not supported. Did you mean 'Relu'"),
+        ([node("Softmax", ["x"], axis="last")], Malformed, "'axis' is STRING; the standard says INT"),
+        ([node("Relu", ["x"]), node("Neg", ["x"])], Malformed, r"\(Neg, .*its result 'y' is made already"),
+        ([node("Relu", ["x"], ["x"])], Malformed, "its result 'x' is made already"),
         ([node("Relu", ["z"])], Malformed, "node 'the_Relu' .* reads 'z', which nothing before it makes"),
         ([node("Relu", ["x"], ["a"])], Malformed, "output 'y' is made by no node"),
         ([node("Add", ["x", ""])], Malformed, r"'the_Add' \(Add, opset 20\): operand 1 is missing"),

@@ -95,6 +95,21 @@ def test_a_model_is_no_compiled_file(tmp_path):
         at.load(path)
 
 
+@pytest.mark.parametrize("source", [None, 3, onnx.GraphProto()])
+def test_what_is_no_model(source):
+    with pytest.raises(InputError, match=r"this is a \w+. onnx.helper.make_model makes one of a graph"):
+        at.from_onnx(source)
+
+
+def test_a_model_has_outputs_and_inputs_of_different_names():
+    m = model([node("Relu", ["x"])], {"x": (3,)})
+    m.graph.input.append(m.graph.input[0])
+    with pytest.raises(Malformed, match="model 'g' has several inputs that are called 'x'"):
+        at.from_onnx(m)
+    with pytest.raises(Malformed, match="model 'g' has no outputs"):
+        at.from_onnx(model([node("Relu", ["x"])], {"x": (3,)}, outputs=()))
+
+
 def test_no_file():
     with pytest.raises(InputError, match=r"there is no model file 'none\.onnx'"):
         at.from_onnx("none.onnx")

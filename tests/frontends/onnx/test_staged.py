@@ -189,6 +189,12 @@ def test_inputs_may_be_named_and_strided():
     np.testing.assert_array_equal(f(b=b, a=a)[0], a - b)
 
 
+def test_compiled_code_knows_the_model_and_its_inputs_by_name():
+    m = model([node("Gather", ["x", "places"])], {"x": (2, 3), "places": (1,)}, types={"places": INT64})
+    with pytest.raises(ArgumentError, match=r"g: argument 'places' holds .* from -2 to 1; places\[0\] is 7"):
+        at.OnnxModel(m)(floats(2, 3), np.array([7]))
+
+
 @pytest.mark.parametrize(
     ("args", "named", "said"),
     [
@@ -197,6 +203,9 @@ def test_inputs_may_be_named_and_strided():
         ((), {"z": 1}, "g has no input 'z'. Did you|g has no input 'z'. Known: x"),
         ((np.zeros((2, 3)),), {}, r"g: got float64\[2, 3\] for its input x: float32\[n, 3\]"),
         ((np.zeros((2, 4), np.float32),), {}, r"g: got float32\[2, 4\] for its input x: float32\[n, 3\]"),
+        ((None,), {}, r"g needs its input x: float32\[n, 3\]; it got None"),
+        (([[1.0, 2.0], [3.0]],), {}, r"g: no array for its input x: float32\[n, 3\]: .*inhomogeneous"),
+        ((np.zeros((2, 3), np.float32),), {"x": 1}, "g got its input 'x' twice: by place and by name"),
     ],
 )
 def test_arguments_that_do_not_fit(args, named, said):

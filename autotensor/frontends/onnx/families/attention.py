@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from autotensor.frontends.heads import repeated
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.registry import Value, converts
@@ -34,7 +35,7 @@ def attention(c: Call) -> Value:
         heads, kv_heads = int(c.attr("q_num_heads")), int(c.attr("kv_num_heads"))
         q, k, v = (_heads(c, x, n) for x, n in zip((q, k, v), (heads, kv_heads, kv_heads), strict=True))
     if k.shape[1] != q.shape[1]:
-        k, v = (_repeated(x, q.shape[1]) for x in (k, v))
+        k, v = (repeated(x, q.shape[1]) for x in (k, v))
     mask = c.get(3)
     if mask is not None and not _fits(mask, (*q.shape[:3], k.shape[2])):
         return _by_definition(c)
@@ -91,14 +92,6 @@ def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
         raise c.malformed(f"{width} columns cannot be divided among {heads} heads.")
     apart = ops.reshape(x, shape=(batch, tokens, heads, width // heads))
     result: GraphNode = ops.transpose(apart, axes=SWAPPED)
-    return result
-
-
-def _repeated(x: GraphNode, heads: int) -> GraphNode:
-    """[b, g, n, d] ──▶ [b, heads, n, d], each head heads / g times in a row."""
-    b, g, n, d = x.shape
-    wide = ops.broadcast_to(ops.unsqueeze(x, axes=(2,)), shape=(b, g, heads // g, n, d))
-    result: GraphNode = ops.reshape(wide, shape=(b, heads, n, d))
     return result
 
 

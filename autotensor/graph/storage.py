@@ -1,0 +1,63 @@
+"""Whose bytes a value is: its own, all of another's in another shape, or a block of another's.
+
+    gates = dense(x, w)   [35, 1, 2600]      bytes of its own, made by a kernel
+    reshape(gates)        [35, 2600]         a view: the same bytes
+    slice(gates, 3, 4)    [1, 1, 2600]       a window: gates + 3 * 10400 bytes, no kernel and no task
+
+What a recurrent layer unrolled in time does with every step, and a model that cuts one wide product in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from math import prod
+
+from autotensor.graph.ir import Apply, GraphNode
+from autotensor.operators import Kind
+from autotensor.operators.shape import slice_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A block of a value's bytes."""
+
+    of: GraphNode  # has bytes of its own
+    offset: int  # in bytes
+
+
+def storage(node: GraphNode) -> GraphNode:
+    """The value whose bytes a node is: itself, or what its views look at."""
+    while isinstance(node, Apply) and node.kind is Kind.VIEW:
+        node = node.inputs[0]
+    return node
+
+
+def window(node: GraphNode) -> Window | None:
+    """Where a slice lies that takes one block of a value which a kernel makes; None for any other node.
+
+    Slices of arguments and constants are none: who calls may hand over arrays with other strides, and checks
+    of indices look at whole arguments.
+    """
+    if not isinstance(node, Apply) or node.op != "slice":
+        return None
+    (x,) = node.inputs
+    of, shape = storage(x), x.shape
+    given = (node.attr(name) for name in ("begin", "end", "stride", "axes"))
+    ranges = slice_ranges(shape, *given)
+    first = next((a for a, r in enumerate(ranges) if len(r) != 1), len(ranges))
+    whole = all(len(r) == n for r, n in zip(ranges[first + 1 :], shape[first + 1 :], strict=True))
+    if not whole or 0 in node.shape or not isinstance(of, Apply):
+        return None
+    if any(r.step != 1 and len(r) > 1 for r in ranges):
+        return None
+    begin = sum(r.start * prod(shape[a + 1 :]) for a, r in enumerate(ranges))
+    offset = begin * node.dtype.bytes
+    outer = window(of)
+    return Window(of, offset) if outer is None else Window(outer.of, outer.offset + offset)
+
+
+def place(node: GraphNode, made: Container[GraphNode]) -> Window:
+    """Where what a kernel reads lies. made: what kernels make, which may be slices too."""
+    found = None if node in made else window(node)
+    return found or Window(node, 0)

@@ -1,0 +1,86 @@
+"""Products with one matrix of several, of which data says: y[b] = x[b] @ W[e[b]]."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.compiler import compile_trace
+from autotensor.runtime.module import Module
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.te.dag import ComputeDAG
+from schedules.analysis import packable, reads
+from schedules.generate import default_trace, generate
+
+TARGET = parse("llvm -threads=2")
+
+
+def product(
+    blocks: int, rows: int, k: int, n: int, *, constant: bool = True, relu: bool = False
+) -> ComputeDAG:
+    x = te.placeholder((blocks, rows, k), name="x")
+    w = te.placeholder((3, k, n), name="w", constant=constant)
+    e = te.placeholder((blocks,), "int64", name="e")
+    r = te.reduce_axis(k, "r")
+    y = te.compute((blocks, rows, n), lambda b, i, j: te.sum(x[b, i, r] * w[e[b], r, j], axis=r), name="y")
+    if relu:
+        y = te.compute(y.shape, lambda *at: te.maximum(y[at], 0), name="z")
+    return ComputeDAG.of([x, w, e, y])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "how"),
+    [
+        ((5, 4, 24, 40), {}),
+        ((5, 3, 17, 33), {"relu": True}),
+        ((4, 1, 40, 64), {"relu": True}),
+        ((4, 8, 16, 48), {"constant": False}),
+    ],
+    ids=str,
+)
+def test_every_sketch_is_right(sizes, how):
+    dag, rng, draws = product(*sizes, **how), np.random.default_rng(0), random.Random(str(sizes))
+    blocks, rows, k, n = sizes
+    x, w = (rng.integers(-3, 4, s).astype(np.float32) for s in ((blocks, rows, k), (3, k, n)))
+    e = rng.integers(0, 3, blocks)
+    want = np.maximum(x @ w[e], 0) if how.get("relu") else x @ w[e]
+    for sketch in generate(dag, TARGET)[:12]:
+        for decisions in (sketch.defaults(), sketch.random(draws)):
+            trace = sketch.fill(decisions)
+            f = Module(compile_trace(dag, trace, TARGET), threads=2)
+            given = {b.name: v for b, v in zip(dag.inputs, (x, w, e), strict=True)}
+            f = f.bind(**{name: given.pop(name) for name in dag.constants})
+            np.testing.assert_array_equal(f(*given.values()), want, err_msg=trace.to_python())
+
+
+def test_neighbours_share_a_panel():
+    """Columns outside of blocks, a panel at a time: not all of a matrix for every block."""
+    trace = default_trace(product(32, 4, 256, 384), TARGET)
+    (packed,) = (s for s in trace.steps if isinstance(s, Layout))
+    assert packed.order == "2.0 0 1 2.1"
+    order = next(s.axes for s in trace.steps if isinstance(s, Reorder))
+    assert order.index("j.0") < order.index("b") < order.index("j.1")
+    (columns,) = (
+        s.factors for s in trace.steps if isinstance(s, SplitStep) and (s.axis, len(s.factors)) == ("j", 3)
+    )
+    assert columns == (1, packed.tiles[0][1] // columns[2], columns[2])
+
+
+def test_what_is_looked_up_along_the_columns_is_not_packed():
+    x, e = te.placeholder((8, 16), name="x"), te.placeholder((32,), "int64", name="e")
+    w = te.placeholder((16, 40), name="w", constant=True)
+    r = te.reduce_axis(16, "r")
+    y = te.compute((8, 32), lambda i, j: te.sum(x[i, r] * w[r, e[j]], axis=r), name="y")
+    dag = ComputeDAG.of([x, e, w, y])
+    (op,) = dag.stages
+    (read,) = (found for found in reads(op) if found.looked_up)
+    assert not packable(read, "j")
+    assert read.uses("j")
+    assert not read.uses("i")
+    assert not any(isinstance(s, Layout) for s in default_trace(dag, TARGET).steps)
