@@ -4,12 +4,12 @@
 
 Providers, the first that is there wins: the OpenMP runtime already in this process (its threads spin for
 milliseconds after a call of torch, say, and a second team would be in their way: models in turns with torch
-take 1.2 to 2.5 times as long), our own pool, the system's libgomp, the copy in xgboost's wheel, none (serial).
+take 1.2 to 2.5 times as long), our own pool, the system's libgomp, that in xgboost's wheel, none (serial).
 A region of two threads takes the pool 0.3 us and libgomp 0.6. Beside threads of others, onnxruntime's or
-another process's, or after 20 ms without a call, libgomp's calls often wait for several ticks of 4 ms; the pool
-(pool.py) goes on without the threads that do not come (Zen 4, two cores of a virtual machine, 2026-11). One
-ctypes call per launch, without the GIL; each has its own context, so any number of Python threads may launch
-at once. A team may be smaller than asked for; kernels are right for any size.
+another process's, or after 20 ms without a call, libgomp's calls often wait for several ticks of 4 ms; the
+pool (pool.py) goes on without the threads that do not come (benchmarks/steadiness.py). One ctypes call per
+launch, without the GIL; each has its own context, so any number of Python threads may launch at once. A team
+may be smaller than asked for; kernels are right for any size.
 
 After `fork` the threads of an OpenMP runtime or pool are gone and libgomp would wait for them for ever: a
 forked child runs serially and says so once.
@@ -24,11 +24,12 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 from autotensor.base.errors import InputError
-from autotensor.base.target import default_threads
+from autotensor.base.target import default_threads, usable_cores
 from autotensor.runtime import native
 from autotensor.runtime.pool import HEADER_BYTES, MOST_WORKERS, WORKER_BYTES
 
@@ -67,6 +68,7 @@ class Provider:
 
 
 _providers: dict[str, Provider | None] = {}
+_making = Lock()  # of what _providers holds
 _chosen: Provider | None = None
 _forked = False
 
@@ -98,16 +100,19 @@ def is_forked() -> bool:
 def current() -> Provider:
     """The provider in use, chosen at the first call."""
     global _chosen
-    if _chosen is None:
-        _chosen = _after_fork() if _forked else choose()
-    return _chosen
+    chosen = _chosen  # once: another thread may forget it meanwhile
+    if chosen is None:
+        chosen = _chosen = _after_fork() if _forked else choose()
+    return chosen
 
 
 def look_again() -> None:
     """Choose anew if our own pool is in use and an OpenMP runtime was loaded since, as torch does."""
     global _chosen
-    if _chosen is not None and _chosen.name == "pool" and loaded_openmp():
-        _providers.pop("openmp-loaded", None)
+    chosen = _chosen
+    if chosen is not None and chosen.name == "pool" and loaded_openmp():
+        with _making:
+            _providers.pop("openmp-loaded", None)
         _chosen = None
 
 
@@ -132,9 +137,10 @@ def available() -> tuple[str, ...]:
 
 
 def _provider(name: str) -> Provider | None:
-    if name not in _providers:
-        _providers[name] = _make(name)
-    return _providers[name]
+    with _making:  # threads whose first calls come at once share one pool
+        if name not in _providers:
+            _providers[name] = _make(name)
+        return _providers[name]
 
 
 def _make(name: str) -> Provider | None:
@@ -188,18 +194,15 @@ def _pool() -> Provider | None:
     wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
     memory = ctypes.create_string_buffer(HEADER_BYTES + wanted * WORKER_BYTES + 64)
     start = -(-ctypes.addressof(memory) // 64) * 64
+    provider = _build("pool", "", "pool_region", pool=start, keep=(memory,))
+    for shared in (memory, provider.table):
+        # Workers read it until the process ends, when the interpreter has long forgotten this module.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(shared))
     starter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
         native.launcher()["start_pool"]
     )
-    workers = int(starter(start, wanted))
-    if workers == 0:
-        return None
-    provider = _build("pool", f"{workers} workers", "pool_region", pool=start, keep=(memory,))
-    _immortal.extend((memory, provider.table))
-    return provider
-
-
-_immortal: list[Any] = []  # memory that detached threads read until the process ends
+    workers = int(starter(ctypes.addressof(provider.table), wanted))
+    return replace(provider, detail=f"{workers} workers") if workers else None
 
 
 def _build(
@@ -211,8 +214,7 @@ def _build(
     keep: tuple[Any, ...] = (),
 ) -> Provider:
     functions = native.launcher()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    table = _Table(functions[region], *(symbols or [0, 0, 0]), pool, cores, 0)
+    table = _Table(functions[region], *(symbols or [0, 0, 0]), pool, usable_cores(), 0)
     prototype = ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     )
@@ -250,8 +252,9 @@ def _after_fork() -> Provider:
 
 def _in_forked_child() -> None:
     """Forget the parent's providers: their threads do not exist here."""
-    global _chosen, _forked
+    global _chosen, _forked, _making
     _forked, _chosen = True, None
+    _making = Lock()  # another thread of the parent may have held it
 
 
 if hasattr(os, "register_at_fork"):

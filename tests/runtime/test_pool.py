@@ -1,7 +1,7 @@
 """Our own pool: who belongs to a team, who sleeps, and where sleepers are woken.
 
-A worker's life is an exchange of states with its callers (pool.py). Where a test plays the worker, the pool is
-memory without threads.
+A worker's life is an exchange of states with its callers (pool.py). Where a test plays the worker, the pool
+is memory without threads.
 """
 
 from __future__ import annotations
@@ -98,6 +98,20 @@ def test_who_does_not_answer_is_not_waited_for_and_gets_no_other_offer() -> None
     assert team(provider, 4) == 1
 
 
+def test_a_worker_that_others_kept_from_running_is_waited_for_more_shortly() -> None:
+    def waited(company_ns: int) -> int:
+        provider = without_threads(1)
+        Worker.from_address(provider.table.pool + pool.HEADER_BYTES).company = company_ns
+        began = time.perf_counter_ns()
+        team(provider, 2)
+        return time.perf_counter_ns() - began
+
+    waited(0)
+    trust, prompt = pool.NUMBERS["TRUST_NS"], pool.NUMBERS["PROMPT_NS"]
+    assert min(waited(0) for _ in range(20)) >= trust
+    assert prompt <= min(waited(time.monotonic_ns()) for _ in range(20)) < trust
+
+
 def test_callers_at_once_share_the_cores_and_do_so_for_a_while() -> None:
     provider = without_threads(8)
     provider.table.cores = 4
@@ -125,7 +139,8 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
         """
         import sys, threading, time; sys.path.insert(0, "tests/runtime")
         from test_pool import *
-        native._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "PATIENCE_NS": 50_000, "CROWD_NS": 0}
+        native._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
+        native._NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
         provider = threads.choose("pool")
         provider.table.cores = 64  # or callers would share them
         assert len(states(provider)) == 7
@@ -173,7 +188,7 @@ def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
         worker = Worker.from_address(provider.table.pool + pool.HEADER_BYTES)
         team(provider, 2)
         time.sleep(0.1)
-        print(worker.state == ASLEEP)
+        print(worker.state == ASLEEP, worker.company > 0)
         {later}
         print(until(lambda: worker.state == ASLEEP))
         provider.table.busy = 0
@@ -181,7 +196,45 @@ def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
         """,
         OMP_NUM_THREADS="2",
     )
-    assert out.stdout == f"{bool(early)}\nTrue\nTrue\n"
+    assert out.stdout == f"{bool(early)} {'KEPT_NS' in early}\nTrue\nTrue\n"
+
+
+def test_threads_whose_first_calls_come_at_once_have_one_pool() -> None:
+    out = run(
+        """
+        import os, threading
+        from autotensor.runtime import native
+        from autotensor.runtime.threads import choose
+        native.launcher()
+        found, together = [], threading.Barrier(8)
+        def first():
+            together.wait()
+            found.append(choose("pool"))
+        callers = [threading.Thread(target=first) for _ in range(8)]
+        for c in callers: c.start()
+        for c in callers: c.join()
+        print(len(found), len(set(map(id, found))))
+        """,
+        OMP_NUM_THREADS="33",
+    )
+    assert out.stdout == "8 1\n"
+
+
+def test_what_workers_read_outlives_whatever_python_forgets() -> None:
+    """Else the end of the interpreter, which empties all modules, would take it from under them."""
+    out = run(
+        """
+        import gc, weakref
+        from autotensor.runtime import threads
+        provider = threads.choose("pool")
+        shared = [weakref.ref(provider.keep[0]), weakref.ref(provider.table)]
+        del provider
+        vars(threads).clear()
+        gc.collect()
+        print(*(ref() is None for ref in shared))
+        """
+    )
+    assert out.stdout == "False False\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are bound on Linux only")
@@ -213,14 +266,16 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
 class Worker(ctypes.Structure):
     """`%worker` of pool.py, as far as the tests want it."""
 
-    _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 100), ("company", ctypes.c_int64))
+    _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 92), ("company", ctypes.c_int64))
 
 
 def test_sizes_told_to_python_are_those_of_the_launcher() -> None:
     module = llvm.parse_assembly(native.launcher_ir("x86_64"))
     # LLVM gives the types other names when this process has parsed the launcher before.
-    kinds = {name: next(t for t in module.struct_types if t.name.startswith(name)) for name in ("pool", "worker")}
+    a_pool, worker = (
+        next(t for t in module.struct_types if t.name.startswith(name)) for name in ("pool", "worker")
+    )
     layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
-    assert layout.get_element_offset(kinds["pool"], 6) == pool.HEADER_BYTES
-    assert layout.get_abi_size(kinds["worker"]) == pool.WORKER_BYTES
-    assert layout.get_element_offset(kinds["worker"], 10) == Worker.company.offset
+    assert layout.get_element_offset(a_pool, 4) == pool.HEADER_BYTES
+    assert layout.get_abi_size(worker) == pool.WORKER_BYTES
+    assert layout.get_element_offset(worker, 9) == Worker.company.offset
