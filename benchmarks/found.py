@@ -100,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments(parser, "found.json", "", rounds=5, block_s=0.1)
+    arguments(parser, "found.json", "", rounds=11, block_s=0.05)
     parser.add_argument("--draw", type=int, metavar="SEED", help="twenty of the tasks, by this seed")
     parser.add_argument("--long", type=int, default=64, metavar="N", help="trials of each search")
     parser.add_argument("--numerics", choices=("fast", "strict"), default="fast")
