@@ -4,10 +4,11 @@
     python benchmarks/found.py --draw 7 --long 400              twenty of them, drawn by a seed
     python benchmarks/found.py --only gemm,layer2 --budget 600
 
-Each task is searched once from nothing: an empty log, no shipped schedules, a fixed seed, no early end. Its
-winners after 0, 8, 16 … trials live in one process and are timed in turns with torch, onnxruntime, OpenVINO
-and what metaschedule.py found. The best known is the fastest of all of them: of many noisy times the least
-was lucky, which counts against us. Everything is in the caches when it is timed, for everybody.
+Each task is searched from nothing: an empty log, no shipped schedules, a fixed seed, no early end. After 8,
+16, 32 … trials the final race says what a search of so many trials leaves, and the search goes on. These
+winners live in one process and are timed in turns with torch, onnxruntime, OpenVINO and what metaschedule.py
+found. The best known is the fastest of all of them: of many noisy times the least was lucky, which counts
+against us. Everything is in the caches when it is timed, for everybody.
 Searches and contests are kept; the same command continues.
 """
 
@@ -99,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments(parser, "found.json", "", rounds=5, block_s=0.1)
+    arguments(parser, "found.json", "", rounds=11, block_s=0.05)
     parser.add_argument("--draw", type=int, metavar="SEED", help="twenty of the tasks, by this seed")
     parser.add_argument("--long", type=int, default=64, metavar="N", help="trials of each search")
     parser.add_argument("--numerics", choices=("fast", "strict"), default="fast")

@@ -1,8 +1,6 @@
 """What found.json says, as Markdown: shares of the best known after so many trials, trials to get near it.
 
-A winner's cell may say `skip: as 8`: it is the winner of eight trials, whose time counts for it. Between two
-winners the trial at which a time was reached is read from the search's own curve, scaled so that its end has
-the time of the contest.
+A winner's cell may say `skip: as 8`: it is the winner of eight trials, whose time counts for it.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ class Line:
     family: str
     ours: dict[int, float]  # seconds of the winner after so many trials
     others: dict[str, float]
-    curve: tuple[tuple[int, float, float], ...]  # trial, elapsed s, seconds scaled to the contest's
+    elapsed_s: dict[int, float]  # of the search that led to each winner
 
     @property
     def best_s(self) -> float:
@@ -53,14 +51,9 @@ class Line:
         return self.best_s / self.ours[trials]
 
     def reached(self, goal_s: float) -> tuple[int, float] | None:
-        """Trials and seconds of searching until so fast; (0, 0): the first guess is. None: never."""
-        if self.ours[0] <= goal_s:
-            return 0, 0.0
-        late = min((n for n, s in self.ours.items() if s <= goal_s), default=None)
-        for trial, elapsed_s, seconds in self.curve:
-            if seconds <= goal_s or trial == late:
-                return trial, elapsed_s
-        return None
+        """Trials asked for and seconds of searching until so fast; (0, 0): the first guess. None: never."""
+        trials = min((n for n, s in self.ours.items() if s <= goal_s), default=None)
+        return None if trials is None else (trials, self.elapsed_s[trials])
 
     @property
     def near(self) -> float:
@@ -89,9 +82,8 @@ def _line(name: str, row: Mapping[str, Any]) -> Line | None:
     curve = row["search"]["curve"]
     if 0 not in ours or not curve:
         return None
-    factor = ours[max(ours)] / curve[-1][2]
-    scaled = tuple((int(n), float(at), factor * best) for n, at, best in curve if math.isfinite(best))
-    return Line(name, row["family"], ours, others, scaled)
+    elapsed = {n: next((at for trial, at, _ in curve if trial >= n), curve[-1][1]) for n in ours}
+    return Line(name, row["family"], ours, others, {**elapsed, 0: 0.0})
 
 
 def _as(row: Mapping[str, Any], column: str) -> int | None:

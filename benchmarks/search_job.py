@@ -38,7 +38,8 @@ class SearchJob(OperatorJob):
         from autotensor.schedule.trace import Trace
 
         known = winners.read(Path(spec.file), self.name).winners
-        if earlier := winners.same_before(known, int(self.variant)):
+        earlier = winners.same_before(known, int(self.variant))
+        if earlier is not None:  # 0 is the first guess
             raise Skip(f"as {earlier}")
         dag = workload(self.name).dag
         target = target_of(spec)

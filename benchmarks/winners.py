@@ -1,20 +1,22 @@
 """What one search of a task found, and when: its best schedule after 0, 8, 16 … trials, in a file.
 
     found = search("layer2", options)      an empty log, nothing shipped, one seed, no early end
-    found.winners[8]                       the trace that was best after eight trials, as JSON
+    found.winners[8]                       the trace that eight trials leave, as JSON
     found.curve                            (trials, seconds since the start, best seconds so far)
 
-The winner after n trials is the one that the search was told to be fastest; it was lucky as well as fast, and
-is timed anew beside the others. The first guess, after none, is the default schedule.
+The winner after n trials is what whoever asks for n trials gets: the search ends there with its final race,
+and then goes on. It is timed anew beside the others. The first guess, after none, is the default schedule.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from results import source_hash
@@ -22,8 +24,8 @@ from search_tasks import workload
 
 from autotensor.base import switches
 from autotensor.base.target import Target
+from autotensor.resolve import resolve
 from autotensor.schedule.algorithm import algorithm_tolerance
-from autotensor.search.events import Event, RoundDone
 from autotensor.search.loop import tune
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.options import TuneOptions
@@ -53,7 +55,7 @@ class Found:
 
     asked: Asked
     winners: Mapping[int, str]  # after so many trials: trace as JSON
-    curve: Sequence[tuple[int, float, float]]  # after each trial that ran: its number, elapsed s, best s
+    curve: Sequence[tuple[int, float, float]]  # after each race: trials, elapsed s, the winner's s in it
     trials: int
     failures: int
     wall_s: float
@@ -88,46 +90,25 @@ def asked(trials: int, seed: int, threads: int, numerics: str) -> Asked:
 
 def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
     """Searches one task from nothing; everything stays in the caches between calls, as in the contest."""
-    task = Task(workload(name), target, name=name)
-    first = default_trace(task.workload.dag, target).to_json()
-    record = _Record(what.trials, first)
-    options = TuneOptions(trials=what.trials, seed=what.seed, patience=False, warm_start=False)
+    task, store = Task(workload(name), target, name=name), MemoryStore()
+    options = TuneOptions(seed=what.seed, patience=False, warm_start=False)
     measuring = MeasureOptions(residency="hot", peak_flops=rates.peak(target.num_cores))
+    won = {0: default_trace(task.workload.dag, target).to_json()}
+    curve: list[tuple[int, float, float]] = []
+    shares: Counter[str] = Counter()
     began = time.monotonic()
     with (
         switches.override(no_shipped=True),
         LocalMeasurer(target, measuring, numerics=algorithm_tolerance) as measurer,
     ):
-        report = tune([task], options, MemoryStore(), measurer, rates, listener=record.hear, residency="hot")
+        for step in steps(what.trials)[1:]:
+            asked_so_far = replace(options, trials=step)
+            report = tune([task], asked_so_far, store, measurer, rates, residency="hot")
+            won[step] = resolve(task.workload, target, store).trace.to_json()
+            curve.append((step, time.monotonic() - began, report.tasks[0].best_s or math.inf))
+            shares.update(report.shares)
     failures = sum(t.failures for t in report.tasks)
-    wall_s = time.monotonic() - began
-    return Found(what, record.winners(), record.curve, report.trials, failures, wall_s, dict(report.shares))
-
-
-class _Record:
-    """Listens to a search."""
-
-    def __init__(self, trials: int, default: str) -> None:
-        self.best_s, self.best = float("inf"), default
-        self.at = dict.fromkeys(steps(trials), default)
-        self.curve: list[tuple[int, float, float]] = []
-
-    def hear(self, event: Event) -> None:
-        if not isinstance(event, RoundDone):
-            return
-        for c, seconds, status in zip(event.candidates, event.seconds, event.statuses, strict=True):
-            if status == "rejected":
-                continue
-            if seconds is not None and seconds < self.best_s:
-                self.best_s, self.best = seconds, c.trace.to_json()
-            self.curve.append((len(self.curve) + 1, event.elapsed_s, self.best_s))
-            for step in self.at:
-                if step >= len(self.curve):
-                    self.at[step] = self.best
-
-    def winners(self) -> dict[int, str]:
-        """Under the default stays what the search never got to ask more than."""
-        return dict(self.at)
+    return Found(what, won, curve, report.trials, failures, time.monotonic() - began, dict(shares))
 
 
 # -- files ---------------------------------------------------------------------------------------------------
