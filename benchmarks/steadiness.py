@@ -8,7 +8,7 @@
     two             two Python threads call a module each
     busy            beside a process that keeps a core busy
 
-Models have default schedules. Each figure is of the calls of `rounds` processes; providers take turns. Rows
+Models are not tuned. Each figure is of the calls of `rounds` processes; providers take turns. Rows
 that are measured replace those of the file. Writes JSON and a Markdown table.
 """
 
@@ -65,7 +65,7 @@ def prepare(model: str, folder: Path) -> None:
     folder.mkdir()
     np.savez(folder / "inputs.npz", **inputs)
     onnx.save(to_onnx(graph), str(folder / "model.onnx"))
-    at.compile_model(graph, log=":memory:", progress=False).save(folder / "model.atm")
+    at.compile_model(graph, db=":memory:", progress=False).save(folder / "model.atm")
 
 
 def calls(scene: str, folder: Path, provider: str, seconds: float) -> list[float]:

@@ -4,13 +4,13 @@
     offers the region      ──▶     FREE, or ASLEEP and woken     FREE ASLEEP ──▶ OFFERED
     waits for answers      ◀──     answers                       OFFERED ──▶ HERE
     makes the team         ──▶     works                         HERE ──▶ WORK ──▶ FREE
-    goes on without it             was kept from running         OFFERED ──▶ LATE ──▶ FREE
+    goes on without it             was kept from running         OFFERED HERE ──▶ LATE ──▶ FREE
 
 A worker belongs to the team if it answers in time; otherwise the caller takes its offer back, and a worker
 that the system keeps from running, because another library's threads spin on its core, costs the call
-nothing but its help. LATE workers get no offers: they make themselves free as soon as they run. Every change
-of state is an exchange, or made by the only one who may: a caller those of OFFERED and HERE, the worker those
-of WORK and LATE. So an old region is never entered.
+nothing but its help. LATE workers get no offers: they make themselves free as soon as they run. Callers take
+a worker by an exchange, and it answers by one; else the state of one that is OFFERED or HERE is its caller's
+alone to change, and of one that has WORK or is LATE its own. So an old region is never entered.
 
 A worker without work spins for a while, then sleeps. One that was kept from running for long has company on
 its core: for the next tenth of a second it sleeps soon, and callers wait for its answer no longer than one
@@ -265,10 +265,9 @@ wait:
   %early = icmp slt i64 %now, %until
   br i1 %early, label %look, label %give_up
 give_up:
-  %swap = cmpxchg ptr %w, i32 OFFERED, i32 LATE acq_rel acquire
-  %late = extractvalue { i32, i1 } %swap, 1
-  %came = xor i1 %late, true
-  ret i1 %came
+  ; Or just HERE: then its answer is lost, and it sees at once that it is free.
+  store atomic i32 LATE, ptr %w release, align 4
+  ret i1 false
 yes:
   ret i1 true
 }
@@ -333,7 +332,7 @@ sleep:
   call void @begin_to_wait(ptr %w)
   br label %look
 answer:
-  %swap = cmpxchg ptr %w, i32 OFFERED, i32 HERE acq_rel monotonic
+  %swap = cmpxchg ptr %w, i32 OFFERED, i32 HERE acq_rel monotonic        ; unless it is LATE by now
   br label %look
 late:
   store atomic i32 FREE, ptr %w release, align 4
