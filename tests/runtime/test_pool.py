@@ -250,7 +250,7 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         """
         import os, sys, time; sys.path.insert(0, "tests/runtime")
         from test_pool import *
-        native._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9}
+        native._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
         before = set(os.listdir("/proc/self/task"))
         provider = threads.choose("pool")
         (worker,) = set(os.listdir("/proc/self/task")) - before
