@@ -367,7 +367,7 @@ define internal void @begin_to_wait(ptr %w) {
 define internal i1 @is_tired(ptr %w) {
 entry:
   %now = call i64 @clock()
-  %kept = call i1 @was_kept(ptr %w, i64 %now)
+  call void @note_company(ptr %w, i64 %now)
   %p7 = getelementptr %worker, ptr %w, i32 0, i32 7
   %since = load i64, ptr %p7
   %waited = sub i64 %now, %since
@@ -382,14 +382,13 @@ entry:
   %recent = call i1 @has_company(ptr %w, i64 %now)
   %brief = icmp sgt i64 %waited, BRIEF_NS
   %polite = and i1 %recent, %brief
-  %others = or i1 %crowded, %polite
-  %unwanted = or i1 %kept, %others
+  %unwanted = or i1 %crowded, %polite
   %tired = or i1 %long, %unwanted
   ret i1 %tired
 }
 
-; Whether a worker could not run for long since it looked last, or was called; it remembers when that was.
-define internal i1 @was_kept(ptr %w, i64 %now) {
+; A worker remembers when it could not run for long, since it looked last or was called.
+define internal void @note_company(ptr %w, i64 %now) {
 entry:
   %p8 = getelementptr %worker, ptr %w, i32 0, i32 8
   %seen = load i64, ptr %p8
@@ -402,7 +401,7 @@ note:
   store atomic i64 %now, ptr %p9 monotonic, align 8
   br label %done
 done:
-  ret i1 %kept
+  ret void
 }
 
 ; Whether a worker was kept from running lately.
@@ -433,7 +432,7 @@ wait:
 awake:
   %r2 = call i32 @pthread_mutex_unlock(ptr %mutex)
   %now = call i64 @clock()
-  %kept = call i1 @was_kept(ptr %w, i64 %now)
+  call void @note_company(ptr %w, i64 %now)
   call void @come_home(ptr %w)
   ret void
 }

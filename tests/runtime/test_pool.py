@@ -55,6 +55,22 @@ define void @cores(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
 """
 
 
+# Thread 1 dawdles for 50 ms, in which it needs no core.
+DAWDLE = """
+declare i32 @usleep(i32)
+define void @dawdle(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
+entry:
+  %second = icmp eq i32 %tid, 1
+  br i1 %second, label %sleep, label %done
+sleep:
+  %r = call i32 @usleep(i32 50000)
+  br label %done
+done:
+  ret void
+}
+"""
+
+
 def without_threads(workers: int) -> Provider:
     """A pool whose workers are free and never answer."""
     memory = ctypes.create_string_buffer(pool.HEADER_BYTES + workers * pool.WORKER_BYTES + 64)
@@ -137,6 +153,27 @@ def test_one_caller_may_ask_for_more_threads_than_there_are_cores() -> None:
     provider.table.cores = 2
     team(provider, 6)
     assert states(provider).count(LATE) == 5
+
+
+def test_who_waits_long_for_its_team_leaves_the_core_to_others() -> None:
+    out = run(
+        """
+        import sys, time; sys.path.insert(0, "tests/runtime")
+        from test_pool import *
+        provider = threads.choose("pool")
+        kernel = Kernel(DAWDLE, "dawdle", np.zeros(1, np.int32))
+        shares = []
+        while len(shares) < 5:
+            began, used = time.perf_counter(), time.process_time()
+            threads.launch(kernel.fn, kernel.args, 2, provider=provider)
+            took, used = time.perf_counter() - began, time.process_time() - used
+            if took > 0.05:  # else it was a team of one
+                shares.append(used / 0.05)
+        print(min(shares) < 0.5)
+        """,
+        OMP_NUM_THREADS="2",
+    )
+    assert out.stdout == "True\n"
 
 
 def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:

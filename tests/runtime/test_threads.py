@@ -273,7 +273,8 @@ def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
         from autotensor.runtime import threads
         assert not threads.loaded_openmp()
         print(threads.current().name)
-        """
+        """,
+        AUTOTENSOR_PROVIDER="",
     )
     assert out.stdout == "pool\n"
 
@@ -293,7 +294,8 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it() -> None:
         print(first, second, threads.current().name)
         Module(add_artifact())
         print(threads.current().name)
-        """
+        """,
+        AUTOTENSOR_PROVIDER="",
     )
     assert out.stdout == "pool pool pool\nopenmp-loaded\n"
 
