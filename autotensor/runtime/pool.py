@@ -308,6 +308,7 @@ done:
 
 define internal ptr @worker_loop(ptr %w) {
 entry:
+  call void @begin_to_wait(ptr %w)
   br label %sleep
 look:
   %turn = phi i32 [%turn1, %pause], [0, %sleep], [%turn, %answer], [%turn, %late], [0, %work]
