@@ -55,7 +55,7 @@ def learned(s: Subject, p: LoopPicture, store: TrialStore | None) -> Learned | s
     known = () if store is None else _nearest(known_trials(store, s.target, s.machine).found, s.workload.key)
     model = XGBModel()
     rows = Knowledge(known).teach(model, s.target, s.rates)
-    ensemble = model.ensemble()
+    ensemble = model.ensemble(s.workload.key)
     if ensemble is None:
         return f"the log has {rows} trials to learn from; a model needs {MIN_ROWS}."
     prior, terms = predict(p, s.target, s.rates)

@@ -4,6 +4,7 @@
 
     rows ──centred in each workload──▶ labels ──bootstrap──▶ BAGS boosters ──▶ mean, spread
     rows with failures ──────────────────────────────────▶ one classifier ──▶ P(valid)
+    workloads, parts left out ───────────────────────────▶ weight of both in one without rows (`trust.py`)
 
 A model may `start` from an ensemble that was fitted before (shipped, or saved by another run): that predicts
 before there are rows, and what is learned then is what *it* gets wrong. With neither, the model is the prior.
@@ -14,8 +15,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from autotensor.search.ensemble import Ensemble, fit
+from autotensor.search.ensemble import Ensemble, fit, trust
 from autotensor.search.model import Floats, Prediction, PriorModel
 from autotensor.search.model_file import load, save
 
@@ -36,6 +38,7 @@ class XGBModel:
         self._count = 0
         self._fitted = 0  # rows that the ensemble knows
         self._ensemble = start
+        self._elsewhere: Ensemble | None = None  # the same, for workloads of which it knows no row
 
     @staticmethod
     def load(path: Path, seed: int = 0) -> XGBModel:
@@ -52,24 +55,32 @@ class XGBModel:
             self._count += len(seconds)
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
-        known = self.ensemble() or PriorModel()
+        known = self.ensemble(group) or PriorModel()
         return known.predict(features, prior, group)
 
-    def ensemble(self) -> Ensemble | None:
-        """What is known now; None before there are enough rows, without a seed."""
+    def ensemble(self, group: str = "") -> Ensemble | None:
+        """What is known now of a workload ("": of one that is not known); None before there are enough rows,
+        without a seed.
+        """
         wanted = self._count - self._count % REFIT
         if wanted >= MIN_ROWS and wanted != self._fitted:
-            first = max(0, wanted - MAX_ROWS)
-            x = np.concatenate([f for f, _, _, _ in self._rows])[first:wanted]
-            prior = np.concatenate([p for _, p, _, _ in self._rows])[first:wanted]
-            seconds = np.concatenate([s for _, _, s, _ in self._rows])[first:wanted]
-            groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[first:wanted]
-            self._ensemble = fit(x, prior, seconds, groups, self.seed, self.start) or self._ensemble
-            self._fitted = wanted
-        return self._ensemble
+            self._ensemble = fit(*self._newest(wanted), self.seed, self.start) or self._ensemble
+            self._elsewhere, self._fitted = None, wanted
+        if self._ensemble in (None, self.start) or (group and group in self._ensemble.levels):
+            return self._ensemble
+        if self._elsewhere is None:  # when it is first asked for: every task has rows of its own soon
+            self._elsewhere = self._ensemble.at(trust(*self._newest(self._fitted), self.seed, self.start))
+        return self._elsewhere
+
+    def _newest(self, count: int) -> tuple[npt.NDArray[np.float32], Floats, Floats, npt.NDArray[np.str_]]:
+        """Features, prior, seconds and groups of the first `count` rows, less those that are too old."""
+        kept = slice(max(0, count - MAX_ROWS), count)
+        x, prior, seconds = (np.concatenate([r[n] for r in self._rows])[kept] for n in range(3))
+        groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[kept]
+        return x.astype(np.float32), prior, seconds, groups
 
     def save(self, path: Path) -> None:
-        """What is known now; nothing before there are enough rows."""
+        """What is known now, for other workloads and runs; nothing before there are enough rows."""
         ensemble = self.ensemble()
         if ensemble is not None:
             save(ensemble, path)

@@ -2,6 +2,8 @@
 
     fit(rows)                labels centred in each workload; BAGS boosters; a classifier if anything failed
     ensemble.predict(…)      mean of the boosters, and from how far they are apart the spread
+    trust(rows)              what the boosters would be worth in a workload of which there are no rows
+    ensemble.at(trust)       the same, saying so much less
 
 Only the stable API of xgboost is used; the import is lazy.
 """
@@ -9,13 +11,14 @@ Only the stable API of xgboost is used; the import is lazy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from autotensor.search.model import Floats, Prediction
+from autotensor.search.trust import Rows, Trust, learned
 
 BAGS = 4
 ROUNDS = 60
@@ -54,12 +57,18 @@ class Ensemble:
     rows: int  # that it was fitted to
     validity: Any = None  # the classifier; None: nothing failed
     start: Ensemble | None = field(default=None, repr=False)
+    weight: float = 1.0  # 0 to 1: of what all of these say
+    noise: float = NOISE  # spread beside that by which they are apart
+
+    def at(self, trust: Trust) -> Ensemble:
+        """As it speaks of workloads of which it knows no row."""
+        return replace(self, weight=trust.weight, noise=trust.spread)
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         x = features.astype(np.float32)
         found = self.residuals(x)
         level = self.levels.get(group, self.levels[""])
-        spread = np.sqrt((APART * found.std(axis=0)) ** 2 + NOISE**2)
+        spread = np.sqrt((APART * found.std(axis=0)) ** 2 + self.noise**2)
         return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
 
     def residuals(self, x: npt.NDArray[np.float32]) -> Floats:
@@ -69,7 +78,7 @@ class Ensemble:
             b.inplace_predict(x, base_margin=None if before is None else before[n % len(before)])
             for n, b in enumerate(self.boosters)
         ]
-        return np.asarray(out, dtype=np.float64)
+        return self.weight * np.asarray(out, dtype=np.float64)
 
     def contributions(self, features: Floats) -> Floats:
         """[candidates, features + 1]: what each feature adds to the mean's logarithm, and last what is added
@@ -80,12 +89,12 @@ class Ensemble:
         data = xgb.DMatrix(features.astype(np.float32), nthread=1)
         found = np.asarray([b.predict(data, pred_contribs=True) for b in self.boosters], dtype=np.float64)
         mine: Floats = found.mean(axis=0)
-        return mine if self.start is None else mine + self.start.contributions(features)
+        return self.weight * (mine if self.start is None else mine + self.start.contributions(features))
 
     def valid(self, x: npt.NDArray[np.float32]) -> Floats:
-        if self.validity is not None:
-            return np.asarray(self.validity.inplace_predict(x), dtype=np.float64)
-        return np.ones(len(x)) if self.start is None else self.start.valid(x)
+        if self.validity is None:
+            return np.ones(len(x)) if self.start is None else self.start.valid(x)
+        return 1.0 - self.weight * (1.0 - np.asarray(self.validity.inplace_predict(x), dtype=np.float64))
 
 
 def fit(
@@ -117,6 +126,34 @@ def fit(
         data = xgb.QuantileDMatrix(x, label=worked, max_bin=PARAMETERS["max_bin"], nthread=1)
         validity = xgb.train({**VALID_PARAMETERS, "seed": seed}, data, num_boost_round=VALID_ROUNDS)
     return Ensemble(tuple(boosters), levels, len(x), validity, start)
+
+
+def trust(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    seed: int,
+    start: Ensemble | None = None,
+) -> Trust:
+    """What an ensemble that knows these rows is worth in a workload that is not among them."""
+    import xgboost as xgb
+
+    worked = np.isfinite(seconds)
+    if not worked.any():
+        return Trust()
+    x, y, groups = x[worked], np.log(seconds[worked] / prior[worked]), groups[worked]
+    before = np.zeros(len(y)) if start is None else start.residuals(x).mean(axis=0)
+    labels, weights, _ = centred(y, before, seconds[worked], groups)
+
+    def say(known: Rows, asked: Rows) -> Floats:
+        data = xgb.DMatrix(
+            x[known], labels[known], weight=weights[known], base_margin=before[known], nthread=1
+        )
+        booster = xgb.train({**PARAMETERS, "seed": seed}, data, num_boost_round=ROUNDS)
+        return np.asarray(booster.inplace_predict(x[asked], base_margin=before[asked]), dtype=np.float64)
+
+    return learned(y, weights, groups, say)
 
 
 def centred(

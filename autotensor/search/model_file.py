@@ -1,7 +1,8 @@
 """An ensemble as a file: JSON with version and names of its features, so that it is never used on others.
 
     {"autotensor_model": 1, "schema": 3, "features": […], "rows": 2000, "levels": {"": 0.1},
-     "boosters": [trees, …], "validity": trees or null, "start": null or the same again}
+     "boosters": [trees, …], "validity": trees or null, "start": null or the same again,
+     "weight": 0.9, "noise": 0.2}
 
 Compressed when the name ends in `.gz`. The levels of single workloads are left out: on another machine, or
 after a change of the code, they are other ones; what the trees say of the order within a workload lasts.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.base.errors import InputError
-from autotensor.search.ensemble import Ensemble
+from autotensor.search.ensemble import NOISE, Ensemble
 from autotensor.search.features import NAMES, SCHEMA
 
 FORMAT = 1
@@ -54,6 +55,8 @@ def _to_json(ensemble: Ensemble) -> dict[str, Any]:
         "boosters": [_trees(b) for b in ensemble.boosters],
         "validity": None if ensemble.validity is None else _trees(ensemble.validity),
         "start": None if ensemble.start is None else _to_json(ensemble.start),
+        "weight": ensemble.weight,
+        "noise": ensemble.noise,
     }
 
 
@@ -64,6 +67,8 @@ def _from_json(data: dict[str, Any]) -> Ensemble:
         int(data["rows"]),
         None if data["validity"] is None else _booster(data["validity"]),
         None if data["start"] is None else _from_json(data["start"]),
+        float(data.get("weight", 1.0)),  # files of before 2026-11-23 have neither
+        float(data.get("noise", NOISE)),
     )
 
 
