@@ -35,6 +35,7 @@ from autotensor.runtime.pool import HEADER_BYTES, MOST_WORKERS, WORKER_BYTES
 
 PROVIDERS = ("openmp-loaded", "pool", "openmp-system", "openmp-xgboost", "serial")
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
+_XGBOOST_FOLDERS = ("xgboost_cpu.libs", "xgboost.libs")  # of its wheels, for their libraries
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
@@ -158,14 +159,22 @@ def _make(name: str) -> Provider | None:
 
 
 def loaded_openmp() -> list[str]:
-    """Paths of OpenMP runtimes that this process has already loaded (Linux; elsewhere none is found)."""
+    """Paths of OpenMP runtimes that this process has already loaded (Linux; elsewhere none is found).
+
+    Not xgboost's: the cost model loads it, and runs it with one thread.
+    """
     paths: list[str] = []
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             path = line[line.find("/") :].rstrip("\n") if "/" in line else ""
-            if os.path.basename(path).startswith(_OPENMP_NAMES) and path not in paths:
+            is_openmp = os.path.basename(path).startswith(_OPENMP_NAMES)
+            if is_openmp and path not in paths and not _is_xgboosts(path):
                 paths.append(path)
     return paths
+
+
+def _is_xgboosts(path: str) -> bool:
+    return os.path.basename(os.path.dirname(path)) in _XGBOOST_FOLDERS
 
 
 def xgboost_openmp() -> list[str]:
@@ -175,7 +184,7 @@ def xgboost_openmp() -> list[str]:
         path
         for root in roots
         if root
-        for folder in ("xgboost_cpu.libs", "xgboost.libs")
+        for folder in _XGBOOST_FOLDERS
         for path in sorted(glob.glob(os.path.join(glob.escape(root), folder, "libgomp*.so*")))
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -254,17 +255,36 @@ def test_names_of_providers_are_checked() -> None:
         threads.choose("tbb")
 
 
-def test_a_loaded_openmp_runtime_comes_first() -> None:
+@pytest.fixture
+def libgomp(tmp_path: Path) -> str:
+    """An OpenMP runtime that is not xgboost's, though a copy of it."""
+    return str(shutil.copy(threads.xgboost_openmp()[0], tmp_path / "libgomp.so.1"))
+
+
+def test_a_loaded_openmp_runtime_comes_first(libgomp: str) -> None:
+    out = run(
+        f"""
+        import ctypes
+        from autotensor.runtime import threads
+        ctypes.CDLL({libgomp!r})
+        print(threads.current().name, threads.current().detail == {libgomp!r})
+        """,
+        AUTOTENSOR_PROVIDER="",
+    )
+    assert out.stdout == "openmp-loaded True\n"
+
+
+def test_that_of_the_cost_model_does_not() -> None:
     out = run(
         """
         import ctypes
         from autotensor.runtime import threads
-        found = threads.xgboost_openmp() or ["libgomp.so.1"]
-        ctypes.CDLL(found[0])
-        print(threads.current().name, threads.current().detail == threads.loaded_openmp()[0])
-        """
+        ctypes.CDLL(threads.xgboost_openmp()[0])
+        print(threads.loaded_openmp(), threads.current().name)
+        """,
+        AUTOTENSOR_PROVIDER="",
     )
-    assert out.stdout in ("openmp-loaded True\n", "pool False\n")
+    assert out.stdout == "[] pool\n"
 
 
 def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
@@ -279,10 +299,10 @@ def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
     assert out.stdout == "pool\n"
 
 
-def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it() -> None:
+def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) -> None:
     """As where torch is imported late: its threads and the pool's would be in each other's way."""
     out = run(
-        """
+        f"""
         import ctypes, sys; sys.path.insert(0, "tests/runtime")
         from runtime_kernels import add_artifact
         from autotensor.runtime import threads
@@ -290,7 +310,7 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it() -> None:
         first = threads.current().name
         Module(add_artifact())
         second = threads.current().name
-        ctypes.CDLL((threads.xgboost_openmp() or ["libgomp.so.1"])[0])
+        ctypes.CDLL({libgomp!r})
         print(first, second, threads.current().name)
         Module(add_artifact())
         print(threads.current().name)
