@@ -94,7 +94,7 @@ cache_bytes = Switch(
 )
 num_threads = Switch("num_threads", 0, _positive, "Threads of a kernel; wins over OMP_NUM_THREADS.")
 provider: Switch[str] = Switch(
-    "provider", "", str, "Thread provider: openmp-loaded, openmp-system, openmp-xgboost, pool, serial."
+    "provider", "", str, "Thread provider: openmp-loaded, pool, openmp-system, openmp-xgboost, serial."
 )
 opencl: Switch[str] = Switch("opencl", "", str, "Part of the name of the OpenCL platform to use.")
 verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass.")

@@ -30,7 +30,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from autotensor.runtime import pool, sharing
+from autotensor.runtime import affinity, pool, sharing
 
 CONTEXT_BYTES = 256
 BARRIER_OFFSET = 0
@@ -296,7 +296,7 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
     name them."""
     hint = _HINTS.get(machine.lower(), "")
     text = _LAUNCHER.replace("RELAX", hint).replace("SHARING\n", sharing.TEXT)
-    text = text.replace("POOL\n", pool.TEXT + pool.binding(system))
+    text = text.replace("POOL\n", pool.TEXT + affinity.text(system))
     text = re.sub(rf"\b({'|'.join(_NUMBERS)})\b", lambda name: str(_NUMBERS[name[0]]), text)
     return text if "sse2" in hint else text.replace("declare void @llvm.x86.sse2.pause()\n", "")
 

@@ -1,4 +1,4 @@
-"""Our own pool of threads; a piece of the launcher (native.py).
+"""Our own pool of threads; a piece of the launcher (native.py). Binding its workers is in affinity.py.
 
     caller                         worker                        a worker's state
     offers the region      ──▶     FREE, or ASLEEP and woken     FREE ASLEEP ──▶ OFFERED
@@ -26,8 +26,6 @@ company, 1.1 x.
 """
 
 from __future__ import annotations
-
-import sys
 
 HEADER_BYTES = 64
 WORKER_BYTES = 384
@@ -438,68 +436,3 @@ awake:
   ret void
 }
 """
-
-# Linux only. Where a call fails (no core is left, or there are more than 1024) nothing is bound.
-_BINDING = r"""
-declare i32 @sched_getcpu()
-declare i32 @sched_getaffinity(i32, i64, ptr)
-declare i32 @sched_setaffinity(i32, i64, ptr)
-declare i32 @pthread_setaffinity_np(i64, i64, ptr)
-
-define internal void @note_home(ptr %w) {
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
-  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %home)
-  ret void
-}
-
-define internal void @come_home(ptr %w) {
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
-  %r = call i32 @sched_setaffinity(i32 0, i64 128, ptr %home)
-  ret void
-}
-
-; The worker will run on its cores other than that of the thread that calls this.
-define internal void @send_away(ptr %w) {
-entry:
-  %cores = alloca [16 x i64]
-  %cpu = call i32 @sched_getcpu()
-  %known = icmp ult i32 %cpu, 1024
-  br i1 %known, label %bind, label %done
-bind:
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
-  %all = load [16 x i64], ptr %home
-  store [16 x i64] %all, ptr %cores
-  %word = lshr i32 %cpu, 6
-  %at = getelementptr i64, ptr %cores, i32 %word
-  %bit = and i32 %cpu, 63
-  %bit64 = zext i32 %bit to i64
-  %own = shl i64 1, %bit64
-  %others = xor i64 %own, -1
-  %before = load i64, ptr %at
-  %after = and i64 %before, %others
-  store i64 %after, ptr %at
-  %pthread = getelementptr %worker, ptr %w, i32 0, i32 6
-  %thread = load i64, ptr %pthread
-  %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %cores)
-  br label %done
-done:
-  ret void
-}
-"""
-
-_NO_BINDING = """
-define internal void @note_home(ptr %w) {
-  ret void
-}
-define internal void @come_home(ptr %w) {
-  ret void
-}
-define internal void @send_away(ptr %w) {
-  ret void
-}
-"""
-
-
-def binding(system: str = sys.platform) -> str:
-    """How workers are kept off a core, in LLVM IR, on a system as `sys.platform` names it."""
-    return _BINDING if system == "linux" else _NO_BINDING

@@ -108,24 +108,21 @@ def fit(
     """An ensemble that knows these rows; None when all of them failed."""
     import xgboost as xgb
 
-    worked = np.isfinite(seconds)
-    if not worked.any():
+    known = _labelled(x, prior, seconds, groups, start)
+    if known is None:
         return None
-    mine, y = x[worked], np.log(seconds[worked] / prior[worked])
-    before = np.zeros((1, len(y))) if start is None else start.residuals(mine)
-    labels, weights, levels = centred(y, before.mean(axis=0), seconds[worked], groups[worked])
-    data = xgb.QuantileDMatrix(mine, label=labels, max_bin=PARAMETERS["max_bin"], nthread=1)
+    data = xgb.QuantileDMatrix(known.x, label=known.labels, max_bin=PARAMETERS["max_bin"], nthread=1)
     boosters = []
     for n in range(BAGS):
         rng = np.random.default_rng((seed, n))
-        data.set_weight(weights * rng.exponential(size=len(y)))
-        data.set_base_margin(before[n % len(before)])
+        data.set_weight(known.weights * rng.exponential(size=len(known.y)))
+        data.set_base_margin(known.before[n % len(known.before)])
         boosters.append(xgb.train({**PARAMETERS, "seed": seed + n}, data, num_boost_round=ROUNDS))
-    validity = None
+    validity, worked = None, np.isfinite(seconds)
     if not worked.all():
         data = xgb.QuantileDMatrix(x, label=worked, max_bin=PARAMETERS["max_bin"], nthread=1)
         validity = xgb.train({**VALID_PARAMETERS, "seed": seed}, data, num_boost_round=VALID_ROUNDS)
-    return Ensemble(tuple(boosters), levels, len(x), validity, start)
+    return Ensemble(tuple(boosters), known.levels, len(x), validity, start)
 
 
 def trust(
@@ -139,12 +136,10 @@ def trust(
     """What an ensemble that knows these rows is worth in a workload that is not among them."""
     import xgboost as xgb
 
-    worked = np.isfinite(seconds)
-    if not worked.any():
+    all_rows = _labelled(x, prior, seconds, groups, start)
+    if all_rows is None:
         return Trust()
-    x, y, groups = x[worked], np.log(seconds[worked] / prior[worked]), groups[worked]
-    before = np.zeros(len(y)) if start is None else start.residuals(x).mean(axis=0)
-    labels, weights, _ = centred(y, before, seconds[worked], groups)
+    x, labels, weights, before = all_rows.x, all_rows.labels, all_rows.weights, all_rows.before.mean(axis=0)
 
     def say(known: Rows, asked: Rows) -> Floats:
         data = xgb.DMatrix(
@@ -153,7 +148,36 @@ def trust(
         booster = xgb.train({**PARAMETERS, "seed": seed}, data, num_boost_round=ROUNDS)
         return np.asarray(booster.inplace_predict(x[asked], base_margin=before[asked]), dtype=np.float64)
 
-    return learned(y, weights, groups, say)
+    return learned(all_rows.y, weights, all_rows.groups, say)
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """Rows that worked, and what boosters are to say of them."""
+
+    x: npt.NDArray[np.float32]
+    y: Floats  # logarithm of seconds over the prior's
+    groups: npt.NDArray[np.str_]
+    before: Floats  # [boosters that were there, rows]: what these say
+    labels: Floats
+    weights: Floats
+    levels: dict[str, float]
+
+
+def _labelled(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    start: Ensemble | None,
+) -> _Labelled | None:
+    """None when all failed."""
+    worked = np.isfinite(seconds)
+    if not worked.any():
+        return None
+    x, y, groups = x[worked], np.log(seconds[worked] / prior[worked]), groups[worked]
+    before = np.zeros((1, len(y))) if start is None else start.residuals(x)
+    return _Labelled(x, y, groups, before, *centred(y, before.mean(axis=0), seconds[worked], groups))
 
 
 def centred(

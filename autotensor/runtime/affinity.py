@@ -1,0 +1,73 @@
+"""Which cores the pool's workers run on, where the system lets us say (Linux); a piece of the pool (pool.py).
+
+note_home(worker)    before it sleeps: the cores that it may run on
+send_away(worker)    before it is woken: those, but for the core of who wakes it
+come_home(worker)    once it is awake: all of them again
+"""
+
+from __future__ import annotations
+
+# Where a call fails (no core is left, or there are more than 1024) nothing is bound.
+_LINUX = r"""
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @sched_setaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+
+define internal void @note_home(ptr %w) {
+  %home = getelementptr %worker, ptr %w, i32 0, i32 11
+  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %home)
+  ret void
+}
+
+define internal void @come_home(ptr %w) {
+  %home = getelementptr %worker, ptr %w, i32 0, i32 11
+  %r = call i32 @sched_setaffinity(i32 0, i64 128, ptr %home)
+  ret void
+}
+
+; The worker will run on its cores other than that of the thread that calls this.
+define internal void @send_away(ptr %w) {
+entry:
+  %cores = alloca [16 x i64]
+  %cpu = call i32 @sched_getcpu()
+  %known = icmp ult i32 %cpu, 1024
+  br i1 %known, label %bind, label %done
+bind:
+  %home = getelementptr %worker, ptr %w, i32 0, i32 11
+  %all = load [16 x i64], ptr %home
+  store [16 x i64] %all, ptr %cores
+  %word = lshr i32 %cpu, 6
+  %at = getelementptr i64, ptr %cores, i32 %word
+  %bit = and i32 %cpu, 63
+  %bit64 = zext i32 %bit to i64
+  %own = shl i64 1, %bit64
+  %others = xor i64 %own, -1
+  %before = load i64, ptr %at
+  %after = and i64 %before, %others
+  store i64 %after, ptr %at
+  %pthread = getelementptr %worker, ptr %w, i32 0, i32 6
+  %thread = load i64, ptr %pthread
+  %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %cores)
+  br label %done
+done:
+  ret void
+}
+"""
+
+_NOWHERE = """
+define internal void @note_home(ptr %w) {
+  ret void
+}
+define internal void @come_home(ptr %w) {
+  ret void
+}
+define internal void @send_away(ptr %w) {
+  ret void
+}
+"""
+
+
+def text(system: str) -> str:
+    """LLVM IR of the three functions, for a system as `sys.platform` names it."""
+    return _LINUX if system == "linux" else _NOWHERE
