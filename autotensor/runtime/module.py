@@ -152,7 +152,7 @@ class Module(CompiledFunction):
     def _shorten(self, nthreads: int, idle: deque[_Frame]) -> None:
         """From now on calls take the short way; not those that prepare, or have no outputs."""
         table = threads.table_of(self._provider)
-        if table is None or self._prepare_each_call or not self._outputs or not direct.layout_is_known():
+        if self._prepare_each_call or not self._outputs or not direct.layout_is_known():
             return
         team = 1 if self._alone else nthreads
         call = direct.caller(table, self._loaded.entry, team, self._inputs, self._outputs)

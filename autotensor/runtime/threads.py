@@ -11,8 +11,10 @@ pool (pool.py) goes on without the threads that do not come (benchmarks/steadine
 launch, without the GIL; each has its own context, so any number of Python threads may launch at once. A team
 may be smaller than asked for; kernels are right for any size.
 
-After `fork` the threads of an OpenMP runtime or pool are gone and libgomp would wait for them for ever: a
-forked child runs serially and says so once.
+After `fork` the threads of an OpenMP runtime or pool are gone, and libgomp would wait for them for ever. At
+its first launch a forked child starts a pool of its own and rewrites its copies of the parent's tables, so
+that modules loaded before the fork find it where they look, and call as fast as the parent's. An OpenMP
+runtime that was loaded before the fork is not used in the child; one that it loads itself is.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from threading import Lock
+from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 from autotensor.base.errors import InputError
@@ -69,9 +71,12 @@ class Provider:
 
 
 _providers: dict[str, Provider | None] = {}
-_making = Lock()  # of what _providers holds
+_making = RLock()  # of what _providers holds
 _chosen: Provider | None = None
-_forked = False
+_tables: list[_Table] = []  # of all providers that have threads, of before a fork, too
+_forked = False  # since a fork no threads were started; the tables lead to none
+_held: list[Any] = []  # locks, while this process forks
+_barred: frozenset[str] | None = None  # paths of OpenMP runtimes that a parent may have used; None: no fork
 
 
 def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider | None = None) -> None:
@@ -81,29 +86,38 @@ def launch(fn: int, args: int, nthreads: int, count: int = 1, provider: Provider
     `args` is the address of its argument array; the caller keeps alive what that points to.
     """
     if provider is None or _forked:
-        provider = current()
+        provider = provider_here(provider)
     provider.start(fn, args, nthreads, count)
 
 
-def table_of(provider: Provider | None = None) -> int | None:
+def table_of(provider: Provider | None = None) -> int:
     """Address of a provider's table, None for the one in use; for native code that calls `launch` itself.
 
-    None in a forked child: there `launch` has something to say first.
+    It stays good in forked children, once `is_forked` is over there.
     """
-    return None if _forked else ctypes.addressof((provider or current()).table)
+    return ctypes.addressof(provider_here(provider).table)
 
 
 def is_forked() -> bool:
-    """Whether this process is a forked child, in which tables of before the fork lead to no threads."""
+    """Whether this process is a forked child that has no threads yet: its first launch is to go by Python."""
     return _forked
+
+
+def provider_here(provider: Provider | None) -> Provider:
+    """That provider, None for the one in use; it has threads in this process."""
+    if _forked:
+        _start_again()
+    return provider or current()
 
 
 def current() -> Provider:
     """The provider in use, chosen at the first call."""
     global _chosen
+    if _forked:
+        _start_again()
     chosen = _chosen  # once: another thread may forget it meanwhile
     if chosen is None:
-        chosen = _chosen = _after_fork() if _forked else choose()
+        chosen = _chosen = choose()
     return chosen
 
 
@@ -127,6 +141,8 @@ def choose(name: str | None = None) -> Provider:
     if name not in PROVIDERS:
         raise InputError(f"thread provider {name!r} is unknown.", fix=f"Known: {', '.join(PROVIDERS)}.")
     found = _provider(name)
+    if found is None and _barred is not None and name.startswith("openmp"):
+        found = _provider("pool")  # the one that was asked for would wait for threads of the parent
     if found is None:
         raise InputError(f"thread provider {name!r} is not available in this process.")
     return found
@@ -138,6 +154,8 @@ def available() -> tuple[str, ...]:
 
 
 def _provider(name: str) -> Provider | None:
+    if _forked:
+        _start_again()
     with _making:  # threads whose first calls come at once share one pool
         if name not in _providers:
             _providers[name] = _make(name)
@@ -148,20 +166,22 @@ def _make(name: str) -> Provider | None:
     match name:
         case "openmp-loaded":
             return next((p for p in (_openmp(name, path) for path in loaded_openmp()) if p), None)
+        case "openmp-system" | "openmp-xgboost" if _barred is not None:
+            return None  # it may be among those of the parent
         case "openmp-system":
             return _openmp(name, "libgomp.so.1")
         case "openmp-xgboost":
             return next((p for p in (_openmp(name, path) for path in xgboost_openmp()) if p), None)
         case "pool":
-            return _pool()
+            return _pool(_table("pool_region"))
         case _:
-            return _build("serial", "", "serial_region")
+            return _around("serial", "", _table("serial_region"))
 
 
 def loaded_openmp() -> list[str]:
     """Paths of OpenMP runtimes that this process has already loaded (Linux; elsewhere none is found).
 
-    Not xgboost's: the cost model loads it, and runs it with one thread.
+    Not xgboost's: the cost model loads it, and runs it with one thread. Not those of before a fork.
     """
     paths: list[str] = []
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -170,7 +190,7 @@ def loaded_openmp() -> list[str]:
             is_openmp = os.path.basename(path).startswith(_OPENMP_NAMES)
             if is_openmp and path not in paths and not _is_xgboosts(path):
                 paths.append(path)
-    return paths
+    return [path for path in paths if path not in (_barred or ())]
 
 
 def _is_xgboosts(path: str) -> bool:
@@ -195,39 +215,37 @@ def _openmp(name: str, library: str) -> Provider | None:
         symbols = [_address(getattr(lib, symbol)) for symbol in _OPENMP_SYMBOLS]
     except (OSError, AttributeError):
         return None
-    return _build(name, library, "openmp_region", symbols, keep=(lib,))
+    return _around(name, library, _table("openmp_region", symbols), keep=(lib,))
 
 
-def _pool() -> Provider | None:
-    """Own workers, one fewer than the cores or the threads asked for, because the caller works too."""
+def _pool(table: _Table) -> Provider | None:
+    """Own workers behind that table, one fewer than the cores or the threads asked for, because the caller
+    works too."""
     wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
     memory = ctypes.create_string_buffer(HEADER_BYTES + wanted * WORKER_BYTES + 64)
-    start = -(-ctypes.addressof(memory) // 64) * 64
-    provider = _build("pool", "", "pool_region", pool=start, keep=(memory,))
-    for shared in (memory, provider.table):
+    for shared in (memory, table):
         # Workers read it until the process ends, when the interpreter has long forgotten this module.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(shared))
+    table.pool = -(-ctypes.addressof(memory) // 64) * 64
     starter = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)(
         native.launcher()["start_pool"]
     )
-    workers = int(starter(ctypes.addressof(provider.table), wanted))
-    return replace(provider, detail=f"{workers} workers") if workers else None
+    workers = int(starter(ctypes.addressof(table), wanted))
+    return _around("pool", f"{workers} workers", table, keep=(memory,)) if workers else None
 
 
-def _build(
-    name: str,
-    detail: str,
-    region: str,
-    symbols: list[int] | None = None,
-    pool: int = 0,
-    keep: tuple[Any, ...] = (),
-) -> Provider:
-    functions = native.launcher()
-    table = _Table(functions[region], *(symbols or [0, 0, 0]), pool, usable_cores(), 0)
+def _table(region: str, symbols: list[int] | None = None, pool: int = 0) -> _Table:
+    table = _Table(native.launcher()[region], *(symbols or [0, 0, 0]), pool, usable_cores(), 0)
+    if region != "serial_region":
+        _tables.append(table)
+    return table
+
+
+def _around(name: str, detail: str, table: _Table, keep: tuple[Any, ...] = ()) -> Provider:
     prototype = ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
     )
-    native_launch = prototype(functions["launch"])
+    native_launch = prototype(native.launcher()["launch"])
     address = ctypes.addressof(table)
 
     def start(fn: int, args: int, nthreads: int, count: int) -> None:
@@ -240,31 +258,48 @@ def _address(function: Any) -> int:
     return int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
-def _after_fork() -> Provider:
-    """Serial, for a forked child; says so on standard error at the first launch of a team."""
-    serial = _build("serial", "after fork", "serial_region")
-    said = False
+def _start_again() -> None:
+    """Gives a forked child its threads: a pool, to which all tables of before the fork lead from now on."""
+    global _forked, _chosen
+    with _making:
+        if not _forked:
+            return  # another thread was faster
+        _providers.clear()
+        if _tables:
+            first = _chosen.table if _chosen and _chosen.table in _tables else _tables[0]
+            _providers["pool"] = _pool(first)
+            for table in _tables:
+                table.pool, table.region = first.pool, native.launcher()["pool_region"]
+        _chosen = None
+        _forked = False  # last: until then others wait for the lock
 
-    def start(fn: int, args: int, nthreads: int, count: int) -> None:
-        nonlocal said
-        if nthreads > 1 and not said:
-            said = True
-            message = (
-                "autotensor: this process was forked, so kernels run on one thread; use spawn for more.\n"
-            )
-            with suppress(OSError):
-                os.write(2, message.encode())
-        serial.start(fn, args, nthreads, count)
 
-    return Provider("serial", "after fork", serial.table, serial.keep, start)
+def _before_fork() -> None:
+    """Whoever makes a provider, or is inside LLVM, finishes first: a child must find neither half done, nor
+    locks that nobody will release."""
+    _making.acquire()
+    binding = sys.modules.get("llvmlite.binding.ffi")
+    lock = getattr(getattr(binding, "lib", None), "_lock", None)
+    if lock is not None:
+        lock.__enter__()
+        _held.append(lock)
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().__exit__(None, None, None)
+    _making.release()
 
 
 def _in_forked_child() -> None:
-    """Forget the parent's providers: their threads do not exist here."""
-    global _chosen, _forked, _making
-    _forked, _chosen = True, None
-    _making = Lock()  # another thread of the parent may have held it
+    """The parent's threads do not exist here, nor do calls that other threads of it were in."""
+    global _forked, _barred
+    _forked = True
+    _barred = frozenset((*(_barred or ()), *loaded_openmp()))
+    for table in _tables:
+        table.busy = 0
+    _after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_forked_child)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_forked_child)

@@ -76,7 +76,7 @@ def without_threads(workers: int) -> Provider:
     memory = ctypes.create_string_buffer(pool.HEADER_BYTES + workers * pool.WORKER_BYTES + 64)
     start = -(-ctypes.addressof(memory) // 64) * 64
     ctypes.c_int32.from_address(start).value = workers
-    return threads._build("pool", "no threads", "pool_region", pool=start, keep=(memory,))
+    return threads._around("pool", "no threads", threads._table("pool_region", pool=start), keep=(memory,))
 
 
 def states(provider: Provider) -> list[int]:
