@@ -24,7 +24,7 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
-from autotensor.graph.rules import optimize
+from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
 from autotensor.resolve import Resolved, resolve, safe_default
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.artifact import Artifact
@@ -72,7 +72,8 @@ def plan_model(
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
-    ready = own_outputs(optimize(as_graph(model, name)))
+    passes = GPU_PASSES if chosen.is_gpu else PASSES
+    ready = own_outputs(optimize(as_graph(model, name), passes))
     if updates:
         ready, groups = updating_groups(ready, updates)
     else:

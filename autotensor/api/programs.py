@@ -32,6 +32,7 @@ from autotensor.graph.rewriting import Uses, rewrite_graph, with_inputs
 from autotensor.graph.rules import PASSES, Pass, optimize
 from autotensor.graph.rules.canonical import transpose
 from autotensor.graph.rules.layout import LAST, to_first, to_last
+from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.runtime.opening import Function, open_artifact
 
@@ -58,12 +59,12 @@ def turned_alone(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 TURNED = Rules(turned_alone)
+ALONE = {  # what takes the place of a pass
+    "float32 inside": lambda graph: float32_inside(graph, rounded=True),
+    "channels last": lambda graph: rewrite_graph(graph, TURNED, name="convolutions turned"),
+}
 LOCAL_PASSES: tuple[Pass, ...] = tuple(
-    Pass("convolutions turned", lambda graph: rewrite_graph(graph, TURNED, name="convolutions turned"))
-    if p.name == "channels last"
-    else p
-    for p in PASSES
-    if p.name not in REACHING
+    Pass(p.name, ALONE.get(p.name, p.run)) for p in PASSES if p.name not in REACHING
 )
 
 Key = tuple[Any, ...]
@@ -212,6 +213,7 @@ def compile_local(graph: Graph, target: Target) -> Program:
 
 def plan_local(graph: Graph, target: Target) -> ModelPlan:
     """Optimised by local passes and cut into groups."""
-    ready = own_outputs(optimize(graph, LOCAL_PASSES))
+    passes = tuple(p for p in LOCAL_PASSES if not (target.is_gpu and p.name == "float32 inside"))
+    ready = own_outputs(optimize(graph, passes))
     groups = partition(ready, rounded=True)
     return ModelPlan(ready, groups, tasks(groups), target)

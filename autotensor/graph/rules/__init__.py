@@ -20,12 +20,15 @@ from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
 from autotensor.graph.rules.joint import joint_products
 from autotensor.graph.rules.layout import channels_last
+from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.rules.norms import recognise_norms
 from autotensor.graph.rules.scores import recognise_attention
 from autotensor.graph.rules.single_pixel import single_pixels
 from autotensor.graph.rules.sums import merge_sums
 
 __all__ = [
+    "GPU_PASSES",
+    "IN_FLOAT32",
     "PASSES",
     "Pass",
     "canonicalize",
@@ -46,7 +49,10 @@ class Pass:
     run: Callable[[Graph], Graph]
 
 
+IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know float32 best
+
 PASSES: tuple[Pass, ...] = (
+    IN_FLOAT32,
     Pass("canonicalize", canonicalize),
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers
@@ -62,6 +68,10 @@ PASSES: tuple[Pass, ...] = (
     Pass("attention in place", in_place),
     Pass("common subexpressions", common_subexpressions),
 )
+
+
+# GPUs have units for products of 16-bit floats
+GPU_PASSES = tuple(p for p in PASSES if p is not IN_FLOAT32)
 
 
 def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:
