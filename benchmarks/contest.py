@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import psutil
 from peers import Spec
+from peers.environments import python_of
 
 from autotensor.base.errors import MeasureError
 from autotensor.runtime.children import Child, Status
@@ -178,7 +179,10 @@ class Field:
 def child_of(spec: Spec) -> Child:
     """The process of a contestant, started at its first request."""
     words = [json.dumps(asdict(spec))]
-    return Child("contest_child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES)
+    python = python_of(spec.kind)
+    return Child(
+        "contest_child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES, python=python
+    )
 
 
 def ask(child: Child, what: Mapping[str, Any], timeout_s: float) -> Cell:
@@ -221,6 +225,7 @@ def summary(blocks: Sequence[Mapping[str, Any]]) -> Cell:
         "rounds": medians,
         "samples": len(everything),
         "foreign": max(b["foreign"] for b in blocks),
+        "cores": median(b["cpu_s"] / b["wall_s"] for b in blocks),
     }
 
 

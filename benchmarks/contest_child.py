@@ -17,11 +17,12 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import KINDS, Skip, Spec
+from peers import KINDS, PACKAGES, Skip, Spec
 
 from autotensor.runtime.serving import serve
 
@@ -129,7 +130,15 @@ class Answering:
         del found
         gc.collect()
         forget_peak()  # what comes is memory for running
-        return {"setup_s": ready - prepared, "job_s": prepared - started, "setup_bytes": peak}
+        version = ""
+        with suppress(metadata.PackageNotFoundError):  # a source tree that is not installed
+            version = metadata.version(PACKAGES.get(self.spec.kind, self.spec.kind))
+        return {
+            "setup_s": ready - prepared,
+            "job_s": prepared - started,
+            "setup_bytes": peak,
+            "version": version,
+        }
 
     def do_time(self, seconds: float, name: str = "") -> dict[str, Any]:
         if name not in self.runs:

@@ -86,7 +86,7 @@ def facts(name: str, folder: Path) -> dict[str, object]:
 
 def contestants(trials: int, threads: int, numerics: str, folder: Path) -> list[Contestant]:
     """The libraries, TVM where it searched, and our winners, who share one process."""
-    libraries = [c for c in peers(threads, cache_folder(), numpy=False) if c.name in LIBRARIES]
+    libraries = [c for c in peers(threads, cache_folder()) if c.name in LIBRARIES]
     mine = Spec("ours", threads, numerics=numerics, file=str(folder))
     found = [
         Contestant(f"{FILE}{n}", mine, mine=True, process="ours", variant=str(n))

@@ -5,6 +5,7 @@
     python benchmarks/models.py resnet50 --file old=resnet50.atm         also a compiled file
     python benchmarks/models.py resnet18 --contestants backend,torch-cl,inductor,inductor-cl
                                                                          torch.compile with our backend
+    python benchmarks/models.py --runtimes --trials 300                  README's table: twelve runtimes
 
 Without names: all of the table. All contestants have the same weights, drawn from a seed; torch's modules are
 those of benchmarks/nets.py, ONNX files are written from our graphs, or from torch's modules where ONNX lacks
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import report
 from contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
 from networks import Network
-from peers import Spec, cache_folder
+from peers import Spec, cache_folder, environments
 from results import Results
 from table import Plan, Row, arguments, backend, chosen, installed, make, ours, peers
 
@@ -69,6 +70,11 @@ def main() -> int:
         "--deadline", metavar="TIME", help="tune each model for so long, 5m, in place of --trials"
     )
     parser.add_argument("--file", action="append", default=[], metavar="NAME=PATH", help="a compiled .atm")
+    parser.add_argument(
+        "--runtimes",
+        action="store_true",
+        help="every runtime that has a wheel; installs those that are missing",
+    )
     arguments(parser, "models.json", "models.db", rounds=5, block_s=1.0)
     options = parser.parse_args()
     names = [*options.models, *(n for n in options.only.split(",") if n)] or list(NAMES)
@@ -79,11 +85,13 @@ def main() -> int:
         raise SystemExit(f"no model is called {wrong[0]!r}. Known: {', '.join(MODELS.names())}.")
     limit_s = None if options.deadline is None else duration_s(options.deadline)
     is_tuned = bool(options.trials) or limit_s is not None
+    if options.runtimes:
+        environments.make()
     everybody = [
         *ours(options.threads, options.log, is_tuned),
         *files(options),
         *backend(options.threads, options.log, is_tuned),
-        *peers(options.threads, cache_folder(), numpy=False),
+        *peers(options.threads, cache_folder(), runtimes=options.runtimes),
     ]
     contestants = installed(chosen(everybody, options.contestants))
     rows = [Row(n, Network.named(n).facts, partial(prepare, n, contestants)) for n in names]

@@ -142,6 +142,7 @@ def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequen
         yield f"![{path.stem}]({path.name})"
     yield ""
     yield from _summary(table)
+    yield from _contestants(table)
     yield from _times(table, "median", scale, unit, data.get("ceilings"))
     yield from _times(table, "min", scale, unit, None)
     yield from notes(table)
@@ -178,6 +179,25 @@ def _against(pairs: Sequence[tuple[Row, str]], mine: str) -> str:
         return "–"
     won, even, lost = (sum(r.verdict == v for r in found) for v in ("won", "even", "lost"))
     return f"{geometric_mean(r.value for r in found):.2f} ({won} – {even} – {lost})"
+
+
+def _contestants(table: Table) -> Iterable[str]:
+    """Of every contestant: its version, how far its answers are from torch's, and how many cores it used."""
+    yield "## Contestants"
+    yield ""
+    yield "| | version | rows | error at most, of the largest element | cores used (median) |"
+    yield "|---|---|---|---|---|"
+    for name in (*table.mine, *table.peers):
+        cells = [u["cells"].get(name, {}) for row in table.rows.values() for u in row["units"]]
+        timed = [c for c in cells if "median" in c]
+        if not timed:
+            continue
+        rows = sum(bool(seconds(row, name)) for row in table.rows.values())
+        cores = [c["cores"] for c in timed if "cores" in c]
+        error = f"{max(c['error'] for c in timed):.0e}"
+        used = f"{median(cores):.2f}" if cores else "–"
+        yield f"| {name} | {timed[-1].get('version') or '–'} | {rows} | {error} | {used} |"
+    yield ""
 
 
 def _groups(rows: Mapping[str, Row]) -> dict[str, list[Row]]:

@@ -42,7 +42,7 @@ def contestants(threads: int, options: argparse.Namespace) -> list[Contestant]:
     """Who takes part: those of --contestants, else all in their natural layout and strict numerics."""
     everybody = [
         *ours(threads, options.log, bool(options.trials)),
-        *peers(threads, cache_folder(), numpy=False),
+        *peers(threads, cache_folder()),
     ]
     if not options.contestants:
         everybody = [c for c in everybody if not c.name.endswith(("-fast", "-cl"))]

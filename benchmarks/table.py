@@ -6,7 +6,9 @@ set 0: row, row, row …    set 1: row, row, row …    so that a run that is cu
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from contest import Contestant, Field, Timing, ask, child_of, why_not
-from peers import PACKAGES, Spec, cache_folder
+from peers import PACKAGES, RUNTIMES, Spec, cache_folder
+from peers.environments import python_of
 from report import Table
 from results import Results
 
@@ -25,11 +28,15 @@ from results import Results
 SETUP_S = {
     "ours": (1.5, 15.0), "backend": (5.0, 20.0), "torch": (0.3, 3.0),
     "inductor": (12.0, 60.0), "onnxruntime": (0.3, 2.0),
-    "openvino": (0.3, 2.0), "numpy": (0.2, 0.0), "tvm": (0.1, 1.0),
+    "openvino": (0.3, 2.0), "numpy": (0.2, 0.0), "tvm": (0.1, 1.0), "zentorch": (10.0, 40.0),
+    "xla": (3.0, 15.0), "iree": (5.0, 30.0), "tinygrad": (3.0, 40.0), "ncnn": (1.0, 8.0),
+    "mnn": (1.0, 8.0), "litert": (5.0, 15.0), "executorch": (5.0, 25.0),
 }  # fmt: skip
 TRIAL_S = 0.25  # of tuning
 TUNING_SETUP_S = 15.0  # of a row that is tuned by the clock: its graph, before the clock starts
 START_S = 2.5  # of a process
+# what a library of this environment is imported as, where it has another name
+MODULES = {"inductor": "torch", "backend": "torch", "ours": "autotensor"}
 
 
 @dataclass(frozen=True)
@@ -96,8 +103,12 @@ class Plan:
         return setup + self.timing.seconds(len(self.contestants))
 
 
-def peers(threads: int, cache: str, numpy: bool) -> list[Contestant]:
-    """Everybody but us. torch must be there: its output is what all others are compared with."""
+FILES = ("onnxruntime", "openvino")  # who lives in the same environment as torch
+
+
+def peers(threads: int, cache: str, *, numpy: bool = False, runtimes: bool = False) -> list[Contestant]:
+    """Everybody but us; `runtimes`: those too that live in environments of their own. torch must be
+    there: its output is what all others are compared with."""
     compiled = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(cache, "inductor")}
     found = [Contestant("torch", Spec("torch", threads))]
     found.append(Contestant("torch-cl", Spec("torch", threads, channels_last=True)))
@@ -105,7 +116,8 @@ def peers(threads: int, cache: str, numpy: bool) -> list[Contestant]:
     found.append(
         Contestant("inductor-cl", Spec("inductor", threads, channels_last=True, environment=compiled))
     )
-    found += [Contestant(kind, Spec(kind, threads)) for kind in ("onnxruntime", "openvino")]
+    rest = [kind for kind in RUNTIMES if kind not in ("torch", "inductor")] if runtimes else FILES
+    found += [Contestant(kind, Spec(kind, threads, environment=compiled)) for kind in rest]
     return [*found, Contestant("numpy", Spec("numpy", threads))] if numpy else found
 
 
@@ -134,18 +146,27 @@ def ours(threads: int, log: str, tuned: bool) -> list[Contestant]:
 
 def installed(contestants: Sequence[Contestant]) -> list[Contestant]:
     """Those whose package is here; says who is missing. Raises SystemExit without torch."""
-    import importlib.util
-
-    kept = []
+    kept, asked = [], dict[str, str]()
     for c in contestants:
-        package = PACKAGES.get(c.spec.kind, c.spec.kind)
-        if importlib.util.find_spec(package):
-            kept.append(c)
+        kind = c.spec.kind
+        if kind not in asked:
+            asked[kind] = why_missing(kind)
+        if asked[kind]:
+            print(f"{c.name} does not take part: {asked[kind]}")
         else:
-            print(f"{c.name} does not take part: {package} is not installed.")
+            kept.append(c)
     if not any(c.name == "torch" for c in kept):
         raise SystemExit("torch is needed: every output is compared with its. pip install torch")
     return kept
+
+
+def why_missing(kind: str) -> str:
+    """Why a library cannot take part: "" if it can."""
+    package, python = PACKAGES.get(kind, kind), python_of(kind)
+    if not Path(python).exists():
+        return f"python benchmarks/peers/environments.py installs {package}."
+    found = python != sys.executable or importlib.util.find_spec(MODULES.get(kind, kind))
+    return "" if found else f"{package} is not installed."
 
 
 # -- tuning ----------------------------------------------------------------------------------------------

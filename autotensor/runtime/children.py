@@ -94,11 +94,12 @@ class Child:
         memory_bytes: int | None = None,
         output_limit: int = OUTPUT_LIMIT_BYTES,
         start_timeout_s: float = 60.0,
+        python: str = sys.executable,
     ) -> None:
         """`env` adds variables, `path` adds places to import from, `memory_bytes` limits the address
-        space."""
+        space, `python` is the interpreter."""
         # -P: the user's folder must not shadow modules
-        self.command = [sys.executable, "-P", "-m", module, *args]
+        self.command = [python, "-P", "-m", module, *args]
         self.env = dict(env or {})
         self.path = [str(p) for p in path]
         self.memory_bytes = memory_bytes

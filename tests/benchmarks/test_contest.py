@@ -101,8 +101,12 @@ def test_distance():
 
 
 def test_summary_is_over_all_samples_and_keeps_the_rounds():
-    blocks = [{"seconds": [1.0, 2.0, 9.0], "foreign": 0.0}, {"seconds": [3.0, 4.0, 5.0], "foreign": 0.2}]
-    assert summary(blocks) == {"median": 3.5, "min": 1.0, "rounds": [2.0, 4.0], "samples": 6, "foreign": 0.2}
+    blocks = [
+        {"seconds": [1.0, 2.0, 9.0], "foreign": 0.0, "cpu_s": 24.0, "wall_s": 12.0},
+        {"seconds": [3.0, 4.0, 5.0], "foreign": 0.2, "cpu_s": 12.0, "wall_s": 12.0},
+    ]
+    expected = {"median": 3.5, "min": 1.0, "rounds": [2.0, 4.0], "samples": 6, "foreign": 0.2, "cores": 1.5}
+    assert summary(blocks) == expected
 
 
 def test_asking_what_cannot_start_gives_the_reason():

@@ -1,0 +1,42 @@
+"""How each library is set up, as its users would for speed: one function per library.
+
+    run, output = onnxruntime(job, spec)        run() computes once, output() gives the result as an array
+
+A job is a `suite.case.Case` or a `networks.Network`: it knows itself as torch module, as ONNX bytes, as NumPy
+function. Everything that can be done ahead (packing weights, binding inputs, compiling) is done here and not
+timed. All compute in float32 with as many threads as the spec says, and may use Winograd's convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from peers import at_home, onnx_files, pytorch
+from peers.environments import PACKAGES
+from peers.spec import Array, Ready, Skip, Spec, cache_folder
+
+__all__ = ["KINDS", "PACKAGES", "RUNTIMES", "Array", "Ready", "Skip", "Spec", "cache_folder"]
+
+# who takes whole networks, in the order of the table's columns
+RUNTIMES: dict[str, Callable[[Any, Spec], Ready]] = {
+    "torch": pytorch.torch,
+    "inductor": pytorch.inductor,
+    "zentorch": pytorch.zentorch,
+    "onnxruntime": onnx_files.onnxruntime,
+    "openvino": onnx_files.openvino,
+    "xla": pytorch.xla,
+    "iree": onnx_files.iree,
+    "tinygrad": onnx_files.tinygrad,
+    "ncnn": onnx_files.ncnn,
+    "mnn": onnx_files.mnn,
+    "litert": pytorch.litert,
+    "executorch": pytorch.executorch,
+}
+KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
+    "ours": at_home.ours,
+    "backend": pytorch.backend,
+    "numpy": at_home.numpy,
+    "tvm": at_home.tvm,
+    **RUNTIMES,
+}
