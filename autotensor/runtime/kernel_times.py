@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.errors import ArtifactError
 from autotensor.runtime import loader, threads
 from autotensor.runtime.arrays import address, aligned_copy, aligned_empty
 from autotensor.runtime.artifact import ArgSpec, Artifact
@@ -43,17 +42,14 @@ class KernelClock:
         """arrays: the model's inputs. Raises ArtifactError when a kernel is missing from the object code."""
         self.kernels: Sequence[dict[str, Any]] = artifact.meta.get("kernels") or ()
         self.nthreads = nthreads
-        self._loaded = loader.load(artifact)
+        self._loaded = loader.load(artifact, [k["symbol"] for k in self.kernels])
         given = iter(arrays)
         self._memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]
         bases = [address(m) for m in self._memory]
         self._calls = []
         for k in self.kernels:
-            entry = int(self._loaded.engine.get_function_address(k["symbol"]))
-            if not entry:
-                raise ArtifactError(f"{artifact.name} has no function {k['symbol']!r} in its object code.")
             slots = (ctypes.c_void_p * len(k["slots"]))(*(bases[n] + offset for n, offset in k["slots"]))
-            self._calls.append((entry, slots))
+            self._calls.append((self._loaded.code.addresses[k["symbol"]], slots))
 
     def round(self) -> list[float]:
         """Seconds of every kernel in one inference, in the plan's order."""

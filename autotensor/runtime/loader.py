@@ -1,20 +1,18 @@
-"""From object files to addresses: is this machine able to run them, are all symbols there, then link and
-load.
+"""From an artifact to addresses: is this machine able to run its code? Then link it.
 
-Everything that LLVM would answer with an abort or the processor with an illegal instruction is checked here
-first and said in one sentence.
+What the processor would answer with an illegal instruction is checked here first and said in one sentence.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.elf import read_symbols
+from autotensor.runtime.linker import Code, host_machine, link
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,7 +21,7 @@ class Loaded:
 
     entry: int
     prepare: int  # 0: none
-    engine: Any
+    code: Code
 
 
 def check_host(artifact: Artifact) -> None:
@@ -32,12 +30,13 @@ def check_host(artifact: Artifact) -> None:
         raise ArtifactError(
             f"{artifact.name} is compiled for {artifact.target.kind!r}; only code for CPUs is loaded here."
         )
-    if artifact.target.triple and _family(artifact.target.triple) != _family(_host_triple()):
+    here = (host_machine(), platform.system().lower())
+    if artifact.target.triple and _family(artifact.target.triple) != here:
         raise ArtifactError(
-            f"{artifact.name} is compiled for {artifact.target.triple}, this machine is {_host_triple()}.",
+            f"{artifact.name} is compiled for {artifact.target.triple}, this machine is {'-'.join(here)}.",
             fix="Load it with recompile=True, or build it for this machine.",
         )
-    has = _host_features()
+    has = _host_features() if artifact.needs else {}
     missing = [name for name in (n.lstrip("+") for n in artifact.needs) if not has.get(name, False)]
     if missing:
         raise ArtifactError(
@@ -46,90 +45,16 @@ def check_host(artifact: Artifact) -> None:
         )
 
 
-def load(artifact: Artifact) -> Loaded:
-    """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be."""
-    import llvmlite.binding as llvm
+def load(artifact: Artifact, more: Sequence[str] = ()) -> Loaded:
+    """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be.
 
+    more: functions besides its entries whose addresses `code` shall have.
+    """
     check_host(artifact)
-    _check_symbols(artifact)
-    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-    try:
-        for data in artifact.objects:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        engine.finalize_object()
-    except RuntimeError as error:
-        raise ArtifactError(f"{artifact.name}: its object code cannot be loaded: {error}.") from error
-    return Loaded(
-        entry=_address(engine, artifact, artifact.entry),
-        prepare=_address(engine, artifact, artifact.prepare) if artifact.prepare else 0,
-        engine=engine,
-    )
-
-
-def _address(engine: Any, artifact: Artifact, symbol: str) -> int:
-    found = int(engine.get_function_address(symbol))
-    if not found:
-        raise ArtifactError(f"{artifact.name} has no function {symbol!r} in its object code.")
-    return found
-
-
-def _check_symbols(artifact: Artifact) -> None:
-    """Raise ArtifactError for damaged objects, objects of another processor, and symbols that nobody
-    defines."""
-    defined: set[str] = set()
-    wanted: set[str] = set()
-    for data in artifact.objects:
-        try:
-            symbols = read_symbols(data)
-        except ValueError as error:
-            raise ArtifactError(f"{artifact.name}: one of its object files is {error}.") from error
-        if symbols is None:
-            return  # not ELF: LLVM has the say
-        if symbols.machine and symbols.machine != _family(_host_triple())[0]:
-            raise ArtifactError(
-                f"{artifact.name} holds code for {symbols.machine}, this machine is {_host_triple()}.",
-                fix="Load it with recompile=True, or build it for this machine.",
-            )
-        defined |= symbols.defined
-        wanted |= symbols.undefined
-    for symbol in (artifact.entry, artifact.prepare):
-        if symbol and symbol not in defined:
-            raise ArtifactError(f"{artifact.name} has no function {symbol!r} in its object code.")
-    missing = sorted(name for name in wanted - defined if not _in_process(name))
-    if missing:
-        raise ArtifactError(f"{artifact.name} calls {', '.join(missing)}, which no library here defines.")
-
-
-_LINKER_MADE = frozenset({"_GLOBAL_OFFSET_TABLE_"})
-
-
-def _in_process(name: str) -> bool:
-    import llvmlite.binding as llvm
-
-    if name in _LINKER_MADE or llvm.address_of_symbol(name):
-        return True
-    _load_libm()
-    return bool(llvm.address_of_symbol(name))
-
-
-@cache
-def _load_libm() -> None:
-    """Make the mathematical functions visible where the interpreter itself was not linked with them."""
-    import llvmlite.binding as llvm
-
-    for name in ("libm.so.6", "libm.so", "libm.dylib"):
-        with suppress(RuntimeError):
-            llvm.load_library_permanently(name)
-            return
-
-
-def _machine() -> Any:
-    """A new target machine each time: the engine takes it and frees it with itself."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_default_triple().create_target_machine(opt=1, codemodel="jitdefault")
+    wanted = [name for name in (artifact.entry, artifact.prepare, *more) if name]
+    code = link(artifact.name, artifact.objects, wanted)
+    prepare = code.addresses[artifact.prepare] if artifact.prepare else 0
+    return Loaded(code.addresses[artifact.entry], prepare, code)
 
 
 @cache
@@ -137,13 +62,6 @@ def _host_features() -> dict[str, bool]:
     import llvmlite.binding as llvm
 
     return dict(llvm.get_host_cpu_features())
-
-
-@cache
-def _host_triple() -> str:
-    import llvmlite.binding as llvm
-
-    return str(llvm.get_process_triple())
 
 
 def _family(triple: str) -> tuple[str, str]:

@@ -27,10 +27,12 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from autotensor.runtime import affinity, pool, sharing
+from autotensor.runtime.linker import link
 
 CONTEXT_BYTES = 256
 BARRIER_OFFSET = 0
@@ -302,23 +304,23 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
 
 
 @cache
-def launcher() -> dict[str, int]:
+def launcher() -> Mapping[str, int]:
     """Addresses of the launcher's functions, compiled on first use."""
     names = ("launch", "serial_region", "openmp_region", "pool_region", "start_pool", "barrier")
     return compiled(launcher_ir(platform.machine()), names)
 
 
-def compiled(text: str, names: tuple[str, ...]) -> dict[str, int]:
-    """Addresses of functions of some LLVM IR, for the life of the process."""
+def compiled(text: str, names: tuple[str, ...]) -> Mapping[str, int]:
+    """Addresses of functions of some LLVM IR, for the life of the process: threads of the pool run them until
+    it ends."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # some processors' hints are written as assembly
     # opt=0 compiles in 4 ms, opt=1 in 14; regions and barriers take as long either way.
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=0, codemodel="jitdefault")
-    engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
-    engine.finalize_object()
-    addresses = {name: int(engine.get_function_address(name)) for name in names}
-    # Threads of the pool run this code until the process ends, so its memory must outlive the interpreter.
-    engine.detach()
-    return addresses
+    machine: Any = llvm.Target.from_default_triple().create_target_machine(
+        opt=0, reloc="pic", codemodel="small"
+    )
+    code = machine.emit_object(llvm.parse_assembly(text, context=llvm.create_context()))
+    return link("autotensor's own code", (code,), names).keep_for_ever().addresses

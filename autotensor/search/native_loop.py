@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -21,8 +21,8 @@ import numpy as np
 
 from autotensor.base.target import host
 from autotensor.codegen.llvm_build import build
-from autotensor.runtime import loader, native, threads
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime import native, threads
+from autotensor.runtime.linker import Code, link
 
 _ROTATE = """
 declare i32 @clock_gettime(i32, ptr)
@@ -124,7 +124,7 @@ class NativeLoop:
     _rotate: Callable[..., None]
     _launch: int
     _reference: int
-    _keep: Any
+    code: Code
 
     def run(
         self, fn: int, frames: Array, first: int, count: int, nthreads: int, touched: Array | None = None
@@ -178,14 +178,14 @@ def native_loop() -> NativeLoop:
     target = host()
     text = _ROTATE.replace("CLOCK", str(time.CLOCK_MONOTONIC)) + _reference_text()
     code = build(text, target, opt=1).object
-    loaded = loader.load(Artifact("timing", replace(target), "rotate", None, (), (code,)))
+    linked = link("timing", (code,), ("rotate", "reference", "touch"))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     rotate = ctypes.CFUNCTYPE(None, *[pointer] * 4, number, number, number, ctypes.c_int32, pointer, pointer)
     return NativeLoop(
-        rotate(loaded.entry),
+        rotate(linked.addresses["rotate"]),
         native.launcher()["launch"],
-        int(loaded.engine.get_function_address("reference")),
-        loaded,
+        linked.addresses["reference"],
+        linked,
     )
 
 

@@ -18,6 +18,7 @@ from runtime_kernels import BARRIER_STRESS, COUNT, TEAM_SUM, compiled
 
 from autotensor.base.errors import InputError
 from autotensor.runtime import native, sharing, threads
+from autotensor.runtime.linker import link
 from autotensor.runtime.threads import Provider
 
 ROOT = Path(__file__).parents[2]
@@ -108,12 +109,8 @@ class Kernel:
     """A loaded function and its argument array over NumPy arrays."""
 
     def __init__(self, ir: str, name: str, *arrays: np.ndarray) -> None:
-        code = compiled(ir)  # initialises LLVM
-        machine = llvm.Target.from_default_triple().create_target_machine(opt=1, codemodel="jitdefault")
-        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self.engine.finalize_object()
-        self.fn = self.engine.get_function_address(name)
+        self.code = link(name, (compiled(ir),), (name,))
+        self.fn = self.code.addresses[name]
         self.arrays = arrays
         self.pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         self.args = ctypes.addressof(self.pointers)

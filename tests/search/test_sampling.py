@@ -106,7 +106,7 @@ def test_calls_are_timed_one_by_one_and_arguments_rotate() -> None:
 def test_writing_what_is_there_changes_nothing(nthreads: int) -> None:
     """Every whole line is visited by one thread, whatever divides among how many; nothing beside them is."""
     loop = native_loop()
-    touch = int(loop._keep.engine.get_function_address("touch"))
+    touch = loop.code.addresses["touch"]
     rng = np.random.default_rng(0)
     arrays = [aligned_copy(rng.standard_normal(n).astype(np.float32)) for n in (1, 16, 17 * 16, 1000)]
     before = [a.copy() for a in arrays]

@@ -1,0 +1,61 @@
+"""An address space in pieces, as large libraries and arrays leave it: for children of tests.
+
+python -m fragments 8 CODE [ARGUMENT…]      runs the code; holes of 8 KiB
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from itertools import pairwise
+
+RESERVED = 3 << 30  # bytes without access that new maps come to lie around; they take no memory
+APART = 160 << 10  # from hole to hole: some 20,000 holes, of the 65,530 maps that Linux allows
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_SIZE, _INT = ctypes.c_size_t, ctypes.c_int
+_libc.mmap.argtypes = (ctypes.c_void_p, _SIZE, _INT, _INT, _INT, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_NO_RESERVE, _NO_REPLACE = 0x4000, 0x100000  # of Linux
+
+
+def fragment(hole_bytes: int) -> int:
+    """Reserve 3 GB below all that is mapped and open holes in it; the number of holes.
+
+    What is mapped next and fits a hole lies in one, what does not lies 3 GB away: the gaps that are left
+    between libraries are filled.
+    """
+    base = _reserve(None, RESERVED)
+    for start, end in _gaps(base):
+        _reserve(start, end - start)
+    places = range(base + APART, base + RESERVED - APART, APART)
+    assert not any(_libc.munmap(place, hole_bytes) for place in places)
+    return len(places)
+
+
+def _reserve(at: int | None, size: int) -> int:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE | (_NO_REPLACE if at else 0)
+    found = _libc.mmap(at, size, 0, flags, -1, 0)
+    assert found not in (None, ctypes.c_void_p(-1).value), ctypes.get_errno()
+    return int(found)
+
+
+def _gaps(above: int) -> list[tuple[int, int]]:
+    """What is free between `above` and the last map before the stack."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        lines = [line.split() for line in maps]
+    ends = [tuple(int(x, 16) for x in line[0].split("-")) for line in lines if "[stack]" not in line]
+    inside = [(start, end) for start, end in ends if above <= start < 1 << 47]
+    return [(end, start) for (_, end), (start, _) in pairwise(inside) if end < start]
+
+
+if __name__ == "__main__":
+    import llvmlite.binding as llvm  # what is loaded before may lie where it likes
+    import numpy  # noqa: F401
+
+    llvm.initialize_native_target()
+    fragment(int(sys.argv[1]) << 10)
+    code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+    exec(code, {"__name__": "__main__"})
