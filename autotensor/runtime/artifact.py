@@ -31,7 +31,7 @@ import numpy as np
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.base.target import Target
-from autotensor.runtime.container import Buffer, read_container, write_container
+from autotensor.runtime.container import Buffer, container_bytes, read_container, write_container
 
 FORMAT = 2  # 2: code asks its context for parts of heavy regions (sharing.py); of 1, it does not
 SEVERAL = 3  # a file of several artifacts, each as in format 2
@@ -153,6 +153,18 @@ def load(path: str | Path) -> Artifact:
 
 def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
     """Write several artifacts to one `.atm` file, atomically. Equal parts, such as weights, are kept once."""
+    write_container(Path(path), *_together(artifacts))
+
+
+def to_bytes(artifacts: Sequence[Artifact]) -> bytes:
+    """The contents of an `.atm` file that holds these artifacts."""
+    if len(artifacts) == 1:
+        head, members = description(artifacts[0])
+        return container_bytes({"format": FORMAT, **head}, members)
+    return container_bytes(*_together(artifacts))
+
+
+def _together(artifacts: Sequence[Artifact]) -> tuple[dict[str, Any], dict[str, Buffer]]:
     heads, kept = [], dict[str, Buffer]()
     places: dict[bytes, str] = {}  # digest of a part → the name that it has in the file
     for n, artifact in enumerate(artifacts):
@@ -162,13 +174,16 @@ def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
             names[member] = places.setdefault(hashlib.sha256(data).digest(), f"v{n}_{member}")
             kept.setdefault(names[member], data)
         heads.append(_renamed(head, names))
-    write_container(Path(path), {"format": SEVERAL, "variants": heads}, kept)
+    return {"format": SEVERAL, "variants": heads}, kept
 
 
-def load_all(path: str | Path) -> tuple[Artifact, ...]:
-    """The artifacts in an `.atm` file, in order; mostly one. Raises ArtifactError as `load` does."""
+def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...]:
+    """The artifacts in an `.atm` file, in order; mostly one. Raises ArtifactError as `load` does.
+
+    data: the file's contents, where there is no file; `path` is then a name for messages only.
+    """
     path = Path(path)
-    head, members = read_container(path, SEVERAL)
+    head, members = read_container(path, SEVERAL, data)
     try:
         heads = head["variants"] if head["format"] == SEVERAL else [head]
         found = tuple(restored(h, members) for h in heads)

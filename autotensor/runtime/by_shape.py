@@ -10,13 +10,14 @@ What is asked of it beside calls (`args`, `signature`, `time`, `source`) it answ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from autotensor.base.errors import ArgumentError
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arrays import Array
+from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.signature import Signature
 
@@ -68,7 +69,14 @@ class ByShape(Module):
 
     def save(self, path: str | Path) -> None:
         """Write all modules to one `.atm` file, atomically."""
-        artifacts.save_all(path, [replace(m.artifact, values=m._values) for m in self.modules])
+        artifacts.save_all(path, self._bound())
+
+    def _bound(self) -> tuple[Artifact, ...]:
+        return tuple(a for m in self.modules for a in m._bound())
+
+    def _with(self, values: dict[str, Array]) -> ByShape:
+        """Its values are its modules' own: `bind` gives new ones."""
+        return ByShape([copy(m) for m in self.modules])
 
     def __repr__(self) -> str:
         return f"<ByShape {self.name}: {'; '.join(str(m.signature) for m in self.modules)}>"

@@ -15,6 +15,7 @@ byte once and leave none uncovered. `unzip -l` works on it. Start reading at `wr
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import mmap
 import os
@@ -38,40 +39,67 @@ _ALIGNMENT_EXTRA = 0xD935  # the extra field that Android's zipalign introduced 
 _ZIP64_EXTRA_BYTES = 20  # zipfile adds so many to the local header of a member near or above 2 GiB
 
 Buffer = bytes | memoryview
+Image = bytes | mmap.mmap  # of a whole file
 
 
 def write_container(path: Path, head: Mapping[str, Any], members: Mapping[str, Buffer]) -> None:
     """Write `head` (JSON-able) and `members` to `path`, atomically. Raises ArtifactError if that cannot be
     done."""
+    manifest = _described(head, members, path.name)
+    try:
+        with replacing(path) as file:
+            _write(file, manifest, members)
+            file.flush()
+            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # goes with its last view
+            _sealed(file, image, set(members), path)
+    except OSError as error:
+        raise ArtifactError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def container_bytes(head: Mapping[str, Any], members: Mapping[str, Buffer]) -> bytes:
+    """What `write_container` writes to a file."""
+    file = io.BytesIO()
+    _write(file, _described(head, members, "it"), members)
+    _sealed(file, file.getvalue(), set(members), Path("it"))
+    return file.getvalue()
+
+
+def _described(head: Mapping[str, Any], members: Mapping[str, Buffer], name: str) -> bytes:
+    """The manifest."""
     bad = [name for name in members if not _NAME.fullmatch(name) or name == MANIFEST]
     if bad:
         raise ArtifactError(f"save: {bad[0]!r} cannot be the name of a part of an .atm file.")
     table = {name: {"bytes": len(data), "sha256": _sha256(data)} for name, data in members.items()}
     try:
-        manifest = json.dumps({**head, "members": table}, indent=1, sort_keys=True, allow_nan=False).encode()
+        return json.dumps({**head, "members": table}, indent=1, sort_keys=True, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise ArtifactError(f"save: the description of {path.name} is not plain JSON: {error}.") from error
-    try:
-        with replacing(path) as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.comment = _SEAL + b"0" * 64
-                for name, data in {MANIFEST: manifest, **members}.items():
-                    archive.writestr(_aligned_entry(file, name, len(data)), data)
-            file.flush()
-            image = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # goes with its last view
-            seal = _seal(memoryview(image), _spans(image, path), set(members))
-            file.seek(-64, os.SEEK_END)
-            file.write(seal)
-    except OSError as error:
-        raise ArtifactError(f"cannot write {path}: {error.strerror or error}.") from error
+        raise ArtifactError(f"save: the description of {name} is not plain JSON: {error}.") from error
 
 
-def read_container(path: Path, newest_format: int) -> tuple[dict[str, Any], dict[str, memoryview]]:
+def _write(file: BinaryIO, manifest: bytes, members: Mapping[str, Buffer]) -> None:
+    """All but the seal."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.comment = _SEAL + b"0" * 64
+        for name, data in {MANIFEST: manifest, **members}.items():
+            archive.writestr(_aligned_entry(file, name, len(data)), data)
+
+
+def _sealed(file: BinaryIO, image: Image, members: set[str], path: Path) -> None:
+    """Puts the seal at the end; `image` is what the file holds."""
+    seal = _seal(memoryview(image), _spans(image, path), members)
+    file.seek(-64, os.SEEK_END)
+    file.write(seal)
+
+
+def read_container(
+    path: Path, newest_format: int, contents: bytes | None = None
+) -> tuple[dict[str, Any], dict[str, memoryview]]:
     """The manifest and the members (read-only views of the mapped file), after every byte was checked.
 
+    contents: of the file, from `container_bytes`, say; `path` is then a name for messages only.
     Raises ArtifactError: unreadable, not a container, of a newer format, or changed since it was written.
     """
-    image = _map(path)
+    image: Image = _map(path) if contents is None else contents
     spans = _spans(image, path)
     view = memoryview(image)
     manifest = _manifest(view, spans, path)
@@ -121,7 +149,7 @@ def _manifest(view: memoryview, spans: Mapping[str, tuple[int, int]], path: Path
     return manifest
 
 
-def _spans(image: mmap.mmap, path: Path) -> dict[str, tuple[int, int]]:
+def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
     """Where each member's data lies: name → (first byte, byte after the last); disjoint and inside the
     file."""
     spans: dict[str, tuple[int, int]] = {}
@@ -150,7 +178,7 @@ def _spans(image: mmap.mmap, path: Path) -> dict[str, tuple[int, int]]:
 class _Reader:
     """The few file methods that zipfile needs, over a map; closing it leaves the map open."""
 
-    def __init__(self, image: mmap.mmap) -> None:
+    def __init__(self, image: Image) -> None:
         self._image = image
         self._at = 0
 

@@ -40,6 +40,7 @@ class CompiledFunction(ABC):
 
     artifact: Artifact
     name: str
+    threads: int
     _values: dict[str, Array]  # of constants and prepared arrays
     _prepare_each_call: bool
     _inputs: tuple[Slot, ...]  # what a call takes: inputs, and constants that are free
@@ -121,7 +122,24 @@ class CompiledFunction(ABC):
 
     def save(self, path: str | Path) -> None:
         """Write code, texts and bound constants to an `.atm` file, atomically."""
-        artifacts.save(path, replace(self.artifact, values=self._values))
+        artifacts.save(path, self._bound()[0])
+
+    def _bound(self) -> tuple[Artifact, ...]:
+        """What a file of this function holds."""
+        return (replace(self.artifact, values=self._values),)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled are the bytes of the `.atm` file, bound constants among them, and the number of threads."""
+        from autotensor.runtime.model import unpickled
+
+        return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
+
+    def __copy__(self) -> Self:
+        """A function of its own; it shares code and constants, which nobody can change."""
+        return self._with(self._values)
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> Self:
+        return self._with(self._values)
 
 
 def _names(specs: Iterable[ArgSpec]) -> tuple[str, ...]:

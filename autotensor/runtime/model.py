@@ -37,8 +37,20 @@ def load(
     found = artifacts.load_all(path)
     if recompile:
         found = tuple(rebuilt(a, compiler) for a in found)
+    return _opened(tuple(map(check, found)), threads)
+
+
+def unpickled(data: bytes, threads: int | None) -> Function:
+    """The module whose `.atm` file holds these bytes; how modules leave a pickle.
+
+    Raises ArtifactError for code that does not fit this machine.
+    """
+    return _opened(artifacts.load_all("the pickled module", data), threads)
+
+
+def _opened(found: tuple[Artifact, ...], threads: int | None) -> Function:
     if len(found) == 1:
-        return open_artifact(check(found[0]), threads=threads)
+        return open_artifact(found[0], threads=threads)
     return ByShape([Module(a, threads=threads) for a in found])
 
 
