@@ -6,6 +6,7 @@ f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shape
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -40,7 +41,7 @@ def _frontend() -> Any:
     return models
 
 
-def load_onnx(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
+def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     _frontend()
     from autotensor.frontends.onnx.load import load
 
@@ -72,7 +73,7 @@ class OnnxModel:
 
     def __init__(
         self,
-        source: str | Path | bytes | onnx.ModelProto,
+        source: str | Path | bytes | onnx.ModelProto | Loaded,
         target: str | Target | None = None,
         *,
         db: Log = None,
@@ -88,6 +89,7 @@ class OnnxModel:
         self._types = _declared(self.model)
         build, compile = partial(models.build, self.model), partial(compile_model, target=target, db=db)
         self._run = Staged(build, compile, self.name, self.input_names)
+        self._how = target, db
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """All outputs, in the model's order. Inputs by position or by name.
@@ -116,6 +118,16 @@ class OnnxModel:
         """For how many input types it has been compiled."""
         return self._run.specialisations
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled is the model; what was compiled of it is compiled again where it is called next."""
+        target, db = self._how
+        if not isinstance(db, str | os.PathLike | None):
+            raise InputError(
+                f"{self.name} cannot be pickled or copied: it uses a tuning log that is open here.",
+                fix="Give db= as a path or URL.",
+            )
+        return _unpickled, (self.model, target, db)
+
     def _checked(self, name: str, value: Any) -> Any:
         wanted = self._types.get(name)
         numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
@@ -140,6 +152,10 @@ class OnnxModel:
 
     def __repr__(self) -> str:
         return f"<OnnxModel {self.name}({', '.join(self.input_names)})>"
+
+
+def _unpickled(model: Loaded, target: str | Target | None, db: Log) -> OnnxModel:
+    return OnnxModel(model, target, db=db)
 
 
 def _declared(model: Loaded) -> dict[str, Any]:

@@ -173,11 +173,25 @@ class TrainingStep:
         }
         return replaced(given, swap)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled are the program, its code, and parameters and state as they are now."""
+        with self._lock:
+            values = {n: a.copy() for n, a in self._values.items()}
+        return _unpickled, (self.program, self.plan, self.module, values)
+
     def __repr__(self) -> str:
         return (
             f"<TrainingStep {self.module.name}({', '.join(self._data)}), "
             f"{len(self.program.parameters)} parameters>"
         )
+
+
+def _unpickled(
+    program: TrainingGraph, plan: ModelPlan, module: Module, values: Mapping[str, Array]
+) -> TrainingStep:
+    step = TrainingStep(program, plan, module)
+    step.assign(values)
+    return step
 
 
 def _frozen(array: Array) -> Array:

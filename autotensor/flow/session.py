@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.api.programs import Program, Programs, cut
-from autotensor.base.errors import ArgumentError, GraphError, TargetError
+from autotensor.base.errors import ArgumentError, GraphError, InputError, TargetError
 from autotensor.base.target import Target, parse
 from autotensor.flow.control import producers_first
 from autotensor.flow.lowering import Dead, Lowering, latest
@@ -90,6 +90,12 @@ class Session:
         self._rng = np.random.default_rng(seed)
         self._lock = threading.RLock()
         self._tokens: list[Any] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InputError(
+            "a session cannot be pickled or copied: its graph is of this process.",
+            fix="Build the graph there, and give it the variables by a Saver's file.",
+        )
 
     # -- runs --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ thing twice, and what no output needs is in no graph. Constants are the same whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -124,6 +124,9 @@ class Data:
         digest = hashlib.sha256(f"{kept.dtype}{kept.shape}".encode())
         digest.update(kept.reshape(-1).view(np.uint8).data if kept.size else b"")
         return Data(kept, digest.hexdigest()[:32])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Data.of, (self.array,)  # read-only there, too
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Data) and self.digest == other.digest
@@ -280,6 +283,32 @@ def _binary(op: str, a: Any, b: Any) -> GraphNode:
 # -- graphs ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Stands for a node of a pickled graph."""
+
+    number: int
+
+
+def _flat(value: Any, places: Mapping[GraphNode, int]) -> Any:
+    if isinstance(value, GraphNode):
+        return _Place(places[value])
+    return tuple(_flat(v, places) for v in value) if type(value) is tuple else value
+
+
+def _unflat(value: Any, nodes: Sequence[GraphNode]) -> Any:
+    if isinstance(value, _Place):
+        return nodes[value.number]
+    return tuple(_unflat(v, nodes) for v in value) if type(value) is tuple else value
+
+
+def _unpickled(kinds: Sequence[tuple[type[GraphNode], tuple[Any, ...]]], rest: tuple[Any, ...]) -> Graph:
+    nodes: list[GraphNode] = []
+    for kind, fields in kinds:
+        nodes.append(kind(*_unflat(fields, nodes)))
+    return Graph(*_unflat(rest, nodes))
+
+
 @dataclass(frozen=True)
 class Graph:
     """A function from `inputs` to `outputs`, what compile_model, plan_model and tune_model take.
@@ -312,6 +341,17 @@ class Graph:
                 f"graph {self.name!r} reads {free[0].name!r} {type_text(free[0].type)}, not an input of it.",
                 fix="List it in `inputs`.",
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A list of nodes: as deep as a deep model, pickle does not go."""
+        listed = tuple(dict.fromkeys((*self.inputs, *self.nodes)))
+        places = {node: n for n, node in enumerate(listed)}
+        kinds = [(type(node), _flat(node.fields(), places)) for node in listed]
+        ends = _flat((self.inputs, self.outputs), places)
+        return _unpickled, (kinds, (*ends, self.name, self.output_names))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        return self  # nothing of it can change
 
     def _default_names(self) -> tuple[str, ...]:
         several = len(self.outputs) > 1

@@ -193,6 +193,9 @@ class Node(metaclass=NodeMeta):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), tuple(getattr(self, f) for f in type(self)._fields)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
+        return self  # nothing of it can change, and equal nodes are one
+
     def __str__(self) -> str:
         from autotensor.ir.printer import to_text  # the printer knows all nodes
 

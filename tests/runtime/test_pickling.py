@@ -120,3 +120,11 @@ def test_the_pickle_is_the_file(tmp_path: Any) -> None:
     module.save(tmp_path / "f.atm")
     _, (data, _) = module.__reduce__()
     assert data == (tmp_path / "f.atm").read_bytes()
+
+
+@pytest.mark.opencl
+def test_a_module_of_a_device_travels() -> None:
+    x = te.placeholder((N,), name="x")
+    module = at.build([x, te.compute((N,), lambda i: x[i] * 2.0, name="y")], target="opencl")
+    for way in (there_and_back, copy.copy, copy.deepcopy):
+        assert (way(module)(A) == A * 2).all()

@@ -53,11 +53,13 @@ def plain_domain(domain: str) -> str:
     return "" if domain in _STANDARD else domain
 
 
-def load(source: str | Path | bytes | onnx.ModelProto) -> Loaded:
-    """A model from a file, its bytes, or a ModelProto.
+def load(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
+    """A model from a file, its bytes, or a ModelProto; one that was loaded as it is.
 
     Raises InputError when it cannot be read, Malformed when it is no model, Unsupported for unknown opsets.
     """
+    if isinstance(source, Loaded):
+        return source
     if isinstance(source, onnx.ModelProto):
         return _checked(Loaded(source, None, _name(source, "model")))
     if isinstance(source, (bytes, bytearray, memoryview)):
