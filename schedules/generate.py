@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 
+from autotensor.base import log, switches
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.layout import Layout
@@ -18,7 +19,7 @@ from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
 from schedules import rules as _rules  # noqa: F401  # registers them
 from schedules.analysis import untouched
-from schedules.registry import RULES, SketchRule
+from schedules.registry import RULES, Extension, SketchRule
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
 KEPT = 128  # computations whose sketches are remembered; a large model has fifty
@@ -29,8 +30,7 @@ class _Partial:
     """A sketch under construction; stages in `done` need no rule, those in `waiting` come last."""
 
     sketch: Sketch
-    before: State  # without the steps that were added last
-    added: tuple[Step, ...] = ()
+    state: State
     done: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
@@ -54,11 +54,10 @@ def preferred(dag: ComputeDAG, target: Target) -> Sketch:
 def _preferred(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -> Sketch:
     current = _Partial(Sketch(), State.initial(dag))
     while True:
-        state = _applied(current.before, current.added)
-        stage, last_call = _next_stage(state, current)
+        stage, last_call = _next_stage(current)
         if stage is None:
             return current.sketch
-        current = next(_expand(current, state, stage, target, last_call, rules))
+        current = next(_expand(current, stage, target, last_call, rules))
 
 
 @lru_cache(maxsize=KEPT)
@@ -67,18 +66,18 @@ def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
     finished: list[_Partial] = []
     while partial:
         current = partial.pop(0)
-        state = _applied(current.before, current.added)
-        stage, last_call = _next_stage(state, current)
+        stage, last_call = _next_stage(current)
         if stage is None:
             finished.append(current)
             continue
-        partial = [*partial, *_expand(current, state, stage, target, last_call, rules)][:MAX_SKETCHES]
+        partial = [*partial, *_expand(current, stage, target, last_call, rules)][:MAX_SKETCHES]
     ordered = sorted(finished, key=lambda p: p.choices)  # some took more steps than others
     return tuple(dict.fromkeys(p.sketch for p in ordered))
 
 
-def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
+def _next_stage(current: _Partial) -> tuple[Stage | None, bool]:
     """The last stage that no rule has decided; then those that waited and are still untouched (True)."""
+    state = current.state
     open_ = [
         s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)
     ]
@@ -90,7 +89,6 @@ def _next_stage(state: State, current: _Partial) -> tuple[Stage | None, bool]:
 
 def _expand(
     current: _Partial,
-    state: State,
     stage: Stage,
     target: Target,
     last_call: bool,
@@ -99,26 +97,45 @@ def _expand(
     """What the first rule that answers makes of a stage, in its order; made when asked for."""
     done = current.done | {stage.name}
     for rule in rules:
-        if target.kind not in rule.devices:
+        if target.kind not in rule.devices or 0 in (a.extent for a in stage.op.axes):
             continue
-        extensions = iter(rule.expand(state, stage, target))
-        first = next(extensions, None)
-        if first is None or (last_call and first.defer):
+        answers = _answers(rule, current.state, stage, target)
+        first = next(answers, None)
+        if first is None or (last_call and first[0].defer):
             continue
-        if first.defer:
-            yield replace(current, before=state, added=(), waiting=current.waiting | {stage.name})
+        if first[0].defer:
+            yield replace(current, waiting=current.waiting | {stage.name})
             return
-        for n, e in enumerate(chain([first], extensions)):
+        for n, (e, state) in enumerate(chain([first], answers)):
             yield replace(
                 current,
                 sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
-                before=state,
-                added=e.steps,
+                state=state,
                 done=done | set(e.done),
                 choices=(*current.choices, n),
             )
         return
-    yield replace(current, before=state, added=(), done=done)
+    yield replace(current, done=done)
+
+
+def _answers(
+    rule: SketchRule, state: State, stage: Stage, target: Target
+) -> Iterator[tuple[Extension, State]]:
+    """The rule's extensions, each with what it leads to.
+
+    A rule that raises, or whose steps cannot be applied, answers no more: a default always runs, and a rule
+    only makes it faster. AUTOTENSOR_STRICT=1 raises instead.
+    """
+    try:
+        for e in rule.expand(state, stage, target):
+            yield e, _applied(state, e.steps)
+    except Exception as error:
+        if switches.strict():
+            raise
+        log.warn(
+            f"Sketch rule {rule.name} fails on stage {stage.name!r} and is left out "
+            f"({type(error).__name__}: {error}); the kernel may be slower. Please report this."
+        )
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:

@@ -141,12 +141,7 @@ class OnnxModel:
             raise ArgumentError(f"{self.name}: no array for its input {wanted}: {error}.") from error
         if wanted is None:
             return np.ascontiguousarray(array) if array.ndim else array
-        fits = array.dtype == wanted.dtype.numpy
-        if fits and wanted.dims is not None:
-            fits = len(wanted.dims) == array.ndim and all(
-                isinstance(d, str) or d == n for d, n in zip(wanted.dims, array.shape, strict=True)
-            )
-        if not fits:
+        if array.dtype != wanted.dtype.numpy or not wanted.takes(array.shape):
             raise ArgumentError(f"{self.name}: got {array.dtype}{list(array.shape)} for its input {wanted}.")
         return np.ascontiguousarray(array) if array.ndim else array
 

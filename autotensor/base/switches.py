@@ -101,11 +101,30 @@ verify = Switch("verify", False, _flag, "1 runs the IR verifier after every pass
 no_shipped = Switch(
     "no_shipped", False, _flag, "1 ignores the tuned schedules and the cost model that come with autotensor."
 )
+strict = Switch(
+    "strict",
+    False,
+    _flag,
+    "1 raises what a rule raises; else a rule that fails is left out with a warning, and the model runs.",
+)
 mnist: Switch[Path | None] = Switch(
     "mnist", None, _path, "Directory of MNIST's four files, for autotensor.flow.datasets."
 )
 
-_ALL = (debug, dump, db, cache_dir, cache_bytes, num_threads, provider, opencl, verify, no_shipped, mnist)
+_ALL = (
+    debug,
+    dump,
+    db,
+    cache_dir,
+    cache_bytes,
+    num_threads,
+    provider,
+    opencl,
+    verify,
+    no_shipped,
+    strict,
+    mnist,
+)
 SWITCHES: Mapping[str, Switch[Any]] = MappingProxyType({s.name: s for s in _ALL})
 
 

@@ -83,12 +83,14 @@ def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
     written = [names[p] for p in conv.phases[column.name] if p in names]
     outside = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
     outside = [*conv.unseen(state.stage(host).op), *outside, f"{names[row.name]}.0"]
-    inside.append(names[channel.name])
-    steps.append(Reorder(host, (*outside, *written, *inside)))
+    # a single channel may be no loop of the host's: it is then among those in which none of ours is found
+    channels = [names[channel.name]] if channel.name in names else []
+    *inside, place, tiled = inside
+    steps.append(Reorder(host, (*outside, *written, *inside, place, tiled, *channels)))
     together, outer = fused(host, outside)
-    steps += [*together, *(Unroll(host, a) for a in (*written, *inside[-2:]))]
+    steps += [*together, *(Unroll(host, a) for a in (*written, tiled, *channels))]
     steps += divided(host, outer, stage.op, conv.lanes)
-    steps.append(ComputeAt(inner, host, inside[-3]))
+    steps.append(ComputeAt(inner, host, place))
     steps += _anchor(stage, conv, inner)
     done = (host, inner, stage.name, *(p.name for p in conv.pads))
     return Extension(tuple(steps), (tile, block), done)

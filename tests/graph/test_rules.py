@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotensor.base.switches import override
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Apply, Constant, Graph
 from autotensor.graph.rules import (
     PASSES,
+    Pass,
     canonicalize,
     channels_last,
     common_subexpressions,
@@ -341,3 +343,19 @@ def test_products_of_two_values_stay(array):
     assert canonicalize(Graph((x, y), ops.matmul(x, y))).count("matmul") == 1
     turned = Graph(y, ops.matmul(array(7, 4), y, transpose_a=True))
     assert canonicalize(turned).count("matmul") == 1
+
+
+def test_a_pass_that_fails_is_left_out(array, caplog):
+    def broken(graph):
+        raise IndexError("tuple index out of range")
+
+    x = input((1, 4))
+    graph = Graph(x, ops.dense(x, array(3, 4)) + 0.0, "small")
+    passes = (Pass("broken", broken), *PASSES)
+    with override(strict=False):
+        after = optimize(graph, passes)
+    close(evaluate(graph, given := array(1, 4)), evaluate(after, given))
+    said = "Graph pass 'broken' fails on 'small' and is left out (IndexError: tuple index out of range)"
+    assert said in caplog.text
+    with override(strict=True), pytest.raises(IndexError):
+        optimize(graph, passes)

@@ -62,3 +62,27 @@ def test_a_constant_that_differs_within_the_batch_stays_behind(array):
     after = single_pixels(graph)
     close(graph, after)
     assert after.outputs[0].op == "add"
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1)])
+def test_a_product_of_one_element_as_a_scalar(array, shape):
+    """`linear(x).squeeze() * 4 + 1`: there are no axes to look at."""
+    x = input((1, 6))
+    graph = Graph(x, ops.reshape(ops.dense(x, array(1, 6)), shape) * 4.0 + np.float32(1))
+    after = single_pixels(graph)
+    close(graph, after)
+    assert after.outputs[0].op == "reshape"
+
+
+def test_rows_that_get_different_numbers_stay(array):
+    x = input((2, 6))
+    graph = Graph(x, ops.reshape(ops.dense(x, array(1, 6)), (2,)) + np.array([1, 2], np.float32))
+    after = single_pixels(graph)
+    close(graph, after)
+    assert after.outputs[0].op == "add"
+
+
+def test_no_rows(array):
+    x = input((0, 6))
+    graph = Graph(x, ops.reshape(ops.dense(x, array(3, 6)), (0,)) * 4.0)
+    assert evaluate(optimize(graph), np.zeros((0, 6), np.float32))[0].shape == (0,)

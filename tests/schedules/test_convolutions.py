@@ -76,6 +76,10 @@ CASES = {
     "kernel smaller than stride": case("conv2d_transpose", (1, 4, 4, 8), (8, 16, 2, 1), stride=3, relu=False),
     "few channels": case("conv2d_transpose", (1, 6, 9, 32), (32, 3, 4, 4), stride=2, padding=1),
     "few channels, plain": case("conv2d", (1, 6, 19, 16), (2, 16, 3, 3), padding=1),
+    "one channel": case("conv2d", (1, 6, 19, 32), (1, 32, 3, 3), padding=1),
+    "one channel, one axis": case("conv1d", (2, 23, 16), (1, 16, 5), padding=2, stride=2),
+    "one channel, no epilogue": case("conv2d", (1, 6, 9, 16), (1, 16, 5, 1), relu=False, bias=False),
+    "one channel, transposed": case("conv2d_transpose", (1, 5, 4, 16), (16, 1, 4, 4), stride=2, padding=1),
     "few channels, three dimensions": case(
         "conv3d", (1, 3, 4, 5, 16), (1, 16, 3, 3, 3), padding=1, bias=False
     ),
@@ -152,6 +156,8 @@ def test_passes_and_texts_agree(name):
         ("transposed", "convolution"),
         ("three dimensions", "convolution"),
         ("few channels", "few_channels"),
+        ("one channel", "few_channels"),
+        ("one channel, one axis", "few_channels"),
     ],
 )
 def test_the_rule_for_it_comes_first(name, rule):

@@ -14,11 +14,12 @@ import onnx
 from autotensor.base.dtype import DType
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
-from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.onnx.errors import Unsupported
 from autotensor.frontends.onnx.load import MAX_BYTES, Loaded
 from autotensor.frontends.onnx.types import element_type
 
 Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
+UNSAID = 0  # an extent that some exporters write for "any": it is 0 unless a call or `shapes` says otherwise
 Shapes = Mapping[str, int | Sequence[int]]  # of inputs by name, and values of symbolic dimensions
 _SPELLED = 'Write {"batch": 1} for a dimension, {"x": (1, 3, 224, 224)} for an input.'
 
@@ -34,6 +35,14 @@ class Argument:
     def __str__(self) -> str:
         shape = "…" if self.dims is None else ", ".join(map(str, self.dims))
         return f"{self.name}: {self.dtype}[{shape}]" if self.dtype else f"{self.name}: not a tensor"
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether the numbers among the extents, and how many there are, allow an array of this shape."""
+        if self.dims is None:
+            return True
+        return len(self.dims) == len(shape) and all(
+            isinstance(d, str) or d in (n, UNSAID) for d, n in zip(self.dims, shape, strict=True)
+        )
 
 
 def inputs_of(model: Loaded) -> tuple[Argument, ...]:
@@ -56,12 +65,8 @@ def _argument(v: onnx.ValueInfoProto) -> Argument:
         return Argument(v.name, dtype, None)
     dims: list[Dim] = []
     for d in t.shape.dim:
-        if d.WhichOneof("value") == "dim_value":
-            if d.dim_value < 0:
-                raise Malformed(f"input {v.name!r} has an extent of {d.dim_value}.")
-            dims.append(int(d.dim_value))
-        else:
-            dims.append(d.dim_param or "?")
+        is_number = d.WhichOneof("value") == "dim_value" and d.dim_value >= 0  # PaddleOCR's -1 is open
+        dims.append(int(d.dim_value) if is_number else d.dim_param or "?")
     return Argument(v.name, dtype, tuple(dims))
 
 
@@ -113,13 +118,8 @@ def _checked(shapes: Shapes) -> dict[str, int | tuple[int, ...]]:
 
 
 def _agreed(a: Argument, shape: tuple[int, ...], numbers: dict[str, int]) -> tuple[int, ...]:
-    fits = a.dims is None or len(a.dims) == len(shape)
-    for d, n in zip(a.dims or (), shape, strict=False):
-        if isinstance(d, str) and d != "?":
-            fits = fits and numbers.setdefault(d, n) == n
-        elif isinstance(d, int):
-            fits = fits and d == n
-    if not fits:
+    named = [(d, n) for d, n in zip(a.dims or (), shape, strict=False) if isinstance(d, str) and d != "?"]
+    if not a.takes(shape) or any(numbers.setdefault(d, n) != n for d, n in named):
         raise InputError(f"shapes: {shape} does not fit the input {a}.")
     return shape
 

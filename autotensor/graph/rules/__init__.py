@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotensor.base import log
+from autotensor.base import log, switches
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
@@ -75,9 +75,21 @@ GPU_PASSES = tuple(p for p in PASSES if p is not IN_FLOAT32)
 
 
 def optimize(graph: Graph, passes: tuple[Pass, ...] = PASSES) -> Graph:
-    """The graph after all passes."""
+    """The graph after all passes.
+
+    A pass that raises is left out with a warning: no model needs it to run. AUTOTENSOR_STRICT=1 raises.
+    """
     for p in passes:
-        before, graph = graph, p.run(graph)
+        before = graph
+        try:
+            graph = p.run(graph)
+        except Exception as error:
+            if switches.strict():
+                raise
+            log.warn(
+                f"Graph pass {p.name!r} fails on {graph.name!r} and is left out "
+                f"({type(error).__name__}: {error}); the model may be slower. Please report this."
+            )
         if before.outputs != graph.outputs:
             log.at(5, lambda p=p, graph=graph: f"graph pass {p.name}:\n{graph}")  # type: ignore[misc]
     return graph

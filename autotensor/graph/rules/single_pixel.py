@@ -66,13 +66,12 @@ def constant_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
         case _:
             return None
     y = _product_behind(x, uses)
-    whole = c.array.reshape((1,) * (len(node.shape) - c.array.ndim) + c.shape)
-    if y is None or node.shape != x.shape or whole.shape[0] != 1 or len(y.shape) != 2:
+    if y is None or node.shape != x.shape or len(y.shape) != 2 or 0 in y.shape:
         return None
-    spread = np.broadcast_to(whole, (1, *node.shape[1:])).reshape(-1)
-    if spread.size != y.shape[1]:
-        return None
-    return reshape(node.given((y, constant(spread, c.name))), node.shape)
+    rows = np.broadcast_to(c.array, node.shape).reshape(y.shape)
+    if not np.array_equal(rows, np.broadcast_to(rows[:1], rows.shape)):
+        return None  # rows of the product get different numbers
+    return reshape(node.given((y, constant(np.ascontiguousarray(rows[0]), c.name))), node.shape)
 
 
 def _product_behind(x: GraphNode, uses: Uses) -> Apply | None:

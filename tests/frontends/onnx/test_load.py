@@ -130,3 +130,21 @@ def test_tensors_that_are_refused(change, error, said):
     change(m.graph.initializer[0])
     with pytest.raises(error, match=said):
         at.from_onnx(m)
+
+
+def test_extents_below_zero_are_open():
+    """PaddleOCR writes -1 where it means any."""
+    m = model([node("Relu", ["x"])], {"x": (-1, 3, -1)})
+    x = floats(2, 3, 5)
+    np.testing.assert_array_equal(at.OnnxModel(m)(x)[0], np.maximum(x, 0))
+    assert at.from_onnx(m, shapes={"x": x.shape}).inputs[0].shape == x.shape
+    with pytest.raises(InputError, match=r"input x: float32\[\?, 3, \?\] leaves '\?' open"):
+        at.from_onnx(m)
+
+
+def test_an_extent_of_zero_is_none_unless_said():
+    m = model([node("Relu", ["x"])], {"x": (0, 3)})
+    x = floats(2, 3)
+    np.testing.assert_array_equal(at.OnnxModel(m)(x)[0], np.maximum(x, 0))
+    assert at.from_onnx(m, shapes={"x": x.shape}).inputs[0].shape == x.shape
+    assert at.from_onnx(m).inputs[0].shape == (0, 3)
