@@ -11,6 +11,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Given,
     ModelOrFile,
     NoShipped,
     Seed,
@@ -39,6 +40,7 @@ def bench(
     weights: Weights = None,
     batch: Batch = 1,
     shape: Shapes = None,
+    input: Given = None,
     seed: Seed = 0,
     threads: Threads = None,
     target: TargetText = None,
@@ -57,7 +59,7 @@ def bench(
     from autotensor.runtime.lock import timing_lock
     from autotensor.runtime.threads import current
 
-    module = open_module(model, db, batch, weights, target, threads, shape)
+    module = open_module(model, db, batch, weights, target, threads, shape, input)
     arrays = sample_arrays(module, seed)
     kernels: list[KernelTime] = []
     flops = 0.0

@@ -12,6 +12,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Given,
     ModelName,
     NoShipped,
     NumericsText,
@@ -43,6 +44,7 @@ def compile(
     weights: Weights = None,
     batch: Batch = 1,
     shape: Shapes = None,
+    input: Given = None,
     threads: Threads = None,
     target: TargetText = None,
     numerics: NumericsText = None,
@@ -58,7 +60,7 @@ def compile(
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, compile_known, facts, place_of
 
-    graph = build_graph(model, batch, weights, shape)
+    graph = build_graph(model, batch, weights, shape, input)
     path = place_of(out, graph, batch)
     plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
     known = compile_known(plan, db)

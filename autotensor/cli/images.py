@@ -90,7 +90,7 @@ def _fitting(values: Any, what: str, shape: tuple[int, ...], dtype: str) -> Arra
             f"{what} is {values.dtype}; the model takes {dtype}.",
             fix=f"Convert it before it is saved: .astype({dtype!r}).",
         )
-    return np.ascontiguousarray(values.reshape(shape).astype(dtype))
+    return values.reshape(shape).astype(dtype, order="C")
 
 
 def read_photo(path: Path, shape: tuple[int, ...]) -> Array:

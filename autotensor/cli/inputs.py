@@ -32,14 +32,20 @@ def is_file(name: str) -> bool:
 
 
 def build_graph(
-    model: str, batch: int = 1, weights: Path | None = None, shapes: Sequence[str] | None = None
+    model: str,
+    batch: int = 1,
+    weights: Path | None = None,
+    shapes: Sequence[str] | None = None,
+    given: Sequence[str] | None = None,
 ) -> Graph:
-    """The graph of a built-in model or an .onnx file.
+    """The graph of a built-in model or an .onnx file. given: what --input says, of inputs that it fixes.
 
-    Raises InputError about the name, the weights, or --shape.
+    Raises InputError about the name, the weights, --shape or --input.
     """
     if is_onnx(model):
-        return onnx_graph(model, batch, weights, shapes or ())
+        return onnx_graph(model, batch, weights, shapes or (), given or ())
+    if given:
+        raise InputError(f"--input fixes inputs of .onnx files; {model} is none.")
     if shapes:
         raise InputError(
             f"--shape is for .onnx files; {model} has its own shapes.", fix="--batch N sets its batch."
@@ -154,9 +160,12 @@ def open_module(
     target: str | None,
     threads: int | None,
     shapes: Sequence[str] | None = None,
+    given: Sequence[str] | None = None,
 ) -> Function | InParts:
-    """MODEL|FILE.atm, ready to call."""
+    """MODEL|FILE.atm, ready to call. given: as in `build_graph`."""
     if is_file(name):
+        if given:
+            raise InputError(f"{name} is compiled: --input has no effect on it.")
         if weights is not None or target is not None or batch != 1 or shapes:
             raise InputError(
                 f"{name} is compiled: --weights, --target, --batch and --shape have no effect on it."
@@ -174,7 +183,7 @@ def open_module(
 
     chosen = target_of(target, threads)
     try:
-        graph = build_graph(name, batch, weights, shapes)
+        graph = build_graph(name, batch, weights, shapes, given)
     except RunsInParts as parts:
         from autotensor.cli.onnx_parts import InParts
 

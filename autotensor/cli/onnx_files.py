@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autotensor.base.errors import InputError
 
 if TYPE_CHECKING:
+    from autotensor.frontends.onnx.signature import Argument
     from autotensor.graph.ir import Graph
 
 
@@ -28,9 +29,12 @@ def is_onnx(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str]) -> Graph:
+def onnx_graph(
+    name: str, batch: int, weights: Path | None, shapes: Sequence[str], given: Sequence[str] = ()
+) -> Graph:
     """The graph of a model file. `batch` is the first extent of inputs that leave it open.
 
+    given: values of inputs, as --input spells them; the graph has these no more.
     Raises InputError for what does not fit the model, RunsInParts when values decide what is computed.
     """
     from autotensor.api.onnx_models import from_onnx, load_onnx
@@ -38,44 +42,15 @@ def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str
     if weights is not None:
         raise InputError(f"{name} holds its weights; --weights has no effect on it.")
     model = load_onnx(name)
+    from autotensor.frontends.onnx.errors import NeedsValue
     from autotensor.frontends.onnx.signature import inputs_of
 
-    given = parsed_shapes(shapes)
     inputs = inputs_of(model)
-    known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
-    if unknown := [n for n in given if n not in known and n not in {a.name for a in inputs}]:
-        names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
-        raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
-    found: dict[str, Any] = dict(given)
-    for a in inputs:
-        dims = a.dims or ()
-        if a.name in given or not dims:
-            continue
-        first = dims[0]
-        if first == "?":
-            open_ = [d for d in dims[1:] if isinstance(d, str) and d not in given]
-            if not open_:
-                found[a.name] = (batch, *(given[d] if isinstance(d, str) else d for d in dims[1:]))
-        elif isinstance(first, str):
-            found.setdefault(first, batch)
-        elif batch not in (1, first):
-            raise InputError(
-                f"{name}: input {a} takes a batch of {first}, not {batch}.",
-                fix="Export the model with an open batch dimension.",
-            )
-    for a in inputs:
-        open_ = [d for d in dict.fromkeys(a.dims or ()) if isinstance(d, str) and d not in found]
-        if a.name in found or not open_:
-            continue
-        spelled = [f"{d}=128" for d in open_] if "?" not in open_ else [f"{a.name}=1x128"]
-        raise InputError(
-            f"{name}: input {a} leaves {', '.join(map(repr, open_))} open.",
-            fix="Say how large it is: " + " ".join(f"--shape {s}" for s in spelled),
-        )
-    from autotensor.frontends.onnx.errors import NeedsValue
-
+    said = _checked(name, inputs, parsed_shapes(shapes))
+    values = _values(name, inputs, said, given)
+    found = _filled(name, [a for a in inputs if a.name not in values], batch, said)
     try:
-        return from_onnx(name, shapes=found)
+        return from_onnx(name, shapes=found, values=values)
     except NeedsValue as error:
         raise RunsInParts(
             f"{name} is not one program: {error.what}",
@@ -83,6 +58,90 @@ def onnx_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str
             "bench`; no .atm file holds it.",
             found,
         ) from error
+
+
+def _checked(name: str, inputs: Sequence[Argument], said: dict[str, Any]) -> dict[str, Any]:
+    """What --shape says. Raises InputError for a name that the model does not have."""
+    known = {d for a in inputs for d in a.dims or () if isinstance(d, str)}
+    if unknown := [n for n in said if n not in known and n not in {a.name for a in inputs}]:
+        names = ", ".join([*(a.name for a in inputs), *sorted(known - {"?"})])
+        raise InputError(f"--shape: {name} has no input or dimension {unknown[0]!r}; it has {names}.")
+    return said
+
+
+def _values(
+    name: str, inputs: Sequence[Argument], said: Mapping[str, Any], given: Sequence[str]
+) -> dict[str, Any]:
+    """The arrays of --input, by name."""
+    from autotensor.cli.values import SPELLED, check_names, parted, read_value
+
+    whole, named = parted(given)
+    if whole is not None:
+        raise InputError(f"--input {whole}: it is to say whose value this is.", fix=SPELLED)
+    check_names(named, [a.name for a in inputs], name)
+    found = {}
+    for a in inputs:
+        if a.name not in named:
+            continue
+        dims = said.get(a.name, [said.get(d, d) if isinstance(d, str) else d for d in a.dims or ()])
+        dims = (dims,) if isinstance(dims, int) else tuple(dims)
+        if a.dtype is None or any(isinstance(d, str) for d in dims):
+            raise InputError(
+                f"--input {a.name}: how large it is must be known.", fix=f"Add --shape {_spelled(a, {})}."
+            )
+        found[a.name] = read_value(a.name, named[a.name], dims, str(a.dtype))
+    return found
+
+
+def _filled(name: str, inputs: Sequence[Argument], batch: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """All shapes and dimensions that the model leaves open. Raises InputError when some stay so."""
+    found: dict[str, Any] = dict(said)
+    for a in inputs:
+        dims = a.dims or ()
+        if a.name in said or not dims:
+            continue
+        first = dims[0]
+        if first == "?":
+            open_ = [d for d in dims[1:] if isinstance(d, str) and d not in said]
+            if not open_:
+                found[a.name] = (batch, *(said[d] if isinstance(d, str) else d for d in dims[1:]))
+        elif isinstance(first, str):
+            found.setdefault(first, batch)
+        elif batch not in (1, first):
+            raise InputError(
+                f"{name}: input {a} takes a batch of {first}, not {batch}.",
+                fix="Export the model with an open batch dimension.",
+            )
+    lacking = {
+        a: _open(a, found) for a in inputs if a.name not in found and (_open(a, found) or a.dims is None)
+    }
+    if lacking:
+        first_of_all, open_ = next(iter(lacking.items()))
+        what = f"leaves {', '.join(map(repr, open_))} open" if open_ else "has no shape"
+        flags = [flag for a, those in lacking.items() for flag in _flags(a, those, found)]
+        raise InputError(
+            f"{name}: input {first_of_all} {what}.",
+            fix="Say how large it is: " + " ".join(f"--shape {flag}" for flag in dict.fromkeys(flags)),
+        )
+    return found
+
+
+def _open(a: Argument, found: Mapping[str, Any]) -> list[str]:
+    return [d for d in dict.fromkeys(a.dims or ()) if isinstance(d, str) and d not in found]
+
+
+def _flags(a: Argument, open_: Sequence[str], found: Mapping[str, Any]) -> list[str]:
+    """What --shape may say of an input: its open dimensions where all have names, else all of it."""
+    return [f"{d}=128" for d in open_] if open_ and "?" not in open_ else [_spelled(a, found)]
+
+
+def _spelled(a: Argument, found: Mapping[str, Any]) -> str:
+    """An input's shape for --shape, with numbers for what is open: x=1x3x128x128."""
+    if a.dims is None:
+        return f"{a.name}=1x128"
+    first = 1 if a.dims and isinstance(a.dims[0], str) else None
+    dims = [d if isinstance(d, int) else found.get(d, 128) for d in a.dims]
+    return f"{a.name}={'x'.join(map(str, dims if first is None else [first, *dims[1:]]))}"
 
 
 def parsed_shapes(texts: Sequence[str]) -> dict[str, Any]:

@@ -78,6 +78,14 @@ Shapes = Annotated[
         "--shape", metavar="NAME=N[xN..]", help="Of an .onnx input, or of a dimension it leaves open."
     ),
 ]
+Given = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=VALUE",
+        help="An input's value once and for all: it is none of the compiled model's. E.g. sr=16000.",
+    ),
+]
 
 DEADLINE = "'--deadline'"  # the only option that takes a duration
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")

@@ -28,9 +28,6 @@ from autotensor.cli.output import put_json, say, tell
 if TYPE_CHECKING:
     import numpy as np
 
-    from autotensor.cli.onnx_parts import InParts
-    from autotensor.runtime.opening import Function
-
     Array = np.ndarray[Any, np.dtype[Any]]
 
 app = new_app()
@@ -41,6 +38,7 @@ EPILOG = example(
     "autotensor run resnet50.atm --input photo.jpg",
     "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
     "autotensor run mlp --input x.npy --output y.npy",
+    "autotensor run voice.onnx --shape input=1x576 --shape state=2x1x128 --input sr=16000",
     "autotensor run encoder.onnx --shape seq=64 --input ids_and_mask.npz --output answers.npz",
 )
 
@@ -49,12 +47,12 @@ EPILOG = example(
 def run(
     model: ModelOrFile,
     input: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
             "--input",
             "-i",
-            metavar="FILE",
-            help="Photo, .npy, or .npz of all inputs by name. Default: random.",
+            metavar="[NAME=]VALUE",
+            help="Photo, .npy, .npz of all inputs by name; or a number or file for one. Default: random.",
         ),
     ] = None,
     output: Annotated[
@@ -80,13 +78,13 @@ def run(
     """
     from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
     from autotensor.cli.onnx_parts import InParts
+    from autotensor.cli.values import call_arrays, parted
 
     if output is not None:
         if output.suffix not in (".npy", ".npz"):
             raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
         check_place(output)
-    if input is not None and not input.is_file():
-        raise InputError(f"there is no input file {str(input)!r}.")
+    parted(input or ())  # before anything is compiled
     module = open_module(model, db, batch, weights, target, threads, shape)
     if isinstance(module, InParts):
         warning, names = "", list(module.output_names)
@@ -98,7 +96,10 @@ def run(
             f"{module.name} has {len(names)} results ({', '.join(names)}); {str(output)!r} holds one.",
             fix=f"--output {output.with_suffix('.npz')} holds all, each by its name.",
         )
-    arrays = sample_arrays(module, seed) if input is None else _read(module, input)
+    wanted = [a for a in module.args if a.role != "output"]
+    arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, seed), module.name)
+    if input and drawn:
+        tell(f"Note: random numbers for {', '.join(drawn)}.")
     if warning:
         (tell if json else say)(warning)
     answers = module(*arrays)
@@ -113,12 +114,6 @@ def run(
     for name, answer in zip(names, answers, strict=True):
         for line in _lines(name, answer, is_classifier):
             say(line)
-
-
-def _read(module: Function | InParts, path: Path) -> list[Array]:
-    from autotensor.cli.images import read_inputs
-
-    return read_inputs(path, [a for a in module.args if a.role != "output"], module.name)
 
 
 def _write(path: Path, named: Mapping[str, Array]) -> None:

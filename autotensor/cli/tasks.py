@@ -8,6 +8,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Given,
     ModelName,
     Shapes,
     TargetText,
@@ -27,6 +28,7 @@ def tasks(
     model: ModelName,
     batch: Batch = 1,
     shape: Shapes = None,
+    input: Given = None,
     threads: Threads = None,
     target: TargetText = None,
     db: Db = None,
@@ -38,7 +40,7 @@ def tasks(
     from autotensor.base.machine import host_machine
     from autotensor.cli.inputs import build_graph
 
-    plan = plan_model(build_graph(model, batch, shapes=shape), target_of(target, threads))
+    plan = plan_model(build_graph(model, batch, shapes=shape, given=input), target_of(target, threads))
     fingerprint, where = host_machine().fingerprint, plan.target.key()
     found: list[dict[str, Any]] = []
     with open_existing(db) as store:

@@ -15,6 +15,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Given,
     ModelName,
     NoShipped,
     NumericsText,
@@ -85,6 +86,7 @@ def tune(
     weights: Weights = None,
     batch: Batch = 1,
     shape: Shapes = None,
+    input: Given = None,
     cost_model: Annotated[
         str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")
     ] = "xgb",
@@ -134,7 +136,7 @@ def tune(
     )
     until = Deadline.after(options.limit_s)
     chosen = check_target(target_of(target, threads, numerics))
-    graph = build_graph(model, batch, weights, shape)
+    graph = build_graph(model, batch, weights, shape, input)
     path = place_of(out, graph, batch)
     with open_log(db):  # what is wrong with it is said before anything is compiled
         pass

@@ -179,3 +179,114 @@ def test_without_the_package(monkeypatch):
     answer = cli("compile", "layer.onnx")
     assert answer.code == 1
     assert "needs the package onnx, which is not installed. pip install 'autotensor[onnx]'" in answer.err
+
+
+# -- values of inputs ------------------------------------------------------------------------------------
+
+
+def scaled(name: str) -> None:
+    """y = x as often as `times` says, plus `rate`. The first decides a shape: no program has it open."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Cast", ["rate"], ["r"], to=TensorProto.FLOAT),
+        helper.make_node("Tile", ["x", "times"], ["t"], name="tiled"),
+        helper.make_node("Add", ["t", "r"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    inputs = [
+        value("x", TensorProto.FLOAT, [-1, 3]),
+        value("times", TensorProto.INT64, [2]),
+        value("rate", TensorProto.INT64, []),
+    ]
+    graph = helper.make_graph(nodes, "scaled", inputs, [value("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path(name).write_bytes(model.SerializeToString())
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_an_inputs_value_at_a_call():
+    scaled("scaled.onnx")
+    np.save("x.npy", X)
+    words = ["--batch", "2", "--input", "times=1,2", "--input", "rate=16000"]
+    said = cli("run", "scaled.onnx", *words, "--input", "x=x.npy", "--output", "y.npy")
+    assert said.code == 0, said.err
+    np.testing.assert_array_equal(np.load("y.npy"), np.tile(X, (1, 2)) + 16000)
+    assert "Note: random numbers for" not in said.err
+    said = cli("run", "scaled.onnx", *words)
+    assert "Note: random numbers for x." in said.err
+    np.savez("rest.npz", x=X, times=np.array([2, 1]))
+    said = cli("run", "scaled.onnx", "--batch", "2", "-i", "rest.npz", "-i", "rate=7", "--output", "y.npy")
+    assert said.code == 0, said.err
+    np.testing.assert_array_equal(np.load("y.npy"), np.tile(X, (2, 1)) + 7)
+
+
+@pytest.mark.parametrize("verb", ["compile", "tasks", "bench"])
+def test_an_inputs_value_once_and_for_all(verb):
+    scaled("scaled.onnx")
+    words = ["--batch", "2", "--input", "times=1,2", "--input", "rate=5"]
+    said = cli(verb, "scaled.onnx", *words, *(["--repeat", "3"] if verb == "bench" else []))
+    assert said.code == 0, said.err
+    if verb == "compile":
+        f = at.load("scaled_b2.atm")
+        assert [a.name for a in f.args if a.role == "input"] == ["x"]
+        np.testing.assert_array_equal(f(X), np.tile(X, (1, 2)) + 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--input", "speed=1"], "--input: scaled has no input 'speed'. Known: x, times, rate."),
+        (["compile", "--input", "rat=1"], "--input: scaled.onnx has no input 'rat'. Did you mean 'rate'?"),
+        (["run", "--input", "rate=0.5"], "--input rate: '0.5' is neither a file nor a number of type int64."),
+        (
+            ["compile", "--input", "rate=x.npy"],
+            "'x.npy' is neither a file nor a number of type int64. Write NAME=",
+        ),
+        (
+            ["run", "--input", "times=1,2,3"],
+            "--input times: 3 numbers are given; the model takes 2, of shape (2,).",
+        ),
+        (["run", "--input", f"rate={1 << 70}"], f"--input rate={1 << 70}: "),
+        (["run", "--input", "rate="], "--input 'rate=' gives no value. Write NAME=16000"),
+        (["run", "--input", "rate=1", "--input", "rate=2"], "--input gives 'rate' twice."),
+        (["run", "--input", "none.npz"], "there is no input file 'none.npz'"),
+        (
+            ["compile", "--input", "scaled.onnx"],
+            "--input scaled.onnx: it is to say whose value this is. Write",
+        ),
+    ],
+)
+def test_values_that_are_refused(words, said):
+    scaled("scaled.onnx")
+    answer = cli(words[0], "scaled.onnx", *words[1:])
+    assert answer.code == 1
+    assert said in answer.err
+
+
+def test_values_are_for_onnx_files():
+    assert "--input fixes inputs of .onnx files; mlp is none." in cli("compile", "mlp", "--input", "x=1").err
+    written("layer.onnx", [2, 4])
+    assert cli("compile", "layer.onnx").code == 0
+    said = cli("bench", "layer.atm", "--input", "x=1").err
+    assert "layer.atm is compiled: --input has no effect on it." in said
+
+
+@pytest.mark.parametrize("verb", ["compile", "tune", "run", "bench", "tasks"])
+def test_all_that_is_open_is_named_at_once(verb):
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["y"])]
+    inputs = [value("a", TensorProto.FLOAT, [-1, 3, -1]), value("b", TensorProto.FLOAT, ["n", "k", 5])]
+    graph = helper.make_graph(nodes, "g", inputs, [value("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    Path("two.onnx").write_bytes(model.SerializeToString())
+    said = cli(verb, "two.onnx")
+    assert said.code == 1
+    assert (
+        "two.onnx: input a: float32[?, 3, ?] leaves '?' open. Say how large it is: "
+        "--shape a=1x3x128 --shape k=128" in said.err
+    )

@@ -13,7 +13,7 @@ from autotensor.frontends.onnx.errors import Unsupported
 from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
 from autotensor.frontends.onnx.load import Loaded
 from autotensor.frontends.onnx.registry import Value
-from autotensor.frontends.onnx.signature import Shapes, bound, inputs_of, outputs_of
+from autotensor.frontends.onnx.signature import Argument, Shapes, bound, inputs_of, outputs_of
 from autotensor.graph.build import constant
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode
@@ -39,16 +39,34 @@ def graph_of(model: Loaded, shapes: Shapes | None = None, values: Mapping[str, A
     feeds: dict[str, Value] = {}
     for a in arguments:
         if a.name in fixed:
-            try:
-                feeds[a.name] = constant(np.asarray(fixed[a.name]), a.name, a.dtype)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InputError(f"values: no array for the input {a}: {error}.") from error
+            feeds[a.name] = constant(_value(a, fixed[a.name]), a.name)
         else:
             assert a.dtype is not None  # bound() has refused what is no tensor
             feeds[a.name] = new_input(found[a.name], a.dtype, a.name)
     outputs = Importer(model, Ahead()).graph(model.proto.graph, feeds)
     inputs = tuple(v for n, v in feeds.items() if n not in fixed)
     return Graph(inputs, _tensors(outputs), model.name, _names(model, inputs))
+
+
+def _value(a: Argument, given: Any) -> Any:
+    """The array that an input gets once and for all. Raises InputError for one that does not fit it."""
+    if a.dtype is None:
+        raise Unsupported(f"input {a.name!r} is not a tensor, and has no value that can be given.")
+    try:
+        array = np.asarray(given)
+        with np.errstate(all="ignore"):
+            found = array.astype(a.dtype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"values: no array for the input {a}: {error}.") from error
+    # floats are rounded to the type, all else must be what was given
+    rounds = a.dtype.is_float and array.dtype.kind in "iuf"
+    if array.dtype.kind not in "iufb" and array.dtype != a.dtype.numpy:
+        raise InputError(f"values: no array for the input {a}: it is {array.dtype}.")
+    if not rounds and not (array == found).all():
+        raise InputError(f"values: the input {a} cannot hold {given!r}.")
+    if not a.takes(found.shape):
+        raise InputError(f"values: got the shape {list(found.shape)} for the input {a}.")
+    return found
 
 
 def _tensors(outputs: tuple[Value, ...]) -> tuple[GraphNode, ...]:
