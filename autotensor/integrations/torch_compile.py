@@ -25,11 +25,7 @@ import torch
 from torch._dynamo.utils import get_static_address_type
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -37,6 +33,7 @@ from autotensor.api.models import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
 from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.exported import first_line
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
@@ -266,6 +263,8 @@ def _aot(
             )
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Unsupported(f"{str(error).split()[0]} asks for values, which are not known yet.") from error
+        except RuntimeError as error:  # torch's own rules for what it traces
+            raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
     if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call
         return _unpacked(alone), effects
     disabled: Run = torch._dynamo.disable(found, reason="compiled by autotensor")
@@ -337,12 +336,6 @@ def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: O
             argument = new_input(tuple(value.shape), dtype_name(value.dtype), node.name)
             given[node.name] = argument
             places[argument] = number
-    for node in module.graph.nodes:
-        if node.op == "get_attr":
-            value = getattr(module, str(node.target), None)
-            if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
-                raise Unsupported(f"attribute {node.target!r} of the graph is not a tensor.")
-            given[str(node.target)] = from_tensor(value, str(node.target))
     return _linked(import_nodes(module.graph, given), places, options)
 
 

@@ -190,6 +190,27 @@ def _resizing(x: Tensor) -> tuple[Tensor, ...]:
     )  # fmt: skip
 
 
+def _antialiased(x: Tensor) -> tuple[Tensor, ...]:
+    how: Any = {"antialias": True}
+    return tuple(
+        F.interpolate(x, size=size, mode=mode, align_corners=ends, **how)
+        for mode in ("bilinear", "bicubic")
+        for size in ((5, 7), (18, 20), (1, 30))
+        for ends in (False, True)
+    ) + tuple(F.interpolate(x, scale_factor=(0.37, 1.9), mode=m, **how) for m in ("bilinear", "bicubic"))
+
+
+def _spread_attention(q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+    """Leading axes that broadcast, none, or many; queries that see no key."""
+    attend = F.scaled_dot_product_attention
+    hidden = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    return (
+        attend(q, k, k), attend(q[:, :1], k[:1], k[:1]), attend(q[0, 0], k[0, 0], k[0, 0]),
+        attend(q[0], k[0], k[0], is_causal=True), attend(q[None], k[None], k[None], mask[None]),
+        attend(q, k, k, mask), attend(q, k, k, hidden),
+    )  # fmt: skip
+
+
 def _pools(x: Tensor) -> tuple[Tensor, ...]:
     """x: batch, channels, height, width."""
     clip = x[:, :, None].expand(-1, -1, 4, -1, -1)
@@ -301,10 +322,15 @@ _MAKERS: Mapping[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "integers": lambda: (Lambda(_integers), (torch.randint(-9, 9, (3, 5)), torch.randint(0, 9, (3, 5)))),
     "sorted": lambda: (Lambda(_sorted), _randn((4, 6))),
     "resizing": lambda: (Lambda(_resizing), _randn((1, 4, 6, 5))),
+    "antialiased": lambda: (Lambda(_antialiased), _randn((2, 3, 9, 14))),
+    "spread_attention": lambda: (
+        Lambda(_spread_attention), (*_randn((2, 4, 5, 8), (2, 1, 6, 8)), torch.rand(2, 1, 5, 6) > 0.9)
+    ),
     "pools": lambda: (Lambda(_pools), _randn((2, 4, 7, 6))),
     "products": lambda: (Lambda(_products), _randn((2, 3, 4), (2, 4, 4), (4,), (5, 4), (2, 3, 4))),
     "made": lambda: (Lambda(_made), _randn((2, 5))),
 }  # fmt: skip
+
 MODULES = {name: _seeded(make) for name, make in _MAKERS.items()}
 
 

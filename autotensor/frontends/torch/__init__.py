@@ -16,10 +16,13 @@ from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.registry import CONVERTERS, Unsupported, converts
 
 _FAMILIES = (
+    "antialiased",
     "attention",
+    "branches",
     "convolution",
     "creation",
     "elementwise",
+    "encoder",
     "indexing",
     "matmul",
     "norm",
@@ -27,6 +30,7 @@ _FAMILIES = (
     "recurrent",
     "reduction",
     "shape",
+    "strided",
 )
 for _family in _FAMILIES:
     importlib.import_module(f"{__name__}.{_family}")

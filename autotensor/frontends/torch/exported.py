@@ -108,12 +108,17 @@ def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
         try:
             return torch.export.export(module, args, kwargs, strict=False)
         except Exception as error:  # torch raises many kinds
-            words = str(error).strip().splitlines() or [type(error).__name__]
             raise Unsupported(
-                f"torch.export cannot export {type(module).__name__}: {words[0].rstrip('.')}.",
+                f"torch.export cannot export {type(module).__name__}: {first_line(error)}.",
                 fix="If the module runs on these inputs, Python decides in it: torch.compile(model, "
                 'backend="autotensor") splits it there.',
             ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of torch says, without its long explanations."""
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return words[0].strip().rstrip(".")
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -122,7 +127,13 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
         del table[operator]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return program.run_decompositions(table)
+        try:
+            return program.run_decompositions(table)
+        except Exception as error:  # torch raises many kinds
+            raise Unsupported(
+                f"torch cannot take the program apart: {first_line(error)}.",
+                fix='torch.compile(model, backend="autotensor") does not need that.',
+            ) from error
 
 
 def _given(program: ExportedProgram) -> tuple[list[Input], dict[str, Any]]:

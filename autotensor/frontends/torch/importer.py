@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.errors import AutotensorError, GraphError
-from autotensor.frontends.torch.registry import CONVERTERS, Missing, Unsupported
+from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.registry import CONVERTERS, READS_MEMORY, Held, Layout, Missing, Unsupported
 from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
@@ -37,18 +40,38 @@ _CHECKS = frozenset(
 def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
     """The values that the graph outputs: nodes, numbers or None, in order.
 
-    given: by name of a placeholder or of an attribute (`get_attr`), the node that stands for it.
+    given: by name of a placeholder or of an attribute (`get_attr`), the node that stands for it; other
+    attributes are looked up in the module that owns the graph: parts of a program are modules there.
     Raises Unsupported naming the operator and the line of the model for what cannot be converted.
     """
     values: dict[torch.fx.Node, Any] = {}
     for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            values[node] = given[node.name if node.op == "placeholder" else str(node.target)]
+        if node.op == "placeholder":
+            values[node] = given[node.name]
+        elif node.op == "get_attr":
+            values[node] = _attribute(str(node.target), graph.owning_module, given)
         elif node.op == "output":
             return [_present(_resolve(a, values), node) for a in _flat(node.args[0])]
         elif str(node.target) not in _CHECKS:
             values[node] = _convert(node, values)
     raise GraphError("the fx graph has no output.")
+
+
+def import_part(module: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
+    """What a part of a program (a branch, a step of a loop) gives for these arguments."""
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    return import_nodes(module.graph, dict(zip(names, arguments, strict=True)))
+
+
+def _attribute(target: str, module: Any, given: Mapping[str, Any]) -> Any:
+    if target in given:
+        return given[target]
+    value = attrgetter(target)(module)
+    if isinstance(value, torch.fx.GraphModule):
+        return value
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        raise Unsupported(f"attribute {target!r} of the graph is not a tensor.")
+    return from_tensor(value, target)
 
 
 def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
@@ -62,6 +85,8 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         raise Unsupported(f"PyTorch operator {name} is not supported{_place(node)}.", fix=_FIX)
     for value in (*args, *kwargs.values()):
         _present(value, node)
+    if name in READS_MEMORY:
+        kwargs["memory"] = _memory(node.args[0], values)
     try:
         result = converter(*args, **kwargs)
     except Unsupported as error:
@@ -91,6 +116,19 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
         )
     name = dtype_name(wanted.dtype)
     return result if str(result.dtype) == name else ops.cast(result, dtype=name)
+
+
+def _memory(node: Any, values: Mapping[torch.fx.Node, Any]) -> list[Held]:
+    """A tensor, and those that it is a view of: they are the arguments on the same storage."""
+    found = []
+    while node is not None:
+        value = node.meta["val"]
+        layout = Layout(tuple(value.shape), tuple(value.stride()), value.storage_offset())
+        found.append(Held(values[node], layout))
+        storage = value.untyped_storage()._cdata
+        above = (n for n in node.all_input_nodes if isinstance(n.meta.get("val"), torch.Tensor))
+        node = next((n for n in above if n.meta["val"].untyped_storage()._cdata == storage), None)
+    return found
 
 
 def _resolve(arg: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
@@ -123,7 +161,7 @@ def _place(node: torch.fx.Node) -> str:
     """Where in the model's source a node comes from: " (model.py:12: y = f(x))"; "" when nobody knows."""
     frames = [line.strip() for line in (node.meta.get("stack_trace") or node.stack_trace or "").splitlines()]
     for at in range(len(frames) - 1, -1, -1):
-        if frames[at].startswith('File "') and "/torch/" not in frames[at]:
+        if frames[at].startswith('File "') and not any(f in frames[at] for f in ("/torch/", '"<')):
             file, line = frames[at].split('"')[1], frames[at].split("line ")[1].split(",")[0]
             code = frames[at + 1] if at + 1 < len(frames) else ""
             return f" ({file.rsplit('/', 1)[-1]}:{line}{': ' + code if code else ''})"

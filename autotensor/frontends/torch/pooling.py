@@ -98,7 +98,7 @@ def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
         one = _batched(x, 2)
         y = ops.adaptive_avg_pool2d(one, output_size=wanted)
         return y if one is x else ops.squeeze(y, axes=(0,))
-    return _resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
+    return resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
 
 
 @converts("aten.adaptive_avg_pool1d.default")
@@ -123,7 +123,7 @@ def _windows(extent: int, count: int) -> Array:
 def upsample_nearest2d_vec(
     x: GraphNode, output_size: Ints | None, scale_factors: Sequence[float] | None
 ) -> Any:
-    return upsample_nearest2d(x, _sizes(x, output_size, scale_factors), *(scale_factors or (None, None)))
+    return upsample_nearest2d(x, sizes_of(x, output_size, scale_factors), *(scale_factors or (None, None)))
 
 
 @converts("aten.upsample_nearest2d.default")
@@ -147,7 +147,7 @@ def upsample_nearest2d(
 def upsample_bilinear2d_vec(
     x: GraphNode, output_size: Ints | None, align_corners: bool, scale_factors: Sequence[float] | None
 ) -> Any:
-    sizes = _sizes(x, output_size, scale_factors)
+    sizes = sizes_of(x, output_size, scale_factors)
     return upsample_bilinear2d(x, sizes, align_corners, *(scale_factors or (None, None)))
 
 
@@ -160,7 +160,7 @@ def upsample_bilinear2d(
     scale_w: float | None = None,
 ) -> Any:
     lines = zip(x.shape[-2:], output_size, (scale_h, scale_w), strict=True)
-    return _resized(x, *(_linear(n, o, align_corners, scale) for n, o, scale in lines))
+    return resized(x, *(_linear(n, o, align_corners, scale) for n, o, scale in lines))
 
 
 def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) -> Array:
@@ -180,7 +180,7 @@ def _linear(extent: int, wanted: int, align_corners: bool, scale: float | None) 
     return w
 
 
-def _resized(x: GraphNode, rows: Array, columns: Array) -> Any:
+def resized(x: GraphNode, rows: Array, columns: Array) -> Any:
     """rows @ x @ columnsᵀ over the last two axes."""
     dtype = x.dtype.numpy
     y = ops.batch_matmul(constant(rows.astype(dtype)), x)
@@ -189,7 +189,7 @@ def _resized(x: GraphNode, rows: Array, columns: Array) -> Any:
     return ops.reshape(wide, shape=(*y.shape[:-1], columns.shape[0]))
 
 
-def _sizes(x: GraphNode, output_size: Ints | None, scales: Sequence[float] | None) -> tuple[int, ...]:
+def sizes_of(x: GraphNode, output_size: Ints | None, scales: Sequence[float] | None) -> tuple[int, ...]:
     if output_size is not None:
         return tuple(output_size)
     return tuple(int(n * s) for n, s in zip(x.shape[-2:], scales or (), strict=True))

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from autotensor.base.errors import GraphError
+from autotensor.graph.ir import GraphNode
 
 Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)
 
 CONVERTERS: dict[str, Converter] = {}
+READS_MEMORY: set[str] = set()  # operators whose converter asks how its first argument lies in memory
 
 
 class Unsupported(GraphError):
@@ -33,14 +35,36 @@ class Missing:
     what: str
 
 
-def converts(*targets: str) -> Callable[[F], F]:
-    """Files the decorated function as the converter of these operators (`namespace.name.overload`)."""
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a tensor lies in its memory, in elements."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor that was converted, and how torch lays it out."""
+
+    node: GraphNode
+    layout: Layout
+
+
+def converts(*targets: str, memory: bool = False) -> Callable[[F], F]:
+    """Files the decorated function as the converter of these operators (`namespace.name.overload`).
+
+    memory: it also takes `memory`, a `Held` for its first argument and each tensor that this is a view of.
+    """
 
     def file(function: F) -> F:
         for target in targets:
             if target in CONVERTERS:
                 raise GraphError(f"operator {target!r} has two converters.")
             CONVERTERS[target] = function
+            if memory:
+                READS_MEMORY.add(target)
         return function
 
     return file

@@ -1,0 +1,170 @@
+"""Programs inside a program, and layers that torch runs as one operator."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch._higher_order_ops.scan import scan  # noqa: E402
+from torch._higher_order_ops.while_loop import while_loop  # noqa: E402
+from torch_modules import Lambda  # noqa: E402
+
+import autotensor as at  # noqa: E402
+from autotensor.frontends.torch import Unsupported  # noqa: E402
+from autotensor.frontends.torch.branches import map_, with_autocast  # noqa: E402
+from autotensor.frontends.torch.types import to_array, to_tensor  # noqa: E402
+from autotensor.graph.evaluate import evaluate  # noqa: E402
+
+
+def same(module: nn.Module, *inputs: torch.Tensor) -> at.Graph:
+    graph = at.from_torch(module, inputs)
+    with torch.no_grad():
+        wanted = module(*inputs)
+    got = evaluate(graph, *(to_array(x) for x in inputs))
+    for g, w in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
+        torch.testing.assert_close(to_tensor(g), w, rtol=1e-4, atol=1e-5)
+    return graph
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, x):
+        return torch.cond(
+            x.mean() > 0, lambda a: (self.one(a) + self.shift, a + 1), lambda a: (self.other(a), a * 2), (x,)
+        )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_cond_takes_its_branch(sign):
+    same(Branches().eval(), sign * torch.rand(3, 4))
+
+
+def test_a_branch_may_hold_another():
+    def inner(a):
+        return torch.cond(a.max() > 1, lambda b: b.sin(), lambda b: b.cos(), (a,))
+
+    for x in (torch.tensor([2.0, 3]), torch.tensor([0.1, 0.5]), -torch.ones(2)):
+        same(Lambda(lambda x: torch.cond(x.sum() > 0, inner, lambda a: a * 2, (x,))), x)
+
+
+def test_a_scan_is_written_out():
+    def steps(x):
+        return scan(lambda c, a: (c + a, (c * a).sin()), torch.zeros(4), x)
+
+    graph = same(Lambda(steps), torch.randn(3, 4))
+    assert graph.count("sin") == 3
+
+
+def test_steps_that_only_the_data_know():
+    def loop(x):
+        return while_loop(lambda n, a: a.sum() < 9, lambda n, a: (n + 1, a * 2), (torch.tensor(0), x))
+
+    with pytest.raises(Unsupported, match=r"while_loop: how often the loop runs only the data know .*where"):
+        at.from_torch(Lambda(loop), (torch.ones(3),))
+    with pytest.raises(Unsupported, match=r"a loop of 0 steps is not written out; 1 to 512 are"):
+        map_(None, [])
+
+
+def test_modes():
+    class Modes(nn.Module):
+        def forward(self, x):
+            with torch.no_grad():
+                y = x * 2
+            with torch.autocast("cpu", enabled=False):
+                return y @ x.T
+
+    same(Modes(), torch.randn(3, 4))
+    with pytest.raises(Unsupported, match=r"torch.autocast is not followed.*module.bfloat16"):
+        with_autocast("cpu", None, True, None, None)
+
+
+def test_a_constant_in_a_branch_is_torchs_limit():
+    x = torch.ones(3)
+
+    def branches(x):
+        return torch.cond(x.sum() > 0, lambda a: a + torch.tensor([1.0, 2, 3]), lambda a: a * 2, (x,))
+
+    with pytest.raises(Unsupported, match=r"torch cannot take the program apart: .*torch.compile\(model"):
+        at.from_torch(Lambda(branches), (x,))
+
+
+# -- layers in one piece -----------------------------------------------------------------------------------
+
+
+def layer(norm_first: bool, use_gelu: bool) -> nn.TransformerEncoderLayer:
+    torch.manual_seed(0)
+    made = nn.TransformerEncoderLayer(
+        16, 2, 32, batch_first=True, norm_first=norm_first, activation="gelu" if use_gelu else "relu"
+    ).eval()
+    return made.requires_grad_(False)
+
+
+class Fused(nn.Module):
+    """torch's own operator with a layer's weights: what modules call in eval mode."""
+
+    def __init__(self, norm_first: bool, mask: torch.Tensor | None, kind: int | None) -> None:
+        super().__init__()
+        self.of, self.norm_first, self.kind = layer(norm_first, norm_first), norm_first, kind
+        self.register_buffer("mask", mask)
+
+    def forward(self, x):
+        m, a = self.of, self.of.self_attn
+        return torch._transformer_encoder_layer_fwd(
+            x, 16, 2, a.in_proj_weight, a.in_proj_bias, a.out_proj.weight, a.out_proj.bias, self.norm_first,
+            self.norm_first, 1e-5, m.norm1.weight, m.norm1.bias, m.norm2.weight, m.norm2.bias,
+            m.linear1.weight, m.linear1.bias, m.linear2.weight, m.linear2.bias, self.mask, self.kind,
+        )  # fmt: skip
+
+
+PADDED = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "kind"),
+    [(None, None), (LATER, 0), (PADDED, 1), (PADDED.view(2, 1, 1, 5) | LATER.expand(2, 2, 5, 5), 2)],
+    ids=["all", "causal", "padded", "both"],
+)
+def test_fused_layer(norm_first, mask, kind):
+    graph = same(Fused(norm_first, mask, kind), torch.randn(2, 5, 16))
+    assert graph.count("attention") == 1
+
+
+class FusedAttention(nn.Module):
+    def __init__(self, weights: bool, average: bool) -> None:
+        super().__init__()
+        self.of, self.weights, self.average = layer(False, False).self_attn, weights, average
+        self.register_buffer("mask", PADDED)
+
+    def forward(self, q, k):
+        a = self.of
+        found = torch._native_multi_head_attention(
+            q, k, k, 16, 2, a.in_proj_weight, a.in_proj_bias, a.out_proj.weight, a.out_proj.bias, self.mask,
+            self.weights, self.average, 1,
+        )  # fmt: skip
+        return found if self.weights else found[0]
+
+
+@pytest.mark.parametrize(("weights", "average"), [(False, False), (True, False), (True, True)])
+def test_fused_attention(weights, average):
+    x = torch.randn(2, 5, 16)
+    same(FusedAttention(weights, average), x, x.clone())
+
+
+def test_encoder_through_torch_compile():
+    from autotensor.integrations import torch_compile
+
+    net = nn.TransformerEncoder(layer(False, True), 2).eval()
+    x = torch.randn(2, 5, 16)
+    torch._dynamo.reset()
+    f = torch.compile(net, backend=torch_compile.autotensor, options={"log": ":memory:"}, fullgraph=True)
+    with torch.no_grad():  # a part in eager mode would warn, which is an error here
+        torch.testing.assert_close(f(x), net(x), rtol=1e-4, atol=1e-5)
