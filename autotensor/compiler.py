@@ -5,7 +5,8 @@
     compile_workload(…, cache)  ──what this code made of it before──▶ Artifact
 
 Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls),
-`ir` (the program that the backend saw) and the backend's own.
+`ir` (the program that the backend saw) and the backend's own; `workload` and `steps` are the first and the
+third as JSON, from which the artifact can be checked (`api/verifying.py`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.indices import index_ranges
 from autotensor.te.workload import Workload
 from schedules import algorithms as _algorithms  # noqa: F401  # traces name them; importing registers them
+
+WORKLOAD, STEPS = "workload", "steps"  # kinds of texts
 
 
 def compile_trace(
@@ -75,7 +78,9 @@ def compile_state(
     build.
     """
     program = lower(state, target, hook=_dump_hook(name))
-    kept = {"trace": (trace or Trace()).to_python(), "te": te_text(state.dag)}
+    made = trace or Trace()
+    kept = {"trace": made.to_python(), "te": te_text(state.dag), STEPS: made.to_json()}
+    kept[WORKLOAD] = Workload(name, state.dag).text
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
     kept_program = replace(program, texts={**program.texts, **kept}, overlapping=overlapping)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -380,6 +380,7 @@ def _texts(graph: Graph, steps: Sequence[Step], memory: MemoryPlan) -> dict[str,
     texts = {"graph": str(graph), "plan": "\n".join(plan_lines)}
     for s in steps:
         texts |= {f"{kind}:{s.artifact.entry}": text for kind, text in s.artifact.texts.items()}
+        texts[f"workload:{s.artifact.entry}"] = s.group.workload.text
     return texts
 
 
@@ -390,6 +391,7 @@ def _meta(
     index: Mapping[str, int],
     updates: Mapping[str, str],
 ) -> dict[str, Any]:
+    maker: dict[GraphNode, int] = {o: n for n, s in enumerate(steps) for o in s.group.outputs}
     meta: dict[str, Any] = {
         "kind": "model",
         "graph": graph.key,
@@ -411,11 +413,26 @@ def _meta(
                 "slots": [[index[p.arg], p.offset] for p in s.places],
                 "barrier": s.barrier,
                 "launches": len(launches(s.artifact, "run")) if s.artifact.target.is_gpu else 1,
+                "reads": _read_from(s, maker),
             }
             for s in steps
         ],
+        "programs": {
+            s.artifact.entry: {
+                "args": [asdict(a) for a in s.artifact.args],
+                "entry_constants": s.artifact.entry_constants(),
+            }
+            for s in steps
+        },
     }
     if updates:
         meta["updates"] = dict(updates)
     json.dumps(meta)  # raises here rather than when the model is saved
     return meta
+
+
+def _read_from(step: Step, maker: Mapping[GraphNode, int]) -> dict[str, int]:
+    """Which step makes what an argument of this one reads, by the argument's name."""
+    bound = _bound(step.group)
+    read = {a.name: bound[a.name] for a in step.artifact.role("input")}
+    return {arg: maker[root] for arg, node in read.items() if (root := place_of(node, maker).of) in maker}

@@ -44,8 +44,8 @@ class KernelClock:
         self.nthreads = nthreads
         self._loaded = loader.load(artifact, [k["symbol"] for k in self.kernels])
         given = iter(arrays)
-        self._memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]
-        bases = [address(m) for m in self._memory]
+        self.memory = [_memory(artifact, spec, given, nthreads) for spec in artifact.args]  # as the arguments
+        bases = [address(m) for m in self.memory]
         self._calls = []
         for k in self.kernels:
             slots = (ctypes.c_void_p * len(k["slots"]))(*(bases[n] + offset for n, offset in k["slots"]))
@@ -54,11 +54,16 @@ class KernelClock:
     def round(self) -> list[float]:
         """Seconds of every kernel in one inference, in the plan's order."""
         out = []
-        for entry, slots in self._calls:
+        for n in range(len(self._calls)):
             began = time.perf_counter()
-            threads.launch(entry, ctypes.addressof(slots), self.nthreads)
+            self.launch(n)
             out.append(time.perf_counter() - began)
         return out
+
+    def launch(self, step: int) -> None:
+        """Runs one kernel of the plan on what is in memory."""
+        entry, slots = self._calls[step]
+        threads.launch(entry, ctypes.addressof(slots), self.nthreads)
 
 
 def kernel_clock(

@@ -37,6 +37,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.mathlib import COMPARISONS, FUNCTIONS, OPERATORS
+from autotensor.te.contraction import contracted
 from autotensor.te.dag import ComputeDAG, StageOp
 
 Array = np.ndarray[Any, Any]
@@ -48,7 +49,7 @@ def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = Non
     """Every computed buffer of the DAG by name, intermediates too.
 
     arrays: the inputs, by buffer name. accumulate: a NumPy float type in which all floats are computed and
-    returned instead of their own (integers and bools keep theirs).
+    returned instead of their own (integers and bools keep theirs); inputs may be of that type already.
     Raises ArgumentError for missing or wrong inputs, TensorError for an index out of bounds.
     """
     known: dict[str, Array] = {}
@@ -58,12 +59,13 @@ def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = Non
             raise ArgumentError(
                 f"input {b.name!r} is missing; given are {', '.join(sorted(arrays)) or 'none'}."
             )
-        if array.shape != b.shape or array.dtype != b.dtype.numpy:
+        types = (b.dtype.numpy, np.dtype(accumulate)) if accumulate is not None and b.dtype.is_float else ()
+        if array.shape != b.shape or array.dtype not in (types or (b.dtype.numpy,)):
             raise ArgumentError(
                 f"input {b.name!r} is {array.dtype} of shape {array.shape}; "
                 f"expected {b.dtype} of shape {b.shape}."
             )
-        known[b.name] = array.astype(accumulate) if accumulate is not None and b.dtype.is_float else array
+        known[b.name] = array.astype(accumulate, copy=False) if types else array
     out: dict[str, Array] = {}
     with np.errstate(all="ignore"):
         for stage in dag.stages:
@@ -83,6 +85,10 @@ def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tupl
             out[...] = Values(stage, {}, arrays, types).value(identity, None)
     if 0 in (a.extent for a in stage.all_axes):
         return outs
+    if types.accumulate == np.float64:
+        known = contracted(stage, lambda grid, e: Values(stage, grid, arrays, types).value(e, None))
+        if known is not None:
+            return (outs[0] + known,)
     for box in _boxes(tuple(a.extent for a in stage.all_axes)):
         sizes = tuple(end - begin for begin, end in box)
         grid = {

@@ -290,3 +290,25 @@ def test_all_that_is_open_is_named_at_once(verb):
         "two.onnx: input a: float32[?, 3, ?] leaves '?' open. Say how large it is: "
         "--shape a=1x3x128 --shape k=128" in said.err
     )
+
+
+def test_verify_beside_the_file():
+    written("layer.onnx", [2, 4])
+    assert cli("compile", "layer.onnx").code == 0
+    said = cli("verify", "layer.atm", "--against", "layer.onnx")
+    assert said.code == 0, said.out
+    assert "All 1 kernels are right, and the model as a whole (" in said.out
+    changed = written("other.onnx", [2, 4])
+    changed[2, 1] += 0.25
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load("other.onnx")
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(changed, "w"))
+    onnx.save(model, "other.onnx")
+    said = cli("verify", "layer.atm", "--against", "other.onnx", "--json")
+    document = json.loads(said.out)
+    assert said.code == 1
+    assert document["first_wrong"] == 0
+    said = cli("verify", "layer.atm", "--against", "layer.png")
+    assert "--against layer.png: it is neither an .onnx file that is there nor float64." in said.err

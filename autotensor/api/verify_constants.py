@@ -1,0 +1,104 @@
+"""The constants that a kernel was prepared from, got back from what was prepared.
+
+    W [64, 64, 3, 3] ──layout──▶ prepared [2, 64, 3, 3, 32]         the file keeps this one only
+    1 2 3 4 …        ──layout──▶ where each element came from ──▶ W again
+
+A compiled model holds its weights once, as its kernels read them. Preparing mostly moves elements; then
+numbered elements show where each went. Where it computes (Winograd's filters), there is no way back: such a
+kernel is compared with what its schedule's stages compute from the prepared arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autotensor.ir.expr import Cast, Const, Expr, Load, Select
+from autotensor.schedule.state import State
+from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.reference import evaluate
+
+Array = np.ndarray[Any, Any]
+
+
+def recovered(state: State, prepared: Mapping[str, Array], wanted: Iterable[str]) -> dict[str, Array] | None:
+    """The constants of these names, from prepared arrays by stage name; None if some cannot be told."""
+    found: dict[str, Array] = {}
+    moved = _moves(state)
+    for b in state.dag.inputs:
+        if b.name not in wanted:
+            continue
+        pieces = [s for s in moved if _source(s) == b.name and s.name in prepared]
+        if not pieces:
+            return None
+        numbers = np.arange(1, int(np.prod(b.shape)) + 1, dtype=np.float64).reshape(b.shape)
+        flat = np.empty(numbers.size, b.dtype.numpy)
+        seen = np.zeros(numbers.size, bool)
+        for stage in pieces:
+            went = _numbered(stage, b.name, numbers)
+            array = prepared[stage.name].reshape(went.shape)
+            real = went > 0
+            places = went[real].astype(np.int64) - 1
+            flat[places] = array[real].astype(b.dtype.numpy)
+            seen[places] = True
+        if not seen.all():
+            return None
+        found[b.name] = flat.reshape(b.shape)
+    return found
+
+
+def _moves(state: State) -> list[StageOp]:
+    """The stages that prepare by moving elements of one constant, or leaving zeros."""
+    constant = state.constant_stages()
+    ops = [s.op for s in state.stages if s.name in constant]
+    return [op for op in ops if op.combiner is None and len(op.bodies) == 1 and _is_move(op.bodies[0])]
+
+
+def _is_move(e: Expr) -> bool:
+    match e:
+        case Load():
+            return True
+        case Cast(t, a) if t.is_float and a.dtype.is_float and t.bits >= a.dtype.bits:
+            return _is_move(a)
+        case Select(_, a, b):
+            return all(_is_move(x) or (isinstance(x, Const) and x.value == 0) for x in (a, b))
+    return False
+
+
+def _source(op: StageOp) -> str | None:
+    reads = op.reads()
+    return reads[0].name if len(reads) == 1 else None
+
+
+def _numbered(op: StageOp, name: str, numbers: Array) -> Array:
+    """Where each element of the stage comes from: the number of an element of the constant, 0 for none."""
+    (read,) = op.reads()
+    dag = ComputeDAG((read,), frozenset(), (op,), op.buffers, (name, op.buffers[0].name))
+    if not read.dtype.is_float:  # numbers are floats, whatever they stand for
+        return np.zeros(op.buffers[0].shape)
+    return evaluate(dag, {name: numbers}, np.float64)[op.buffers[0].name]
+
+
+def prepared_dag(state: State) -> ComputeDAG:
+    """What the kernel computes from what is prepared: the schedule's stages without the constant ones."""
+    constant = state.constant_stages()
+    ops = [s.op for s in state.live() if s.name not in constant]
+    made = {b for op in ops for b in op.buffers}
+    read = dict.fromkeys(b for op in ops for b in op.reads() if b not in made)
+    return replace(state.dag, inputs=tuple(read), constants=frozenset(), stages=tuple(ops))
+
+
+def preparing_dag(state: State) -> ComputeDAG | None:
+    """What is prepared from the constants, all of it as results; None where nothing is."""
+    constant = state.constant_stages()
+    ops = tuple(s.op for s in state.live() if s.name in constant)
+    made = tuple(b for op in ops for b in op.buffers)
+    read = tuple(dict.fromkeys(b for op in ops for b in op.reads() if b not in made))
+    args = tuple(b.name for b in (*read, *made))
+    return ComputeDAG(read, frozenset(), ops, made, args) if ops else None
+
+
+__all__ = ["prepared_dag", "preparing_dag", "recovered"]

@@ -1,0 +1,143 @@
+"""A compiled function as what it is made of: kernels, what each should compute, where its arguments lie.
+
+    meta["kernels"], meta["programs"], texts["workload:…"]  ──▶  Step(name, workload, trace, args, slots)
+
+A function of one kernel is a model of one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+
+from autotensor.base.errors import ArtifactError, AutotensorError
+from autotensor.compiler import STEPS, WORKLOAD
+from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+from tuning_db import TrialStore
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel of a model, in its place."""
+
+    number: int
+    name: str
+    symbol: str
+    workload: Workload
+    trace: Trace | None
+    args: tuple[ArgSpec, ...]
+    slots: tuple[tuple[int, int], ...]  # of each argument: which of the model's, and bytes from its start
+    constants: frozenset[str]  # names of constants that are there as they were given
+    reads: Mapping[str, int]  # which step makes an argument, where that is known
+
+    def places(self, *roles: str) -> list[tuple[ArgSpec, tuple[int, int]]]:
+        """Arguments of these roles, with where they lie."""
+        return [(a, s) for a, s in zip(self.args, self.slots, strict=True) if a.role in roles]
+
+
+def as_model(artifact: Artifact) -> Artifact:
+    """The artifact with a list of kernels: of itself alone, if it has none."""
+    if "kernels" in artifact.meta:
+        return artifact
+    kernel = {
+        "name": artifact.name,
+        "symbol": artifact.entry,
+        "slots": [[n, 0] for n in range(len(artifact.args))],
+        "workload": "",
+        "flops": 0,
+    }
+    program = {
+        "args": [asdict(a) for a in artifact.args],
+        "entry_constants": [a.name for a in artifact.role("constant") if a.name in artifact.values],
+    }
+    texts = {f"{kind}:{artifact.entry}": text for kind, text in artifact.texts.items()}
+    meta = {**artifact.meta, "kernels": [kernel], "programs": {artifact.entry: program}}
+    args = tuple(_left_out(a) if a.name not in artifact.values else a for a in artifact.args)
+    return replace(artifact, meta=meta, texts=texts, args=args)
+
+
+def _left_out(spec: ArgSpec) -> ArgSpec:
+    """A place for a constant that only preparing has read."""
+    return replace(spec, role="workspace", shape=(1,), dtype="uint8") if spec.role == "constant" else spec
+
+
+def steps_of(artifact: Artifact, store: TrialStore | None) -> list[Step]:
+    """The kernels of a model in the order in which they run.
+
+    store: asked for computations that the file does not tell. Raises ArtifactError for a file that does not
+    tell its kernels' arguments, as those of older versions.
+    """
+    programs = artifact.meta.get("programs")
+    if programs is None:
+        raise ArtifactError(
+            f"{artifact.name} does not tell its kernels' arguments: an older version compiled it.",
+            fix="Compile it again; what was tuned stays in the log.",
+        )
+    logged = {} if store is None else {w.key: w.text for w in store.workloads()}
+    steps = []
+    for n, k in enumerate(artifact.meta["kernels"]):
+        symbol = k["symbol"]
+        program = programs[symbol]
+        text = artifact.texts.get(f"{WORKLOAD}:{symbol}") or logged.get(k["workload"])
+        if text is None:
+            raise ArtifactError(
+                f"{artifact.name} does not tell what its kernel {k['name']!r} computes, nor does the log.",
+                fix="Compile it again; what was tuned stays in the log.",
+            )
+        steps.append(
+            Step(
+                number=n,
+                name=k["name"],
+                symbol=symbol,
+                workload=_workload(text, k["name"]),
+                trace=_trace(artifact.texts.get(f"{STEPS}:{symbol}")),
+                args=tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in program["args"]),
+                slots=tuple((arg, offset) for arg, offset in k["slots"]),
+                constants=frozenset(program["entry_constants"]),
+                reads=k.get("reads", {}),
+            )
+        )
+    return steps
+
+
+@lru_cache(maxsize=64)
+def _workload(text: str, name: str) -> Workload:
+    return Workload.from_text(text, name)
+
+
+def _trace(text: str | None) -> Trace | None:
+    """The trace, if this version knows all its steps."""
+    try:
+        return None if text is None else Trace.from_json(text)
+    except AutotensorError:
+        return None
+
+
+def trial_of(step: Step, store: TrialStore | None) -> int | None:
+    """The trial in the log that made the step's kernel; None where it does not know."""
+    if store is None or step.trace is None:
+        return None
+    rows = store.trials(step.workload.key)
+    return max((r.id for r in rows if r.trace_hash == step.trace.hash and r.id is not None), default=None)
+
+
+Place = tuple[int, int, int]  # argument of the model, first byte, byte after the last
+
+
+def place_of(spec: ArgSpec, slot: tuple[int, int]) -> Place:
+    return slot[0], slot[1], slot[1] + spec.bytes
+
+
+def overlap(a: Place, b: Place) -> bool:
+    """Whether two places share bytes.
+
+    >>> overlap((0, 0, 8), (0, 4, 12)), overlap((0, 0, 8), (0, 8, 12)), overlap((0, 0, 8), (1, 0, 8))
+    (True, False, False)
+    """
+    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+
+
+__all__ = ["Place", "Step", "as_model", "overlap", "place_of", "steps_of", "trial_of"]

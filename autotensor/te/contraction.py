@@ -1,0 +1,192 @@
+"""Sums of products as matrix products: what makes exact references of whole models affordable.
+
+    C[n,h,w,o] = Σ_{i,r,s} pad(X)[n,h+r,w+s,i] · W[o,i,r,s]
+
+            factors by the axes that they depend on           matrix product
+    X-part  n h w · i r s   ──▶ [n h w, i r s] ─┐
+    W-part  · · · o i r s   ──▶ [i r s, o]     ─┴▶ [n h w, o]
+
+Every factor is evaluated over its own axes only, by the evaluator of expressions that everything else uses;
+just the multiplying and adding is left to the matrix product of NumPy. It adds in another order, so it is for
+float64, where that is far below what is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Op, Select, Var
+from autotensor.ir.visit import walk
+from autotensor.te.dag import StageOp
+
+Array = np.ndarray[Any, Any]
+Box = tuple[tuple[int, int], ...]  # of each axis: first, one after the last
+Grid = Mapping[Var, Array]
+Evaluator = Callable[[Grid, Expr], Array]
+
+FEW_POINTS = 1 << 16  # a stage with no more is as quickly computed point by point
+LEAST_PRODUCT = 16  # rows × columns of a matrix product that is worth a call
+FACTOR_POINTS = 4 << 20  # of a factor at a time: 32 MB in float64, and as much for each of its indices
+
+
+def contracted(stage: StageOp, value: Evaluator) -> Array | None:
+    """What a sum of products adds to its identity, as float64; None for stages that are no such sum.
+
+    value: the values of an expression over a grid of axes, broadcast where it depends on fewer. Where a
+    product is left out by a condition, the other factors must be finite there; if one is not, None.
+    """
+    if not _is_sum(stage) or stage.points() <= FEW_POINTS:
+        return None
+    parts, guards = _factors(stage.bodies[0])
+    axes = stage.all_axes
+    groups = _grouped(parts, axes=[a.var for a in axes], extents=[a.extent for a in axes])
+    if groups is None or not _is_worth_it(stage, groups):
+        return None
+    out = np.zeros([a.extent for a in stage.axes])
+    for box in _boxes([a.extent for a in axes], [g for g, _ in groups]):
+        arrays = []
+        grid = _grid(stage, box)
+        for own, factors in groups:
+            values = [value(grid, f) for f in factors]
+            if guards and not all(np.isfinite(v).all() for v in values):
+                return None
+            shape = [stop - start if n in own else 1 for n, (start, stop) in enumerate(box)]
+            whole = reduce(np.multiply, values) if len(values) > 1 else values[0]
+            arrays.append(np.broadcast_to(whole, shape).astype(np.float64, copy=False))
+        rank = len(stage.axes)
+        unread = [n for n in range(rank, len(axes)) if not any(n in own for own, _ in groups)]
+        times = prod(box[n][1] - box[n][0] for n in unread)
+        out[tuple(slice(*b) for b in box[:rank])] += times * _product(arrays[0], arrays[1], rank)
+    return out
+
+
+def _is_sum(stage: StageOp) -> bool:
+    """Whether the stage has one float result, the sum of its terms."""
+    c = stage.combiner
+    if c is None or len(stage.bodies) != 1 or not stage.buffers[0].dtype.is_float:
+        return False
+    match c.result:
+        case (Binary(Op.ADD, a, b),):
+            return {a, b} == {c.lhs[0], c.rhs[0]}
+    return False
+
+
+def _factors(e: Expr) -> tuple[list[Expr], bool]:
+    """What is multiplied in a term, and whether a condition leaves terms out.
+
+    Conversions between floats round, which a float64 reference does not.
+    """
+    match e:
+        case Cast(t, a) if t.is_float and a.dtype.is_float:
+            return _factors(a)
+        case Binary(Op.MUL, a, b) if e.dtype.is_float:
+            (left, x), (right, y) = _factors(a), _factors(b)
+            return [*left, *right], x or y
+        case Select(cond, a, Const(0)) if e.dtype.is_float:
+            inner, _ = _factors(a)
+            if len(inner) > 1:  # Σ (c ? x·w : 0) = Σ (c ? x : 0)·w, if w is finite
+                first = _nearest(cond, inner)
+                rest = [f for n, f in enumerate(inner) if n != first]
+                return [Select(cond, inner[first], Const(0.0, inner[first].dtype)), *rest], True
+    return [e], False
+
+
+def _nearest(cond: Expr, factors: Sequence[Expr]) -> int:
+    """The factor that depends on the most of what the condition depends on."""
+    wanted = _vars(cond)
+    return max(range(len(factors)), key=lambda n: len(wanted & _vars(factors[n])))
+
+
+def _vars(e: Expr) -> set[Var]:
+    return {node for node in walk(e) if isinstance(node, Var)}
+
+
+Group = tuple[frozenset[int], list[Expr]]  # numbers of axes, and the factors that depend on no others
+
+
+def _grouped(factors: Sequence[Expr], axes: Sequence[Var], extents: Sequence[int]) -> list[Group] | None:
+    """The factors in two groups, such that no group depends on all axes; None if there are no such."""
+    number = {v: n for n, v in enumerate(axes)}
+    groups: list[Group] = []
+    for f in factors:
+        own = frozenset(number[v] for v in _vars(f) if v in number)
+        groups.append((own, [f]))
+
+    def points(own: frozenset[int]) -> int:
+        return prod(extents[n] for n in own)
+
+    while len(groups) > 2:  # join those two that are smallest together
+        pairs = [(m, n) for n in range(len(groups)) for m in range(n)]
+        a, b = min(pairs, key=lambda p: points(groups[p[0]][0] | groups[p[1]][0]))
+        joined = (groups[a][0] | groups[b][0], groups[a][1] + groups[b][1])
+        groups = [joined, *(g for n, g in enumerate(groups) if n not in (a, b))]
+    everything = frozenset(n for n, extent in enumerate(extents) if extent > 1)
+    if len(groups) < 2 or any(everything <= own for own, _ in groups):
+        return None
+    return groups
+
+
+def _is_worth_it(stage: StageOp, groups: Sequence[Group]) -> bool:
+    """Whether there are rows and columns, and not one product for each result."""
+    rank, extents = len(stage.axes), [a.extent for a in stage.all_axes]
+    only = [own - other for own, other in ((groups[0][0], groups[1][0]), (groups[1][0], groups[0][0]))]
+    rows, columns = (prod(extents[n] for n in o if n < rank) for o in only)
+    return rows * columns >= LEAST_PRODUCT
+
+
+def _boxes(extents: Sequence[int], groups: Sequence[frozenset[int]]) -> Iterator[Box]:
+    """Boxes that tile the space, in each of which no group of factors has more than FACTOR_POINTS points."""
+    todo: list[Box] = [tuple((0, n) for n in extents)]
+    while todo:
+        box = todo.pop()
+        sizes = [stop - start for start, stop in box]
+        largest = max(groups, key=lambda g: prod(sizes[n] for n in g))
+        if prod(sizes[n] for n in largest) <= FACTOR_POINTS:
+            yield box
+            continue
+        cut = max(largest, key=lambda n: sizes[n])
+        start, stop = box[cut]
+        middle = (start + stop) // 2
+        todo += [(*box[:cut], part, *box[cut + 1 :]) for part in ((middle, stop), (start, middle))]
+
+
+def _grid(stage: StageOp, box: Box) -> dict[Var, Array]:
+    rank = len(box)
+    return {
+        axis.var: np.arange(start, stop, dtype=np.int64).reshape([-1 if m == n else 1 for m in range(rank)])
+        for n, (axis, (start, stop)) in enumerate(zip(stage.all_axes, box, strict=True))
+    }
+
+
+def _product(a: Array, b: Array, rank: int) -> Array:
+    """Σ a·b over the axes from `rank` on, of arrays that have extent 1 where they do not depend on an axis.
+
+    A: [batch, rows, k] and B: [batch, k, columns], whatever the order of the axes.
+    """
+    inner = range(rank, a.ndim)
+    alone_a = tuple(n for n in inner if a.shape[n] > 1 and b.shape[n] == 1)
+    alone_b = tuple(n for n in inner if b.shape[n] > 1 and a.shape[n] == 1)
+    a, b = a.sum(axis=alone_a, keepdims=True), b.sum(axis=alone_b, keepdims=True)
+    both = [n for n in range(rank) if a.shape[n] > 1 and b.shape[n] > 1]
+    rows = [n for n in range(rank) if n not in both and b.shape[n] == 1]  # also where both have extent 1
+    columns = [n for n in range(rank) if n not in both and n not in rows]
+    order = (*both, *rows, *columns)
+    left = a.transpose(*both, *rows, *inner, *columns)
+    right = b.transpose(*both, *inner, *columns, *rows)
+
+    def size(x: Array, axes: Sequence[int]) -> int:
+        return prod(x.shape[n] for n in axes)
+
+    batch, depth = size(a, both), size(a, inner)
+    made = left.reshape(batch, size(a, rows), depth) @ right.reshape(batch, depth, size(b, columns))
+    shape = [max(a.shape[n], b.shape[n]) for n in order]
+    back = sorted(range(rank), key=lambda n: order[n])
+    return made.reshape(shape).transpose(back)
+
+
+__all__ = ["contracted"]

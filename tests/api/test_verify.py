@@ -1,0 +1,168 @@
+"""verify: a wrong kernel of a model is named, itself and no other; right models are right."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import planting
+import pytest
+from runtime import runtime_kernels
+
+import autotensor as at
+from autotensor import te
+from autotensor.api.verifying import check
+from autotensor.base.errors import ArtifactError, InputError
+from autotensor.models import MODELS
+from autotensor.runtime.artifact import Artifact
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
+
+pytestmark = pytest.mark.usefixtures("own_log")
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """Convolutions, a pool, a product, a normalisation and a softmax, of random weights."""
+    rng = np.random.default_rng(7)
+
+    def weight(*shape):
+        return rng.standard_normal(shape).astype(np.float32)
+
+    x = at.input((1, 8, 14, 14), name="x")
+    y = at.ops.relu(at.ops.conv2d(x, weight(24, 8, 3, 3), padding=1) + weight(24, 1, 1))
+    y = at.ops.relu(at.ops.conv2d(at.ops.max_pool2d(y, 2), weight(20, 24, 1, 1)) + weight(20, 1, 1))
+    y = at.ops.dense(at.ops.reshape(y, (1, 980)), weight(33, 980)) + weight(33)
+    y = at.ops.layer_norm(y, weight(33), weight(33))
+    return at.Graph((x,), (at.ops.softmax(y),), "small")
+
+
+@pytest.fixture(scope="module")
+def plan(graph):
+    return at.plan_model(graph)
+
+
+def test_a_right_model_is_right(graph, tmp_path):
+    at.compile_model(graph).save(tmp_path / "right.atm")
+    report = at.verify(tmp_path / "right.atm", against="float64")
+    assert report.is_right, str(report)
+    assert str(report).startswith(f"small: all {len(report.kernels)} kernels are right (")
+    assert all(0 <= k.error < 1 and k.beside == "float64" for k in report.kernels)
+    assert all(k.drift < 1e-5 for k in report.kernels)
+    assert at.verify(graph).is_right
+
+
+@pytest.mark.parametrize("mutation", planting.MUTATIONS)
+def test_a_planted_kernel_is_named_and_none_of_its_successors(plan, mutation):
+    for task in range(len(plan.tasks)):
+        found = planting.model_with(plan, task, mutation)
+        if found is None:
+            continue
+        wrong, first = found
+        report = check(wrong)
+        assert [k.number for k in report.kernels if not k.is_right] == [first], str(report)
+        assert report.first.name == plan.tasks[task].name
+        assert f": kernel {first}, {plan.tasks[task].name}, is wrong: " in str(report)
+
+
+def test_the_script_shows_it(plan, tmp_path):
+    task = next(n for n, t in enumerate(plan.tasks) if t.name.startswith("conv2d 1x1"))
+    wrong, _ = planting.model_with(plan, task, planting.stale_tile)
+    report = check(wrong, script=tmp_path / "shows.py")
+    assert report.script == tmp_path / "shows.py"
+    text = report.script.read_text()
+    assert len([line for line in text.splitlines() if line and not line.startswith("#")]) <= 10
+    ran = subprocess.run(
+        [sys.executable, "-P", "shows.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ": float32[49, 20]: differs by " in ran.stdout
+    kernel = at.load(tmp_path / "shows.atm")
+    assert kernel.source("trace") == report.first.trace
+    assert not at.verify(kernel).is_right  # on other inputs as well
+
+
+def alone(body: str) -> Artifact:
+    """A kernel C = A + B, as LLVM text with something more in it."""
+    A, B = (te.placeholder((runtime_kernels.N,), name=n) for n in "AB")
+    dag = ComputeDAG.of([A, B, te.compute(A.shape, lambda i: A[i] + B[i], name="C")])
+    text = runtime_kernels.ADD.replace("  %c = fadd float %a, %b\n", body)
+    text += "declare i64 @llvm.readcyclecounter()\n"
+    made = runtime_kernels.add_artifact()
+    texts = {"workload": Workload("add", dag).text, "steps": Trace().to_json()}
+    return replace(made, objects=(runtime_kernels.compiled(text),), texts=texts)
+
+
+def test_a_kernel_that_gives_other_bits_when_run_again():
+    clock = """
+  %now = call i64 @llvm.readcyclecounter()
+  %few = and i64 %now, 3
+  %some = uitofp i64 %few to float
+  %tiny = fmul float %some, 0x3E80000000000000
+  %sum = fadd float %a, %b
+  %little = fmul float %sum, %tiny
+  %c = fadd float %sum, %little
+"""
+    report = check(alone(clock))
+    assert re.search("output 'C': run again on the same arrays, it gives [0-9]+ other elements", str(report))
+
+
+def test_a_kernel_that_writes_where_it_must_not():
+    stray = "  %c = fadd float %a, %b\n  store float 3.0, ptr %y\n"
+    report = check(alone(stray))
+    assert str(report).endswith("it writes to byte 0 of B, where none of its results or workspaces lies")
+    assert check(alone("  %c = fadd float %a, %b\n")).is_right
+
+
+def test_a_value_that_another_kernel_has_written_over(own_log):
+    rng = np.random.default_rng(1)
+    w = [rng.standard_normal((32, 32)).astype(np.float32) for _ in range(4)]
+    x = at.input((1, 32), name="x")
+    a = at.ops.dense(x, w[0])
+    d = at.ops.dense(at.ops.dense(a, w[1]), w[2])
+    made = at.compile_model(at.Graph((x,), (at.ops.dense(d, w[3]) + a,), "m")).artifact
+    kernels = json.loads(json.dumps(made.meta["kernels"]))  # a copy of its own
+    names = [spec["name"] for spec in made.meta["programs"][kernels[0]["symbol"]]["args"]]
+    out = names.index("t0")
+    moved, to = kernels[2]["slots"][out], kernels[0]["slots"][out]
+    for k in kernels[2:]:
+        k["slots"] = [to if s == moved else s for s in k["slots"]]
+    report = check(replace(made, meta={**made.meta, "kernels": kernels}))
+    assert report.first.number == 3
+    assert "kernel 2, dense 32->32, has written over it since it was made" in str(report)
+
+
+def test_what_cannot_be_verified_is_said(graph, tmp_path):
+    made = at.compile_model(graph).artifact
+    older = replace(made, meta={k: v for k, v in made.meta.items() if k != "programs"})
+    with pytest.raises(ArtifactError, match="does not tell its kernels' arguments: an older version"):
+        check(older)
+    with pytest.raises(ArtifactError, match=r"does not tell what its kernel 'transpose 8x14x14' computes"):
+        check(replace(made, texts={}))
+    with pytest.raises(ArtifactError, match="is compiled for 'opencl'; kernels are verified on CPUs"):
+        check(replace(made, target=at.Target("opencl")))
+    with pytest.raises(InputError, match="a dict cannot be verified kernel by kernel"):
+        at.verify({})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "places"), [("resnet50", 14), ("bert_base", 6)])
+def test_planted_kernels_of_large_models_are_named_within_a_minute(name, places):
+    """Twenty places: the tasks of both models evenly, each with another kind of mistake."""
+    plan = at.plan_model(MODELS.get(name).build(batch=1))
+    kinds = len(planting.MUTATIONS)
+    for n in range(places):
+        task = n * len(plan.tasks) // places
+        ways = [planting.MUTATIONS[(n + k) % kinds] for k in range(kinds)]
+        wrong, first = next(m for w in ways if (m := planting.model_with(plan, task, w)) is not None)
+        began = time.process_time()  # of both cores; the wall's clock would tell how busy the machine is
+        report = check(wrong)
+        seconds = time.process_time() - began
+        print(f"{name} {n}: {plan.tasks[task]}, {seconds:.1f} s: {report}")
+        assert [k.number for k in report.kernels if not k.is_right][:1] == [first], str(report)
+        assert seconds < 60
