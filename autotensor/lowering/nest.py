@@ -38,7 +38,9 @@ from autotensor.lowering.lanes import Lanes
 from autotensor.lowering.loops import Loops, settled, some_need, some_point
 from autotensor.lowering.marks import check_marks
 from autotensor.lowering.needs import needed
+from autotensor.lowering.one_pass import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.overhang import guard_loads, rows_of_vectors
+from autotensor.lowering.ranks import ranks, ranks_needed
 from autotensor.lowering.shuffle import Shuffled, lanes_of
 from autotensor.lowering.skip import skipping
 from autotensor.lowering.update import guard, store_all, update
@@ -112,6 +114,7 @@ class _Nest:
     def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
         """The loops that compute a stage, with everything attached to it inside."""
         check_marks(self.state, stage)
+        check_passes(self.state, stage)
         ranges = {**ranges, **self._leaf_ranges(stage)}
         loops = self._loops(stage, ranges)
         self.by_thread |= thread_vars(loops)
@@ -163,12 +166,14 @@ class _Nest:
                         owner[a] = owner[b] = leaf
                     else:
                         values[a], values[b] = outer, inner
+        values = counted(stage, values)
         local = {a.name: values[a.name] for a in stage.op.all_axes}
         if isinstance(stage.place, At):
             for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
                 values[axis.name] = simplify(base_of(span) + local[axis.name], ranges)
             guards.extend(self._attached_guards(stage, values, ranges))
-        skips, bodies = skipping(stage, values, ranges)
+        passing = replace(stage, op=op_in_one_pass(stage)) if stage.solved or stage.scanned else stage
+        skips, bodies = skipping(passing, values, ranges)
         points = {a.var: values[a.name] for a in stage.op.axes}
         needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
         return Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
@@ -204,6 +209,9 @@ class _Nest:
         if depth == len(stage.leaves):
             return self._innermost(loops, placed, ranges)
         leaf = stage.leaves[depth]
+        if leaf.name == stage.sorted:
+            inner = self._sorted(loops, ranges)
+            return guard(settled(loops, placed, stage.leaves[:depth]), inner)
         if leaf.mark is Mark.VECTORIZED and leaf.kind is AxisKind.REDUCE and not loops.targets:
             return self._in_lanes(loops, depth, placed, ranges)
         ready = settled(loops, placed, stage.leaves[: depth + 1])
@@ -231,6 +239,9 @@ class _Nest:
             ready += self._uniform(loops, depth, more)
         body = self._allocating([p for p in hosted if not is_ahead(p)], seq(*now, inner))
         body = self._guarded(loops, leaf, ready, body)
+        if leaf.name in stage.solved or leaf.name == stage.scanned:
+            seen = self._body(loops, ranges).redirected
+            return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
         if not ahead:
             return self._wrap(loops, leaf, body)
         # what a turn computes for later ones is needed even if nobody needs the turn itself
@@ -364,7 +375,13 @@ class _Nest:
         combiner = loops.stage.op.combiner
         assert combiner is not None
         stores = (Store(b, i, e) for (b, i), e in zip(self._targets(loops), combiner.identity, strict=True))
-        return self._over_spatial(loops, depth, placed, seq(*stores))
+        if not loops.stage.scanned or loops.targets:
+            return self._over_spatial(loops, depth, placed, seq(*stores))
+
+        def over(body: Stmt) -> Stmt:
+            return self._over_spatial(loops, depth, placed, body)
+
+        return from_before(loops.stage, loops.values, self._targets(loops), seq(*stores), over)
 
     def _over_spatial(self, loops: Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
         """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
@@ -400,10 +417,29 @@ class _Nest:
                 out.append((near, (*self.boxes.slots.get(b, ()), *index)))
         return out
 
-    def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+    def _sorted(self, loops: Loops, ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        ((target, index),) = self._targets(loops)
+        at = [a.name for a in stage.op.axes].index(stage.sorted)
+
+        def key(found: Expr, place: Expr) -> Expr:
+            values = {**loops.values, stage.sorted: place}
+            return self._body(replace(loops, values=values), ranges).redirected(found)
+
+        def rank(place: Expr, value: Expr) -> Stmt:
+            return Store(target, (*index[:at], place, *index[at + 1 :]), value)
+
+        return ranks(stage, ranks_needed(self.state, stage), key, rank)
+
+    def _body(self, loops: Loops, ranges: dict[Var, Interval]) -> Body:
         stage = loops.stage
         mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
-        sources = tuple(Body(self.boxes, stage, mapping, ranges).redirected(b) for b in loops.bodies)
+        return Body(self.boxes, stage, mapping, ranges)
+
+    def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        redirected = self._body(loops, ranges).redirected
+        sources = tuple(redirected(b) for b in loops.bodies)
         targets = self._targets(loops)
         combiner = stage.op.combiner
         missing = [g for g in (*loops.guards, *loops.skips) if g not in placed]

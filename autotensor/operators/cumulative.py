@@ -63,9 +63,21 @@ _cumulative("cumprod", te.prod, np.multiply)
 
 
 def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -> Array:
-    keys = x if not largest else -x if x.dtype.kind == "f" else np.iinfo(x.dtype).max - x.astype(np.int64)
-    order = np.argsort(keys, axis=axis, kind="stable")
+    """Of NumPy's order (NaN last), or of it backwards with equal ones in their order."""
+    line = np.flip(x, axis) if largest else x
+    order = np.argsort(line, axis=axis, kind="stable")
+    order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order
     return np.asarray(np.take(order, np.arange(count), axis)).astype(np.int64)
+
+
+def _greater(a: Any, b: Any) -> Any:
+    """a > b, where NaN is greater than every number."""
+    return ~(a <= b) & b.equal(b) if a.dtype.is_float else a > b
+
+
+def _same(a: Any, b: Any) -> Any:
+    """a == b, where NaN equals itself."""
+    return a.equal(b) | ~(a.equal(a) | b.equal(b)) if a.dtype.is_float else a.equal(b)
 
 
 @operator(
@@ -80,7 +92,11 @@ def _top_reference(x: Array, count: int, axis: int = -1, largest: bool = True) -
     ),
 )
 def top_positions(x: Tensor, count: int, axis: int = -1, largest: bool = True) -> Tensor:
-    """Where the `count` largest (smallest) elements along the axis are, best first; int64."""
+    """Where the `count` largest (smallest) elements along the axis are, best first; int64.
+
+    NaN is greater than every number and equal to NaN, as in NumPy's and torch's sort; equal ones stand by
+    position.
+    """
     at = axis_of("top_positions", axis, x.ndim)
     extent = x.shape[at]
     require(
@@ -92,8 +108,10 @@ def top_positions(x: Tensor, count: int, axis: int = -1, largest: bool = True) -
 
     def before(*i: Any) -> Any:
         mine, other = x[i], x[(*i[:at], k.var, *i[at + 1 :])]
-        better = other > mine if largest else other < mine
-        first = te.any(better, te.all(other.equal(mine), k.var < i[at]))
+        first = te.any(
+            _greater(other, mine) if largest else _greater(mine, other),
+            te.all(_same(other, mine), k.var < i[at]),
+        )
         return te.sum(te.select(first, te.const(1, "int64"), te.const(0, "int64")), axis=k)
 
     rank = stage(x.shape, before, "rank", names)

@@ -1,14 +1,15 @@
 """Writing at places that are data, told from the side of the result: each element looks who writes it.
 
-    last[i, j] = max_k (index[k, j] == i ? k : -1)                 scatter_elements along axis 0, replacing
+    last[i, j] = max_k (index[k, j] == i ? k : least)              scatter_elements along axis 0, replacing
     out[i, j]  = last[i, j] < 0 ? x[i, j] : updates[last[i, j], j]
 
     out[i, j]  = x[i, j] + sum_k (index[k, j] == i ? updates[k, j] : 0)       adding; max, min, mul likewise
 
     y[v, …]    = sum_t (indices[t] == v ? updates[t, …] : 0)                  scatter_add, the adjoint of take
 
-Where several write one element the last wins. Te has no stores to computed places, so every element looks at
-all indices of its line: right for any data and any schedule, slow for long ones.
+Where several write one element the last wins. Te has no stores to computed places: every element is told to
+look at all indices of its line. Schedules for processors make one pass over the indices of it (`solve` in
+schedule/primitives), because a condition `index == i` says where a term goes; on a GPU every element looks.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _scatter(
     if reduction == "none":
         last = stage(
             x.shape,
-            lambda *i: te.max(te.select(hits(k.var, i), k.var, te.const(-1, "int64")), axis=k),
+            lambda *i: te.max(te.select(hits(k.var, i), k.var, te.min_value("int64")), axis=k),
             "last",
             _names(x.ndim),
         )

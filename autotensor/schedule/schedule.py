@@ -31,6 +31,7 @@ from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.set_scope import SetScope
+from autotensor.schedule.primitives.solve import Scan, Solve, Sort
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage, StorageAlign, Swizzle
 from autotensor.schedule.primitives.tensorize import Tensorize
@@ -319,6 +320,18 @@ class StageRef:
     def tensorize(self, axis: AxisLike, instruction: str) -> None:
         """Computes a reduction loop and what is inside it by an instruction of the tensor cores."""
         self.schedule.do(Tensorize(self.name, self._axis(axis), instruction))
+
+    def solve(self, axis: AxisLike) -> None:
+        """Each term of a reduction goes where it is for: scatters (docs/schedule-language.md)."""
+        self.schedule.do(Solve(self.name, self._axis(axis)))
+
+    def scan(self, axis: AxisLike) -> None:
+        """Each element of a running reduction continues the one before it (docs/schedule-language.md)."""
+        self.schedule.do(Scan(self.name, self._axis(axis)))
+
+    def sort(self, axis: AxisLike) -> None:
+        """Ranks along the axis are found by sorting (docs/schedule-language.md)."""
+        self.schedule.do(Sort(self.name, self._axis(axis)))
 
     def pragma(self, axis: AxisLike, key: str, value: Any) -> None:
         """A hint: auto_unroll_max_step, skip_zeros, skip_unread or sum_apart (docs/schedule-language.md)."""

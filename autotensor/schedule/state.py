@@ -89,6 +89,10 @@ class Stage:
     align: tuple[str, int, int] | None = None  # an axis of it: its stride is offset modulo factor
     swizzle: int = 0  # elements that stay together when its rows are mixed up; 0: they are not
     turns: int = 1  # boxes kept in shared memory: of this turn and of those computed ahead
+    # loops that are not run, because the values of their variables are known inside those around them
+    solved: tuple[str, ...] = ()  # spatial: where the term goes
+    scanned: str = ""  # of the reduction: the term that an element has more than the one before it
+    sorted: str = ""  # along which the elements are sorted for their ranks
 
     @staticmethod
     def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:

@@ -1,0 +1,288 @@
+"""Reductions that one pass over their terms can make, found in what they compute.
+
+    C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     for k: C[p[k], j] += u[k, j]        `solutions`: i is p[k]
+    C[i]    = Σ_k select(k <= i, x[k], 0)           for i: C[i] = C[i-1] + x[i]         `running`: k is i
+
+    R[i]    = Σ_k select(x[k] < x[i] or (x[k] == x[i] and k < i), 1, 0)    sort         `ranking`
+
+All tell each element to look at all terms; but a term's condition says to which element it goes, that an
+element has all terms of the one before it, or that the terms stand in an order. Te keeps saying what is
+computed, so that a program means the same whether it is scheduled so or not.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import isnan
+
+from autotensor.base.dtype import DType, int64
+from autotensor.ir.expr import (
+    TRUE,
+    Binary,
+    Call,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Select,
+    Unary,
+    Var,
+    all_of,
+)
+from autotensor.ir.func import Buffer
+from autotensor.ir.node import Node, map_children
+from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.visit import free_vars, walk
+from autotensor.te.dag import IterDef, StageOp
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A reduction whose element at i has the terms up to i; from i on if `reverse`; without i's own if
+    `exclusive`."""
+
+    axis: str  # i
+    term: str  # the reduce axis k
+    reverse: bool
+    exclusive: bool
+
+
+def solutions(op: StageOp) -> dict[str, Expr]:
+    """The axes of which a term of the reduction says by itself which of their elements it goes to, with it.
+
+    >>> from autotensor import te
+    >>> from autotensor.te.dag import ComputeDAG
+    >>> p, k = te.placeholder((9,), "int64", name="p"), te.reduce_axis(9, "k")
+    >>> counts = te.compute((4,), lambda i: te.sum(te.select(p[k].equal(i), 1, 0), axis=k), name="counts")
+    >>> {axis: str(e) for axis, e in solutions(ComputeDAG.of([counts]).stages[0]).items()}
+    {'i': 'p[k]'}
+    """
+    parts = _under_condition(op)
+    axes: dict[Expr, str] = {a.var: a.name for a in op.axes}
+    found: dict[str, Expr] = {}
+    for c in parts:
+        for mine, other in _sides(c):
+            if mine in axes and axes[mine] not in found and not free_vars(other) & {mine}:
+                found[axes[mine]] = other
+                break
+    # what says where one axis is may not wait for another that is asked for, too
+    asked = {v for v, name in axes.items() if name in found}
+    return {name: e for name, e in found.items() if not free_vars(e) & asked}
+
+
+def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
+    """The bodies of a stage whose axes `solved` are where its terms say."""
+    if not solved:
+        return op.bodies
+    (body,) = op.bodies
+    known = {a.var for a in op.axes if a.name in solved}
+    assert isinstance(body, Select)
+    left = [c for c in _conjuncts(body.cond) if not any(mine in known for mine, _ in _sides(c))]
+    return (Select(all_of(*left), body.then, body.otherwise) if left else body.then,)
+
+
+def running(op: StageOp) -> Running | None:
+    """How the reduction runs along an axis; None if it does not."""
+    parts = _under_condition(op)
+    if len(parts) != 1 or len(op.reduce_axes) != 1:
+        return None
+    (k,), (c,) = op.reduce_axes, parts
+    axes: dict[Expr, IterDef] = {a.var: a for a in op.axes}
+    if not isinstance(c, Compare):
+        return None
+    turned = {Cmp.LT: Cmp.GT, Cmp.GT: Cmp.LT, Cmp.LE: Cmp.GE, Cmp.GE: Cmp.LE}
+    if c.a is k.var and c.b in axes and c.op in turned:
+        order, axis = c.op, axes[c.b]
+    elif c.b is k.var and c.a in axes and c.op in turned:
+        order, axis = turned[c.op], axes[c.a]
+    else:
+        return None
+    body = op.bodies[0]
+    assert isinstance(body, Select)
+    if axis.extent != k.extent or axis.var in free_vars(body.then):  # a term must be the same for all
+        return None
+    return Running(axis.name, k.name, order in (Cmp.GT, Cmp.GE), order in (Cmp.LT, Cmp.GT))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """A reduction that counts the elements along an axis that come before its own, in an order of all."""
+
+    axis: str  # i
+    term: str  # the reduce axis k
+    key: Expr  # what is ordered, at i
+    condition: Expr  # over A's and B's value and position: A comes before B
+
+    def before(self, a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> Expr:
+        """Whether `a` comes before `b`, each a key and a position."""
+        old = (*_pair("a", self.key.dtype), *_pair("b", self.key.dtype))
+        return substitute(self.condition, dict(zip(old, (*a, *b), strict=True)))
+
+
+def ranking(op: StageOp) -> Ranking | None:
+    """How the reduction ranks its elements; None if it does not."""
+    parts = _under_condition(op)
+    if not parts or len(op.reduce_axes) != 1 or op.combiner is None or op.combiner.name != "sum":
+        return None
+    (k,), (body,) = op.reduce_axes, op.bodies
+    assert isinstance(body, Select)
+    if not (isinstance(body.then, Const) and body.then.value == 1 and body.dtype.is_int):
+        return None
+    for axis in op.axes:
+        keys = _compared(body.cond, axis.var, k.var)
+        if axis.extent != k.extent or keys is None:
+            continue
+        mine, other = keys
+        a, b = _pair("a", mine.dtype), _pair("b", mine.dtype)
+        swap: dict[Expr, Expr] = {other: a[0], mine: b[0], k.var: a[1], axis.var: b[1]}
+        condition = _swapped(body.cond, swap)
+        if free_vars(condition) <= {*a, *b} and _orders(condition, mine.dtype):
+            return Ranking(axis.name, k.name, mine, condition)
+    return None
+
+
+def _swapped(e: Expr, swap: Mapping[Expr, Expr]) -> Expr:
+    """The expression with others in the place of some, outer ones first."""
+    if e in swap:
+        return swap[e]
+    return map_children(e, lambda c: _swapped(c, swap) if isinstance(c, Expr) else c)
+
+
+def _pair(name: str, dtype: DType) -> tuple[Var, Var]:
+    return Var(f"{name}:key", dtype), Var(f"{name}:position", int64)
+
+
+def _compared(cond: Expr, i: Var, k: Var) -> tuple[Expr, Expr] | None:
+    """The one expression at i and at k of which the condition compares the values; None for any other."""
+    sides: list[Expr] = []
+    stack = [cond]
+    while stack:
+        match stack.pop():
+            case Binary(Op.AND | Op.OR, a, b):
+                stack += [a, b]
+            case Unary(Neg.NOT, a):
+                stack.append(a)
+            case Compare(_, a, b):
+                sides += [x for x in (a, b) if x is not i and x is not k]
+            case Call("isnan", (a,)):
+                sides.append(a)
+            case _:
+                return None
+    mine = next((x for x in sides if i in free_vars(x)), None)
+    if mine is None or k in free_vars(mine):
+        return None
+    other = substitute(mine, {i: k})
+    return (mine, other) if all(x in (mine, other) for x in sides) else None
+
+
+def _orders(condition: Expr, dtype: DType) -> bool:
+    """Whether the condition puts all pairs of a value and a position in one order.
+
+    It is made of comparisons of two values and of two positions. These see no more than which is greater, or
+    that one is NaN, so what holds for all triples of three numbers and NaN holds for all values.
+    """
+    values = [-1.0, 0.0, 1.0, float("nan")] if dtype.is_float else [0, 1] if dtype.is_bool else [0, 1, 2]
+    items = list(product(values, (0, 1, 2)))
+    n = range(len(items))
+    a, b = _pair("a", dtype), _pair("b", dtype)
+
+    def holds(x: int, y: int) -> bool:
+        known = dict(zip((*a, *b), (*items[x], *items[y]), strict=True))
+        return bool(_value(condition, known))
+
+    first = [[holds(x, y) for y in n] for x in n]
+    if any(first[x][y] == first[y][x] for x in n for y in n if items[x][1] != items[y][1]):
+        return False  # two at different positions, neither or both of them first
+    apart = [(x, y) for x in n for y in n if first[x][y] and items[x][1] != items[y][1]]
+    return not any(
+        first[z][x] for x, y in apart for z in n if first[y][z] and len({items[v][1] for v in (x, y, z)}) == 3
+    )
+
+
+def _value(e: Expr, known: Mapping[Var, float]) -> float | bool:
+    """The value of a condition that `_compared` accepts."""
+    match e:
+        case Var():
+            return known[e]
+        case Const(value):
+            return value
+        case Binary(op, a, b):
+            x, y = bool(_value(a, known)), bool(_value(b, known))
+            return x and y if op is Op.AND else x or y
+        case Unary(_, a):
+            return not _value(a, known)
+        case Call(_, (a,)):
+            return isnan(_value(a, known))
+        case Compare(op, a, b):
+            return bool(_COMPARE[op](_value(a, known), _value(b, known)))
+    raise AssertionError(f"{type(e).__name__} is no part of a condition.")
+
+
+_COMPARE: Mapping[Cmp, Callable[[float, float], bool]] = {
+    Cmp.EQ: operator.eq,
+    Cmp.NE: operator.ne,
+    Cmp.LT: operator.lt,
+    Cmp.LE: operator.le,
+    Cmp.GT: operator.gt,
+    Cmp.GE: operator.ge,
+}
+
+
+def places_told(op: StageOp, buffer: Buffer) -> int | None:
+    """The least number from which on all values of `buffer` are the same to the stage: it only asks whether
+    they equal one of its axes. None if it asks something else."""
+    most = 0
+    asked: set[Node] = set()
+    for body in op.bodies:
+        for node in walk(body):
+            for var, value in _sides(node) if isinstance(node, Compare) else ():
+                extent = next((a.extent for a in op.axes if a.var is var), None)
+                if isinstance(value, Load) and value.buffer is buffer and extent is not None:
+                    most = max(most, extent)
+                    asked.add(node)
+    rest = [transform(b, lambda n: TRUE if n in asked else None) for b in op.bodies]
+    return None if any(isinstance(n, Load) and n.buffer is buffer for b in rest for n in walk(b)) else most
+
+
+def carried(op: StageOp) -> StageOp:
+    """The stage with terms that are taken whatever their condition says."""
+    (body,) = op.bodies
+    assert isinstance(body, Select)
+    return replace(op, bodies=(body.then,))
+
+
+def _under_condition(op: StageOp) -> list[Expr]:
+    """The conditions without which a term changes nothing; none for what has no such form."""
+    if op.combiner is None or len(op.bodies) != 1:
+        return []
+    (body,), (identity,) = op.bodies, op.combiner.identity
+    if not isinstance(body, Select) or body.cond.dtype.lanes != 1:
+        return []
+    neutral = isinstance(body.otherwise, Const) and isinstance(identity, Const)
+    return _conjuncts(body.cond) if neutral and body.otherwise == identity else []
+
+
+def _conjuncts(cond: Expr) -> list[Expr]:
+    match cond:
+        case Binary(Op.AND, a, b):
+            return [*_conjuncts(a), *_conjuncts(b)]
+        case _:
+            return [cond]
+
+
+def _sides(cond: Expr) -> list[tuple[Expr, Expr]]:
+    """An equation both ways: (an axis, what it equals)."""
+    match cond:
+        case Compare(Cmp.EQ, a, b):
+            return [(x, y) for x, y in ((a, b), (b, a)) if isinstance(x, Var) and x.dtype.is_int]
+        case _:
+            return []
+
+
+__all__ = ["Ranking", "Running", "carried", "places_told", "ranking", "running", "solutions", "without"]

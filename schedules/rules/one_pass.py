@@ -1,0 +1,152 @@
+"""Scatters and running reductions: one pass over the terms, not one for every element.
+
+    C[i, j] = Σ_k select(p[k] == i, u[k, j], 0)     parallel over parts of i:
+                                                      for k: if p[k] is in the part: C[p[k], j] += u[k, j]
+
+    C[b, i, j] = Σ_k select(k <= i, x[b, k, j], 0)  parallel over b (or parts of j):
+                                                      for i: C[b, i, j] = C[b, i-1, j] + x[b, i, j]
+
+Every thread goes through all terms in order and takes those of its part, so no two write one element, and
+sums have the same bits with any number of threads. Where the place of a term depends on a spatial axis
+(`scatter_elements`), that axis is divided instead, and each thread reads its own terms only. Vectors run
+along an axis on which nothing depends. Ranks are found by sorting, lines in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.ir.expr import Load
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.passes import ranking, running, solutions
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.solve import Scan, Solve, Sort
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import IterDef
+from schedules.analysis import lanes_of, untouched
+from schedules.loops import fused
+from schedules.registry import Extension, sketch_rule
+
+COUNTED = 32  # elements: their ranks are counted in vectors
+SHORT = 4  # terms or elements: so few are looked at faster than they are told apart
+CHAINS = 4  # running sums that one thread has going at once: an addition takes as many cycles
+
+
+@sketch_rule("scatter", order=6)
+def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if not _is_free(state, stage):
+        return ()
+    op = stage.op
+    # places that are no data are those of windows and slices, which have rules of their own
+    found = {name: e for name, e in solutions(op).items() if any_node(e, lambda n: isinstance(n, Load))}
+    if not found or prod(a.extent for a in op.axes if a.name in found) <= SHORT:
+        return ()
+    telling = {v.name for e in found.values() for v in free_vars(e)}
+    solved = [a for a in op.axes if a.name in found]
+    near = [a for a in op.axes if a.name not in found and a.name in telling]
+    apart = [a for a in op.axes if a.name not in found and a.name not in telling]
+    plan = _Plan(stage, target)
+    terms = [a.name for a in op.reduce_axes]
+    divided = next((a for a in near if a.extent >= target.num_cores), solved[0])
+    outer, inner = plan.divided(divided)
+    names = {divided.name: inner}
+    order = [names.get(a.name, a.name) for a in (*near, *solved)]
+    vectors = plan.vectors(apart)
+    plan.steps.append(Reorder(op.name, (*outer, *terms, *order, *vectors)))
+    plan.marked(outer)
+    plan.steps += [Solve(op.name, names.get(a.name, a.name)) for a in solved]
+    return (Extension(tuple(plan.steps), (), (op.name,)),)
+
+
+@sketch_rule("running", order=6)
+def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    found = running(stage.op) if _is_free(state, stage) else None
+    if found is None or stage.op.reduce_axes[0].extent <= SHORT:
+        return ()
+    op, plan = stage.op, _Plan(stage, target)
+    at = next(n for n, a in enumerate(op.axes) if a.name == found.axis)
+    before, after = op.axes[:at], op.axes[at + 1 :]
+    outer, inner = [a.name for a in before], [a.name for a in after]
+    if not after and before and before[-1].extent >= CHAINS:
+        *rest, last = before
+        plan.steps.append(SplitStep(op.name, last.name, (CHAINS,)))
+        outer, inner = [*(a.name for a in rest), f"{last.name}.0"], [f"{last.name}.1"]
+        chains = inner
+    elif after and prod(a.extent for a in before) < target.num_cores:
+        head, tail = plan.divided(after[0])
+        outer = [*head, *outer]
+        inner = [tail, *plan.vectors(after[1:])] if len(after) > 1 else plan.vectors(after, tail)
+        chains = []
+    else:
+        inner, chains = plan.vectors(after), []
+    plan.steps.append(Reorder(op.name, (*outer, found.axis, found.term, *inner)))
+    plan.steps += [Unroll(op.name, a) for a in chains]
+    if outer:
+        steps, name = fused(op.name, outer)
+        plan.steps += steps
+        plan.marked([name])
+    plan.steps.append(Scan(op.name, found.axis))
+    return (Extension(tuple(plan.steps), (), (op.name,)),)
+
+
+@sketch_rule("ranks", order=6)
+def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    found = ranking(stage.op) if _is_free(state, stage) else None
+    if found is None or stage.op.reduce_axes[0].extent <= COUNTED:
+        return ()
+    name, plan = stage.name, _Plan(stage, target)
+    outer = [a.name for a in stage.op.axes if a.name != found.axis]
+    plan.steps.append(Reorder(name, (*outer, found.axis, found.term)))
+    if outer:
+        steps, lines = fused(name, outer)
+        plan.steps += steps
+        plan.marked([lines])
+    plan.steps.append(Sort(name, found.axis))
+    return (Extension(tuple(plan.steps), (), (name,)),)
+
+
+def _is_free(state: State, stage: Stage) -> bool:
+    return untouched(stage) and isinstance(stage.place, Root) and not state.attached(stage.name)
+
+
+class _Plan:
+    """Collects the steps of one stage."""
+
+    def __init__(self, stage: Stage, target: Target) -> None:
+        self.name = stage.name
+        self.cores = target.num_cores
+        self.lanes = lanes_of(stage.op, target)
+        self.steps: list[Step] = []
+
+    def divided(self, axis: IterDef) -> tuple[list[str], str]:
+        """The axis in a part for each core: the loops over parts, if there are several, and the inner one."""
+        if self.cores == 1 or axis.extent < self.cores:
+            return [], axis.name
+        self.steps.append(SplitStep(self.name, axis.name, (-(-axis.extent // self.cores),)))
+        return [f"{axis.name}.0"], f"{axis.name}.1"
+
+    def marked(self, outer: Sequence[str]) -> None:
+        if self.cores > 1 and outer:
+            self.steps.append(Parallel(self.name, outer[0]))
+
+    def vectors(self, axes: Sequence[IterDef], last: str = "") -> list[str]:
+        """The loops of the axes, with vectors along the last one if it is long enough.
+
+        last: the loop of the last axis, where that has been split before.
+        """
+        if not axes:
+            return []
+        *rest, inner = axes
+        name = last or inner.name
+        if inner.extent < self.lanes * (self.cores if last else 1):
+            return [*(a.name for a in rest), name]
+        self.steps += [SplitStep(self.name, name, (self.lanes,)), Vectorize(self.name, f"{name}.1")]
+        return [*(a.name for a in rest), f"{name}.0", f"{name}.1"]
+
+
+__all__ = ["ranks", "running_reduction", "scatter"]
