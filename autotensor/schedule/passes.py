@@ -134,6 +134,8 @@ def ranking(op: StageOp) -> Ranking | None:
     assert isinstance(body, Select)
     if not (isinstance(body.then, Const) and body.then.value == 1 and body.dtype.is_int):
         return None
+    if k.extent >= 1 << (body.dtype.bits - 1):
+        return None  # ranks that the type cannot count
     for axis in op.axes:
         keys = _compared(body.cond, axis.var, k.var)
         if axis.extent != k.extent or keys is None:
@@ -168,8 +170,10 @@ def _compared(cond: Expr, i: Var, k: Var) -> tuple[Expr, Expr] | None:
                 stack += [a, b]
             case Unary(Neg.NOT, a):
                 stack.append(a)
-            case Compare(_, a, b):
-                sides += [x for x in (a, b) if x is not i and x is not k]
+            case Compare(_, a, b) if a in (i, k) and b in (i, k):
+                pass
+            case Compare(_, a, b) if a not in (i, k) and b not in (i, k):
+                sides += [a, b]
             case Call("isnan", (a,)):
                 sides.append(a)
             case _:
