@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotensor.base.errors import ArtifactError
+from autotensor.base.errors import ArtifactError, CodegenError
 from autotensor.runtime import model
 from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.by_shape import ByShape
@@ -49,9 +49,15 @@ def _fitting(artifact: Artifact) -> Artifact:
 
 
 def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
-    """Object code of LLVM text for this machine, and the CPU features it needs."""
+    """Object code of LLVM text for this machine, and the CPU features it needs. A child compiles it: what the
+    text of a file does to LLVM, nobody knows."""
     from autotensor.base.target import host
+    from autotensor.codegen.apart import build_apart
     from autotensor.codegen.llvm import needs
-    from autotensor.codegen.llvm_build import build
 
-    return build(text, host()).object, needs(host())
+    here = host()
+    try:
+        code, _ = build_apart(text, here.triple, here.arch, here.features)
+    except CodegenError as error:
+        raise ArtifactError(f"its LLVM text cannot be compiled: {error.what}") from error
+    return code, needs(here)
