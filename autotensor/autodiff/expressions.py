@@ -220,6 +220,10 @@ def _slopes(name: str, args: tuple[Expr, ...], value: Expr) -> tuple[Expr | None
             return b / square, -a / square
         case "fmod":
             return const(1, value.dtype), -call("trunc", a / b)
+        case "floormod":
+            return const(1, value.dtype), -call("floordiv", a, b)
+        case "floordiv":
+            return None, None
     raise GraphError(  # a new function must say its derivative; a test goes through all of MATH
         f"te.{name} has no derivative.", fix="Add it to SLOPES in autodiff/expressions.py."
     )

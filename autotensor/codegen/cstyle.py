@@ -16,10 +16,11 @@ from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
 from autotensor.base.names import free_name
+from autotensor.codegen.c_helpers import USES
 from autotensor.codegen.copy_width import width_of_copy
 from autotensor.codegen.cstyle_expr import is_multiple
 from autotensor.codegen.cstyle_vector import VectorWriter, is_plain, vector_buffers, width_of
-from autotensor.codegen.dialect import RESERVED, USES, Dialect
+from autotensor.codegen.dialect import RESERVED, Dialect
 from autotensor.codegen.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope

@@ -1,16 +1,17 @@
 """Expressions in the C family, for `cstyle.py`.
 
 A vector expression is written lane by lane: `expr(e, 3)` is the text of its lane number 3. What C leaves
-undefined is made what the loop IR says: integers wrap, division rounds down, MIN and MAX give NaN if either
-is, 16-bit floats round after every operation.
+undefined is made what `ir/semantics.py` says (by the functions of c_helpers.py): integers wrap, division
+rounds down, MIN and MAX give NaN if either is, 16-bit floats round after every operation.
 """
 
 from __future__ import annotations
 
-from autotensor.base.dtype import DType
+from autotensor.base.dtype import DType, float32, uint16, uint64
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.c_ranks import BITS, INFIX, Rank, rank_of
 from autotensor.codegen.dialect import Dialect
+from autotensor.codegen.llvm_index import below
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -28,6 +29,7 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.semantics import stopover
 from autotensor.ir.visit import any_node
 
 SHUFFLE = "shuffle_xor"  # the value of another lane of a warp
@@ -77,6 +79,10 @@ class Writer:
             case Compare(op, a, b):
                 rank = rank_of(op)
                 return f"{self.expr(a, lane, rank + 1)} {op.value} {self.expr(b, lane, rank + 1)}", rank
+            case Unary(Neg.NEG, a) if e.dtype.kind == "int" and _may_wrap(e):
+                kind = self.dialect.values[str(DType("uint", max(32, e.dtype.bits)))]
+                own = self.dialect.values[str(e.dtype.element)]
+                return f"({own})(0 - ({kind}){self.expr(a, lane, Rank.UNARY + 1)})", Rank.UNARY
             case Unary(Neg.NEG, a):
                 return self.wrapped(f"-{self.expr(a, lane, Rank.UNARY + 1)}", Rank.UNARY, e)
             case Unary(Neg.NOT, a) if e.dtype.is_bool:
@@ -188,7 +194,11 @@ class Writer:
                     return self._infix("||", Rank.OR, e, lane)
                 case Op.XOR:
                     return self._infix("!=", Rank.EQUAL, e, lane)
-        if t.kind == "int" and op in (Op.ADD, Op.SUB, Op.MUL, Op.SHL) and _may_wrap(e):
+        if op in (Op.SHL, Op.SHR) and not below(e.b, t.bits):
+            function = self.helper(f"at_{op.name.lower()}_{t}")
+            return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
+        # what is narrower than int is made that first
+        if op in (Op.ADD, Op.SUB, Op.MUL, Op.SHL) and (t.kind == "int" or t == uint16) and _may_wrap(e):
             return self._unsigned(e, lane)
         text, rank = self._infix(op.value, INFIX[op], e, lane)
         return self.wrapped(text, rank, e)
@@ -241,6 +251,12 @@ class Writer:
             return f"({self.dialect.values[str(t)]})({text})", Rank.UNARY
         return text, rank
 
+    def narrowed(self, text: str, target: DType) -> Ranked:
+        """What comes from `stopover` as its type, of 32 or 64 bits."""
+        if target.kind == "int" or target.bits == 64:
+            return text, Rank.ATOM
+        return f"({self.dialect.values[str(target)]}){text}", Rank.UNARY
+
     def round16(self, t: DType) -> str:
         return self.helper("at_round_bf16" if t.kind == "bfloat" else "at_round_f16")
 
@@ -250,7 +266,16 @@ class Writer:
             return f"{self.expr(e.a, lane, Rank.EQUAL + 1)} != 0", Rank.EQUAL
         if target.is_half:
             inner = self.expr(e.a, lane)
-            return f"{self.round16(target)}({inner if source.is_float else f'(float)({inner})'})", Rank.ATOM
+            if source.bits >= 32 and source != float32:
+                inner = f"{self.helper(f'at_odd_{source}')}({inner})"
+            elif not source.is_float:
+                inner = f"(float)({inner})"
+            return f"{self.round16(target)}({inner})", Rank.ATOM
+        if source.is_float and target.is_int:
+            held = float32 if source.is_half else source
+            via = "u64" if target == uint64 else str(stopover(target).bits)
+            text = f"{self.helper(f'at_whole{via}_{held}')}({self.expr(e.a, lane)})"
+            return self.wrapped(text, Rank.ATOM, e) if target.bits < 32 else self.narrowed(text, target)
         return f"({self.dialect.values[str(target)]}){self.expr(e.a, lane, Rank.UNARY + 1)}", Rank.UNARY
 
     def call(self, e: Call, lane: int) -> Ranked:

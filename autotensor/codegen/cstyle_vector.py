@@ -34,7 +34,7 @@ from autotensor.ir.stmt import Stmt, Store
 from autotensor.ir.visit import walk
 
 WIDTHS = (16, 8, 4, 2)
-_SCALAR_ONLY = ("isnan", "isinf", "fmod")
+_SCALAR_ONLY = ("isnan", "isinf", "fmod", "floordiv", "floormod")
 
 
 def width_of(lanes: int) -> int:
@@ -127,7 +127,9 @@ class VectorWriter(Writer):
                 found = self.select(e, cond, then, otherwise, first, n)
                 if found is not None:
                     return found
-            case Cast(_, a) if not e.dtype.is_bool and not a.dtype.is_bool:
+            case Cast(_, a) if (
+                not e.dtype.is_bool and not a.dtype.is_bool and e.dtype.is_float >= a.dtype.is_float
+            ):
                 return f"convert_{self.kind(e, n)}({self.vector(a, first, n)})", Rank.ATOM
         lanes = ", ".join(self.expr(e, first + k) for k in range(n))
         return f"({self.kind(e, n)})({lanes})", Rank.UNARY

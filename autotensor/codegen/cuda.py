@@ -8,7 +8,14 @@ import math
 from autotensor.base.dtype import DType
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
-from autotensor.codegen.dialect import Dialect, float_helpers, integer_helpers
+from autotensor.codegen.c_helpers import (
+    division_helpers,
+    float_helpers,
+    integer_helpers,
+    odd_helpers,
+    whole_helpers,
+)
+from autotensor.codegen.dialect import Dialect
 from autotensor.codegen.gpu_source import gpu_artifact
 from autotensor.ir.func import Program
 from autotensor.runtime.artifact import Artifact
@@ -27,7 +34,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 _FUNCTION = "__device__ __forceinline__"
 
 _NAMES = {"abs": "fabs", "round": "rint"}
-_OWN = ("sigmoid", "isnan", "isinf", "rounded")
+_OWN = ("sigmoid", "isnan", "isinf", "rounded", "floordiv", "floormod")
 
 
 def _call(name: str, t: DType) -> str:
@@ -61,6 +68,9 @@ def _helpers() -> dict[str, str]:
     out = {
         "at_pack": "template <class T, int N> struct alignas(sizeof(T) * N) at_pack { T lane[N]; };",
         **integer_helpers(fn, _INTEGERS),
+        **whole_helpers(fn, _INTEGERS, _FLOATS),
+        **division_helpers(fn, {"float32": ("float", "f"), "float64": ("double", "")}),
+        **odd_helpers(fn, _INTEGERS, "__float_as_uint", "__uint_as_float"),
         **float_helpers(fn, "__float_as_uint", "__uint_as_float"),
         "at_h2f": f"""{fn} float at_h2f(unsigned short h) {{
     float f;
@@ -94,8 +104,6 @@ def _helpers() -> dict[str, str]:
         out[f"at_rounded_{t}"] = f"{fn} {kind} at_rounded_{t}({kind} x) {{ return {add}(x, -0.0); }}"
         out[f"at_isnan_{t}"] = f"{fn} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
         out[f"at_isinf_{t}"] = f"{fn} bool at_isinf_{t}({kind} x) {{ return {fabs}(x) == {inf}; }}"
-    for t, kind in _INTEGERS.items():
-        out[f"at_abs_{t}"] = f"{fn} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
     return out | _copy_helpers() | _tensor_helpers()
 
 

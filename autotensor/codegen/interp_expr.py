@@ -17,7 +17,7 @@ from autotensor.base.dtype import DType
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.interp_memory import Site
 from autotensor.codegen.interp_ranges import Interval, Ranges, limits
-from autotensor.codegen.interp_runtime import GLOBALS, wrapper
+from autotensor.codegen.interp_runtime import GLOBALS, OF_INTEGERS, convert, power, wrapper
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -35,8 +35,8 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.func import Buffer, PrimFunc
-from autotensor.ir.mathlib import FUNCTIONS
 from autotensor.ir.node import children
+from autotensor.ir.semantics import FUNCTIONS
 from autotensor.ir.stmt import Stmt
 
 SHUFFLE = "shuffle_xor"  # the value that lane (own xor mask) of the warp has
@@ -187,6 +187,9 @@ class Values:
                     )
                 if name == "abs" and e.dtype.lanes == 1 and not e.dtype.is_float:
                     return self.wrapped(e, f"abs({self.expr(args[0])})")
+                if name == "pow" and e.dtype.is_int:
+                    values = ", ".join([self.expr(a) for a in args])
+                    return f"{self.constant(('pow', e.dtype), power(e.dtype))}({values})"
                 return f"_math_{name}({', '.join([self.expr(a) for a in args])})"
             case Load():
                 return self.load(e)
@@ -214,10 +217,9 @@ class Values:
             if t.is_bool:
                 return f"({x} {'&' if op is Op.MIN else '|'} {y})"
             return f"_{'v' if t.lanes > 1 else ''}{'minimum' if op is Op.MIN else 'maximum'}({x}, {y})"
-        if op in (Op.FLOORDIV, Op.MOD) and (t.lanes > 1 or _spans(self.ranges.of(b), 0)):
-            return self.wrapped(e, f"{'_floordiv' if op is Op.FLOORDIV else '_mod'}({x}, {y})")
-        if op in (Op.SHL, Op.SHR):
-            return self.wrapped(e, f"_{op.name.lower()}({x}, {y})")
+        divides = op in (Op.FLOORDIV, Op.MOD) and (t.lanes > 1 or _spans(self.ranges.of(b), 0))
+        if divides or op in (Op.SHL, Op.SHR):
+            return f"{self.constant((op, t), OF_INTEGERS[op](t))}({x}, {y})"
         return self.wrapped(e, f"({x} {op.value} {y})")
 
     def wrapped(self, e: Expr, source: str) -> str:
@@ -253,20 +255,15 @@ class Values:
         old, new, x = a.dtype.element, e.dtype.element, self.expr(a)
         if old == new:
             return x
-        if e.dtype.lanes > 1:
-            return f"({x} != 0)" if new.is_bool else f"{x}.astype({self.dtype(new)})"
         if new.is_bool:
             return f"({x} != 0)"
-        if new.is_int:
-            if old.is_float:
-                return f"int({x}.astype({self.dtype(new)}))"
+        if e.dtype.lanes == 1 and new.is_int and not old.is_float:
             return self.wrapped(e, f"int({x})" if old.is_bool else x)
-        scalar = self.constant(("scalar", new), new.numpy.type)
-        if old.is_int:  # through float64 only where that is exact
-            low, high = self.ranges.of(a)
-            if low < -(1 << 53) or high > 1 << 53:
-                return f"{self.constant(('scalar', old), old.numpy.type)}({x}).astype({self.dtype(new)})"
-        return f"{x}.astype({self.dtype(new)})" if old.is_float else f"{scalar}({x})"
+        if e.dtype.lanes == 1 and old.is_int:  # Python's ints have no type of their own
+            x = f"{self.constant(('scalar', old), old.numpy.type)}({x})"
+        if e.dtype.lanes == 1 and not new.is_half and (new.is_float or not old.is_float):
+            return f"{self.constant(('scalar', new), new.numpy.type)}({x})"
+        return f"{self.constant(('convert', e.dtype), convert(e.dtype))}({x})"
 
     def load(self, e: Load) -> str:
         buffer, indices, mask, lanes = e.buffer, e.indices, e.mask, e.dtype.lanes

@@ -10,7 +10,8 @@ import numpy as np
 from autotensor.base.dtype import DType
 from autotensor.codegen import interp_memory as memory
 from autotensor.codegen.interp_ranges import limits
-from autotensor.ir.mathlib import FUNCTIONS
+from autotensor.ir.ops import Op
+from autotensor.ir.semantics import FUNCTIONS, OPERATORS, converted, integer, integer_power, whole
 
 
 def wrapper(t: DType) -> Callable[[int], int]:
@@ -20,22 +21,31 @@ def wrapper(t: DType) -> Callable[[int], int]:
     return (lambda x: ((x - low) & mask) + low) if low else (lambda x: x & high)
 
 
-def _floordiv(a: Any, b: Any) -> Any:
-    """Floor division; x // 0 is 0."""
-    return (a // b if b else 0) if not isinstance(b, np.ndarray) else np.floor_divide(a, b)
+def _by_type(op: Op) -> Callable[[DType], Callable[[Any, Any], Any]]:
+    """The operator on values of a type: Python ints, or arrays of lanes."""
+
+    def of(t: DType) -> Callable[[Any, Any], Any]:
+        if t.lanes > 1:
+            return OPERATORS[op]
+        return lambda a, b: integer(op, a, b, t)
+
+    return of
 
 
-def _mod(a: Any, b: Any) -> Any:
-    """Modulo with the sign of the divisor; x % 0 is 0."""
-    return (a % b if b else 0) if not isinstance(b, np.ndarray) else np.remainder(a, b)
+# operators that Python has, but not with this meaning: of an integer type
+OF_INTEGERS = {op: _by_type(op) for op in (Op.FLOORDIV, Op.MOD, Op.SHL, Op.SHR)}
 
 
-def _shl(a: Any, b: Any) -> Any:
-    return (a << b if 0 <= b < 64 else 0) if not isinstance(b, np.ndarray) else np.left_shift(a, b)
+def power(t: DType) -> Callable[[Any, Any], Any]:
+    """`pow` of an integer type."""
+    return FUNCTIONS["pow"] if t.lanes > 1 else lambda a, b: integer_power(a, b, t)
 
 
-def _shr(a: Any, b: Any) -> Any:
-    return (a >> b if b >= 0 else 0) if not isinstance(b, np.ndarray) else np.right_shift(a, b)
+def convert(t: DType) -> Callable[[Any], Any]:
+    """Floats, or lanes of anything, as another type."""
+    if t.lanes == 1 and t.is_int:
+        return lambda x: whole(float(x), t)
+    return lambda x: converted(x, t.element)[()]
 
 
 def _minimum(a: Any, b: Any) -> Any:
@@ -49,10 +59,6 @@ def _maximum(a: Any, b: Any) -> Any:
 
 # the names under which generated code finds them
 GLOBALS: dict[str, Any] = {
-    "_floordiv": _floordiv,
-    "_mod": _mod,
-    "_shl": _shl,
-    "_shr": _shr,
     "_minimum": _minimum,
     "_maximum": _maximum,
     "_vminimum": np.minimum,

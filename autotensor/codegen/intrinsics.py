@@ -9,12 +9,14 @@ samples (float64 erf against Python's math.erf):
     float64   exp exp2 expm1 log log2 log10 log1p sigmoid tanh                        <= 2.5, polynomials
     both      sqrt floor ceil trunc round abs isnan isinf      exact; round is half to even
     both      rounded                                          its argument
-    both      asin acos atan atan2 sinh cosh asinh acosh atanh fmod                   C library
-    float64   erf sin cos tan pow                                                     C library
+    both      fmod floormod floordiv                           exact remainders; NumPy's quotient bit by bit
+    both      asin acos atan atan2 sinh cosh asinh acosh atanh                        C library
+    float64   erf sin cos tan pow fmod                                                C library
+    float32   sin cos tan beyond 2**30, fmod of quotients beyond 2**29                C library
+    integers  pow                                              by squaring, wraps
 
-erf of float32 is good to 3.1 where the machine does not fuse x·y + z. sin, cos and tan of float32 reduce in
-float64 and are good up to |x| = 1e9. sigmoid(x) and exp(x) below the least normal number lose digits. 16-bit
-floats are computed in float32 by the caller.
+erf of float32 is good to 3.1 where the machine does not fuse x·y + z. sigmoid(x) and
+exp(x) below the least normal number lose digits. 16-bit floats are computed in float32 by the caller.
 
 Source: coefficients of Cephes (Moshier) and fdlibm (Sun 1993); those of erf were fitted here.
 """
@@ -27,14 +29,19 @@ from typing import Any
 
 from autotensor.base.dtype import DType, float64
 from autotensor.base.errors import CodegenError
+from autotensor.codegen import llvm_helpers
 from autotensor.codegen.llvm_math import M, X
 from autotensor.codegen.llvm_text import Writer, suffix, ty
+
+Formula = Callable[..., Any]
 
 
 def emit(w: Writer, name: str, dtype: DType, args: list[str]) -> str:
     """The operand that holds `name(args)`; dtype is that of the arguments."""
     if name == "abs" and not dtype.is_float:
         return _abs_int(w, dtype, args[0])
+    if name == "pow" and dtype.is_int:
+        return llvm_helpers.power(w, dtype, *args)
     if dtype.kind != "float" or dtype.bits not in (32, 64):
         raise CodegenError(f"function {name!r} is not defined for {dtype}.")
     if name == "rounded":  # codegen joins x*y + z only where it sees the product itself (llvm_expr.py)
@@ -318,6 +325,19 @@ _SINE = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(6, 0, -1))
 _COSINE = tuple((-1) ** k / math.factorial(2 * k) for k in range(6, 0, -1))
 
 
+# Up to here the reduction in float64 serves; the C library reduces what is larger by as many digits of 2/π
+# as that takes (Payne and Hanek, 1983)
+_CIRCULAR_END = 2.0**30
+
+
+def _far_circular(name: str, near: Formula) -> Formula:
+    def formula(m: M, x: X) -> X:
+        cond = m.test("ogt", m.native("fabs", x), _CIRCULAR_END)
+        return X(m, llvm_helpers.far(m.w, name, m.dtype, cond, near(m, x).v, [x.v]))
+
+    return formula
+
+
 def _circular(m: M, x: X) -> tuple[M, X, X, X]:
     """quadrant 0…3 (as float), sin r and cos r with x = quadrant·π/2 + r, all in float64."""
     d, (y,) = _widened(m, x)
@@ -379,7 +399,54 @@ def _pow_single(m: M, x: X, y: X) -> X:
     return m.pick(one, 1.0, m.pick(nan, x + y, signed))
 
 
-Formula = Callable[..., Any]
+# -- remainders ------------------------------------------------------------------------------------------
+
+
+def _fmod(m: M, x: X, y: X) -> X:
+    """The remainder of x / y with the sign of x, exact.
+
+    float32: x - trunc(x/y)·y in float64, whose product is exact while the quotient has less than 29 bits. It
+    is one too large at most, where x/y was rounded up to a whole number.
+    """
+    if m.double:
+        return X(m, _library(m.w, "fmod", m.dtype, [x.v, y.v]))
+    d, (a, b) = _widened(m, m.native("fabs", x), m.native("fabs", y))
+    quotient = d.native("trunc", a / b)
+    rest = d.fma(-quotient, b, a)
+    rest = d.pick(d.test("olt", rest, 0.0), rest + b, rest)
+    rest = d.pick(d.test("oeq", b, float("inf")), a, rest)
+    near = m.native("copysign", _narrowed(m, rest), x)
+    cond = d.test("uge", a, b * 2.0**29)  # infinite x, a y of 0, and NaN too
+    return X(m, llvm_helpers.far(m.w, "fmod", m.dtype, cond, near.v, [x.v, y.v]))
+
+
+def _apart(m: M, rest: X, y: X) -> str:
+    """Whether a remainder that is not 0 has another sign than the divisor."""
+    signs = m.w.op(f"xor {m.cond} {m.test('olt', rest, 0.0)}, {m.test('olt', y, 0.0)}")
+    return m.both(m.test("une", rest, 0.0), signs)
+
+
+def _floormod(m: M, x: X, y: X) -> X:
+    """The remainder with the sign of the divisor, as NumPy's `remainder`."""
+    rest = _fmod(m, x, y)
+    moved = m.pick(_apart(m, rest, y), rest + y, rest)
+    return m.pick(m.test("oeq", rest, 0.0), m.native("copysign", m.const(0.0), y), moved)
+
+
+def _floordiv(m: M, x: X, y: X) -> X:
+    """NumPy's `floor_divide`, step by step: x without its remainder, divided and snapped to whole.
+
+    Source: npy_divmod in numpy/_core/src/npymath/npy_math_internal.h.src.
+    """
+    rest = _fmod(m, x, y)
+    quotient = x / y
+    div = (x - rest) / y
+    div = m.pick(_apart(m, rest, y), div - 1.0, div)
+    low = m.native("floor", div)
+    low = m.pick(m.test("ogt", div - low, 0.5), low + 1.0, low)
+    low = m.pick(m.test("oeq", div, 0.0), m.native("copysign", m.const(0.0), quotient), low)
+    return m.pick(m.test("oeq", y, 0.0), quotient, low)
+
 
 _BOTH: dict[str, Formula] = {
     "exp": _exp,
@@ -391,13 +458,16 @@ _BOTH: dict[str, Formula] = {
     "log1p": _log1p,
     "sigmoid": _sigmoid,
     "rsqrt": lambda m, x: 1.0 / m.native("sqrt", x),
+    "fmod": _fmod,
+    "floordiv": _floordiv,
+    "floormod": _floormod,
 }
 _SINGLE: dict[str, Formula] = {
     "tanh": _tanh_single,
     "erf": _erf_single,
-    "sin": _sin_single,
-    "cos": _cos_single,
-    "tan": _tan_single,
+    "sin": _far_circular("sin", _sin_single),
+    "cos": _far_circular("cos", _cos_single),
+    "tan": _far_circular("tan", _tan_single),
     "pow": _pow_single,
 }
 _DOUBLE: dict[str, Formula] = {"tanh": _tanh_double}

@@ -8,7 +8,8 @@ Choices:
 * `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
 * min and max return NaN when either side is NaN, as NumPy's do; one vminps/vmaxps when a side is a constant,
   else three instructions of which two are in the dependency chain.
-* integer division by zero gives 0 and never traps; division and modulo round towards minus infinity.
+* what LLVM leaves undefined (division by zero, shifts too far, floats that no integer holds) is made what
+  `ir/semantics.py` says; constant divisors and amounts need nothing for that.
 * bfloat16 computes in float32 and rounds after every operation.
 """
 
@@ -17,10 +18,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from autotensor.base.dtype import DType, float32, int32, int64, uint16, uint32
+from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen import intrinsics
-from autotensor.codegen.llvm_index import Affine, not_negative, positive_constant
+from autotensor.codegen.llvm_index import Affine, below, not_negative, positive_constant
 from autotensor.codegen.llvm_text import Writer, literal, suffix, ty
 from autotensor.ir.expr import (
     Binary,
@@ -40,6 +41,7 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.node import children
+from autotensor.ir.semantics import stopover
 
 _FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
 _INT_OPS = {
@@ -49,7 +51,6 @@ _INT_OPS = {
     Op.AND: "and",
     Op.OR: "or",
     Op.XOR: "xor",
-    Op.SHL: "shl",
 }
 _BOOL_OPS = {**dict.fromkeys((Op.ADD, Op.OR, Op.MAX), "or"), **dict.fromkeys((Op.MUL, Op.AND, Op.MIN), "and")}
 _FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT: "ogt", Cmp.GE: "oge"}
@@ -182,10 +183,8 @@ class Values(Writer):
             return fused or self._float_binary(op, t, a, b)
         if op in _INT_OPS:
             return self.op(f"{_INT_OPS[op]} {ty(t)} {self.value(a)}, {self.value(b)}")
-        if op is Op.SHR:
-            return self.op(
-                f"{'lshr' if t.kind == 'uint' else 'ashr'} {ty(t)} {self.value(a)}, {self.value(b)}"
-            )
+        if op in (Op.SHL, Op.SHR):
+            return self._shift(op, t, self.value(a), b)
         if op in (Op.MIN, Op.MAX):
             name = f"llvm.{'u' if t.kind == 'uint' else 's'}{op.value}.{suffix(t)}"
             return self.call(name, t, (t, self.value(a)), (t, self.value(b)))
@@ -237,6 +236,23 @@ class Values(Writer):
         best = self.op(f"freeze {ty(t)} {best}")
         nan = self.op(f"fcmp uno {ty(t)} {y}, {literal(0.0, t)}")
         return self.op(f"select {cond} {nan}, {ty(t)} {y}, {ty(t)} {best}")
+
+    def _shift(self, op: Op, t: DType, x: str, amount: Expr) -> str:
+        """A shift; where the amount may be negative or too large, nothing but the sign is left."""
+        word, y = ty(t), self.value(amount)
+        name = "shl" if op is Op.SHL else "lshr" if t.kind == "uint" else "ashr"
+        if below(amount, t.bits):
+            return self.op(f"{name} {word} {x}, {y}")
+        if name == "ashr":
+            most = self.call(f"llvm.umin.{suffix(t)}", t, (t, y), (t, literal(t.bits - 1, t)))
+            return self.op(f"ashr {word} {x}, {most}")
+        inside = self.op(f"icmp ult {word} {y}, {literal(t.bits, t)}")
+        shifted = self.op(
+            f"{name} {word} {x}, {y}"
+        )  # of no value where the amount is too large: not chosen there
+        return self.op(
+            f"select {ty(DType('bool', 1, t.lanes))} {inside}, {word} {shifted}, {word} {literal(0, t)}"
+        )
 
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
         """Floor division and modulo."""
@@ -328,13 +344,35 @@ class Values(Writer):
                 return self.op(f"fptrunc {ty(wide)} {self._round_to_odd(x, old)} to {b}")
             return self.op(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {a} {x} to {b}")
         if old.is_float:
-            return self.op(f"{'fptosi' if new.kind == 'int' else 'fptoui'} {a} {x} to {b}")
+            return self._float_to_int(x, old, new)
         if new.is_float:
             return self.op(f"{'sitofp' if old.kind == 'int' else 'uitofp'} {a} {x} to {b}")
         if old.bits == new.bits:
             return x
         extend = "sext" if old.kind == "int" else "zext"
         return self.op(f"{extend if new.bits > old.bits else 'trunc'} {a} {x} to {b}")
+
+    def _float_to_int(self, x: str, old: DType, new: DType) -> str:
+        """The fraction is dropped; what the integer on the way does not hold is its least number."""
+        if old.bits == 16:
+            wide = float32.with_lanes(old.lanes)
+            return self._float_to_int(self.cast(x, old, wide), wide, new)
+        via, word, cond = stopover(new), ty(old), ty(DType("bool", 1, old.lanes))
+        end = 2.0 ** (via.bits - 1)
+        size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
+        inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
+        whole = self.op(
+            f"fptosi {word} {x} to {ty(via)}"
+        )  # of no value where it is not inside: not chosen there
+        least = literal(-(1 << (via.bits - 1)), via)
+        result = self.op(f"select {cond} {inside}, {ty(via)} {whole}, {ty(via)} {least}")
+        if new.kind == "int" or new.bits < 64:
+            return self.cast(result, via, new)
+        high = self.op(f"fcmp oge {word} {x}, {literal(end, old)}")
+        below_end = self.op(f"fcmp olt {word} {x}, {literal(2 * end, old)}")
+        above = self.op(f"and {cond} {high}, {below_end}")
+        unsigned = self.op(f"fptoui {word} {x} to {ty(new)}")
+        return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
 
     def _cast_bfloat(self, x: str, old: DType, new: DType) -> str:
         n = old.lanes
@@ -345,7 +383,9 @@ class Values(Writer):
             return self.cast(self.op(f"bitcast {word} {shifted} to {ty(single)}"), single, new)
         if old.is_float and old.bits == 64:
             x = self._round_to_odd(x, old)
-        elif old != single:  # every integer below 2**24 is exact; larger ones are rounded twice
+        elif old.is_int and old.bits >= 32:
+            x = self._integer_to_odd(x, old)
+        elif old != single:  # every integer below 2**24 is exact
             x = self.cast(x, old, single)
         whole = uint32.with_lanes(n)
         bits = self.op(f"bitcast {ty(single)} {x} to {word}")
@@ -377,6 +417,20 @@ class Values(Writer):
         lower = self.op(f"add {ty(whole)} {bits}, {self.op(f'sext {cond} {over} to {ty(whole)}')}")
         sticky = self.op(f"or {ty(whole)} {lower}, {self.op(f'zext {cond} {cut} to {ty(whole)}')}")
         return self.op(f"bitcast {ty(whole)} {sticky} to {single}")
+
+    def _integer_to_odd(self, x: str, old: DType) -> str:
+        """An integer of 32 or 64 bits as float32, such that rounding to 16 bits is like rounding once."""
+        double, word = float64.with_lanes(old.lanes), ty(old)
+        if old.bits == 64:  # of more than 53 bits the last 11 only tell that something is there
+            rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
+            any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
+            sticky = self.op(f"zext {ty(DType('bool', 1, old.lanes))} {any_} to {word}")
+            high = self.op(f"and {word} {x}, {literal(wrap_int(~0x7FF, old), old)}")
+            cut = self.op(f"or {word} {high}, {self.op(f'shl {word} {sticky}, {literal(11, old)}')}")
+            magnitude = x if old.kind == "uint" else intrinsics.emit(self, "abs", old, [x])
+            large = self.op(f"icmp ugt {word} {magnitude}, {literal((1 << 53) - 1, old)}")
+            x = self.op(f"select {ty(DType('bool', 1, old.lanes))} {large}, {word} {cut}, {word} {x}")
+        return self._round_to_odd(self.cast(x, old, double), double)
 
     def index(self, e: Expr) -> str:
         """An integer expression as int64 operand."""

@@ -14,7 +14,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import gcd
 
-from autotensor.ir.expr import Binary, Broadcast, Cast, Const, Expr, Op, Ramp, Var
+from autotensor.ir.expr import Binary, Broadcast, Cast, Const, Expr, Load, Op, Ramp, Var
+from autotensor.ir.visit import any_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,10 @@ def not_negative(e: Expr, known: Collection[Expr]) -> bool:
             return int(value) >= 0
         case Var():
             return e in known
-        case Binary(Op.ADD | Op.MUL | Op.MIN | Op.AND | Op.SHR, a, b):
+        case Binary(Op.ADD | Op.MUL, a, b):  # sums of data may wrap around
+            small = e.dtype.kind == "uint" or not any_node(e, lambda n: isinstance(n, (Cast, Load)))
+            return small and not_negative(a, known) and not_negative(b, known)
+        case Binary(Op.MIN | Op.AND | Op.SHR, a, b):
             return not_negative(a, known) and not_negative(b, known)
         case Binary(Op.MAX, a, b):
             return not_negative(a, known) or not_negative(b, known)
@@ -127,6 +131,22 @@ def not_negative(e: Expr, known: Collection[Expr]) -> bool:
         case Cast(type=t, a=a):
             return a.dtype.kind in ("uint", "bool") and t.bits > a.dtype.bits
     return e.dtype.kind == "uint"
+
+
+def below(e: Expr, n: int) -> bool:
+    """Whether an integer is certainly in 0 … n - 1; cheap and incomplete."""
+    match e:
+        case Broadcast(a, _):
+            return below(a, n)
+        case Const(value):
+            return 0 <= int(value) < n
+        case Binary(Op.AND, a, b):
+            return below(a, n) or below(b, n)
+        case Binary(Op.MOD, _, b):
+            return (positive_constant(b) or n + 1) <= n
+        case Binary(Op.MIN, a, b):
+            return (below(a, n) and not_negative(b, ())) or (below(b, n) and not_negative(a, ()))
+    return False
 
 
 def positive_constant(e: Expr) -> int | None:

@@ -8,8 +8,15 @@ import math
 from autotensor.base.dtype import DType
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
+from autotensor.codegen.c_helpers import (
+    division_helpers,
+    float_helpers,
+    integer_helpers,
+    odd_helpers,
+    whole_helpers,
+)
 from autotensor.codegen.cstyle_vector import rounded_helper, vector_helpers
-from autotensor.codegen.dialect import Dialect, float_helpers, integer_helpers
+from autotensor.codegen.dialect import Dialect
 from autotensor.codegen.gpu_source import gpu_artifact
 from autotensor.ir.func import Program
 from autotensor.runtime.artifact import Artifact
@@ -23,7 +30,7 @@ _FLOATS = {"float32": "float", "float64": "double"}
 _FUNCTION = "inline"
 
 _NAMES = {"abs": "fabs", "round": "rint", "isnan": "at_isnan", "isinf": "isinf"}
-_OWN = ("sigmoid", "rounded")  # of both float types, as helpers
+_OWN = ("sigmoid", "rounded", "floordiv", "floormod")  # of both float types, as helpers
 
 
 def _call(name: str, t: DType) -> str:
@@ -41,7 +48,13 @@ def _constant(value: float, t: DType) -> str:
 
 
 def _helpers() -> dict[str, str]:
-    out = {**integer_helpers(_FUNCTION, _INTEGERS), **float_helpers(_FUNCTION, "as_uint", "as_float")}
+    out = {
+        **integer_helpers(_FUNCTION, _INTEGERS),
+        **whole_helpers(_FUNCTION, _INTEGERS, _FLOATS),
+        **division_helpers(_FUNCTION, {t: (kind, "") for t, kind in _FLOATS.items()}),
+        **odd_helpers(_FUNCTION, _INTEGERS, "as_uint", "as_float"),
+        **float_helpers(_FUNCTION, "as_uint", "as_float"),
+    }
     for t, kind in {**_INTEGERS, **_FLOATS}.items():
         nan = " || a != a" if t in _FLOATS else ""
         for name, sign in (("min", "<="), ("max", ">=")):
@@ -54,8 +67,6 @@ def _helpers() -> dict[str, str]:
         )
         out[f"at_rounded_{t}"] = rounded_helper(_FUNCTION, t, kind)
         out[f"at_isnan_{t}"] = f"{_FUNCTION} bool at_isnan_{t}({kind} x) {{ return x != x; }}"
-    for t, kind in _INTEGERS.items():
-        out[f"at_abs_{t}"] = f"{_FUNCTION} {kind} at_abs_{t}({kind} x) {{ return x < 0 ? -x : x; }}"
     return {**out, **vector_helpers(_FUNCTION, _FLOATS.items())}
 
 

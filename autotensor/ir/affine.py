@@ -20,7 +20,6 @@ from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, 
 from autotensor.ir.visit import any_node, free_vars
 
 _LARGE = 1 << 63
-MAX_SHIFT = 62  # a shift further than this is left alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +91,22 @@ def gather(e: Expr, k: int, terms: dict[Expr, int]) -> int:
             return gather(a, k, terms) + gather(b, -k, terms)
         case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a):
             return gather(a, k * int(c), terms)
-        case Binary(Op.SHL, a, Const(c)) if 0 <= int(c) <= MAX_SHIFT:
-            return gather(a, k << int(c), terms)
+        case Binary(Op.SHL, a) if (factor := factor_of(e)) is not None:
+            return gather(a, k * factor, terms)
         case Unary(Neg.NEG, a):
             return gather(a, -k, terms)
         case Cast(_, a) if _transparent(e, a):
             return gather(a, k, terms)
     terms[e] = terms.get(e, 0) + k
     return 0
+
+
+def factor_of(shift: Expr) -> int | None:
+    """By what a shift to the left multiplies; None when it is by no constant, or leaves nothing."""
+    match shift:
+        case Binary(Op.SHL, _, Const(c)) if 0 <= int(c) < shift.dtype.bits:
+            return 1 << int(c)
+    return None
 
 
 def _transparent(e: Expr, a: Expr) -> bool:

@@ -4,15 +4,16 @@
     prove(8*i + j < 32, …)                                      ──▶ True
 
 Sums are bounded through their affine form, so that `i - i` is 0. Conditions known to hold (`assume`, an
-enclosing If or mask) tighten the result. Data of narrow types may wrap around; where it might, the answer is
-the whole range of the type. int64, the type of indices, is taken never to overflow. `Bounds` is the same with
-memory, for passes that ask often.
+enclosing If or mask) tighten the result. Data may wrap around; where it might, the answer is the whole range
+of the type. int64 is data where it comes from memory; else it is the type of indices, and taken never to
+overflow. `Bounds` is the same with memory, for passes that ask often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import gcd
+from weakref import WeakKeyDictionary
 
 from autotensor.ir.affine import Affine, affine
 from autotensor.ir.expr import (
@@ -24,6 +25,7 @@ from autotensor.ir.expr import (
     Compare,
     Const,
     Expr,
+    Load,
     Neg,
     Op,
     Ramp,
@@ -34,6 +36,7 @@ from autotensor.ir.expr import (
 from autotensor.ir.intervals import (
     BOOL,
     EVERYTHING,
+    LONG,
     NO_RANGES,
     Interval,
     Ranges,
@@ -41,6 +44,7 @@ from autotensor.ir.intervals import (
     dtype_interval,
     wrapped,
 )
+from autotensor.ir.visit import any_node
 
 __all__ = ["EVERYTHING", "NO_RANGES", "Bounds", "Interval", "Ranges", "bounds", "interval", "prove"]
 
@@ -97,7 +101,7 @@ class Bounds:
             got = self._term(e)
             seen = self.known.get(e)
             return got if seen is None else seen if isinstance(e, Var) else got.meet(seen)
-        return wrapped(self.of_affine(a), e.dtype)
+        return _wrapped(self.of_affine(a), e)
 
     def affine(self, e: Expr) -> Affine | None:
         """`affine(e)`, remembered."""
@@ -140,7 +144,7 @@ class Bounds:
     def exact(self, e: Expr) -> bool:
         """Whether `affine(e)` (of a vector: base and stride) is the value of `e` without wrapping."""
         dtype = e.dtype
-        if dtype.bits == 64 and dtype.kind == "int":
+        if dtype.bits == 64 and dtype.kind == "int" and not is_data(e):
             return True
         if dtype.lanes > 1:
             base, step = lanes_of(e)
@@ -148,14 +152,18 @@ class Bounds:
                 return base is None
             reach = step * (dtype.lanes - 1)
             values = self.of(base).plus(Interval(min(0, reach), max(0, reach)))
-            return values.within(dtype_interval(dtype.element))
+            return values.within(LONG if dtype.bits == 64 else dtype_interval(dtype.element))
         a = self.affine(e)
         return a is None or a.single() is e or self.fits(a)
 
     def fits(self, a: Affine) -> bool:
         """Whether the sum lies within its type, so that an expression of it does not wrap."""
         whole = dtype_interval(a.dtype)
-        return whole is EVERYTHING or self.of_affine(a).within(whole)
+        if whole is EVERYTHING:
+            if not any(is_data(t) for t in a.terms) or a.single() is not None:
+                return True
+            whole = LONG
+        return self.of_affine(a).within(whole)
 
     def _term(self, e: Expr) -> Interval:
         """The values of an expression that is no sum."""
@@ -166,9 +174,11 @@ class Bounds:
             case Const(value, dtype) if not dtype.is_float:
                 return Interval(int(value), int(value))
             case Binary(op, a, b) if not e.dtype.is_float:
-                return wrapped(binary_interval(op, self.of(a), self.of(b)), e.dtype)
+                x, y = self.of(a), self.of(b)
+                leaves = op in (Op.ADD, Op.SUB, Op.MUL, Op.SHL) or (op is Op.FLOORDIV and y.has(-1))
+                return (_wrapped if leaves else _narrowed)(binary_interval(op, x, y), e)
             case Unary(Neg.NEG, a) if not e.dtype.is_float:
-                return wrapped(self.of(a).times(-1), e.dtype)
+                return _wrapped(self.of(a).times(-1), e)
             case Unary(Neg.NOT, a) if e.dtype.kind == "int":  # ~x = -x - 1
                 return self.of(a).times(-1).shift(-1)
             case Select(cond, then, otherwise):
@@ -182,10 +192,10 @@ class Bounds:
                 return self.of(a)
             case Ramp(base, step, lanes):
                 reach = step * (lanes - 1)
-                return wrapped(self.of(base).plus(Interval(min(0, reach), max(0, reach))), e.dtype)
+                return _wrapped(self.of(base).plus(Interval(min(0, reach), max(0, reach))), e)
             case Call("abs", (a,)) if e.dtype.is_int:
                 t = self.of(a)
-                return wrapped(binary_interval(Op.MAX, t, t.times(-1)).meet(Interval(0, None)), e.dtype)
+                return _wrapped(binary_interval(Op.MAX, t, t.times(-1)).meet(Interval(0, None)), e)
             case Compare():
                 decided = self.decide(e)
                 return BOOL if decided is None else Interval(int(decided), int(decided))
@@ -335,6 +345,28 @@ class Bounds:
             if s is not None and self.exact(side):
                 out = out.with_fact(without.plus(s, k), values)
         return out
+
+
+_DATA: WeakKeyDictionary[Expr, bool] = WeakKeyDictionary()
+
+
+def is_data(e: Expr) -> bool:
+    """Whether an expression depends on what memory holds; remembered while it lives."""
+    found = _DATA.get(e)
+    if found is None:
+        found = _DATA[e] = any_node(e, lambda n: isinstance(n, Load))
+    return found
+
+
+def _narrowed(i: Interval, e: Expr) -> Interval:
+    return wrapped(i, e.dtype)
+
+
+def _wrapped(i: Interval, e: Expr) -> Interval:
+    """The values of `e`, which are `i` unless it wraps around."""
+    if e.dtype.bits == 64 and e.dtype.kind == "int" and not i.within(LONG) and is_data(e):
+        return EVERYTHING
+    return wrapped(i, e.dtype)
 
 
 NEGATED = {

@@ -5,64 +5,25 @@
 Every expression has a `dtype` (with lanes). Operators on expressions (`a + b`, `i // 4`, `x < y`) build nodes
 and convert both sides to a common type. `Select` evaluates only the side it takes (so it may protect a load).
 `Reduce` exists in tensor expressions only; lowering turns it into loops. Index arithmetic is int64; `//` and
-`%` round towards minus infinity, as in Python.
+`%` round towards minus infinity, as in Python. What every operation means is said in `semantics.py`.
 """
 
 from __future__ import annotations
 
-import enum
 from typing import Any, ClassVar
 
 import numpy as np
 
-from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, wrap_int
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, uint64, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.node import Node
+from autotensor.ir.ops import Cmp as Cmp
+from autotensor.ir.ops import Neg as Neg
+from autotensor.ir.ops import Op as Op
+from autotensor.ir.semantics import converted, integer, whole
 
 NUMBERS = (int, float, np.number, np.bool_, np.generic)  # np.generic: bfloat16
-
-
-class Op(enum.Enum):
-    """Binary operators; both operands and the result have one type."""
-
-    ADD = "+"
-    SUB = "-"
-    MUL = "*"
-    DIV = "/"  # floats only
-    FLOORDIV = "//"  # integers only
-    MOD = "%"  # integers only, sign of the divisor
-    MIN = "min"
-    MAX = "max"
-    AND = "&"  # bools and integers
-    OR = "|"
-    XOR = "^"
-    SHL = "<<"
-    SHR = ">>"
-
-    __hash__ = object.__hash__
-
-
-class Cmp(enum.Enum):
-    """Comparisons; the result is bool with the operands' lanes."""
-
-    EQ = "=="
-    NE = "!="
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
-
-    __hash__ = object.__hash__
-
-
-class Neg(enum.Enum):
-    """Unary operators."""
-
-    NEG = "-"
-    NOT = "!"  # bools: logical; integers: all bits
-
-    __hash__ = object.__hash__
 
 
 class Expr(Arithmetic, Node):
@@ -165,7 +126,7 @@ class Select(Expr):
 
 
 class Cast(Expr):
-    """Value converted: float to int truncates towards zero, anything to bool is `!= 0`. Lanes stay."""
+    """Value converted (`semantics.converted`): floats lose their fraction, bool is `!= 0`. Lanes stay."""
 
     type: DType
     a: Expr
@@ -247,6 +208,7 @@ MATH = [
     "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "pow", "sin", "cos",
     "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
     "erf", "sigmoid", "floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod",
+    "floordiv", "floormod",  # of floats; those of integers are operators
     "rounded",  # the argument itself, as memory would hold it: no multiply-add reaches through it
 ]  # fmt: skip
 
@@ -299,15 +261,12 @@ def cast(dtype: DType, a: Expr) -> Expr:
     target = dtype.element.with_lanes(a.dtype.lanes)
     if a.dtype == target:
         return a
-    if isinstance(a, Const) and not a.type.is_float:
-        if target.is_int:
-            return const(wrap_int(int(a.value), target), target)
-        if target.is_float:
-            return const(a.value, target)
+    if isinstance(a, Const) and target.is_int:
+        return const(whole(a.value, target) if a.type.is_float else wrap_int(int(a.value), target), target)
     if isinstance(a, Const) and target.is_bool:
         return const(bool(a.value), target)
     if isinstance(a, Const) and target.is_float:  # a float32 constant is what float32 makes of it
-        return const(float(a.type.numpy.type(a.value)), target)
+        return const(float(converted(a.type.numpy.type(a.value), target)), target)
     return Cast(target, a)
 
 
@@ -329,51 +288,17 @@ def broadcast(a: Expr, lanes: int) -> Expr:
 def binary(op: Op, a: Any, b: Any) -> Expr:
     x, y = match_types(a, b)
     if op in (Op.FLOORDIV, Op.MOD) and x.dtype.is_float:
-        quotient = call("floor", divide(x, y))
-        return quotient if op is Op.FLOORDIV else x - quotient * y
+        return call("floordiv" if op is Op.FLOORDIV else "floormod", x, y)
     if (x.dtype.is_bool and op not in _OF_BOOLS) or (x.dtype.is_float and op in _BITS):
         fix = "Convert it with .astype('int32')." if x.dtype.is_bool else ""
         raise TensorError(f"{op.value!r} is not defined for {x.dtype}.", fix=fix)
     if isinstance(x, Const) and isinstance(y, Const) and x.dtype.is_int:
-        folded = fold_int(op, int(x.value), int(y.value))
-        if folded is not None:
-            return const(wrap_int(folded, x.dtype), x.dtype)
+        return const(integer(op, int(x.value), int(y.value), x.dtype), x.dtype)
     return Binary(op, x, y)
 
 
 _OF_BOOLS = (Op.AND, Op.OR, Op.XOR, Op.MIN, Op.MAX)
 _BITS = (Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
-
-
-def fold_int(op: Op, a: int, b: int) -> int | None:
-    """The integer result, or None where it is undefined (division by zero, odd shifts)."""
-    match op:
-        case Op.ADD:
-            return a + b
-        case Op.SUB:
-            return a - b
-        case Op.MUL:
-            return a * b
-        case Op.FLOORDIV:
-            return a // b if b else None
-        case Op.MOD:
-            return a % b if b else None
-        case Op.MIN:
-            return min(a, b)
-        case Op.MAX:
-            return max(a, b)
-        case Op.AND:
-            return a & b
-        case Op.OR:
-            return a | b
-        case Op.XOR:
-            return a ^ b
-        case Op.SHL:
-            return a << b if 0 <= b < 64 else None
-        case Op.SHR:
-            return a >> b if 0 <= b < 64 else None
-        case _:
-            return None
 
 
 def divide(a: Any, b: Any) -> Expr:
@@ -398,8 +323,27 @@ def inverted(a: Expr) -> Expr:
 
 
 def compare(op: Cmp, a: Any, b: Any) -> Expr:
-    x, y = match_types(a, b)
+    """A comparison of numbers: uint64 and signed integers, which no type holds both, compare by value too."""
+    x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
+    y = as_expr(b, x.dtype)
+    if {x.dtype.kind, y.dtype.kind} == {"int", "uint"} and uint64 in (x.dtype.element, y.dtype.element):
+        return _compare_signs(op, x, y)
+    x, y = match_types(x, y)
     return Compare(op, x, y)
+
+
+def _compare_signs(op: Cmp, x: Expr, y: Expr) -> Expr:
+    """A signed integer against one of uint64: a negative number is less than all of these."""
+    signed, other = (x, y) if x.dtype.kind == "int" else (y, x)
+    lanes = max(x.dtype.lanes, y.dtype.lanes)
+    negative_ = broadcast(Compare(Cmp.LT, signed, const(0, signed.dtype)), lanes)
+    unsigned = cast(other.dtype, signed)
+    a, b = (unsigned, other) if signed is x else (other, unsigned)
+    plain = Compare(op, broadcast(a, lanes), broadcast(b, lanes))
+    less = op in (Cmp.LT, Cmp.LE) if signed is x else op in (Cmp.GT, Cmp.GE)
+    if less or op is Cmp.NE:
+        return Binary(Op.OR, negative_, plain)
+    return Binary(Op.AND, inverted(negative_), plain)
 
 
 def select(cond: Any, then: Any, otherwise: Any) -> Expr:
@@ -412,7 +356,7 @@ def select(cond: Any, then: Any, otherwise: Any) -> Expr:
 
 
 def call(name: str, *args: Any) -> Expr:
-    """A function of `MATH`; integers become float32, except for `abs`."""
+    """A function of `MATH`; integers become float32, except for `abs` and `pow` of two integers."""
     if name not in MATH:
         raise TensorError(f"function {name!r} is unknown.", fix=f"Known: {', '.join(MATH)}.")
     first = as_expr(args[0], args[1].dtype if len(args) > 1 and isinstance(args[1], Expr) else None)
@@ -420,7 +364,7 @@ def call(name: str, *args: Any) -> Expr:
     t = values[0].dtype
     for v in values[1:]:
         t = promote(t, v.dtype)
-    if not t.is_float and name != "abs":
+    if not t.is_float and (name != "abs" and (name != "pow" or t.is_bool)):
         t = float32.with_lanes(t.lanes)
     cast_values = tuple(broadcast(cast(t, v), t.lanes) for v in values)
     return Call(name, cast_values, bool_.with_lanes(t.lanes) if name in ("isnan", "isinf") else t)

@@ -63,12 +63,13 @@ Ranges = Mapping[Var, Interval]
 
 EVERYTHING = Interval(None, None)
 BOOL = Interval(0, 1)
+LONG = Interval(-(1 << 63), (1 << 63) - 1)  # all of int64, where it is data
 NO_RANGES: Ranges = {}
 
 
 @lru_cache(maxsize=64)
 def dtype_interval(dtype: DType) -> Interval:
-    """All values of the type; int64 counts as unbounded, for it never overflows here."""
+    """All values of the type; int64 counts as unbounded: indices never overflow, data is left to `bounds`."""
     if dtype.is_bool:
         return BOOL
     if not dtype.is_int or (dtype.bits == 64 and dtype.kind == "int"):

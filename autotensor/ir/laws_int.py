@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from math import gcd
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from autotensor.base.dtype import DType, wrap_int
+from autotensor.base.dtype import wrap_int
 from autotensor.ir.affine import Affine, fits, recombine, split_by, to_expr
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import Binary, Call, Cast, Const, Expr, Neg, Op, Select, Unary, cast, const, fold_int
+from autotensor.ir.expr import Binary, Call, Cast, Const, Expr, Neg, Op, Select, Unary, cast, const
 from autotensor.ir.laws_types import integer, scalar_integer
 from autotensor.ir.rewrite import rule
+from autotensor.ir.semantics import integer as integer_result
+from autotensor.ir.semantics import integer_power
 
 if TYPE_CHECKING:
     from autotensor.ir.simplify import Simplifier
@@ -183,8 +183,7 @@ def _lesser(op: Op, x: Expr, y: Expr, s: Simplifier) -> Expr | None:
 def fold_integers(e: Binary, s: Simplifier) -> Expr | None:
     """Two constants are one."""
     if isinstance(e.a, Const) and isinstance(e.b, Const) and e.dtype.is_int:
-        value = fold_int(e.op, int(e.a.value), int(e.b.value))
-        return None if value is None else const(wrap_int(value, e.dtype), e.dtype)
+        return const(integer_result(e.op, int(e.a.value), int(e.b.value), e.dtype), e.dtype)
     return None
 
 
@@ -201,6 +200,10 @@ def bits(e: Binary, s: Simplifier) -> Expr | None:
             return x
         case Binary(Op.OR | Op.XOR | Op.SHL | Op.SHR, x, Const(0)):
             return x
+        case Binary(Op.SHL | Op.SHR as op, x, Const(n)) if not 0 <= n < e.dtype.bits:
+            if op is Op.SHL or e.dtype.kind == "uint":
+                return const(0, e.dtype)  # nothing is left
+            return Binary(Op.SHR, x, const(e.dtype.bits - 1, e.dtype))  # the sign is
     return None
 
 
@@ -211,11 +214,9 @@ def casts(e: Cast, s: Simplifier) -> Expr | None:
     if x.dtype == e.dtype:
         return x
     match x:
-        case Const(value, source) if target.is_bool:
+        case Const(value) if target.is_bool:
             return const(value != 0, target)  # NaN is not 0
-        case Const(value, source) if source.is_float:
-            return None if target.is_int else const(rounded(rounded(float(value), source), target), target)
-        case Const(value):
+        case Const():
             return cast(target, x)
         case Cast(_, y) if keeps_values(y, x, s):
             return y if y.dtype == e.dtype else Cast(target, y)
@@ -227,12 +228,6 @@ def casts(e: Cast, s: Simplifier) -> Expr | None:
             return const(True, e.dtype)
         return const(False, e.dtype) if values.value == 0 else None
     return None
-
-
-def rounded(value: float, dtype: DType) -> float:
-    """What a float of the type makes of the number."""
-    with np.errstate(all="ignore"):
-        return float(dtype.numpy.type(value))
 
 
 def keeps_values(y: Expr, x: Expr, s: Simplifier) -> bool:
@@ -261,6 +256,23 @@ def negation(e: Unary, s: Simplifier) -> Expr | None:
     return None
 
 
+LARGEST_EXPONENT = 4  # of powers that are written as products: three multiplications at most
+
+
+@rule(Call, when=scalar_integer)
+def powers(e: Call, s: Simplifier) -> Expr | None:
+    """x**3 = x*x*x (integers)."""
+    match e:
+        case Call("pow", (Const(a), Const(b))):
+            return const(integer_power(int(a), int(b), e.dtype), e.dtype)
+        case Call("pow", (x, Const(n))) if 0 <= n <= LARGEST_EXPONENT:
+            square = Binary(Op.MUL, x, x)
+            return (const(1, e.dtype), x, square, Binary(Op.MUL, square, x), Binary(Op.MUL, square, square))[
+                int(n)
+            ]
+    return None
+
+
 @rule(Call, when=integer)
 def absolute(e: Call, s: Simplifier) -> Expr | None:
     """abs(x) = x for x >= 0 (integers)."""
@@ -270,4 +282,4 @@ def absolute(e: Call, s: Simplifier) -> Expr | None:
     return None
 
 
-INT_LAWS = (fold_integers, divide, remainder, least, bits, casts, negation, absolute)
+INT_LAWS = (fold_integers, divide, remainder, least, bits, casts, negation, powers, absolute)

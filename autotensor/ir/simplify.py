@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from autotensor.base.dtype import int64, wrap_int
-from autotensor.ir.affine import MAX_SHIFT, Affine
+from autotensor.ir.affine import Affine, factor_of
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Unary, Var, const
 from autotensor.ir.laws_int import INT_LAWS, canonical_sum
@@ -160,8 +160,8 @@ class Simplifier:
                 return self._gather(a, k, terms) + self._gather(b, -k, terms)
             if op is Op.MUL:
                 return self._gather_product(e, k, terms)
-            if op is Op.SHL and isinstance(b, Const) and 0 <= b.value <= MAX_SHIFT:
-                return self._gather(a, k << int(b.value), terms)
+            if op is Op.SHL and (factor := factor_of(e)) is not None:
+                return self._gather(a, k * factor, terms)
         elif isinstance(e, Unary) and e.op is Neg.NEG:
             return self._gather(e.a, -k, terms)
         simple = self.expr(e)
@@ -289,10 +289,10 @@ class Simplifier:
 
 
 def is_sum(e: Expr) -> bool:
-    """Whether `e` is a sum, difference, product, shift or negation of scalar integers."""
+    """Whether `e` is a sum, difference, product, shift by a constant or negation of scalar integers."""
     if isinstance(e, Binary):
         op = e.op
-        if op is Op.ADD or op is Op.SUB or op is Op.MUL or op is Op.SHL:
+        if op is Op.ADD or op is Op.SUB or op is Op.MUL or (op is Op.SHL and factor_of(e) is not None):
             return e.dtype.is_int and e.dtype.lanes == 1
         return False
     return isinstance(e, Unary) and e.op is Neg.NEG and e.dtype.is_int and e.dtype.lanes == 1

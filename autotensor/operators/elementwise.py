@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of, float64
+from autotensor.base.dtype import dtype_of
 from autotensor.ir.expr import Expr
 from autotensor.operators.common import axis_of, broadcast_load, broadcast_shape, require, stage
 from autotensor.operators.operator import Case, Kind, operator
@@ -231,14 +231,6 @@ def pairs(low: float = -4.0, dtype: str = "float32") -> tuple[Case, ...]:
 INTEGERS = pairs(dtype="int32")[1:2]
 
 
-def _power(a: Expr, b: Expr) -> Expr:
-    if a.dtype.is_float or b.dtype.is_float:
-        return te.call("pow", a, b)
-    whole_type = (a + b).dtype
-    # float64 is exact up to 2**53; float32, which te.call takes for integers, only up to 2**24
-    return te.cast(whole_type, te.call("pow", te.cast(float64, a), te.cast(float64, b)))
-
-
 def _divide(a: Array, b: Array) -> Array:
     y = np.true_divide(a, b)
     return y if np.result_type(a, b).kind == "f" else y.astype(np.float32)
@@ -252,7 +244,7 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
     ("divide", lambda a, b: a / b, _divide, pairs(0.5) + pairs(1, "int32")[1:2]),
     ("maximum", te.maximum, np.maximum, pairs() + INTEGERS),
     ("minimum", te.minimum, np.minimum, pairs() + INTEGERS),
-    ("power", _power, np.power, pairs(0.5) + pairs(0, "int32")[1:2]),
+    ("power", lambda a, b: te.call("pow", a, b), np.power, pairs(0.5) + pairs(0, "int32")[1:2]),
     ("equal", lambda a, b: a.equal(b), np.equal, pairs(dtype="int32") + pairs()[1:2]),
     ("not_equal", lambda a, b: ~a.equal(b), np.not_equal, pairs(dtype="int32") + pairs()[1:2]),
     ("less", lambda a, b: a < b, np.less, pairs() + INTEGERS),

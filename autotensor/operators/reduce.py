@@ -115,10 +115,17 @@ def _not_empty(op: str, x: Tensor, axis: Axes) -> None:
 
 
 def _best(name: str, better: Callable[[Expr, Expr], Expr], worst: Callable[[DType], Expr]) -> Any:
-    """A reducer of (position, value) pairs: the better value wins, of equal ones the first position."""
+    """A reducer of (position, value) pairs: the better value wins, of equal ones the first position.
+
+    NaN is better than any number and equal to NaN, as in NumPy: max propagates it, argmax says where it was.
+    """
 
     def combine(x: Any, y: Any) -> tuple[Expr, Expr]:
-        first = better(x[1], y[1]) | (x[1].equal(y[1]) & (x[0] < y[0]))
+        wins, same = better(x[1], y[1]), x[1].equal(y[1])
+        if x[1].dtype.is_float:  # where y is NaN, x wins nothing; where x is, the second line decides
+            number = y[1].equal(y[1])
+            wins, same = ~(better(y[1], x[1]) | same) & number, same | ~x[1].equal(x[1])
+        first = wins | (same & (x[0] < y[0]))
         return te.select(first, x[0], y[0]), te.select(first, x[1], y[1])
 
     return te.comm_reducer(combine, lambda i, v: (te.max_value(i), worst(v)), name=name)

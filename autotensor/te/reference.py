@@ -11,7 +11,7 @@ program may be from the result is in `tolerance.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -36,7 +36,7 @@ from autotensor.ir.expr import (
     Var,
 )
 from autotensor.ir.func import Buffer
-from autotensor.ir.mathlib import COMPARISONS, FUNCTIONS, OPERATORS
+from autotensor.ir.semantics import COMPARISONS, FUNCTIONS, OPERATORS, converted
 from autotensor.te.contraction import contracted
 from autotensor.te.dag import ComputeDAG, StageOp
 
@@ -168,22 +168,6 @@ class Types:
         return t.numpy if self.accumulate is None or not t.is_float else np.dtype(self.accumulate)
 
 
-def _floordiv(a: Array, b: Array) -> Array:
-    return np.where(b == 0, np.zeros_like(a), np.floor_divide(a, np.where(b == 0, np.ones_like(b), b)))
-
-
-def _mod(a: Array, b: Array) -> Array:
-    return np.where(b == 0, np.zeros_like(a), np.remainder(a, np.where(b == 0, np.ones_like(b), b)))
-
-
-_BINARY: dict[Op, Callable[[Any, Any], Any]] = {
-    **OPERATORS,
-    Op.DIV: np.divide,
-    Op.FLOORDIV: _floordiv,
-    Op.MOD: _mod,
-}
-
-
 class Values:
     """Values of expressions over one grid. Where `mask` is false, any value and any index will do."""
 
@@ -219,7 +203,8 @@ class Values:
             case Binary(op, a, b):
                 if op is Op.DIV and not a.dtype.is_float:
                     raise TensorError(f"'/' is not defined for {a.dtype}.")
-                return _BINARY[op](self.value(a, mask), self.value(b, mask))
+                operator = np.divide if op is Op.DIV else OPERATORS[op]
+                return operator(self.value(a, mask), self.value(b, mask))
             case Unary(Neg.NEG, a):
                 return np.negative(self.value(a, mask))
             case Unary(Neg.NOT, a):
@@ -232,7 +217,8 @@ class Values:
                 return np.where(c, self.value(a, on), self.value(b, off))
             case Cast(t, a):
                 x = self.value(a, mask)
-                return x != 0 if t.is_bool else x.astype(self.types.of(t))
+                wide = t.is_float and self.types.accumulate is not None
+                return x.astype(self.types.of(t)) if wide else converted(x, t.element)
             case Call(name, args):
                 return FUNCTIONS[name](*(self.value(a, mask) for a in args))
             case Load(buffer, indices, m):

@@ -45,7 +45,19 @@ _EPS = {16: 2.0**-10, 32: 2.0**-23, 64: 2.0**-52}
 _BFLOAT_EPS = 2.0**-7
 OPERATIONS = 8  # roundings that a body is allowed: those of its operations, fused and reordered ones
 GROWTH = 4.0  # standard deviations of a random walk of roundings
-_EXACT = ("floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod", "rounded")
+_EXACT = (
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "abs",
+    "isnan",
+    "isinf",
+    "fmod",
+    "floormod",
+    "floordiv",
+    "rounded",
+)
 
 
 def _eps(t: DType) -> float:

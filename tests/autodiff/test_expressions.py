@@ -24,7 +24,7 @@ RANGES = {
     "rsqrt": (0.5, 3), "asin": (-0.8, 0.8), "acos": (-0.8, 0.8), "atanh": (-0.8, 0.8), "acosh": (1.2, 3),
     "pow": (0.5, 2), "tan": (-1, 1),
 }  # fmt: skip
-BINARY = ("pow", "atan2", "fmod")
+BINARY = ("pow", "atan2", "fmod", "floordiv", "floormod")
 
 
 def shown(body: te.Tensor, of: Load) -> str:

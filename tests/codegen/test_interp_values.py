@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from functools import reduce
 from typing import Any
 
@@ -114,8 +115,10 @@ class TestValues:
             "rounded": float,
             "rsqrt": lambda x: x**-0.5,
             "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+            "floordiv": operator.floordiv,
+            "floormod": operator.mod,
         }
-        two = name in ("pow", "atan2", "fmod")
+        two = name in ("pow", "atan2", "fmod", "floordiv", "floormod")
         at = 1.75 if name == "acosh" else 0.5
         args = (at, 1.25) if two else (at,)
         out = bool_ if name in ("isnan", "isinf") else dtype

@@ -85,6 +85,10 @@ def test_doctests(module):
         (j & 7, "j"),
         (n & 8, "n & 8"),
         (n << 3, "n * 8"),
+        (n << 64, "0"),
+        (n >> 64, "n >> 63"),
+        (Call("pow", (n, const(3)), int64), "n * n * n"),
+        (Call("pow", (const(3), const(41)), int64), str((3**41 + 2**63) % 2**64 - 2**63)),
         (Call("abs", (i + 1,), int64), "i + 1"),
         (Call("abs", (n,), int64), "abs(n)"),
         # comparisons

@@ -29,8 +29,8 @@ from autotensor.ir.expr import (
     Unary,
     Var,
     const,
-    fold_int,
 )
+from autotensor.ir.semantics import integer
 
 NAMES = ("a", "b", "c")
 COMPARE = {
@@ -44,7 +44,7 @@ COMPARE = {
 
 
 class Undefined(Exception):
-    """Division by zero, or a shift too far: such an expression has no value to keep."""
+    """An index out of the range of int64: such an expression has no value to keep."""
 
 
 # -- meaning -------------------------------------------------------------------------------------------------
@@ -69,12 +69,9 @@ def _lane(e: Expr, env: Mapping[Var, int], n: int) -> int | bool:
             x, y = _lane(a, env, n), _lane(b, env, n)
             if e.dtype.is_bool:
                 return (x and y) if op is Op.AND else (x or y)
-            if op in (Op.SHL, Op.SHR) and not 0 <= y < min(e.dtype.bits, 16):
-                raise Undefined
-            value = fold_int(op, int(x), int(y))
-            if value is None:
-                raise Undefined
-            return wrap_int(value, e.dtype.element)
+            if e.dtype.element is int64 and op is Op.SHL and y > 15:
+                raise Undefined  # index arithmetic is taken never to overflow
+            return integer(op, int(x), int(y), e.dtype.element)
         case Unary(Neg.NEG, a):
             return wrap_int(-_lane(a, env, n), e.dtype.element)
         case Unary(Neg.NOT, a):

@@ -39,7 +39,7 @@ MATH = {
         *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     )
 }
-PLAIN = {n: n for n in ("relu", "abs", "neg", "floor", "ceil", "round", "trunc", "sign", "relu6", "silu")}
+PLAIN = {n: n for n in ("relu", "abs", "neg", "floor", "ceil", "round", "trunc", "relu6", "silu")}
 PLAIN |= {"hardswish": "hardswish", "isnan": "isnan", "isinf": "isinf", "logical_not": "logical_not"}
 
 
@@ -64,6 +64,12 @@ def as_bool(x: GraphNode) -> GraphNode:
 @converts("aten.bitwise_not.default")
 def bitwise_not(x: GraphNode) -> Any:
     return ops.logical_not(x) if x.dtype.is_bool else ops.bitwise_not(x)
+
+
+@converts("aten.sign.default")
+def sign(x: GraphNode) -> Any:
+    """Of not-a-number 0, where NumPy and ours have not-a-number."""
+    return ops.where(ops.isnan(x), as_type(0, x.dtype), ops.sign(x)) if x.dtype.is_float else ops.sign(x)
 
 
 @converts("aten.exp2.default")
@@ -118,6 +124,8 @@ def hardtanh(x: GraphNode, min_val: Any = -1, max_val: Any = 1) -> Any:
 @converts("aten.clamp.default")
 def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
     t = common(*(v for v in (x, min, max) if v is not None))
+    if min is not None and max is not None and not min <= max:  # one of them not-a-number, or max wins
+        return ops.minimum(ops.maximum(as_type(x, t), as_type(min, t)), as_type(max, t))
     return ops.clip(as_type(x, t), min=min, max=max)
 
 
@@ -178,12 +186,9 @@ def div_mode(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     x, y = alike(a, b)
     if rounding_mode is None:
         return div(a, b)
-    if x.dtype.is_float:
-        return ops.floor(ops.divide(x, y)) if rounding_mode == "floor" else ops.trunc(ops.divide(x, y))
-    if rounding_mode == "trunc":
-        return ops.divide_trunc(x, y)
-    # what floor division leaves out is what mod_floor gives
-    return ops.divide_trunc(ops.subtract(x, ops.mod_floor(x, y)), y)
+    if rounding_mode == "floor":
+        return ops.floor_divide(x, y)
+    return ops.trunc(ops.divide(x, y)) if x.dtype.is_float else ops.divide_trunc(x, y)
 
 
 @converts("aten.floor_divide.default")

@@ -22,9 +22,9 @@ from autotensor.ir.expr import (
     Unary,
     Var,
 )
-from autotensor.ir.mathlib import COMPARISONS, OPERATORS
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
+from autotensor.ir.semantics import COMPARISONS, OPERATORS
 from autotensor.ir.visit import any_node
 
 Values = np.ndarray[Any, np.dtype[Any]]

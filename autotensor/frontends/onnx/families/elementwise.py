@@ -240,7 +240,9 @@ def pow_(c: Call) -> Value:
             return base * base if e == 2.0 else ops.sqrt(base)
     wide = "float64" if base.dtype.is_int or base.dtype.bits == 64 else "float32"
     if base.dtype.is_int and exponent.dtype.is_int:
-        return ops.cast(ops.power(base, ops.cast(exponent, dtype=str(base.dtype))), dtype=str(base.dtype))
+        return ops.cast(
+            ops.power(base, exponent), dtype=str(base.dtype)
+        )  # in the wider type; both wrap around
     powered = ops.power(ops.cast(base, dtype=wide), ops.cast(exponent, dtype=wide))
     return ops.cast(powered, dtype=str(base.dtype))
 

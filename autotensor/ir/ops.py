@@ -1,0 +1,47 @@
+"""The names of operators. What they mean is in `semantics.py`; the nodes that hold them are in `expr.py`."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Op(enum.Enum):
+    """Binary operators; both operands and the result have one type."""
+
+    ADD = "+"
+    SUB = "-"
+    MUL = "*"
+    DIV = "/"  # floats only
+    FLOORDIV = "//"  # integers; of floats it is a Call
+    MOD = "%"  # integers, sign of the divisor; of floats it is a Call
+    MIN = "min"
+    MAX = "max"
+    AND = "&"  # bools and integers
+    OR = "|"
+    XOR = "^"
+    SHL = "<<"
+    SHR = ">>"
+
+    __hash__ = object.__hash__
+
+
+class Cmp(enum.Enum):
+    """Comparisons; the result is bool with the operands' lanes."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    __hash__ = object.__hash__
+
+
+class Neg(enum.Enum):
+    """Unary operators."""
+
+    NEG = "-"
+    NOT = "!"  # bools: logical; integers: all bits
+
+    __hash__ = object.__hash__

@@ -1,0 +1,278 @@
+"""What every scalar operation means, at the ends of every type too: the one place that says it.
+
+    integer(Op.SHL, 1, 40, int32)          0: of Python integers; constants and the interpreter follow it
+    OPERATORS[Op.SHL](a, b)                the same of NumPy arrays; the reference follows it
+    FUNCTIONS["sin"](x)                    mathematical functions, in the type of their arguments
+    converted(x, int8)                     casts
+    ULPS["sin"]                            how far from the exact value the code generators may be
+
+The code generators (`codegen/llvm_expr.py`, `codegen/intrinsics.py`, `codegen/cstyle_expr.py`) write the
+same in their languages; `tests/semantics` compares all of them, element by element, with what NumPy and
+mpmath say. In words it stands in docs/numerics.md. NumPy's meaning holds wherever it defines one. Else:
+
+* x // 0 and x % 0 are 0 for integers; the least number // -1 is itself (it wraps), % -1 is 0.
+* A shift by less than 0 or by the type's bits or more leaves nothing of the number: 0, or -1 for >> of a
+  negative one. That is what NumPy does; C and LLVM leave it undefined.
+* Floats become integers without their fraction: int32 on the way to types up to 32 bits, int64 on the way
+  to uint32 and 64 bits; then they are cut to the narrower type, as any integer is. What these do not hold,
+  NaN too, is their least number (of uint64 what is below 2**64 is held). NumPy and torch give this on x86-64.
+* An integer to a negative power is its reciprocal without fraction: 0 unless the base is 1 or -1; of 0 too.
+* Which zero a minimum or maximum of -0 and 0 gives is open.
+* 16-bit floats are computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType, wrap_int
+from autotensor.ir.ops import Cmp, Op
+
+# -- integers, one by one ------------------------------------------------------------------------------------
+
+
+def integer(op: Op, a: int, b: int, t: DType) -> int:
+    """`a op b` in an integer type, wrapped around.
+
+    >>> from autotensor.base.dtype import int32, uint8
+    >>> integer(Op.SHL, 1, 32, int32), integer(Op.SHR, -1, -1, int32), integer(Op.SUB, 0, 1, uint8)
+    (0, -1, 255)
+    """
+    return wrap_int(_INTEGER[op](a, b, t), t)
+
+
+def shifted_left(a: int, b: int, t: DType) -> int:
+    return a << b if 0 <= b < t.bits else 0
+
+
+def shifted_right(a: int, b: int, t: DType) -> int:
+    return a >> (b if 0 <= b < t.bits else t.bits)
+
+
+_INTEGER: dict[Op, Callable[[int, int, DType], int]] = {
+    Op.ADD: lambda a, b, t: a + b,
+    Op.SUB: lambda a, b, t: a - b,
+    Op.MUL: lambda a, b, t: a * b,
+    Op.FLOORDIV: lambda a, b, t: a // b if b else 0,
+    Op.MOD: lambda a, b, t: a % b if b else 0,
+    Op.MIN: lambda a, b, t: min(a, b),
+    Op.MAX: lambda a, b, t: max(a, b),
+    Op.AND: lambda a, b, t: a & b,
+    Op.OR: lambda a, b, t: a | b,
+    Op.XOR: lambda a, b, t: a ^ b,
+    Op.SHL: shifted_left,
+    Op.SHR: shifted_right,
+}
+
+
+def integer_power(a: int, b: int, t: DType) -> int:
+    """`a ** b` in an integer type, wrapped around; 1/a without its fraction for negative b."""
+    if b >= 0:
+        return wrap_int(pow(a, b, 1 << t.bits), t)
+    return (a if b & 1 else 1) if a in (1, -1) else 0
+
+
+def whole(x: float, t: DType) -> int:
+    """A float as an integer of the type.
+
+    >>> from autotensor.base.dtype import int32, uint8
+    >>> [whole(x, int32) for x in (3e9, -1.5, float("nan"))], whole(300.7, uint8), whole(-1.0, uint8)
+    ([-2147483648, -1, -2147483648], 44, 255)
+    """
+    end = 1 << (stopover(t).bits - 1)
+    if abs(x) < end or (t.bits == 64 and t.kind == "uint" and end <= x < 2 * end):
+        return wrap_int(int(x), t)
+    return wrap_int(-end, t)
+
+
+# -- operators of arrays -------------------------------------------------------------------------------------
+
+
+def _by_nonzero(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`fn(a, b)`, 0 where b is 0."""
+
+    def total(a: Any, b: Any) -> Any:
+        zero = np.equal(b, 0)
+        with np.errstate(all="ignore"):  # the least number // -1
+            return np.where(zero, np.zeros_like(a), fn(a, np.where(zero, np.ones_like(b), b)))
+
+    return total
+
+
+def _left_shift(a: Any, b: Any) -> Any:
+    a, inside, near = _shift(a, b)
+    return np.where(inside, np.left_shift(a, near), np.zeros_like(a))
+
+
+def _right_shift(a: Any, b: Any) -> Any:
+    a, inside, near = _shift(a, b)
+    return np.where(inside, np.right_shift(a, near), np.where(a < 0, ~np.zeros_like(a), np.zeros_like(a)))
+
+
+def _shift(a: Any, b: Any) -> tuple[Any, Any, Any]:
+    """The number as array, whether the amount is one, and the amount where it is."""
+    a, b = np.asarray(a), np.asarray(b)
+    inside = (b >= 0) & (b < a.dtype.itemsize * 8)
+    return a, inside, np.where(inside, b, np.zeros_like(b))
+
+
+# of integers; those of bools and, where they have them, of floats are the same
+OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
+    Op.ADD: np.add,
+    Op.SUB: np.subtract,
+    Op.MUL: np.multiply,
+    Op.FLOORDIV: _by_nonzero(np.floor_divide),
+    Op.MOD: _by_nonzero(np.remainder),
+    Op.MIN: np.minimum,
+    Op.MAX: np.maximum,
+    Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or,
+    Op.XOR: np.bitwise_xor,
+    Op.SHL: _left_shift,
+    Op.SHR: _right_shift,
+}
+COMPARISONS: dict[Cmp, Callable[[Any, Any], Any]] = {
+    Cmp.EQ: np.equal,
+    Cmp.NE: np.not_equal,
+    Cmp.LT: np.less,
+    Cmp.LE: np.less_equal,
+    Cmp.GT: np.greater,
+    Cmp.GE: np.greater_equal,
+}
+
+
+# -- casts ---------------------------------------------------------------------------------------------------
+
+
+def stopover(t: DType) -> DType:
+    """The integer type in which floats on their way to `t` end: int32, or int64 for uint32 and 64 bits."""
+    return DType("int", 64 if t.bits == 64 or (t.kind == "uint" and t.bits == 32) else 32, t.lanes)
+
+
+def converted(x: Any, t: DType) -> Any:
+    """Numbers as another type: of NumPy arrays and scalars.
+
+    >>> from autotensor.base.dtype import int32, uint8
+    >>> converted(np.array([3e9, -1.5, np.nan]), int32).tolist(), converted(np.array([300.7]), uint8).tolist()
+    ([-2147483648, -1, -2147483648], [44])
+    """
+    x = np.asarray(x)
+    if t.is_bool:
+        return x != 0
+    with np.errstate(all="ignore"):
+        if x.dtype.kind in "iub" or t.is_float:
+            return _rounded_once(x, t) if t.is_half else x.astype(t.numpy)
+        wide, via = x.astype(np.float64), stopover(t)
+        end = 2.0 ** (via.bits - 1)
+        inside = np.abs(wide) < end
+        result = np.where(inside, np.where(inside, wide, 0.0).astype(via.numpy), np.iinfo(via.numpy).min)
+        if t.bits < 64 or t.kind == "int":
+            return result.astype(t.numpy)
+        above = (wide >= end) & (wide < 2 * end)
+        return np.where(above, np.where(above, wide, 0.0).astype(t.numpy), result.astype(t.numpy))
+
+
+def _rounded_once(x: Any, t: DType) -> Any:
+    """Numbers as 16-bit floats, rounded once: to odd on the way through float32 (Boldo, Melquiond 2008)."""
+    if x.dtype.itemsize < 4 or x.dtype == np.float32:
+        return x.astype(np.float32).astype(t.numpy)
+    if x.dtype.kind in "iu":
+        # what is below 2**(bits - 26) only tells that something is there
+        magnitude = np.where(x < 0, np.negative(x), x).astype(np.uint64)
+        shift = np.maximum(np.frexp(magnitude.astype(np.float64))[1] - 26, 0).astype(np.uint64)
+        kept = (magnitude >> shift) << shift
+        odd = kept | np.where(kept != magnitude, np.uint64(1) << shift, np.uint64(0))
+        wide = odd.astype(np.float64)  # 27 bits: exact
+        return _rounded_once(np.where(x < 0, -wide, wide), t)
+    near = x.astype(np.float32)
+    back = near.astype(np.float64)
+    bits = near.view(np.int32) - (np.abs(back) > np.abs(x)).astype(np.int32)
+    sticky = (bits | ((back != x) & ~np.isnan(x)).astype(np.int32)).view(np.float32)
+    return sticky.astype(t.numpy)
+
+
+# -- functions -----------------------------------------------------------------------------------------------
+
+
+def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn` for 16-bit floats too: in float32, rounded at the end."""
+
+    def wrapped(*args: Any) -> Any:
+        t = args[0].dtype
+        if t.kind in "iub" or t.itemsize > 2:
+            return fn(*args)
+        result = fn(*(a.astype(np.float32) for a in args))
+        return result if result.dtype == np.bool_ else result.astype(t)
+
+    return wrapped
+
+
+def rsqrt(x: Any) -> Any:
+    return x.dtype.type(1) / np.sqrt(x)
+
+
+def sigmoid(x: Any) -> Any:
+    one = x.dtype.type(1)
+    return one / (one + np.exp(-x))
+
+
+def erf(x: Any) -> Any:
+    values = np.array([math.erf(v) for v in np.ravel(x).tolist()], dtype=np.float64)
+    return values.astype(x.dtype).reshape(np.shape(x))[()]
+
+
+def power(a: Any, b: Any) -> Any:
+    """Of integers by squaring, wrapping around; 1/a without its fraction for negative powers."""
+    if np.asarray(a).dtype.kind not in "iu":
+        return np.power(a, b)
+    one, zero = np.ones_like(a), np.zeros_like(a)
+    if np.asarray(a).dtype.kind == "u":
+        return np.power(a, b)
+    flipped = np.where(np.equal(a, -1), np.where(np.equal(b & 1, 1), -one, one), zero)
+    reciprocal = np.where(np.equal(a, 1), one, flipped)
+    return np.where(np.less(b, 0), reciprocal, np.power(a, np.where(np.less(b, 0), zero, b)))
+
+
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "sqrt": np.sqrt,
+    "rsqrt": rsqrt,
+    "pow": power,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "atan2": np.arctan2,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": erf,
+    "sigmoid": sigmoid,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "trunc": np.trunc,
+    "abs": np.abs,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "fmod": np.fmod,
+    "floordiv": np.floor_divide,
+    "floormod": np.remainder,
+    "rounded": np.positive,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: _wide(fn) for name, fn in _NUMPY.items()}
