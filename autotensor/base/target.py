@@ -20,6 +20,7 @@ from autotensor.base.plugins import OWN, known_kinds, plugin
 
 KINDS = OWN
 NUMERICS = ("fast", "strict")
+DENORMALS = ("keep", "flush")
 GPU_KINDS = ("cuda", "opencl")
 OPENCL_DEVICES = ("cpu", "gpu")
 OPENCL_WARP = 32  # threads that run together on a card: of NVIDIA's, and of AMD's since RDNA
@@ -56,6 +57,7 @@ class Target:
     max_threads_per_block: int = 1
     max_shared_bytes: int = 0
     numerics: str = "fast"  # "strict" forbids algorithms that round differently, though gated (Winograd)
+    denormals: str = "keep"  # "flush" takes them for zeros, and makes zeros instead of them
 
     @staticmethod
     def parse(text: str | Target | None = None) -> Target:
@@ -115,7 +117,8 @@ _FIRST = ("-mcpu", "-arch", "-platform", "-device")  # options that say which ta
 def parse(text: str | Target | None = None) -> Target:
     """Target from its spelling; None or "llvm" is this host.
 
-    Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`. Of "cuda":
+    Options of "llvm": `-mcpu=NAME`, `-mattr=FEATURES`, `-mtriple=TRIPLE`, `-threads=N`,
+    `-denormals=keep|flush`. Of "cuda":
     `-arch=sm_80`. Of "opencl": `-platform=NAME`, `-device=cpu|gpu`. Of "cuda" and "opencl": `-cores=N`
     (multiprocessors), `-shared-bytes=N`, `-block-threads=N` (limits of one block). Of all:
     `-numerics=fast|strict`. In any order.
@@ -155,12 +158,17 @@ def parse(text: str | Target | None = None) -> Target:
                 if not value.isdigit() or int(value) < 1:
                     raise TargetError(f"target option {option!r}: threads must be a positive integer.")
                 target = replace(target, num_cores=int(value))
+            case "-denormals":
+                if value not in DENORMALS:
+                    known = ", ".join(DENORMALS)
+                    raise TargetError(f"target option {option!r}: denormals is one of {known}.")
+                target = replace(target, denormals=value)
             case "-numerics":
                 if value not in NUMERICS:
                     raise TargetError(f"target option {option!r}: numerics is one of {', '.join(NUMERICS)}.")
                 target = replace(target, numerics=value)
             case _:
-                known = "-mcpu, -mattr, -mtriple, -threads, -numerics"
+                known = "-mcpu, -mattr, -mtriple, -threads, -numerics, -denormals"
                 raise TargetError(f"target option {option!r} is unknown.", fix=f"Known: {known}.")
     return target
 

@@ -20,6 +20,7 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
 from autotensor.codegen.llvm_build import build
+from autotensor.codegen.llvm_denormals import KEPT, flushing
 from autotensor.codegen.llvm_entry import BARRIER, Call, entry_text, plan_text, shared_text
 from autotensor.codegen.llvm_kernel import ALIGNMENT, KernelText, kernel_text
 from autotensor.ir.expr import Expr
@@ -165,12 +166,15 @@ def module_text(program: Program, target: Target) -> tuple[str, int]:
     per_thread = -(-per_thread // ALIGNMENT) * ALIGNMENT
     workspace = (len(slots), per_thread) if per_thread else None
     declared = {name: line for k in kernels for name, line in k.declared.items()}
+    flush = flushing(target)
+    around = {_PREPARE: KEPT, _RUN: flush}
     text = "\n".join(
         [
             *sorted(declared.values()),
+            *flush.declared,
             *(k.text for k in kernels),
             *(shared_text(k, k.heavy) for k in kernels if k.heavy is not None),
-            *(entry_text(name, part, slots, workspace) for name, part in parts.items() if part),
+            *(entry_text(name, part, slots, workspace, around[name]) for name, part in parts.items() if part),
             BARRIER,
             f"attributes #0 = {{ {_attributes(target)} }}",
             "attributes #1 = { nounwind }",

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.errors import CodegenError
+from autotensor.codegen.llvm_denormals import KEPT, Flushing
 from autotensor.codegen.llvm_kernel import KernelText
 from autotensor.codegen.llvm_parts import Heavy
 from autotensor.ir.func import Buffer
@@ -51,7 +52,11 @@ class Call:
 
 
 def entry_text(
-    name: str, kernels: Sequence[KernelText], slots: Mapping[Buffer, int], workspace: tuple[int, int] | None
+    name: str,
+    kernels: Sequence[KernelText],
+    slots: Mapping[Buffer, int],
+    workspace: tuple[int, int] | None,
+    flushing: Flushing = KEPT,
 ) -> str:
     """An entry that runs kernels in order.
 
@@ -61,6 +66,7 @@ def entry_text(
     lines = [
         f"define void @{name}(ptr %ctx, ptr noalias readonly %args, i32 %tid, i32 %nthreads) #1 {{",
         "entry:",
+        *flushing.before,
     ]
     used = sorted({slots[b] for k in kernels for b in k.params})
     for slot in used:
@@ -85,7 +91,7 @@ def entry_text(
             lines.append(f"  call void @{kernel.name}({arguments})")
         else:
             lines.append(f"  call void @{kernel.name}.shared({arguments}, ptr %ctx)")
-    return "\n".join([*lines, "  ret void", "}", ""])
+    return "\n".join([*lines, *flushing.after, "  ret void", "}", ""])
 
 
 def shared_text(kernel: KernelText, heavy: Heavy) -> str:
