@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from autotensor import te
@@ -23,10 +23,12 @@ from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
 from autotensor.graph.naming import group_name
 from autotensor.graph.storage import place, storage, window
+from autotensor.graph.weights import converted_weights, is_converted, is_weight
 from autotensor.ir.expr import Binary, Expr, Op, Unary, call
 from autotensor.operators import OPERATORS, Kind
+from autotensor.schedule.state import inline_into
 from autotensor.te import Compute, Placeholder, Tensor, placeholder
-from autotensor.te.dag import ComputeDAG
+from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.workload import Workload
 
 MAX_EPILOGUE = 24  # operators after a head; real epilogues have fewer than 10
@@ -87,6 +89,7 @@ def partition(graph: Graph, *, rounded: bool = False, windows: bool = False) -> 
     """
     outputs = {storage(o) for o in graph.outputs}
     taken: set[GraphNode] = {n for n in graph.applies if windows and n not in outputs and window(n)}
+    taken |= converted_weights(graph)
     chains: list[tuple[Apply, ...]] = []
     rank = {node: n for n, node in enumerate(graph.nodes)}
     for node in graph.applies:
@@ -173,6 +176,7 @@ class _Writer:
         self.rounded = rounded
         self.placeholders: dict[tuple[GraphNode, Shape], Tensor] = {}
         self.values: dict[GraphNode, Tensor] = {}  # members
+        self.converted = False  # whether weights are converted by the kernel that reads them
 
     def read(self, node: GraphNode, shape: Shape, name: str) -> Tensor:
         if node in self.values:
@@ -189,13 +193,26 @@ class _Writer:
     ) -> None:
         """The node on inputs of these shapes. op: instead of its own. over: shape of a pointwise function."""
         names = _parameter_names(node)
-        inputs = [self.read(x, s, n) for x, s, n in zip(node.inputs, shapes, names, strict=True)]
+        inputs = []
+        for x, shape, name in zip(node.inputs, shapes, names, strict=True):
+            if x not in self.values and is_converted(x) and is_weight(node, x):
+                self.convert(x)
+            inputs.append(self.read(x, shape, name))
         if isinstance(node.op, TeFunction) and over is not None:
             results = node.op.over(inputs, over)
         else:
             results = compute_te(op or node.op, inputs, () if op else node.attrs)
         result = _computed(results[node.output])
         self.values[node] = _rounded(result) if self.rounded else result
+
+    def convert(self, node: GraphNode) -> None:
+        """A weight's conversion, which becomes part of what reads it."""
+        assert isinstance(node, Apply)
+        for x in node.inputs:
+            if isinstance(x, Apply) and x not in self.values:
+                self.convert(x)
+        self.write(node, [x.shape for x in node.inputs])
+        self.converted = True
 
 
 def _computed(t: Tensor) -> Tensor:
@@ -222,10 +239,24 @@ def _group(graph: Graph, chain: tuple[Apply, ...], rounded: bool) -> Group:
     results = tuple(writer.values[n] for n in outputs)
     args = (*writer.placeholders.values(), *results)
     dag = ComputeDAG.of(args)
+    if writer.converted:
+        dag = _loading_converted(dag)
     name = group_name(chain)
     return Group(
         name, chain, args, tuple(root for root, _ in writer.placeholders), outputs, Workload.of(dag, name)
     )
+
+
+def _loading_converted(dag: ComputeDAG) -> ComputeDAG:
+    """The DAG without stages that convert constants: who reads their results converts what it loads."""
+    fixed = dag.constant_stages()
+    stages: list[StageOp] = []
+    gone: list[StageOp] = []
+    for stage in dag.stages:
+        for producer in reversed(gone):
+            stage = inline_into(stage, producer)
+        (gone if stage.name in fixed and not stage.is_reduction else stages).append(stage)
+    return replace(dag, stages=tuple(stages))
 
 
 def _general(chain: tuple[Apply, ...], rounded: bool) -> _Writer:

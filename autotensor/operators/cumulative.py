@@ -4,7 +4,8 @@
     rank[i]          = how many elements come before x[i] in sorted order (equal ones by position)
     top_positions[n] = the i with rank[i] == n
 
-All of them look at the whole line for each element: right under any schedule, O(n²) along the axis.
+Told so, each element looks at the whole line; schedules for processors make one pass of the first and sort
+for the second (`scan`, `sort`, `solve` in schedule/primitives). On a GPU they look: O(n²) along the axis.
 """
 
 from __future__ import annotations

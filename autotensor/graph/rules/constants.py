@@ -1,32 +1,107 @@
-"""Constant folding: what depends on constants only is computed now, by the operators' NumPy references."""
+"""Constant folding: what depends on constants only is computed now, by the operators' NumPy references.
+
+Large weights in few bits stay as they are where a product reads them: cast(int8[n, k]) is four times its
+bytes, and a kernel converts a packed weight as it loads it (`graph/partition.py` writes it so). A transpose
+of such weights moves below the conversion, and a product with them takes the form of `dense`.
+"""
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
+
 from autotensor.graph.evaluate import evaluate_node
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, constant
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
+from autotensor.graph.rules.canonical import reshape, transposition
+from autotensor.graph.weights import is_converted, is_weight
 from autotensor.ir.rewrite import Rules, rule
 
 # A result much larger than its inputs (a broadcast, say) is cheaper to compute than to read from memory.
 MAX_GROWTH_BYTES = 1 << 20
 
 
-@rule(Apply)
-def fold(node: Apply, uses: Uses) -> GraphNode | None:
-    """add(2, 3) ──▶ 5"""
-    inputs = [x for x in node.inputs if isinstance(x, Constant)]
-    if not inputs or len(inputs) != len(node.inputs):
-        return None
-    grown = node.dtype.bytes
-    for n in node.shape:
-        grown *= n
-    if grown > sum(x.array.nbytes for x in inputs) + MAX_GROWTH_BYTES:
-        return None
-    return constant(evaluate_node(node, [x.array for x in inputs]), name=inputs[0].name)
+def _folding(graph: Graph) -> Rules:
+    roots = {n for n in graph.applies if is_converted(n) and _is_large(n) and _is_for_products(graph, n)}
+    kept = {x for n in roots for x in _parts(n)}
 
+    def turned(w: Apply) -> GraphNode:
+        made = _turned(w)
+        if w in kept:
+            kept.update(_parts(made))
+        return made
 
-FOLD = Rules(fold)
+    @rule(Apply)
+    def fold(node: Apply, uses: Uses) -> GraphNode | None:
+        """add(2, 3) ──▶ 5"""
+        inputs = [x for x in node.inputs if isinstance(x, Constant)]
+        if not inputs or len(inputs) != len(node.inputs) or node in kept:
+            return None
+        grown = prod(node.shape) * node.dtype.bytes
+        repeats = prod(node.shape) > sum(x.array.size for x in inputs)
+        if repeats and grown > sum(x.array.nbytes for x in inputs) + MAX_GROWTH_BYTES:
+            return None
+        return constant(evaluate_node(node, [x.array for x in inputs]), name=inputs[0].name)
+
+    @rule(Apply)
+    def turned_weights(node: Apply, uses: Uses) -> GraphNode | None:
+        """transpose(cast(w)) ──▶ cast(wᵀ)"""
+        match node:
+            case Apply("transpose", (Apply() as w,)) if is_converted(w) and len(w.shape) == 2:
+                return turned(w) if transposition(node) == (1, 0) else None
+        return None
+
+    @rule(Apply)
+    def product_with_weights(node: Apply, uses: Uses) -> GraphNode | None:
+        """matmul(x, cast(w)) ──▶ dense(x, cast(wᵀ)), over all rows at once"""
+        match node:
+            case Apply("matmul" | "batch_matmul", (x, Apply() as w)) if is_converted(w) and len(w.shape) == 2:
+                pass
+            case _:
+                return None
+        if node.attr("transpose_a") or x.dtype != w.dtype:
+            return None
+        weights = w if node.attr("transpose_b") else turned(w)
+        rows = reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+        return reshape(apply("dense", (rows, weights)), node.shape)
+
+    return Rules(fold, turned_weights, product_with_weights)
 
 
 def fold_constants(graph: Graph) -> Graph:
-    return rewrite_graph(graph, FOLD, name="fold constants")
+    return rewrite_graph(graph, _folding(graph), name="fold constants")
+
+
+def _is_large(node: Apply) -> bool:
+    """Whether the conversion would make more than it reads, and more than a little."""
+    read = sum(c.array.nbytes for c in _parts(node) if isinstance(c, Constant))
+    return prod(node.shape) * node.dtype.bytes > read + MAX_GROWTH_BYTES
+
+
+def _parts(node: GraphNode) -> set[GraphNode]:
+    """All that a conversion is made of, itself included."""
+    found: set[GraphNode] = {node}
+    for x in node.inputs if isinstance(node, Apply) else ():
+        found |= _parts(x)
+    return found
+
+
+def _is_for_products(graph: Graph, node: GraphNode) -> bool:
+    """Whether products alone read the node as their weights, perhaps turned round or converted further."""
+    if node in graph.outputs:
+        return False
+    for reader in graph.consumers[node]:
+        through = is_converted(reader) or (reader.op == "transpose" and len(reader.shape) == 2)
+        if not (is_weight(reader, node) or (through and _is_for_products(graph, reader))):
+            return False
+    return bool(graph.consumers[node])
+
+
+def _turned(w: GraphNode) -> GraphNode:
+    """A converted matrix, or what it is converted from, with its axes exchanged."""
+    if isinstance(w, Apply):
+        return w.given(_turned(x) for x in w.inputs)
+    assert isinstance(w, Constant)
+    matrix = w.array.reshape((1,) * (2 - w.array.ndim) + w.array.shape)
+    return constant(np.ascontiguousarray(matrix.T), w.name)

@@ -1,0 +1,42 @@
+"""Weights in few bits: constants that a product's kernel converts as it loads them.
+
+dense(x, multiply(cast(int8[n, k]), scale[n, 1]))       one group; the packed weight keeps its 8 bits
+"""
+
+from __future__ import annotations
+
+from autotensor.graph.ir import Apply, Constant, Graph, GraphNode
+from autotensor.operators import Kind
+
+PRODUCTS = ("dense", "matmul", "batch_matmul")
+
+
+MOST = 6  # operators in a row; DequantizeLinear is four
+
+
+def is_converted(node: GraphNode, most: int = MOST) -> bool:
+    """Whether the node is made of constants by a few of the library's elementwise operators."""
+    return most > 0 and (
+        isinstance(node, Apply)
+        and isinstance(node.op, str)
+        and node.kind is Kind.ELEMENTWISE
+        and not node.has_attr("axis")
+        and all(isinstance(x, Constant) or is_converted(x, most - 1) for x in node.inputs)
+    )
+
+
+def is_weight(reader: Apply, node: GraphNode) -> bool:
+    """Whether the reader is a product with the node as its second operand only."""
+    return reader.op in PRODUCTS and reader.inputs[1] is node and reader.inputs.count(node) == 1
+
+
+def converted_weights(graph: Graph) -> set[GraphNode]:
+    """The conversions that are part of the kernels of products, and of nothing else."""
+    found: set[GraphNode] = set()
+    for node in reversed(graph.applies):
+        readers = graph.consumers[node]
+        if node in graph.outputs or not readers or not is_converted(node):
+            continue
+        if all(r in found or is_weight(r, node) for r in readers):
+            found.add(node)
+    return found
