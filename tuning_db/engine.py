@@ -27,6 +27,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from tuning_db import migrations
+from tuning_db.address import shown, without_passwords
 from tuning_db.errors import StoreError
 from tuning_db.migrations import revision
 from tuning_db.models import VIEWS, Base, SchemaVersion
@@ -67,17 +68,16 @@ class Opened:
 def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     """Open, create or upgrade the tuning log. Raises StoreError, leaving a refused file exactly as it was."""
     address = os.fspath(url_or_path)
-    place, file = address, None
+    place, file = shown(address), None
     if "://" not in address:
         file = Path(address)
     else:
         try:
             url = make_url(address)
-        except ArgumentError as error:
+        except (ArgumentError, ValueError):  # ValueError: of a port that is no number
             raise StoreError(
-                f"'{address}' is not a database URL.", "Write sqlite:///path or postgresql://…"
-            ) from error
-        place = url.render_as_string(hide_password=True)
+                f"'{place}' is not a database URL.", "Write sqlite:///path or postgresql://…"
+            ) from None  # its text may hold the address
         if url.get_backend_name() == "sqlite":
             file = Path(url.database or "")
             place = str(file)
@@ -85,7 +85,8 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
         engine = _server_engine(address, readonly) if file is None else _file_engine(file, readonly)
     except ImportError as error:
         raise StoreError(
-            f"no driver for '{place}' is installed ({error}).", "Install it, e.g. psycopg."
+            f"no driver for '{place}' is installed ({without_passwords(str(error), address)}).",
+            "Install it, e.g. psycopg.",
         ) from error
     except ArgumentError as error:  # the URL is well formed, but nobody knows its kind of database
         raise StoreError(

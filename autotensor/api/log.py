@@ -10,6 +10,7 @@ from typing import TypeVar
 from autotensor.base import switches
 from autotensor.base.errors import AutotensorError, InputError
 from tuning_db import StoreError, TrialStore, connect
+from tuning_db.address import shown
 
 S = TypeVar("S")
 Log = str | Path | TrialStore | None
@@ -72,16 +73,7 @@ def log_name(db: Log) -> str:
     """Where a log is, for people: a path, or a URL without its password; "" for a store that is open."""
     if isinstance(db, TrialStore):
         return ""
-    place = default_log() if db is None else str(db)
-    if "://" in place:
-        from sqlalchemy.engine import make_url
-        from sqlalchemy.exc import ArgumentError
-
-        try:
-            return make_url(place).render_as_string(hide_password=True)
-        except ArgumentError:
-            return place
-    return place
+    return shown(default_log() if db is None else str(db))
 
 
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
@@ -96,7 +88,7 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     if file is None or file.exists():
         return _opened(place, readonly=file is not None)
     if db is not None:
-        raise InputError(f"there is no tuning log at {place}.", fix="Check the path, or tune first.")
+        raise InputError(f"there is no tuning log at {shown(place)}.", fix="Check the path, or tune first.")
     return _given(None)
 
 

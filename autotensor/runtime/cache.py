@@ -6,8 +6,8 @@ fits.
 
     <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
 
-Code from here is executed, so the folder must be the user's own and closed to others. A cache that cannot be
-used is no error: everything works without, only slower.
+Code from here is executed, so folder and entries must be the user's own and closed to others (trust.py). A
+cache that cannot be used is no error: everything works without, only slower.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pathlib import Path
 from autotensor.base import log, switches
 from autotensor.base.errors import InputError
 from autotensor.runtime.files import replacing
+from autotensor.runtime.trust import complaint, make_own, read_own
 
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32
@@ -84,6 +85,8 @@ class ObjectCache:
         if path is not None and len(data) <= self.max_bytes:
             try:
                 path.parent.mkdir(mode=0o700, exist_ok=True)
+                if why := complaint(path.parent):
+                    raise PermissionError(why)
                 with replacing(path, mode=0o600) as file:
                     file.write(hashlib.sha256(data).digest() + data)
             except OSError as error:
@@ -134,22 +137,27 @@ def default_cache() -> ObjectCache:
 def _usable(folder: Path) -> Path | None:
     """`folder`, created if need be; None if it cannot be trusted or used."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        why = make_own(folder.parent) or make_own(folder)
     except OSError as error:
         reason = error.strerror or str(error)
         log.at(1, lambda: f"cache: {folder} cannot be used ({reason}); going on without")
         return None
-    foreign = hasattr(os, "getuid") and found.st_uid != os.getuid()
-    if foreign or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        log.at(1, lambda: f"cache: others may write to {folder}; going on without")
+    if why:
+        log.at(1, lambda: f"cache: {why}; going on without")
         return None
     return folder
 
 
 def _read(path: Path) -> bytes | None:
+    """What an entry holds; None if there is none, or somebody else may have written it."""
     try:
-        return path.read_bytes()
+        if why := complaint(path.parent):
+            raise PermissionError(why)
+        return read_own(path)
+    except PermissionError as error:
+        told = error.strerror or str(error)
+        log.at(1, lambda: f"cache: {told}; this entry is not used")
+        return None
     except OSError:
         return None
 

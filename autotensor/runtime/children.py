@@ -164,9 +164,7 @@ class Child:
         self.close()
 
     def _environment(self) -> dict[str, str]:
-        root = str(Path(__file__).resolve().parents[2])
-        known = [*self.path, *filter(None, [os.environ.get("PYTHONPATH")]), root]
-        return {**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(known)}
+        return {**os.environ, **self.env, "PYTHONPATH": python_path(self.path)}
 
     def _exchange(self, request: bytes, timeout_s: float) -> Reply:
         began = time.monotonic()
@@ -243,6 +241,16 @@ class Child:
             self._printed += len(data)
             self._tail = (self._tail + data)[-_TAIL_BYTES:]
         return bool(data)
+
+
+def python_path(first: Sequence[str] = ()) -> str:
+    """PYTHONPATH of a child: `first`, what ours says, and where this package lies.
+
+    Empty entries, as a colon at the end leaves one, mean the current folder to Python: they are left out.
+    """
+    root = str(Path(__file__).resolve().parents[2])
+    said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([*first, *filter(None, said), root])
 
 
 def _spawn(command: list[str], environment: Mapping[str, str], memory_bytes: int | None) -> _Running:

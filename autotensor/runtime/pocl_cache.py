@@ -5,7 +5,7 @@
 PoCL compiles a kernel for the sizes of a block when it is first launched so, and keeps that in a folder of
 its own. A program's binary, as OpenCL hands it out, would hold every kernel compiled once more, for any
 sizes: as slow again, and slower code. So on PoCL programs are built from source each time, and found there.
-Like objects, kernels from there are executed: the folder must be the user's own.
+Like objects, kernels from there are executed: the folder, and all in it, must be the user's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from autotensor.base import log
 from autotensor.runtime.cache import ObjectCache
+from autotensor.runtime.trust import complaint_below, make_own
 
 _KEEP_AFTER_SWEEP = 0.8  # of the cap
 _OWN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE")  # what a user may have said
@@ -33,8 +35,12 @@ def use_own_folder(cache: ObjectCache) -> Path | None:
         return None
     folder = cache.folder.parent.parent / "pocl"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        why = make_own(folder) or complaint_below(folder)
     except OSError:  # PoCL's usual place then
+        return None
+    if why:
+        log.at(1, lambda: f"cache: {why}; OpenCL's kernels are not kept")
+        os.environ["POCL_KERNEL_CACHE"] = "0"
         return None
     os.environ["POCL_CACHE_DIR"] = str(folder)
     return folder

@@ -1,0 +1,89 @@
+"""Whose files these are: what is executed or believed must be the user's own, and closed to others.
+
+    /home/ada/.cache ── autotensor ── objects ── v1 ── 3f ── 3fa9…
+    who may rename here?  └──────── whose, and who may write? ────┘
+
+A link is not followed: who made it may point it elsewhere later. Where the system has no owners, everything
+is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def complaint(path: Path, *, writable: bool = False) -> str:
+    """Why what is at `path` is not to be trusted, as a clause; "" if it is the user's own.
+
+    writable: others may write to it, for a folder around keeps them out. Raises OSError if nothing is there.
+    """
+    return _complaint(path, path.lstat(), writable)
+
+
+def _complaint(path: Path, found: os.stat_result, writable: bool = False) -> str:
+    if not hasattr(os, "getuid"):
+        return ""
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a link"
+    if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
+        return f"{path} is neither a folder nor a file"
+    if found.st_uid != os.getuid():
+        return f"{path} belongs to another user"
+    return f"others may write to {path}" if found.st_mode & _OTHERS and not writable else ""
+
+
+def complaint_above(folder: Path) -> str:
+    """Why a folder could be exchanged by others: somebody else owns one around it, or all may write there."""
+    if not hasattr(os, "getuid"):
+        return ""
+    for around in folder.resolve().parents:
+        found = around.stat()
+        if found.st_uid not in (0, os.getuid()):
+            return f"{around} belongs to another user"
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return f"all may write to {around}"
+    return ""
+
+
+def complaint_below(folder: Path) -> str:
+    """Why something in a folder, at any depth, is not to be trusted."""
+    closed = not stat.S_IMODE(folder.lstat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+    for path in _all_below(folder):
+        if why := complaint(path, writable=closed):
+            return why
+    return ""
+
+
+def _all_below(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        yield from (Path(place, name) for name in (*folders, *files))
+
+
+def make_own(folder: Path) -> str:
+    """Makes a folder, and those around it that are missing, closed to others; why it cannot be trusted.
+
+    Raises OSError where it cannot be made.
+    """
+    missing = [folder]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+    return complaint_above(folder) or complaint(folder)
+
+
+def read_own(path: Path) -> bytes:
+    """The bytes of a file that is the user's own. Raises PermissionError for one that is not, or OSError."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if why := _complaint(path, os.fstat(descriptor)):
+            raise PermissionError(why)
+        return file.read()
+
+
+__all__ = ["complaint", "complaint_above", "complaint_below", "make_own", "read_own"]
