@@ -9,12 +9,14 @@ what the tuning log files records under.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shlex
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from autotensor.base.control_group import cpu_quota
 from autotensor.base.errors import TargetError
 from autotensor.base.plugins import OWN, known_kinds, plugin
 
@@ -39,6 +41,7 @@ CUDA_ARCHS = {
 DEFAULT_ARCH = "sm_80"
 CUDA_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
 CUDA_BLOCK = (1024, 1024, 64)  # threads along x, y, z
+TEAM_FROM = 0.75  # of a core that a quota leaves beyond whole ones, from which on a thread is worth it
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +298,21 @@ def default_threads() -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+    """Cores that this process may run on, as far as its control group's quota of time lets it use them."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota()
+    return max(1, allowed if quota is None else min(allowed, whole_cores(quota)))
+
+
+def whole_cores(quota: float) -> int:
+    """Threads that are fastest under a quota of so many cores' time.
+
+    A larger team is stopped for a part of each period; TEAM_FROM says from when on it is faster all the same.
+
+    >>> whole_cores(0.2), whole_cores(1.0), whole_cores(1.5), whole_cores(3.75)
+    (1, 1, 1, 4)
+    """
+    return max(1, math.floor(quota + 1.0 - TEAM_FROM))
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ from typing import Any
 from autotensor.base.target import Target
 
 BEST = 6  # micro-kernels that are shown
-SPOILT = 0.25  # share of disturbed runs from which on it is said
 
 
 def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:
@@ -25,11 +24,20 @@ def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterat
     yield from _kernels(values, target)
     if "clock" in rates and rates["clock"]["measured"] is not None:
         yield f"measured {rates['clock']['measured']:%Y-%m-%d %H:%M} UTC"
-    if values.get("disturbed", 0.0) > SPOILT:
-        yield (
-            f"not quiet: other programs used {values.get('others', 0.0):.1f} cores meanwhile and disturbed "
-            f"{values['disturbed']:.0%} of the runs; measure again with --calibrate when nothing else runs"
-        )
+
+
+def spoilt(rates: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is to be said of rates that others disturbed; "" of others."""
+    from autotensor.search.calibrate import SPOILT
+
+    values = {name: float(r["value"]) for name, r in rates.items()}
+    if values.get("disturbed", 0.0) <= SPOILT:
+        return ""
+    return (
+        f"the rates are provisional: other programs used {values.get('others', 0.0):.1f} cores meanwhile and "
+        f"disturbed {values['disturbed']:.0%} of the runs; they are measured again at a later run, or by "
+        "--calibrate when nothing else runs."
+    )
 
 
 def _peak(values: Mapping[str, float], teams: list[int], target: Target) -> Iterator[str]:

@@ -19,11 +19,13 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
 
+from autotensor.base import forks
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import Target
 from autotensor.codegen.apart import build_apart
 
-_LOCK = threading.Lock()  # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
+# target machines are shared, and LLVM compiles under one lock in llvmlite anyway
+_LOCK = forks.safe(threading.Lock())
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,13 @@ class OpenCLDevice:
         wanted = platform or switches.opencl()
         fitting = tuple(n for n, p in platforms.items() if p.get_devices(kind))
         chosen = platforms[choose_platform(tuple(platforms), wanted, fitting)]
-        self._device = (chosen.get_devices(kind) or chosen.get_devices())[0]
+        devices = chosen.get_devices(kind) or chosen.get_devices()
+        if not devices:
+            raise TargetError(
+                f"target 'opencl': the platform {chosen.name.strip()} has no device here.",
+                fix="PoCL has none where it can write no file: set TMPDIR to a folder that can be written.",
+            )
+        self._device = devices[0]
         self._context = cl.Context([self._device])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"

@@ -34,6 +34,10 @@ class BusyError(MeasureError):
     """Somebody else kept the lock for as long as we could wait."""
 
 
+class NoFolderError(MeasureError):
+    """There is no folder for temporary files."""
+
+
 class MachineLock:
     """A lock between threads and processes, named by a file; re-entrant within a thread."""
 
@@ -145,12 +149,12 @@ def timing_lock(timeout_s: float | None = None) -> Iterator[None]:
 def timing_by(deadline: Deadline) -> Iterator[bool]:
     """Waits for the timing lock until the deadline, MOST_WAIT_S at most; gives whether it is held.
 
-    Rough times are better than none."""
+    Rough times are better than none: also where the lock can be nowhere, for want of a temporary folder."""
     with ExitStack() as turn:
         held = True
         try:
             turn.enter_context(timing_lock(min(MOST_WAIT_S, max(0.0, deadline.left_s()))))
-        except BusyError:
+        except (BusyError, NoFolderError):
             held = False
         yield held
 
@@ -170,12 +174,17 @@ def _machine_lock(folder: Path) -> MachineLock:
 def private_folder() -> Path:
     """The user's own folder among the temporary files, mode 0700, created if need be.
 
-    Raises MeasureError if somebody else owns a folder of that name.
+    Raises NoFolderError if it cannot be made, MeasureError if somebody else owns a folder of that name.
     """
     user = os.getuid() if hasattr(os, "getuid") else 0
-    path = Path(tempfile.gettempdir()) / f"autotensor-{user}"
-    with suppress(FileExistsError):
-        path.mkdir(mode=0o700)
+    try:
+        path = Path(tempfile.gettempdir()) / f"autotensor-{user}"
+        with suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    except OSError as error:  # tempfile's, too: none of the usual places can be written
+        raise NoFolderError(
+            "there is no folder for temporary files that can be written.", fix="Set TMPDIR to one."
+        ) from error
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and found.st_uid != user):
         raise MeasureError(f"{path} belongs to somebody else.", fix="Set TMPDIR to a folder of your own.")

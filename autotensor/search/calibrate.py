@@ -50,6 +50,7 @@ WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads t
 BUSY = 0.25  # cores that others used on average, from which on it is worth saying
 CROWDED = 0.5  # of the cores used by others, from which on a short look is at one core only
 RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
+SPOILT = 0.25  # share of disturbed runs from which on rates are provisional: measured again, and said
 FMA_STEPS = 5_000
 BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
 
@@ -167,7 +168,8 @@ def calibrated(
 ) -> Rates:
     """Rates from the log for the target's number of threads, measured first when they are missing.
 
-    again: measure all of it anew. teams: numbers of threads to have besides. kernels: micro-kernels too,
+    again: measure all of it anew. What others disturbed is measured again later, and replaced if that is
+    disturbed less. teams: numbers of threads to have besides. kernels: micro-kernels too,
     which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
     from a short look, which is not kept; of one core only where others use half of them, for teams wait long
     there and would not be trusted. patience: until when others on the machine may time before us.
@@ -201,9 +203,10 @@ def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
     if any(n not in known for n in ("clock", "flops.core", "bandwidth.memory.core")):
         return True
     names = [f"{n}.t{t}" for t in teams if t > 1 for n in ("flops", "bandwidth.memory", "region")]
-    age_s = (now() - known["clock"].measured).total_seconds()
-    tried = known["disturbed"].value > 0.0 if "disturbed" in known else False
-    return any(n not in known for n in names) and not (tried and age_s < RETRY_S)
+    last = max(known[n].measured for n in ("clock", "tried") if n in known)
+    disturbed = known["disturbed"].value if "disturbed" in known else 0.0
+    just_tried = disturbed > 0.0 and (now() - last).total_seconds() < RETRY_S
+    return (disturbed > SPOILT or any(n not in known for n in names)) and not just_tried
 
 
 def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
@@ -252,11 +255,19 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
 
 
 def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
-    """Writes to the log, if there is one; gives the plain values."""
-    if store is not None:
-        from autotensor.search.journal import know_machine
+    """Writes to the log, if there is one, what is no worse than the log's; gives the plain values."""
+    values = {name: value for name, (value, _) in measured.items()}
+    if store is None:
+        return values
+    from autotensor.search.journal import know_machine
 
-        know_machine(store)
-        rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
-        store.put_calibration(host_machine().fingerprint, rates)
-    return {name: value for name, (value, _) in measured.items()}
+    know_machine(store)
+    machine = host_machine().fingerprint
+    rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
+    before = store.calibration(machine)
+    disturbed = values.get("disturbed", 0.0)
+    if "disturbed" in before and disturbed > SPOILT and before["disturbed"].value < disturbed:
+        rates = [Calibration("tried", disturbed)] + [r for r in rates if r.name not in before]
+        values = {name: before[name].value if name in before else value for name, value in values.items()}
+    store.put_calibration(machine, rates)
+    return values

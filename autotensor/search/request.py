@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from autotensor.base.control_group import memory_limit
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target, host_caches
 from autotensor.runtime.artifact import ArgSpec, Artifact
@@ -148,11 +148,7 @@ def from_plain(data: Mapping[str, Any]) -> Artifact:
 def default_memory_bytes() -> int:
     """Three quarters of the memory that this process may use."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        limit = ""
-    return (min(total, int(limit)) if limit.isdigit() else total) // 4 * 3
+    return min(total, memory_limit() or total) // 4 * 3
 
 
 ROTATION_BYTES = 160 << 20  # most memory that copies of weights take

@@ -1,4 +1,4 @@
-"""tasks, show, explain, db, doctor on a log whose trials were made up."""
+"""tasks, show, explain, db on a log whose trials were made up."""
 
 from __future__ import annotations
 
@@ -134,31 +134,3 @@ def test_db_check_finds_damage(log):
 def test_password_is_never_printed(log):
     said = cli("db", "path", "--db", "postgresql://me:secret@host/db")
     assert said.out == "postgresql://me:***@host/db\n"
-
-
-def test_doctor(log):
-    said = cli("doctor")
-    assert said.code == 0, said.out
-    for word in (
-        "Platform ",
-        "Machine ",
-        "Threads ",
-        "Rate ",
-        "log:",
-        "cache:",
-        "Installed ",
-        "No problems.",
-    ):
-        assert word in said.out
-    found = json.loads(cli("doctor", "--json").out)
-    assert found["rates"]["flops.core"]["value"] == 1e11
-    assert found["platform"]["standing"] in ("tested", "untested")
-    assert found["places"]["log"]["trials"] == 4
-
-
-def test_doctor_finds_problems(tmp_path, log):
-    (tmp_path / "bad.db").write_bytes(b"x" * 5000)
-    said = cli("doctor", "--db", "bad.db")
-    assert said.code == 1
-    assert "Problem " in said.out
-    assert "is not a tuning log" in said.out
