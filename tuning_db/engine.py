@@ -31,6 +31,7 @@ from tuning_db.address import shown, without_passwords
 from tuning_db.errors import StoreError
 from tuning_db.migrations import revision
 from tuning_db.models import VIEWS, Base, SchemaVersion
+from tuning_db.outage import Patience, is_away
 
 # ten writers on one file wait for each other; a batch of trials is written in milliseconds
 BUSY_TIMEOUT_S = 60.0
@@ -53,6 +54,9 @@ FOREIGN_ERRORS = (
     SQLAlchemyError, sqlite3.Error, OSError, ValueError, TypeError, ArithmeticError, MemoryError,
     RecursionError, LookupError, AttributeError,
 )  # fmt: skip
+
+
+_reached: set[str] = set()  # servers that this process has talked to
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +100,22 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     except FOREIGN_ERRORS as error:
         raise explain(error, place) from error
     opened = Opened(engine.execution_options(tuning_db_write=True), engine, place, file)
-    try:
-        _ensure_schema(opened, readonly)
-    except StoreError:
-        engine.dispose()
-        raise
-    except FOREIGN_ERRORS as error:
-        engine.dispose()
-        raise explain(error, place) from error
-    return opened
+    patience = Patience(place)
+    while True:
+        try:
+            _ensure_schema(opened, readonly)
+        except StoreError:
+            engine.dispose()
+            raise
+        except FOREIGN_ERRORS as error:
+            # A server that this process has never reached is a wrong address, say, and no outage.
+            if place in _reached and is_away(error) and patience.wait(error, tell=True):
+                continue
+            engine.dispose()
+            raise explain(error, place) from error
+        if file is None:
+            _reached.add(place)
+        return opened
 
 
 # --- engines ---

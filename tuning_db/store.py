@@ -1,6 +1,7 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
-Reading order: `_read`/`_write` (one transaction each, errors translated, busy retried), then any verb. What
+Reading order: `_read`/`_write` (one transaction each, errors translated, busy and absent servers tried
+again: see outage.py), then any verb. What
 several verbs ask, and how rows become records, is in `queries.py`; nothing of SQLAlchemy leaves these two
 files. Keys are turned into row ids inside a transaction.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, case, delete, func, select, update
 
 from tuning_db import models as m
 from tuning_db.contract import (
@@ -27,6 +29,7 @@ from tuning_db.contract import (
 )
 from tuning_db.engine import FOREIGN_ERRORS, explain, is_busy, open_engine, pragma, schema_version
 from tuning_db.errors import StoreError
+from tuning_db.outage import Patience, is_away
 from tuning_db.queries import (
     PLAIN_COLUMNS,
     SESSIONS,
@@ -71,6 +74,7 @@ class SqlStore(TrialStore):
         self._opened = open_engine(url_or_path, readonly)
         self.place = self._opened.place
         self._closed = False
+        self._is_away = False  # the server, when it was last asked
         self._pid = os.getpid()
 
     # --- transactions ---
@@ -88,16 +92,24 @@ class SqlStore(TrialStore):
         if os.getpid() != self._pid:  # forked: the parent's connections must not be used here
             engine.dispose(close=False)
             self._pid = os.getpid()
-        for attempt in range(1, ATTEMPTS + 1):
+        attempt, patience = 1, Patience(self.place)
+        while True:
             try:
                 with engine.begin() as connection:
-                    return work(connection)
+                    found = work(connection)
+                self._is_away = False
+                return found
             except StoreError:
                 raise
             except FOREIGN_ERRORS as error:
-                if not is_busy(error) or attempt == ATTEMPTS:
-                    raise explain(error, self.place, writing) from error
-        raise AssertionError("unreachable: the last attempt returns or raises")
+                if self._opened.file is None and is_away(error):
+                    tell, self._is_away = not self._is_away, True  # one line, however many threads wait
+                    if patience.wait(error, tell):
+                        continue
+                elif is_busy(error) and attempt < ATTEMPTS:
+                    attempt += 1
+                    continue
+                raise explain(error, self.place, writing) from error
 
     def close(self) -> None:
         if not self._closed:
@@ -235,9 +247,11 @@ class SqlStore(TrialStore):
                     continue
                 launch = {"worker_pid": i.worker_pid, "boot_id": i.boot_id, "started": i.started}
                 new = insert(c, m.Intent).values(row | launch | {"trace": i.trace, "attempts": i.attempts})
+                again = m.Intent.started != new.excluded.started  # else the answer to this very one was lost
+                attempts = m.Intent.attempts + case((again, 1), else_=0)
                 c.execute(
                     new.on_conflict_do_update(
-                        index_elements=list(row), set_=launch | {"attempts": m.Intent.attempts + 1}
+                        index_elements=list(row), set_=launch | {"attempts": attempts}
                     )
                 )
 
@@ -276,13 +290,16 @@ class SqlStore(TrialStore):
     # --- trials ---
 
     def add_trials(self, trials: Sequence[TrialRecord]) -> int:
+        tries = count(1)
+
         def work(c: Connection) -> int:
-            ids = Ids(c, self.place)
-            return sum(self._add_trial(c, ids, t) for t in trials)
+            ids, again = Ids(c, self.place), next(tries) > 1
+            return sum(self._add_trial(c, ids, t, again) for t in trials)
 
         return self._write(work) if trials else 0
 
-    def _add_trial(self, c: Connection, ids: Ids, t: TrialRecord) -> bool:
+    def _add_trial(self, c: Connection, ids: Ids, t: TrialRecord, again: bool) -> bool:
+        """Whether it is new. again: it may be there already, by a try whose answer was lost."""
         key = ids.task(t.session, t.workload, t.target) | {"trace_hash": t.trace_hash}
         c.execute(delete(m.Intent).filter_by(**key))
         row = key | {
@@ -296,7 +313,8 @@ class SqlStore(TrialStore):
         new = insert(c, m.Trial).values(row).on_conflict_do_nothing().returning(m.Trial.id)
         trial_id = c.execute(new).scalar()
         if trial_id is None:
-            return False
+            ours = select(m.Trial.id).filter_by(**key, created=t.created)
+            return again and c.execute(ours).first() is not None
         if t.samples:
             rows = [
                 {"trial_id": trial_id, "number": i, "seconds": s.seconds, "residency": s.residency,
@@ -438,10 +456,14 @@ class SqlStore(TrialStore):
         return self._read(lambda c: tuple(Calibration(*row) for row in c.execute(q)))
 
     def record_apply(self, trial: int, used_by: str) -> None:
+        applied = now()
+
         def work(c: Connection) -> None:
             if not c.execute(select(m.Trial.id).where(m.Trial.id == trial)).first():
                 raise unknown(self.place, "trial", trial, "`trials()` gives those that there are.")
-            c.execute(insert(c, m.ApplyEvent).values(trial_id=trial, used_by=used_by, applied=now()))
+            row = {"trial_id": trial, "used_by": used_by, "applied": applied}
+            if not c.execute(select(m.ApplyEvent.id).filter_by(**row)).first():
+                c.execute(insert(c, m.ApplyEvent).values(row))
 
         self._write(work)
 

@@ -1,0 +1,102 @@
+"""A PostgreSQL server of a test's own, on loopback, in its own folder; started, stopped and ended here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from glob import glob
+from pathlib import Path
+
+import pytest
+
+
+def binaries() -> Path | None:
+    """The folder of initdb and postgres; None where there is no server."""
+    found = shutil.which("postgres")
+    places = [Path(found).parent] if found else []
+    places += map(Path, sorted(glob("/usr/lib/postgresql/*/bin"), reverse=True))
+    return next((p for p in places if (p / "initdb").exists() and (p / "postgres").exists()), None)
+
+
+def _free_port() -> int:
+    """Below those that the system gives to clients: one of them would take it while the server is away."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return port
+
+
+class Server:
+    """One that can be stopped, for a while, as by an administrator or by a crash."""
+
+    def __init__(self, folder: Path, bin: Path) -> None:
+        self.bin, self.data, self.log = bin, folder / "data", folder / "log"
+        self.user = "postgres" if os.getuid() == 0 else None  # a server refuses to be root
+        self.port = _free_port()
+        if self.user:
+            shutil.chown(folder, self.user)
+        self._run("initdb", "-D", str(self.data), "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql+psycopg://tester@127.0.0.1:{self.port}/postgres"
+
+    def start(self) -> None:
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        command = [str(self.bin / "postgres"), "-D", str(self.data), *settings.split()]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, user=self.user, cwd="/", stdout=log, stderr=log)
+        until = time.monotonic() + 30
+        while not self._answers():
+            assert time.monotonic() < until, f"the server does not start:\n{self.log.read_text()[-2000:]}"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.url.replace("+psycopg", "")).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def stop(self, crash: bool = False) -> None:
+        """At once, with all connections."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT if crash else signal.SIGINT)
+            self._process.wait(60)
+            self._process = None
+
+    def _run(self, program: str, *words: str) -> None:
+        subprocess.run(
+            [self.bin / program, *words], check=True, capture_output=True, user=self.user, cwd="/"
+        )
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Server]:
+    """A server that runs. Skips where none is installed, or no driver."""
+    bin = binaries()
+    if bin is None:
+        pytest.skip("no PostgreSQL server is installed here")
+    pytest.importorskip("psycopg")
+    folder = Path(tempfile.mkdtemp(prefix="autotensor-postgres-"))  # pytest's are for their owner alone
+    try:
+        server = Server(folder, bin)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,62 @@
+"""A server that is away for a while: a transaction is tried again until it is back.
+
+    patience = Patience(place)
+    while True:
+        try: …; return
+        except … as error:
+            if not (is_away(error) and patience.wait(error)): raise
+
+Every transaction of the store may run twice, for the server may have committed one whose answer was lost:
+rows have unique keys, and what is there already is left as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+AWAY_S = 600.0  # an upgrade, a restart of the machine
+FIRST_S, MOST_S = 0.1, 5.0  # between two tries
+
+# SQLSTATE: connection exceptions, too many connections, shut down by an administrator, crashed, not up yet
+_STATES = ("08", "53300", "57P01", "57P02", "57P03")
+
+_logger = logging.getLogger("autotensor.log")  # without handlers its warnings are lines on standard error
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the connection to a server broke, or none can be had."""
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None) or ""
+    if state:
+        return str(state).startswith(_STATES)
+    return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+
+
+class Patience:
+    """How long one transaction has been tried."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.until = 0.0
+        self.pause_s = FIRST_S
+
+    def wait(self, error: BaseException, tell: bool) -> bool:
+        """Sleeps a while; False when it has been long enough. tell: says that it waits, the first time."""
+        now = time.monotonic()
+        if not self.until:
+            self.until = now + AWAY_S
+            if tell:
+                reason = str(getattr(error, "orig", error)).strip().partition("\n")[0].rstrip(".")
+                _logger.warning(
+                    "the server of the tuning log '%s' is away (%s); trying for %g minutes.",
+                    self.place, reason, AWAY_S / 60,
+                )  # fmt: skip
+        if now + self.pause_s > self.until:
+            return False
+        time.sleep(self.pause_s)
+        self.pause_s = min(MOST_S, self.pause_s * 2)
+        return True
