@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from autotensor.frontends.onnx.load import Loaded
 
 
-def _frontend() -> Any:
-    """The reader of ONNX files, which needs the package onnx."""
+def _frontend(source: object = None) -> Any:
+    """The reader of ONNX files, which needs the package onnx; a file that is not there is said first."""
+    if isinstance(source, str | Path) and not Path(source).is_file():
+        raise InputError(f"there is no model file {str(source)!r}.")
     try:
         import autotensor.frontends.onnx.models as models
     except ImportError as error:
@@ -42,7 +44,7 @@ def _frontend() -> Any:
 
 
 def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
-    _frontend()
+    _frontend(source)
     from autotensor.frontends.onnx.load import load
 
     return load(source)
@@ -60,7 +62,7 @@ def from_onnx(
     Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
     that are not supported.
     """
-    graph: Graph = _frontend().graph_of(load_onnx(source), shapes, values)
+    graph: Graph = _frontend(source).graph_of(load_onnx(source), shapes, values)
     return graph
 
 
@@ -78,7 +80,7 @@ class OnnxModel:
         *,
         db: Log = None,
     ) -> None:
-        models = _frontend()
+        models = _frontend(source)
         from autotensor.frontends.onnx.signature import outputs_of
         from autotensor.frontends.onnx.staged import Staged
 

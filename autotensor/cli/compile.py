@@ -12,6 +12,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Force,
     Given,
     ModelName,
     NoShipped,
@@ -50,6 +51,7 @@ def compile(
     numerics: NumericsText = None,
     db: Db = None,
     no_shipped: NoShipped = False,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Compile a model into one .atm file, with the best verified schedules that are known for this machine.
@@ -58,11 +60,12 @@ def compile(
     tuned gets default schedules: slower, never wrong. Needs no C compiler.
     """
     from autotensor.api.models import plan_model
-    from autotensor.cli.inputs import build_graph, compile_known, facts, place_of
+    from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
 
     graph = build_graph(model, batch, weights, shape, input)
     path = place_of(out, graph, batch)
     plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
+    check_replaced(path, plan, force)
     known = compile_known(plan, db)
     known.module.save(path)
     sources, notes = known.sources, [*known.notes, *_noted(known, path, db)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autotensor.cli.onnx_parts import InParts
     from autotensor.graph.ir import Graph
     from autotensor.resolve import Resolved
+    from autotensor.runtime.artifact import ArgSpec
     from autotensor.runtime.opening import Function
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -95,7 +96,44 @@ def place_of(out: Path | None, graph: Graph, batch: int) -> Path:
     if is_onnx(path.name):
         raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
     check_place(path)
+    if path.suffix != ".atm":
+        raise InputError(f"{path}: a compiled model's file ends in .atm.", fix=f"Name it {path.name}.atm.")
     return path
+
+
+def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
+    """Raises InputError when the file at `path` holds something else than the plan will give: another model,
+    or this one for other inputs, weights, or another target. One that cannot be read may go."""
+    from autotensor.base.errors import ArtifactError
+    from autotensor.runtime import artifact as artifacts
+
+    if force or not path.exists():
+        return
+    try:
+        held = artifacts.load_all(path)
+    except ArtifactError:
+        return
+    old, graph = held[0], plan.graph
+    inputs = [artifacts.ArgSpec(n.name, "input", n.type.shape, str(n.type.dtype)) for n in graph.inputs]
+    pairs = (
+        ("", f"{len(held)} functions", "one function") if len(held) > 1 else ("", "", ""),
+        ("", old.name, graph.name),
+        ("the inputs ", _listed(old.role("input")), _listed(inputs)),
+        ("the target ", old.target.key(), plan.target.key()),
+        ("weights ", str(old.meta.get("weights")), str(plan.facts.get("weights"))),
+    )
+    for what, there, new in pairs:
+        if there != new:
+            raise InputError(
+                f"{path} holds {old.name} with {what}{there}, not {what}{new}."
+                if what
+                else f"{path} holds {there}, not {new}.",
+                fix="Name another file with --out, or replace it by --force.",
+            )
+
+
+def _listed(args: Sequence[ArgSpec]) -> str:
+    return ", ".join(map(str, args)) or "none"
 
 
 def check_place(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line: finds the verb, runs it, turns every error into one sentence and an exit code.
 
-    0 done    1 error    2 wrong usage    130 interrupted (Ctrl-C)    143 terminated
+    0 done    1 error    2 wrong usage    3 no time to measure anything    130 interrupted (Ctrl-C)
+    143 terminated
 
 A traceback is printed with AUTOTENSOR_DEBUG=1 or more.
 """
@@ -26,7 +27,7 @@ VERBS = {
     "db": "Look into a tuning log; export, import, merge, check it.",
     "doctor": "What this machine can do, what is installed, what is missing.",
 }
-OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, ERROR, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130
 COLLECT_EVERY = 100_000  # objects: most that a verb makes stays; looking through it took a tenth of the time
 
 

@@ -53,6 +53,10 @@ NoShipped = Annotated[
         help="Ignore the tuned schedules that come with autotensor, and their cost model.",
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option("--force", "-f", help="Replace a file that holds something else: see --out."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 ModelName = Annotated[
     str,
@@ -107,12 +111,14 @@ def example(*lines: str) -> str:
 def duration_s(text: str) -> float:
     """Seconds of a duration.
 
-    >>> duration_s("3m"), duration_s("1h30m"), duration_s("45"), duration_s("2.5s")
-    (180.0, 5400.0, 45.0, 2.5)
+    >>> duration_s("3m"), duration_s("1h30m"), duration_s("2.5s")
+    (180.0, 5400.0, 2.5)
     """
     compact = text.strip().lower().replace(" ", "")
     if re.fullmatch(r"\d+(\.\d+)?", compact):
-        compact += "s"
+        raise typer.BadParameter(
+            f"{text!r} has no unit. Write {compact}s, {compact}m or {compact}h.", param_hint=DEADLINE
+        )
     parts = _PART.findall(compact)
     if not parts or "".join(n + unit for n, unit in parts) != compact:
         raise typer.BadParameter(f"{text!r} is not a duration. Write 90s, 3m or 1h30m.", param_hint=DEADLINE)

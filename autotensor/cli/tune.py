@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotensor.cli.main import NOTHING
 from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Force,
     Given,
     ModelName,
     NoShipped,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from autotensor.search.report import TaskReport
 
 app = new_app()
+LEAST_TIME = "1m"  # in which the largest built-in model gets some trials
 
 EPILOG = example(
     "autotensor tune mlp --trials 64",
@@ -96,13 +99,16 @@ def tune(
     numerics: NumericsText = None,
     db: Db = None,
     no_shipped: NoShipped = False,
+    force: Force = False,
     json: AsJson = False,
 ) -> None:
     """Search for fast schedules of a model on this machine.
 
     A runnable .atm file is there within seconds and gets better as the search goes on; Ctrl-C, SIGTERM or
-    --deadline leave the best so far. Every trial is kept in the tuning log: the same command again measures
-    nothing, more trials continue, --fresh starts anew.
+    --deadline leave the best so far; the exit code is 3 if there was no time for a single trial. Every trial
+    is kept in the tuning log: the same command again measures nothing, more trials continue, --fresh starts
+    anew. A file that holds another model, or this one for another target, batch or weights, stays as it is
+    unless --force is given.
     """
     deadline_s = None if deadline is None else duration_s(deadline)
     least = None if until_gain_below is None else share_of(until_gain_below, "'--until-gain-below'")
@@ -120,10 +126,11 @@ def tune(
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import check_target, plan_model
     from autotensor.base.deadline import Deadline
-    from autotensor.cli.inputs import build_graph, facts, place_of
+    from autotensor.cli.inputs import build_graph, check_replaced, facts, place_of
     from autotensor.cli.interrupts import Interrupts
     from autotensor.insight.progress import Progress
     from autotensor.search.options import TuneOptions
+    from autotensor.search.report import LATE
 
     options = TuneOptions(
         trials=trials,
@@ -145,6 +152,7 @@ def tune(
     try:
         with stop:
             plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
+            check_replaced(path, plan, force)
             tell(f"Compiling {len(plan.tasks)} tasks as known so far; then {path} can be run.")
             with Progress(trials, options.limit_s) as progress:
                 report = tune_model(
@@ -172,6 +180,12 @@ def tune(
     if stop.asked():
         tell(f"Stopped; {path} has the best so far. Continue with: {again(ctx)}")
         raise typer.Exit(stop.code)
+    if report.tuning.reason == LATE and not report.tuning.trials:
+        tell(
+            f"Nothing was measured: {deadline} were over before the first trial. {path} has what was known "
+            f"before; give more time, --deadline {LEAST_TIME} say."
+        )
+        raise typer.Exit(NOTHING)
 
 
 def again(ctx: typer.Context) -> str:
@@ -179,7 +193,7 @@ def again(ctx: typer.Context) -> str:
     words = ["autotensor", "tune", str(ctx.params["model"])]
     for name, value in ctx.params.items():
         given = str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")
-        if given and name not in ("model", "fresh", "json"):
+        if given and name not in ("model", "fresh", "json", "force"):
             words += [f"--{name.replace('_', '-')}", *(() if value is True else (str(value),))]
     return shlex.join(words)
 
@@ -270,8 +284,9 @@ def print_report(d: Mapping[str, Any]) -> None:
     failed = ", ".join(
         f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status not in ("OK", "REJECTED")
     )
+    trials = f"{d['trials']} trial{'s' * (d['trials'] != 1)}"
     say(
-        f"{d['trials']} trials ({d['reused']} from the log) in {d['elapsed_s']:.0f} s{_shares(d)}; "
+        f"{trials} ({d['reused']} from the log) in {d['elapsed_s']:.0f} s{_shares(d)}; "
         f"{d['failures']} failed{f' (now: {failed})' if failed else ''}, {d['rejected']} rejected unrun; "
         f"stopped because {d['reason']}."
     )

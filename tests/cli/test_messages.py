@@ -8,11 +8,13 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
+import numpy as np
 import pytest
 from cli_tools import calibrated_log, cli, finish, start
 
 from autotensor.api.log import open_log
 from autotensor.base.errors import InputError
+from autotensor.models import mlp
 from tuning_db import connect
 
 CASES = [
@@ -37,6 +39,15 @@ CASES = [
         2,
         r"Invalid value for '--deadline': 'soon' is not a duration. Write 90s, 3m or 1h30m. .*",
     ),
+    (
+        ["tune", "mlp", "--deadline", "3"],
+        2,
+        r"Invalid value for '--deadline': '3' has no unit. Write 3s, 3m or 3h. .*",
+    ),
+    (["tune", "nosuch.onnx"], 1, r"there is no model file 'nosuch.onnx'."),
+    (["run", "nosuch.onnx"], 1, r"there is no model file 'nosuch.onnx'."),
+    (["tune", "mlp", "-o", "out"], 1, r"out: a compiled model's file ends in .atm. Name it out.atm."),
+    (["compile", "mlp", "-o", "m.bin"], 1, r"m.bin: a compiled model's file ends in .atm. Name it .*"),
     (
         ["tune", "mlp", "--effort", "heroic"],
         2,
@@ -97,7 +108,7 @@ CASES = [
     (["compile", "mlp", "-o", "m.onnx"], 1, r"m.onnx would be taken for an ONNX model. Name it m.atm."),
     (["run", "mlp", "--output", "y.txt"], 1, r"output 'y.txt' has an unknown ending. Known: .npy, .npz."),
     (["run", "nix.atm"], 1, r"cannot read nix.atm: No such file or directory."),
-    (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'."),
+    (["run", "mlp", "--input", "nix.npy"], 1, r"there is no input file 'nix.npy'\..*"),
     (["show", "mlp/9"], 1, r"mlp has no task '9'; its tasks are mlp/0 to mlp/2."),
     (["show", "mlp/0", "--as", "music"], 2, r".*'music' is no form. Known: te, nest, .*"),
     (["db"], 2, r"Missing command. See `autotensor db --help`."),
@@ -213,6 +224,52 @@ def test_broken_atm(tmp_path, damage):
     path.write_bytes(data)
     assert "m.atm" in one_sentence(cli("run", "m.atm"), 1)
     assert "m.atm" in one_sentence(cli("bench", "m.atm"), 1)
+
+
+REPLACED = r" Name another file with --out, or replace it by --force\."
+
+
+@pytest.mark.parametrize("verb", ["compile", "tune"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mlp", "--threads", "64"], r"m.atm holds mlp with the target llvm/.*/t1, not .* llvm/.*/t64\."),
+        (["mlp", "--batch", "3"], r"m.atm holds mlp with the inputs x: .*\[1, 784\], not .*\[3, 784\]\."),
+        (["mlp", "--numerics", "strict"], r"m.atm holds mlp with the target llvm/.*, not .*/t1/strict\."),
+        (["small_cnn"], r"m.atm holds mlp, not small_cnn\."),
+        (["mlp", "--weights", "w.npz"], r"m.atm holds mlp with weights random, not weights from w.npz\."),
+    ],
+)
+def test_a_file_of_another_configuration_is_not_replaced(tmp_path, verb, words, message):
+    own = [] if "--threads" in words else ["--threads", "1"]
+    assert cli("compile", "mlp", "-o", "m.atm", "--threads", "1").code == 0
+    np.savez("w.npz", **{n: np.zeros(s, np.float32) for n, s in mlp.shapes().items()})
+    before = (tmp_path / "m.atm").read_bytes()
+    said = cli(verb, *words, *own, "-o", "m.atm")
+    assert said.code == 1
+    assert re.fullmatch("autotensor: " + message + REPLACED, said.err.strip().splitlines()[-1])
+    assert (tmp_path / "m.atm").read_bytes() == before
+    if verb == "compile":
+        assert cli(verb, *words, *own, "-o", "m.atm", "--force").code == 0
+        assert (tmp_path / "m.atm").read_bytes() != before
+
+
+def test_a_file_of_the_same_configuration_is_replaced(tmp_path):
+    for _ in range(2):
+        assert cli("compile", "mlp", "-o", "m.atm").code == 0
+    (tmp_path / "m.atm").write_bytes(b"damaged")
+    assert cli("compile", "mlp", "-o", "m.atm").code == 0
+
+
+def test_no_time_for_a_trial_is_said(tmp_path):
+    calibrated_log("own.db")
+    said = cli("tune", "mlp", "--deadline", "0.01s")
+    assert said.code == 3
+    assert said.err.strip().splitlines()[-1] == (
+        "Nothing was measured: 0.01s were over before the first trial. mlp.atm has what was known before; "
+        "give more time, --deadline 1m say."
+    )
+    assert cli("run", "mlp.atm").code == 0
 
 
 def test_compiled_file_takes_no_weights():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from autotensor.base.target import Target
-from autotensor.cli.rates import rate_lines
+from autotensor.cli.rates import rate_lines, spoilt
 
 TARGET = Target("llvm", vector_bytes=64, num_cores=2)
 WHEN = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
@@ -63,4 +63,6 @@ def test_a_machine_that_was_not_quiet() -> None:
     text = lines(alone)
     assert "2 threads" not in text
     assert "micro-kernels: not measured" in text
-    assert "other programs used 1.7 cores meanwhile and disturbed 80% of the runs" in text
+    rates = {n: {"value": v} for n, v in alone.items()}
+    assert "other programs used 1.7 cores meanwhile and disturbed 80% of the runs" in spoilt(rates)
+    assert spoilt({n: {"value": v} for n, v in VALUES.items()}) == ""
