@@ -1,7 +1,8 @@
 """Tuning a whole model: search its tasks, race the winners inside it, and keep a runnable file all the while.
 
     first link ─▶ file ─▶ kernels timed in their places ─▶ search ─▶ race in the model ─▶ last link ─▶ file
-                              │                              └─ improved: link, file
+                              │                              ├─ improved: link, file
+                              │                              └─ over: link, file, before anything runs here
                               └─▶ which tasks are heavy; whether weights come from memory; time to finish
 
 The same command again finds the file and a log in which nothing is left to do: it reads both and ends there.
@@ -131,6 +132,8 @@ def tune_model(
             stopped=stopped,
             deadline=until.less(work.finishing_s() + work.in_model_s()),
         )
+        if work.path is not None:
+            work.keep()
         if not stopped() and work.in_model_s() > 0.0:
             end = until.less(work.finishing_s())
             race_in_model(
@@ -282,8 +285,10 @@ class _Work:
         """What the end needs: winners compiled, links, a short race between them, the file."""
         c = self.costs
         races = 2 * (c.load + (1 + ROUNDS[0]) * c.run) + (1 + INSIDE_ROUNDS[1]) * c.run
-        links = 1 if self.default_link else 2
-        return CAUTION * (links * c.link + c.save + c.first + races + COMPILE_S * len(self.plan.tasks))
+        files = 0 if self.path is None else 3  # before each of the races, and the defaults if they win
+        links = (1 if self.default_link else 2) + min(files, 1)
+        steps = links * c.link + files * c.save + c.first + races
+        return CAUTION * (steps + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
         """For races inside the model; 0 where the deadline leaves too little for one."""
@@ -293,10 +298,19 @@ class _Work:
         least = 2 * CAUTION * (self.costs.link + self.costs.load + 6 * self.costs.run)
         return budget if budget >= least else 0.0
 
+    def keep(self) -> None:
+        """The model and its file with all that the log knows. Races run kernels in this process: should one
+        end it, the trials are in the log, and what they gave is on disk."""
+        best = self._compilable(resolved(self.plan, self.store))
+        changed = any(r.trace.hash != self.found[key].trace.hash for key, r in best.items())
+        self.found = best
+        if changed:
+            self.linked = self.link(self.traces)
+            self.save()
+
     def finish(self, tuning: TuneReport) -> ModelReport:
         """The last link, and its race against the default schedules."""
-        self.found = self._compilable(resolved(self.plan, self.store))
-        self.linked = self.link(self.traces)
+        self.keep()
         if self._are_defaults(self.traces):
             (tuned,), (tuned_s,) = self._race(self.linked)
             default, default_s = tuned, tuned_s
@@ -311,7 +325,7 @@ class _Work:
         remember(self.store, self.plan.target, self.traces, self.defaults, self.outcome)
         if tuned_s > default_s:
             self._keep_defaults()
-        self.save()
+            self.save()
         return self.report(tuning, tuned, self.outcome)
 
     def _are_defaults(self, traces: Mapping[str, Trace]) -> bool:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -198,3 +202,42 @@ def test_the_same_call_again_times_nothing(tmp_path: Path, monkeypatch) -> None:
         np.testing.assert_array_equal(again.module(x), at.load(kwargs["path"])(x))
     with pytest.raises(AssertionError, match="measured again"):
         at.tune_model(plan, at.TuneOptions(trials=12, model="prior"), **kwargs)
+
+
+DYING = """
+import os, signal, sys
+import autotensor as at
+from autotensor.api import model_tuning
+from told import two_convolutions
+
+def die(*_):
+    os.kill(os.getpid(), int(sys.argv[3]))
+
+if sys.argv[1] == "in the model":
+    model_tuning.race_in_model = die
+else:
+    model_tuning._Work._race = die
+log, path = sys.argv[2] + "/log.db", sys.argv[2] + "/m.atm"
+options = at.TuneOptions(trials=8, model="prior")
+at.tune_model(two_convolutions(), options, db=log, path=path, progress=False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["in the model", "last"])
+@pytest.mark.parametrize("deadly", [signal.SIGABRT, signal.SIGKILL])
+def test_a_race_that_ends_the_process_loses_nothing(
+    tmp_path: Path, where: str, deadly: signal.Signals
+) -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", DYING, where, str(tmp_path), str(int(deadly))]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=300)
+    assert done.returncode == -deadly
+    plan, store = two_convolutions(), connect(tmp_path / "log.db")
+    found = model_tuning.resolved(plan, store)
+    assert {r.source for r in found.values()} == {"log"}
+    # the file holds what the log knows, so that who has no more time can go on with it
+    assert held_in(tmp_path / "m.atm", plan, {key: r.trace for key, r in found.items()}) is not None
+    options = at.TuneOptions(trials=8, model="prior")
+    report = at.tune_model(plan, options, db=store, path=tmp_path / "m.atm", progress=False)
+    assert report.tuning.reused == report.tuning.trials == 8
