@@ -22,6 +22,7 @@ from autotensor.compiler import compile_workload, made_of
 from autotensor.graph.in_place import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.graph.link import link
+from autotensor.graph.open import OpenGraph
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
@@ -93,8 +94,14 @@ def check_target(target: Target) -> Target:
 
 def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model") -> Graph:
     """A graph from itself, or from output nodes; inputs in order of creation."""
+    model = ready_model(model)
     if isinstance(model, Graph):
         return model
+    if isinstance(model, OpenGraph):
+        raise InputError(
+            f"model {model.name!r} has open extents.",
+            fix="Give them: graph.at(shapes), shapes by input; at.compile_model takes it as it is.",
+        )
     from autotensor.graph.ir import Input, topological
 
     outputs = tuple(model) if isinstance(model, (list, tuple)) else (model,)
@@ -110,8 +117,28 @@ def as_graph(model: Graph | GraphNode | Sequence[GraphNode], name: str = "model"
     return Graph(tuple(inputs), outputs, name)
 
 
+def ready_model(model: Any) -> Any:
+    """What a front end makes of a model of its framework. Raises InputError naming the way to one."""
+    kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(model).__mro__}
+    if "torch.ExportedProgram" in kinds:
+        from autotensor.api.torch_models import from_torch
+
+        return from_torch(model)
+    if "torch.Module" in kinds:
+        raise InputError(
+            f"{type(model).__name__} is a torch module; what it computes is known for example inputs.",
+            fix="at.compile_model(at.from_torch(module, (x,))).",
+        )
+    if "onnx.ModelProto" in kinds or isinstance(model, (str, Path)):
+        raise InputError(
+            f"a model is made of graph nodes, got {type(model).__name__}.",
+            fix="Read it first: at.compile_model(at.from_onnx(file)).",
+        )
+    return model
+
+
 def compile_model(
-    model: Graph | GraphNode | Sequence[GraphNode],
+    model: Graph | OpenGraph | GraphNode | Sequence[GraphNode],
     trials: int = 0,
     target: str | Target | None = None,
     *,
@@ -124,6 +151,9 @@ def compile_model(
 ) -> Function:
     """A model as one function: NumPy in, NumPy out, one native call.
 
+    A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
+    trials are asked for) for the example's shapes, and again for each other set of shapes that is called.
+
     trials: how many schedules to measure first, at most; 0 takes what the tuning log knows, and defaults for
     the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
     progress: as in `tune`, while measuring.
@@ -131,6 +161,12 @@ def compile_model(
     that runs no whole models, LogError for a log that cannot be opened.
     """
     check_trials(trials)
+    model = ready_model(model)
+    if isinstance(model, OpenGraph):
+        from autotensor.api.open_models import OpenModel
+
+        how = {"db": db, "seed": seed, "effort": effort, "listener": listener, "progress": progress}
+        return OpenModel(model, lambda graph: compile_model(graph, trials, target, **how))  # type: ignore[arg-type]
     plan = plan_model(model, target, name)
     if trials:
         from autotensor.api.model_tuning import tune_model

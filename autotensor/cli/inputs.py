@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
 from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
+from autotensor.cli.torch_files import exported_graph, is_exported
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,13 +24,14 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
-FOREIGN = (".pt", ".pth", ".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
+PICKLED = (".pt", ".pth", ".pkl")  # torch's weights, or modules
+FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
 
 
 def is_file(name: str) -> bool:
     """Whether MODEL|FILE.atm names a file: by its ending, or because there is one."""
-    return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name))
+    return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name) and not is_exported(name))
 
 
 def build_graph(
@@ -39,7 +41,8 @@ def build_graph(
     shapes: Sequence[str] | None = None,
     given: Sequence[str] | None = None,
 ) -> Graph:
-    """The graph of a built-in model or an .onnx file. given: what --input says, of inputs that it fixes.
+    """The graph of a built-in model, an .onnx file or a program of torch.export. given: what --input says,
+    of inputs that it fixes.
 
     Raises InputError about the name, the weights, --shape or --input.
     """
@@ -47,9 +50,12 @@ def build_graph(
         return onnx_graph(model, batch, weights, shapes or (), given or ())
     if given:
         raise InputError(f"--input fixes inputs of .onnx files; {model} is none.")
+    if is_exported(model):
+        return exported_graph(model, batch, weights, shapes or ())
     if shapes:
         raise InputError(
-            f"--shape is for .onnx files; {model} has its own shapes.", fix="--batch N sets its batch."
+            f"--shape is for .onnx and .pt2 files; {model} has its own shapes.",
+            fix="--batch N sets its batch.",
         )
     from autotensor.models import MODELS, load_weights
 
@@ -67,6 +73,12 @@ def _refuse_file(name: str) -> None:
             f"{name} is a compiled file; a model is needed here.",
             fix="`autotensor models` lists them; at.compile_model(y, trials=200) tunes one of your own.",
         )
+    if ending in PICKLED:
+        raise InputError(
+            f"{name} is pickled, and says nothing of what a module computes.",
+            fix="Export the module: torch.export.save(torch.export.export(net, (x,)), "
+            f"{Path(name).with_suffix('.pt2').name!r}).",
+        )
     if ending in FOREIGN or Path(name).is_file():
         raise InputError(
             f"{name} is a file of a kind that is not read.",
@@ -76,7 +88,7 @@ def _refuse_file(name: str) -> None:
 
 def facts(model: str, weights: Path | None) -> dict[str, str]:
     """What the .atm file should remember about a model beyond its code."""
-    if is_onnx(model):
+    if is_onnx(model) or is_exported(model):
         return {"weights": "its own"}
     if weights is not None:
         return {"weights": f"from {weights.name}"}
@@ -95,6 +107,8 @@ def place_of(out: Path | None, graph: Graph, batch: int) -> Path:
     path = out or Path(f"{graph.name}.atm" if batch == 1 else f"{graph.name}_b{batch}.atm")
     if is_onnx(path.name):
         raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
+    if is_exported(path.name):
+        raise InputError(f"{path} would be taken for a torch program.", fix=f"Name it {path.stem}.atm.")
     check_place(path)
     if path.suffix != ".atm":
         raise InputError(f"{path}: a compiled model's file ends in .atm.", fix=f"Name it {path.name}.atm.")

@@ -61,11 +61,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on
 ModelName = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help="A built-in model (`autotensor models` lists them), or an .onnx file."
+        metavar="MODEL", help="A built-in model (`autotensor models` lists them), or an .onnx or .pt2 file."
     ),
 ]
 ModelOrFile = Annotated[
-    str, typer.Argument(metavar="MODEL|FILE.atm", help="A built-in model, an .onnx file, or a compiled file.")
+    str,
+    typer.Argument(
+        metavar="MODEL|FILE.atm", help="A built-in model, an .onnx or .pt2 file, or a compiled file."
+    ),
 ]
 Weights = Annotated[
     Path | None,
@@ -79,7 +82,7 @@ Batch = Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Images 
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
-        "--shape", metavar="NAME=N[xN..]", help="Of an .onnx input, or of a dimension it leaves open."
+        "--shape", metavar="NAME=N[xN..]", help="Of an .onnx or .pt2 input, or of a dimension it leaves open."
     ),
 ]
 Given = Annotated[

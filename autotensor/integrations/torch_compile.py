@@ -262,7 +262,10 @@ def _aot(
                 decompositions=_decompositions(),
             )
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise Unsupported(f"{str(error).split()[0]} asks for values, which are not known yet.") from error
+            raise Unsupported(
+                f"it makes a Python number of a tensor's value ({str(error).split()[0]}).",
+                fix="Index by tensors: x[:, i[:1]], torch.index_select.",
+            ) from error
         except RuntimeError as error:  # torch's own rules for what it traces
             raise Unsupported(f"torch cannot trace it: {first_line(error)}.") from error
     if alone is not None:  # nothing to put back around it: AOT's wrappers would only cost 20 us a call

@@ -45,13 +45,15 @@ class ByShape(Module):
         if any(n not in given for n in names):
             return super().__call__(*arrays, out=out, **named)  # which says what is missing
         found = tuple(tuple(getattr(given[n], "shape", ())) for n in names)
-        member = self._members.get(found)
-        if member is None:
-            known = "; ".join(_text(names, shapes) for shapes in self._members)
-            raise ArgumentError(
-                f"{self.name} is not compiled for {_text(names, found)}.", fix=f"Its shapes are: {known}."
-            )
+        member = self._members.get(found) or self._made_for(names, found)
         return member(*arrays, out=out, **named)
+
+    def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
+        """The module for shapes that none of them takes."""
+        known = "; ".join(_text(names, shapes) for shapes in self._members)
+        raise ArgumentError(
+            f"{self.name} is not compiled for {_text(names, found)}.", fix=f"Its shapes are: {known}."
+        )
 
     @property
     def threads(self) -> int:

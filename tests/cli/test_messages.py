@@ -25,7 +25,7 @@ CASES = [
     (
         ["tune", "net.pt"],
         1,
-        r"net.pt is a file of a kind that is not read. Export it as .onnx; .*",
+        r"net.pt is pickled, and says nothing of what a module computes. Export the module: .*net.pt2.*",
     ),
     (["tasks", "mine.atm"], 1, r"mine.atm is a compiled file; a model is needed here. .*"),
     (

@@ -8,13 +8,15 @@ import numpy as np
 
 from autotensor.base.dtype import dtype_of
 from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import Ints, to_array
+from autotensor.frontends.torch.types import Ints, as_type, to_array
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
 
 def _full(shape: Ints, value: Any, dtype: str) -> Any:
     """One number, spread: a large constant would be memory that is read."""
+    if isinstance(value, GraphNode):  # a number that is data
+        return ops.broadcast_to(as_type(value, dtype_of(dtype)), shape=tuple(shape))
     number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
     return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
 

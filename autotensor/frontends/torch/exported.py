@@ -20,10 +20,12 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from autotensor.base.errors import InputError
 from autotensor.frontends.torch.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
+from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
 from autotensor.frontends.torch.registry import Unsupported
 from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
+from autotensor.graph.open import OpenGraph
 
 # What torch would take apart and a schedule wants whole.
 KEPT = (
@@ -40,9 +42,14 @@ KEPT = (
     "aten.pixel_shuffle.default",
 )
 _CHANGED = {
-    OutputKind.BUFFER_MUTATION: "changes its buffer {!r}, as norms do in training mode",
-    OutputKind.PARAMETER_MUTATION: "changes its parameter {!r}",
+    OutputKind.BUFFER_MUTATION: "writes to its buffer {!r}",
+    OutputKind.PARAMETER_MUTATION: "writes to its parameter {!r}",
     OutputKind.USER_INPUT_MUTATION: "writes into its input {!r}",
+}
+_INSTEAD = {
+    OutputKind.BUFFER_MUTATION: "Take its value as an input and return the new one",
+    OutputKind.PARAMETER_MUTATION: "Take its value as an input and return the new one",
+    OutputKind.USER_INPUT_MUTATION: "Write to a clone of it",
 }
 
 
@@ -51,9 +58,13 @@ def from_torch(
     example_inputs: Sequence[Any] = (),
     example_kwargs: Mapping[str, Any] | None = None,
     *,
+    dynamic_shapes: Any = None,
     name: str = "",
-) -> Graph:
+) -> Graph | OpenGraph:
     """The module's computation at the shapes and types of the examples; its weights are constants.
+
+    dynamic_shapes: extents that calls may choose, as torch.export.export takes them; what comes back then is
+    an OpenGraph, as for an exported program with open extents.
 
     example_inputs: what `module(*example_inputs, **example_kwargs)` takes; a single tensor will do. None of
     them is needed for a module that torch.export.export has exported already.
@@ -61,18 +72,21 @@ def from_torch(
     converted, for modules that torch cannot export, and for those that change their inputs or buffers.
     """
     if isinstance(module, ExportedProgram):
+        if dynamic_shapes is not None:
+            raise InputError("dynamic_shapes is for modules; an exported program has its own.")
         program = module
     elif isinstance(module, torch.nn.Module):
         name = name or type(module).__name__.lower()
         if example_kwargs is not None and not isinstance(example_kwargs, Mapping):
             raise InputError(f"example_kwargs is a {type(example_kwargs).__name__}, expected inputs by name.")
-        program = _export(module, _as_tuple(example_inputs), dict(example_kwargs or {}))
+        program = _export(module, _as_tuple(example_inputs), dict(example_kwargs or {}), dynamic_shapes)
     else:
         raise InputError(
             f"from_torch takes a torch.nn.Module or an exported program, not {type(module).__name__}.",
             fix="Wrap a function in a module.",
         )
-    return graph_of(_decomposed(program), re.sub(r"\W", "_", name) or "model")
+    name = re.sub(r"\W", "_", name) or "model"
+    return OpenProgram(program, name) if is_open(program) else graph_of(_decomposed(program), name)
 
 
 def graph_of(program: ExportedProgram, name: str) -> Graph:
@@ -86,7 +100,7 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
         if spec.kind in _CHANGED:
             raise Unsupported(
                 f"{name} {_CHANGED[spec.kind].format(spec.target)}.",
-                fix="Call .eval() on the module, or clone what it writes to.",
+                fix=f'{_INSTEAD[spec.kind]}; torch.compile(model, backend="autotensor") writes it back.',
             )
         key = next(keys, "") if spec.kind is OutputKind.USER_OUTPUT else ""
         if node is None:
@@ -101,12 +115,14 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
     return Graph(tuple(inputs), tuple(outputs), name, tuple(names) if usable else ())
 
 
-def _export(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
-    """The module with static shapes. Raises Unsupported with torch's own words."""
+def _export(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
+) -> ExportedProgram:
+    """The module, exported. Raises Unsupported with torch's own words."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns about its own internals
         try:
-            return torch.export.export(module, args, kwargs, strict=False)
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:  # torch raises many kinds
             raise Unsupported(
                 f"torch.export cannot export {type(module).__name__}: {first_line(error)}.",

@@ -33,6 +33,8 @@ _CHECKS = frozenset(
         "aten._assert_async.msg",
         "aten._assert_async.default",
         "aten._assert_scalar.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
     }
 )
 
@@ -52,9 +54,20 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
             values[node] = _attribute(str(node.target), graph.owning_module, given)
         elif node.op == "output":
             return [_present(_resolve(a, values), node) for a in _flat(node.args[0])]
-        elif str(node.target) not in _CHECKS:
+        elif not _is_check(node):
             values[node] = _convert(node, values)
     raise GraphError("the fx graph has no output.")
+
+
+def _is_check(node: torch.fx.Node) -> bool:
+    """Whether a node computes nothing but what is asserted."""
+    if str(node.target) in _CHECKS:
+        return True
+    return (
+        bool(node.users)
+        and getattr(node.target, "__module__", "") == "_operator"
+        and all(map(_is_check, node.users))
+    )
 
 
 def import_part(module: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
@@ -82,6 +95,7 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     name = str(node.target)
     converter = CONVERTERS.get(name)
     if converter is None:
+        _known_shapes(node)
         raise Unsupported(f"PyTorch operator {name} is not supported{_place(node)}.", fix=_FIX)
     for value in (*args, *kwargs.values()):
         _present(value, node)
@@ -93,12 +107,26 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         raise Unsupported(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
     except AutotensorError as error:
         raise GraphError(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
-    except TypeError as error:  # an argument that the converter does not know
-        raise Unsupported(f"{name}: {error}{_place(node)}.") from error
+    except Exception as error:  # an argument that the converter does not know, or a number that is data
+        _known_shapes(node)
+        raise Unsupported(
+            f"{name} cannot be converted{_place(node)}: {str(error).rstrip('.')}.", fix=_FIX
+        ) from error
+    _known_shapes(node)
     return _held(node, result, node.meta.get("val"))
 
 
 _FIX = "Express it by other operators, or compile the model in parts."
+
+
+def _known_shapes(node: torch.fx.Node) -> None:
+    """Raises Unsupported for a result whose shape depends on values."""
+    for made in _flat(node.meta.get("val")):
+        if isinstance(made, torch.Tensor) and any(not isinstance(n, int) for n in made.shape):
+            raise Unsupported(
+                f"{node.target} gives a shape that only the data know{_place(node)}.",
+                fix="Make it of a fixed size: pad, mask, or torch.where.",
+            )
 
 
 def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:

@@ -24,6 +24,13 @@ def index_select(x: GraphNode, dim: int, index: GraphNode) -> Any:
     return ops.take(x, index, axis=dim)
 
 
+@converts("aten._local_scalar_dense.default", "aten.item.default")
+def item(x: GraphNode) -> Any:
+    """A number that is read from a tensor stays a tensor without axes; operators that want a number now, as
+    sizes are, refuse it."""
+    return ops.reshape(x, shape=())
+
+
 @converts("aten.gather.default")
 def gather(x: GraphNode, dim: int, index: GraphNode, *, sparse_grad: bool = False) -> Any:
     return ops.gather_elements(x, index, axis=dim)

@@ -94,7 +94,10 @@ def narrow(x: GraphNode, dim: int, start: int, length: int) -> Any:
 
 
 @converts("aten.select.int")
-def select(x: GraphNode, dim: int, index: int) -> Any:
+def select(x: GraphNode, dim: int, index: int | GraphNode) -> Any:
+    """index: also a number that is data, `x[:, i[0]]`."""
+    if isinstance(index, GraphNode):
+        return ops.take(x, index, axis=dim)
     at = index % x.shape[dim]
     return ops.squeeze(slice_(x, dim, at, at + 1), axes=(dim,))
 

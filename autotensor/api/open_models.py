@@ -1,0 +1,50 @@
+"""Models whose inputs' extents are open: a function that compiles for the shapes that it meets.
+
+    f = compile_model(from_torch(net, (x,), dynamic_shapes={"x": {0: Dim("batch")}}))
+    f(x)       x: [8, …] ──▶ compiled at once for the example's shapes
+    f(y)       y: [3, …] ──▶ compiled now, and kept
+
+It is a ByShape that grows: saved, it is one of the shapes that it has met.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from autotensor.base.errors import TargetError
+from autotensor.graph.ir import Graph
+from autotensor.graph.open import OpenGraph
+from autotensor.runtime.by_shape import ByShape, Shapes
+from autotensor.runtime.module import Module
+from autotensor.runtime.opening import Function
+
+KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
+
+
+class OpenModel(ByShape):
+    """See the module's docstring."""
+
+    def __init__(self, graph: OpenGraph, compile: Callable[[Graph], Function]) -> None:
+        self._graph, self._compile, self._lock = graph, compile, threading.Lock()
+        super().__init__([self._module(graph.at(graph.shapes))])
+
+    def _made_for(self, names: Sequence[str], found: Shapes) -> Module:
+        """Raises ArgumentError for shapes that the model does not take."""
+        with self._lock:
+            member = self._members.get(found)
+            if member is None:
+                member = self._module(self._graph.at(dict(zip(names, found, strict=True))))
+                member.threads = self.threads
+                kept = list(self._members.items())[-(KEPT_SHAPES - 1) :]
+                self._members = dict([*kept, (found, member)])
+            return member
+
+    def _module(self, graph: Graph) -> Module:
+        made = self._compile(graph)
+        if not isinstance(made, Module):
+            raise TargetError(
+                f"open shapes are for the processor, not for {type(made).__name__}s.",
+                fix="Compile a graph of fixed shapes: open_graph.at(shapes).",
+            )
+        return made

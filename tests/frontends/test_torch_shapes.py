@@ -1,0 +1,184 @@
+"""Extents that a call may choose: `dynamic_shapes`, and exported programs with `Dim`s."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.torch
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+
+import autotensor as at  # noqa: E402
+from autotensor.api import open_models  # noqa: E402
+from autotensor.base.errors import ArgumentError, InputError  # noqa: E402
+from autotensor.frontends.torch import Unsupported  # noqa: E402
+
+
+class Scores(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x, y, *, scale=2.0):
+        return self.layer(x) @ self.layer(y).T * scale, x.sum(0)
+
+
+SHAPES = {"x": {0: 4 * Dim("n", min=1, max=16)}, "y": {0: Dim("rows", max=9)}, "scale": None}
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return Scores().eval()
+
+
+@pytest.fixture(scope="module")
+def f(net):
+    graph = at.from_torch(net, (torch.zeros(8, 4), torch.zeros(6, 4)), {"scale": 3.0}, dynamic_shapes=SHAPES)
+    return at.compile_model(graph, db=":memory:")
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 6), (4, 1), (12, 9), (8, 2), (64, 0)])
+def test_other_shapes_give_the_right_answer(net, f, n, m):
+    x, y = torch.randn(n, 4), torch.randn(m, 4)
+    for got, wanted in zip(f(x.numpy(), y.numpy()), net(x, y, scale=3.0), strict=True):
+        np.testing.assert_allclose(got, wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+    before = len(f.modules)
+    f(y=y.numpy(), x=x.numpy())
+    assert len(f.modules) == before
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ((68, 4), (3, 4), r"scores: axis 0 of input 'x' is 68; it takes 4 to 64\."),
+        ((6, 4), (3, 4), r"axis 0 of input 'x' is 6; it takes 4 to 64 of the form 4\*n\."),
+        ((8, 4), (10, 4), r"axis 0 of input 'y' is 10; it takes 0 to 9\."),
+        ((8, 5), (3, 4), r"axis 1 of input 'x' is 5; it takes 4\."),
+        ((8,), (3, 4), r"input 'x' is of shape \[8\]; it has 2 axes\."),
+    ],
+)
+def test_what_a_dim_does_not_allow_is_one_sentence(f, x, y, message):
+    with pytest.raises(ArgumentError, match=message):
+        f(np.zeros(x, np.float32), np.zeros(y, np.float32))
+
+
+def test_what_was_met_is_saved(net, f, tmp_path):
+    f.save(tmp_path / "met.atm")
+    loaded = at.load(tmp_path / "met.atm")
+    assert len(loaded.modules) == len(f.modules)
+    x, y = torch.randn(8, 4), torch.randn(6, 4)
+    np.testing.assert_allclose(loaded(x.numpy(), y.numpy())[1], x.sum(0).numpy(), rtol=1e-5)
+
+
+def test_extents_that_depend_on_each_other(net):
+    class Joined(nn.Module):
+        def forward(self, a, b):
+            return a * 2 + b[1:]
+
+    n = Dim("n", min=2, max=50)
+    program = torch.export.export(
+        Joined(), (torch.zeros(5), torch.zeros(6)), dynamic_shapes={"a": {0: n}, "b": {0: n + 1}}
+    )
+    f = at.compile_model(program, db=":memory:")
+    a, b = np.arange(9, dtype=np.float32), np.ones(10, np.float32)
+    np.testing.assert_array_equal(f(a, b), a * 2 + 1)
+    with pytest.raises(ArgumentError, match=r"axis 0 of input 'b' is 9; it takes 10 beside the other axes\."):
+        f(a, b[1:])
+
+
+def test_no_more_than_so_many_shapes_are_kept(net, monkeypatch):
+    monkeypatch.setattr(open_models, "KEPT_SHAPES", 2)
+    program = torch.export.export(nn.ReLU(), (torch.zeros(5),), dynamic_shapes=({0: Dim("n")},))
+    f = at.compile_model(program, db=":memory:")
+    for n in (3, 7, 9):
+        assert f(-np.ones(n, np.float32)).shape == (n,)
+    assert [m.signature.inputs[0].shape for m in f.modules] == [(7,), (9,)]
+
+
+def test_plans_are_of_fixed_shapes():
+    program = torch.export.export(nn.ReLU(), (torch.zeros(5),), dynamic_shapes=({0: Dim("n")},))
+    graph = at.from_torch(program, name="relu")
+    with pytest.raises(InputError, match=r"'relu' has open extents\. Give them: graph\.at\(shapes\)"):
+        at.plan_model(graph)
+    assert [t.name for t in at.plan_model(graph.at({"input": (7,)})).tasks] == ["relu 7"]
+    assert repr(graph).startswith("<OpenProgram relu(input: [s")
+    with pytest.raises(InputError, match=r"dynamic_shapes is for modules; an exported program has its own"):
+        at.from_torch(program, dynamic_shapes=({0: Dim("n")},))
+
+
+def test_torchs_own_words_where_an_extent_is_fixed():
+    class Fixed(nn.Module):
+        def forward(self, x):
+            return x + torch.ones(5)
+
+    with pytest.raises(Unsupported, match=r"torch\.export cannot export Fixed: .*"):
+        at.from_torch(Fixed(), torch.zeros(5), dynamic_shapes=({0: Dim("n")},))
+
+
+def test_models_of_frameworks_are_named_the_way(tmp_path):
+    with pytest.raises(InputError, match=r"Linear is a torch module.*at\.compile_model\(at\.from_torch\("):
+        at.compile_model(nn.Linear(3, 4))
+    with pytest.raises(InputError, match=r"got str\. Read it first: .*at\.from_onnx\(file\)"):
+        at.compile_model("net.onnx")
+    f = at.compile_model(torch.export.export(nn.ReLU(), (torch.zeros(5),)), db=":memory:")
+    np.testing.assert_array_equal(f(-np.ones(5, np.float32)), np.zeros(5))
+
+
+# -- numbers that are data -----------------------------------------------------------------------------------
+
+
+class Lambda(nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x):
+        return self.function(*x)
+
+
+@pytest.mark.parametrize("place", [2, 0, -1])
+def test_an_index_may_be_data(place):
+    x, i = torch.randn(3, 4), torch.tensor([place])
+    f = at.compile_model(at.from_torch(Lambda(lambda x, i: x[:, i[0]] * i[0].item()), (x, i)), db=":memory:")
+    np.testing.assert_allclose(f(x.numpy(), i.numpy()), (x[:, place] * place).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            lambda x, i: x[:, : i[0]],
+            r"slice.Tensor gives a shape that only the data know .*Make it of a fixed",
+        ),
+        (lambda x, i: torch.arange(i[0].item()), r"arange.* gives a shape that only the data know"),
+        (lambda x, i: x.nonzero(), r"nonzero.default gives a shape that only the data know"),
+        (lambda x, i: x if i[0].item() > 0 else -x, r"cannot export Lambda: Could not guard on data"),
+    ],
+)
+def test_sizes_may_not(function, message):
+    with pytest.raises(Unsupported, match=message):
+        at.from_torch(Lambda(function), (torch.randn(3, 4), torch.tensor([2])))
+
+
+def test_who_writes_is_told_what_to_do_instead():
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x):
+            self.count.add_(1)
+            return x + self.count
+
+    with pytest.raises(
+        Unsupported, match=r"counts writes to its buffer 'count'\. Take its value as an input"
+    ):
+        at.from_torch(Counts().eval(), torch.ones(3))
+    with pytest.raises(
+        Unsupported, match=r"writes into its input 'x_0'\. Write to a clone of it; torch\.comp"
+    ):
+        at.from_torch(Lambda(lambda x: x.add_(1) * 2), torch.ones(3))
