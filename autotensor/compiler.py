@@ -83,9 +83,11 @@ def compile_state(
     kept[WORKLOAD] = Workload(name, state.dag).text
     if texts:
         kept |= {"nest": nest_text(state), "ir": to_text(program)}
-    kept_program = replace(program, texts={**program.texts, **kept}, overlapping=overlapping)
-    artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
     ranges = index_ranges(state.dag)
+    kept_program = replace(
+        program, texts={**program.texts, **kept}, overlapping=overlapping, index_ranges=ranges
+    )
+    artifact = backend.compile(kept_program, target, name=name, asm=asm or texts, cache=cache)
     return replace(artifact, meta={**artifact.meta, "index_ranges": ranges}) if ranges else artifact
 
 

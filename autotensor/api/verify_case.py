@@ -64,7 +64,10 @@ def write_case(script: Path, case: Case, complaint: str, threads: int) -> None:
         args=case.args,
         texts=mine,
         values=case.values,
-        meta={"entry_constants": list(case.constants)},
+        meta={
+            "entry_constants": list(case.constants),
+            "index_ranges": case.model.meta["programs"][case.symbol].get("index_ranges", {}),
+        },
     )
     artifacts.save(script.with_suffix(".atm"), kernel)
     arrays = {**case.inputs, **{f"want.{n}": a.astype(np.float64) for n, a in case.wanted.items()}}

@@ -28,6 +28,7 @@ from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import loads, walk
 from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.binding import bound
 from autotensor.runtime.cache import ObjectCache, object_key
 
 WORKSPACE = "workspace.per_thread"  # name of the extra argument
@@ -73,8 +74,9 @@ def compile_kernels(
     lean = all(_few_passes_suffice(k) for k in program.run)
     digest = object_key(text, *signature(target), str(lean))[:20]
     stem = re.sub(r"\W+", "_", prefix)
-    run = f"{stem}_run_{digest}" if program.run else None
-    prepare = f"{stem}_prepare_{digest}" if program.prepare else None
+    told = (argument_specs(program, per_thread_bytes), kept_constants(program), program.index_ranges)
+    run = bound(f"{stem}_run_{digest}", "run", *told) if program.run else None
+    prepare = bound(f"{stem}_prepare_{digest}", "prepare", *told) if program.prepare else None
     text = text.replace(f"@{_RUN}(", f"@{run}(").replace(f"@{_PREPARE}(", f"@{prepare}(")
     key = object_key(text, *signature(target), str(lean))
     found = cache.get(key) if cache is not None and not asm else None
@@ -117,27 +119,36 @@ def compile_program(
     compiled = compile_kernels(program, target, name, asm=asm, cache=cache)
     if compiled.run is None:
         raise CodegenError(f"program {name!r} has no kernel to run.")
-    args = [ArgSpec(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
-    if compiled.per_thread_bytes:
-        args.append(ArgSpec(WORKSPACE, "workspace", (compiled.per_thread_bytes,), "uint8", per_thread=True))
-    constants = {b for k in program.run for b in k.params}
-    kept = [b.name for b, role in program.args if role is Role.CONSTANT and b in constants]
     return Artifact(
         name=name,
         target=target,
         entry=compiled.run,
         prepare=compiled.prepare,
-        args=tuple(args),
+        args=argument_specs(program, compiled.per_thread_bytes),
         objects=(compiled.object,),
         needs=needs(target),
         texts={**program.texts, **compiled.texts},
         meta={
-            "entry_constants": kept,
+            "entry_constants": kept_constants(program),
             "prepared_by": _prepared_by(program),
             "alone": not any(_is_shared(f) for f in program.run),
             **({"overlapping": sorted(program.overlapping)} if program.overlapping else {}),
         },
     )
+
+
+def argument_specs(program: Program, per_thread_bytes: int) -> tuple[ArgSpec, ...]:
+    """What an entry of the program takes, in order."""
+    args = [ArgSpec(b.name, role.value, b.shape, str(b.dtype)) for b, role in program.args]
+    if per_thread_bytes:
+        args.append(ArgSpec(WORKSPACE, "workspace", (per_thread_bytes,), "uint8", per_thread=True))
+    return tuple(args)
+
+
+def kept_constants(program: Program) -> list[str]:
+    """The constants that running reads, not only preparing."""
+    read = {b for k in program.run for b in k.params}
+    return [b.name for b, role in program.args if role is Role.CONSTANT and b in read]
 
 
 def _prepared_by(program: Program) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from autotensor.graph.partition import Group, check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
 from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.binding import bound
 from autotensor.runtime.device import LAUNCHES, launches
 from autotensor.runtime.opening import Function, open_artifact
 
@@ -71,7 +72,8 @@ def link(
     steps = _steps(graph, groups, artifacts, names, memory, updates)
     args = _arguments(graph, values, memory, artifacts, updates)
     index = {a.name: n for n, a in enumerate(args)}
-    code = _launched(steps, index) if target.is_gpu else _native(steps, index, args, target)
+    ranges = _index_ranges(graph, groups, artifacts)
+    code = _launched(steps, index) if target.is_gpu else _native(steps, index, args, ranges, target)
     return Artifact(
         name=graph.name,
         target=target,
@@ -83,7 +85,7 @@ def link(
         texts=_texts(graph, steps, memory),
         values=values,
         meta=_meta(graph, steps, memory, index, updates)
-        | _index_ranges(graph, groups, artifacts)
+        | ({"index_ranges": ranges} if ranges else {})
         | code.meta,
     )
 
@@ -98,13 +100,18 @@ class _Code:
 
 
 def _native(
-    steps: Sequence[Step], index: Mapping[str, int], args: Sequence[ArgSpec], target: Target
+    steps: Sequence[Step],
+    index: Mapping[str, int],
+    args: Sequence[ArgSpec],
+    ranges: Mapping[str, tuple[int, int]],
+    target: Target,
 ) -> _Code:
     """One native function that calls the kernels in order."""
     calls = [
         Call(s.artifact.entry, tuple((index[p.arg], p.offset) for p in s.places), s.barrier) for s in steps
     ]
-    entry = f"model_{hashlib.sha256(repr((calls, tuple(args))).encode()).hexdigest()[:20]}"
+    stem = f"model_{hashlib.sha256(repr((calls, tuple(args))).encode()).hexdigest()[:20]}"
+    entry = bound(stem, "run", args, (), ranges)
     objects = dict.fromkeys(o for s in steps for o in s.artifact.objects)
     alone = all(s.artifact.meta.get("alone", False) for s in steps)
     return _Code(entry, (*objects, emit_plan(entry, calls, len(args), target)), {"alone": alone})
@@ -202,7 +209,7 @@ def _bytes(array: Array) -> Any:
 
 def _index_ranges(
     graph: Graph, groups: Sequence[Group], artifacts: Sequence[Artifact]
-) -> dict[str, dict[str, tuple[int, int]]]:
+) -> dict[str, tuple[int, int]]:
     """The inputs of the model that are indices, with the values that are inside for every kernel.
 
     Raises GraphError if a constant holds indices that are not; values computed inside are held inside there.
@@ -225,7 +232,7 @@ def _index_ranges(
                         f"group {group.name!r}: constant {node.name or arg!r} holds indices from {low} to "
                         f"{high}; it has {least if least < low else most}."
                     )
-    return {"index_ranges": found} if found else {}
+    return found
 
 
 # -- memory ----------------------------------------------------------------------------------------------
@@ -421,6 +428,7 @@ def _meta(
             s.artifact.entry: {
                 "args": [asdict(a) for a in s.artifact.args],
                 "entry_constants": s.artifact.entry_constants(),
+                "index_ranges": s.artifact.meta.get("index_ranges", {}),
             }
             for s in steps
         },

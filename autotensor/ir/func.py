@@ -115,6 +115,7 @@ class Program:
     """Kernels in order and the arguments that they share.
 
     overlapping: names of arguments that may lie in the same bytes as one another; all others share nothing.
+    index_ranges: by name of an argument that holds indices, the least and the largest that are inside.
     """
 
     args: tuple[tuple[Buffer, Role], ...]
@@ -122,6 +123,7 @@ class Program:
     run: tuple[PrimFunc, ...]
     texts: dict[str, str] = field(default_factory=dict, compare=False)  # "te", "nest", "ir": kept for people
     overlapping: frozenset[str] = frozenset()
+    index_ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         from autotensor.ir.printer import to_text

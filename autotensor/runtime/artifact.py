@@ -31,7 +31,9 @@ import numpy as np
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.base.target import Target
+from autotensor.runtime.binding import check_bound
 from autotensor.runtime.container import Buffer, container_bytes, read_container, write_container
+from autotensor.runtime.manifest import check_head, check_meta
 
 FORMAT = 2  # 2: code asks its context for parts of heavy regions (sharing.py); of 1, it does not
 SEVERAL = 3  # a file of several artifacts, each as in format 2
@@ -189,10 +191,12 @@ def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...
         found = tuple(restored(h, members) for h in heads)
         if not found:
             raise ValueError("it holds none")
-    except (KeyError, TypeError, ValueError, AttributeError, AutotensorError) as error:
-        # The seal holds, so the file is as it was written: by another program, or a version that broke the
-        # format.
-        raise ArtifactError(f"{path} does not describe a compiled function: {error}.") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, AutotensorError) as error:
+        # The seal holds, so the file is as it was written: by another program, a version that broke the
+        # format, or somebody who lies.
+        why = str(error).rstrip(".") or type(error).__name__
+        why = f"it lacks {why}" if isinstance(error, KeyError) else why
+        raise ArtifactError(f"{path} does not describe a compiled function: {why}.") from error
     return found
 
 
@@ -233,10 +237,12 @@ def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
 
 
 def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
-    """The artifact of a description; raises an error of any kind for one that is damaged."""
+    """The artifact of a description; raises an error of any kind for one that is damaged or tells lies that
+    can be seen."""
+    check_head(head)
     args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
     specs = {a.name: a for a in args}
-    return Artifact(
+    found = Artifact(
         name=head["name"],
         target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
         entry=head["entry"],
@@ -248,6 +254,9 @@ def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Arti
         values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
         meta=head["meta"],
     )
+    check_meta(found)
+    check_bound(found)
+    return found
 
 
 def _check_value(artifact: str, name: str, value: Array, spec: ArgSpec | None) -> None:

@@ -35,6 +35,8 @@ _SEAL = b"autotensor-sha256:"
 _COMMENT_BYTES = len(_SEAL) + 64
 _NAME = re.compile(r"[a-z0-9_]+(/[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)?(\.[a-z]+)?")
 _LOCAL_HEADER_BYTES = 30
+_HEADER = b"PK\3\4"  # what a file begins with
+_END_BYTES = 22  # of the record behind the directory, before the comment
 _ALIGNMENT_EXTRA = 0xD935  # the extra field that Android's zipalign introduced for this purpose
 _ZIP64_EXTRA_BYTES = 20  # zipfile adds so many to the local header of a member near or above 2 GiB
 
@@ -109,6 +111,8 @@ def read_container(
             f"{path} has format {version}, made by a newer autotensor; this one reads up to {newest_format}.",
             fix="Upgrade autotensor.",
         )
+    if type(version) is not int or version < 1:
+        raise _damaged(path, f"its format is {str(version)[:20]!r}")
     table = manifest.get("members")
     if not isinstance(table, dict) or {MANIFEST, *table} != set(spans):
         raise _damaged(path, "its list of parts does not match its contents")
@@ -158,11 +162,15 @@ def _spans(image: Image, path: Path) -> dict[str, tuple[int, int]]:
             for entry in archive.infolist():
                 if entry.filename in spans or not _NAME.fullmatch(entry.filename):
                     raise _damaged(path, f"it has an unexpected part {entry.filename!r}")
-                if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+                if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 or entry.volume:
                     raise _damaged(path, f"part {entry.filename!r} is not stored plainly")
                 names, extra = struct.unpack_from("<HH", image, entry.header_offset + 26)
                 start = entry.header_offset + _LOCAL_HEADER_BYTES + names + extra
                 spans[entry.filename] = (start, start + entry.file_size)
+            comment, count = len(archive.comment), min(len(archive.infolist()), 0xFFFF)
+            told = struct.unpack_from("<HHHHIIH", image, len(image) - comment - _END_BYTES + 4)
+            if spans and (image[:4] != _HEADER or told[:4] != (0, 0, count, count) or told[6] != comment):
+                raise ValueError("its directory does not match its contents")
     except ArtifactError:
         raise
     except Exception as error:  # zipfile leaks struct, index, unicode and value errors on damaged directories
