@@ -14,15 +14,17 @@ float64, where that is far below what is looked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from autotensor.ir.expr import Binary, Cast, Const, Expr, Op, Select, Var
+from autotensor.ir.expr import Binary, Cast, Const, Expr, Op, Select, Var, const
+from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import walk
-from autotensor.te.dag import StageOp
+from autotensor.te.dag import IterDef, StageOp
 
 Array = np.ndarray[Any, Any]
 Box = tuple[tuple[int, int], ...]  # of each axis: first, one after the last
@@ -42,6 +44,8 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
     """
     if not _is_sum(stage) or stage.points() <= FEW_POINTS:
         return None
+    whole_shape = [a.extent for a in stage.axes]
+    stage = _with_groups_apart(stage)
     parts, guards = _factors(stage.bodies[0])
     axes = stage.all_axes
     groups = _grouped(parts, axes=[a.var for a in axes], extents=[a.extent for a in axes])
@@ -62,7 +66,51 @@ def contracted(stage: StageOp, value: Evaluator) -> Array | None:
         unread = [n for n in range(rank, len(axes)) if not any(n in own for own, _ in groups)]
         times = prod(box[n][1] - box[n][0] for n in unread)
         out[tuple(slice(*b) for b in box[:rank])] += times * _product(arrays[0], arrays[1], rank)
-    return out
+    return out.reshape(whole_shape)
+
+
+def _with_groups_apart(stage: StageOp) -> StageOp:
+    """The stage with an axis in two where it is only asked for its group, as in grouped convolutions.
+
+    X[…, o // 8 * 4 + i] · W[o, i, …]     ──▶     X[…, g * 4 + i] · W[g * 8 + o, i, …]
+
+    The elements stay in their order.
+    """
+    axes: list[IterDef] = []
+    bodies = stage.bodies
+    for axis in stage.axes:
+        size = _group_size(axis, bodies)
+        if not size:
+            axes.append(axis)
+            continue
+        groups = IterDef(f"{axis.name}:group", axis.extent // size)  # no author's name holds a colon
+        inside = IterDef(f"{axis.name}:inside", size)
+        axes += [groups, inside]
+        whole = groups.var * const(size, groups.var.dtype) + inside.var
+
+        def of_group(node: Any, axis: IterDef = axis, group: Var = groups.var) -> Expr | None:
+            match node:
+                case Binary(Op.FLOORDIV, v, Const()) if v == axis.var:
+                    return group
+            return None
+
+        bodies = tuple(substitute(transform(b, of_group), {axis.var: whole}) for b in bodies)
+    return replace(stage, axes=tuple(axes), bodies=bodies)
+
+
+def _group_size(axis: IterDef, bodies: Sequence[Expr]) -> int:
+    """What the axis is divided by, if that is one number and leaves no rest; 0 if it is not."""
+    sizes = {
+        node.b.value
+        for body in bodies
+        for node in walk(body)
+        if isinstance(node, Binary)
+        and node.op is Op.FLOORDIV
+        and node.a == axis.var
+        and isinstance(node.b, Const)
+    }
+    (size,) = sizes if len(sizes) == 1 else (0,)
+    return int(size) if size > 0 and axis.extent % size == 0 else 0
 
 
 def _is_sum(stage: StageOp) -> bool:
