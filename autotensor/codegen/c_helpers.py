@@ -102,7 +102,7 @@ def odd_helpers(function: str, types: Mapping[str, str], bits_of: str, float_of:
     float f = (float)x;
     double back = f;
     if (back == x || x != x) return f;
-    bool over = back < 0 ? back < x : back > x;
+    bool over = (back < 0 ? -back : back) > (x < 0 ? -x : x);
     return {float_of}(({bits_of}(f) - (over ? 1u : 0u)) | 1u);
 }}"""
     return out

@@ -4,7 +4,7 @@
     OPERATORS[Op.SHL](a, b)                the same of NumPy arrays; the reference follows it
     FUNCTIONS["sin"](x)                    mathematical functions, in the type of their arguments
     converted(x, int8)                     casts
-    ULPS["sin"]                            how far from the exact value the code generators may be
+    allowed_ulps("sin", float32)           how far from the exact value the code generators may be
 
 The code generators (`codegen/llvm_expr.py`, `codegen/intrinsics.py`, `codegen/cstyle_expr.py`) write the
 same in their languages; `tests/semantics` compares all of them, element by element, with what NumPy and
@@ -182,7 +182,8 @@ def _rounded_once(x: Any, t: DType) -> Any:
         return x.astype(np.float32).astype(t.numpy)
     if x.dtype.kind in "iu":
         # what is below 2**(bits - 26) only tells that something is there
-        magnitude = np.where(x < 0, np.negative(x), x).astype(np.uint64)
+        bits = x.astype(np.uint64)
+        magnitude = np.where(x < 0, np.uint64(0) - bits, bits)
         shift = np.maximum(np.frexp(magnitude.astype(np.float64))[1] - 26, 0).astype(np.uint64)
         kept = (magnitude >> shift) << shift
         odd = kept | np.where(kept != magnitude, np.uint64(1) << shift, np.uint64(0))
@@ -227,8 +228,8 @@ def erf(x: Any) -> Any:
 
 def power(a: Any, b: Any) -> Any:
     """Of integers by squaring, wrapping around; 1/a without its fraction for negative powers."""
-    if np.asarray(a).dtype.kind not in "iu":
-        return np.power(a, b)
+    if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, also of -inf
+        return np.power(*np.atleast_1d(a, b)).reshape(np.shape(a))[()]
     one, zero = np.ones_like(a), np.zeros_like(a)
     if np.asarray(a).dtype.kind == "u":
         return np.power(a, b)
@@ -276,3 +277,53 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "rounded": np.positive,
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {name: _wide(fn) for name, fn in _NUMPY.items()}
+
+
+# -- how exact functions are ---------------------------------------------------------------------------------
+# Units in the last place of the result's type, at most, for all arguments: of our own code, of the
+# interpreter (that is NumPy), and of OpenCL (its specification, section 7.4). What is not here is exact.
+# 16-bit floats are these functions of float32, rounded once. Results of sigmoid below the least normal number
+# may be 0.
+
+ULPS: dict[str, tuple[float, float, float]] = {
+    "/": (0.5, 0.5, 2.5),
+    "sqrt": (0.5, 0.5, 3.0),
+    "rsqrt": (1.5, 1.5, 2.0),
+    "exp": (2.5, 4.0, 3.0),
+    "exp2": (2.5, 4.0, 3.0),
+    "expm1": (2.5, 4.0, 3.0),
+    "log": (2.5, 4.0, 3.0),
+    "log2": (2.5, 4.0, 3.0),
+    "log10": (2.5, 4.0, 3.0),
+    "log1p": (2.5, 4.0, 2.0),
+    "pow": (2.5, 4.0, 16.0),
+    "sigmoid": (2.5, 4.0, 6.0),
+    "erf": (3.1, 4.0, 16.0),
+    "sin": (2.5, 4.0, 4.0),
+    "cos": (2.5, 4.0, 4.0),
+    "tan": (2.5, 4.0, 5.0),
+    "asin": (2.5, 4.0, 4.0),
+    "acos": (2.5, 4.0, 4.0),
+    "atan": (2.5, 4.0, 5.0),
+    "atan2": (2.5, 4.0, 6.0),
+    "sinh": (2.5, 4.0, 4.0),
+    "cosh": (2.5, 4.0, 4.0),
+    "tanh": (2.5, 4.0, 5.0),
+    "asinh": (2.5, 4.0, 4.0),
+    "acosh": (2.5, 4.0, 4.0),
+    "atanh": (2.5, 4.0, 5.0),
+}
+BACKENDS = ("llvm", "interpreter", "opencl")
+HALF_ULPS = 0.501  # of 16-bit floats
+
+
+def allowed_ulps(name: str, t: DType, backend: str = "llvm") -> float:
+    """How many units in the last place a function may be off by.
+
+    >>> from autotensor.base.dtype import float16, float32
+    >>> allowed_ulps("sin", float32), allowed_ulps("sin", float16), allowed_ulps("floor", float32)
+    (2.5, 0.501, 0.0)
+    """
+    if name not in ULPS:
+        return 0.0
+    return HALF_ULPS if t.is_half else ULPS[name][BACKENDS.index(backend)]
