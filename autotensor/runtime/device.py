@@ -13,6 +13,7 @@ bytes. Two implementations: device_opencl.py and device_cuda.py. Calls on one de
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,12 +154,33 @@ def open_device(kind: str, platform: str = "", *, card: bool = False) -> Device:
 
     card: of OpenCL, whether a card is preferred, or a processor.
     """
-    return opened(kind, platform, card)
+    device = opened(kind, platform, card)
+    check_process(device)
+    return device
+
+
+_homes: dict[int, int] = {}  # identity of a device ▶ the process that opened it
+
+
+def check_process(device: Device) -> None:
+    """Raises TargetError in a forked child of the process that opened the device: a driver's threads are not
+    there, and a call would wait for them for ever, or fail."""
+    if _homes.get(id(device), os.getpid()) != os.getpid():
+        raise TargetError(
+            f"target {device.kind!r} cannot be used in this forked process: its parent has opened it.",
+            fix="Use it after the fork only, or start processes by spawn.",
+        )
 
 
 @cache
 def opened(kind: str, platform: str, card: bool) -> Device:
     """What `open_device` keeps. (An array of a card's device is none of the processor's, even on PoCL.)"""
+    device = _open(kind, platform, card)
+    _homes[id(device)] = os.getpid()
+    return device
+
+
+def _open(kind: str, platform: str, card: bool) -> Device:
     match kind:
         case "opencl":
             from autotensor.runtime.device_opencl import OpenCLDevice

@@ -23,7 +23,16 @@ from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.device import Device, DeviceCall, LaunchSpec, Memory, Run, device_of, launches
+from autotensor.runtime.device import (
+    Device,
+    DeviceCall,
+    LaunchSpec,
+    Memory,
+    Run,
+    check_process,
+    device_of,
+    launches,
+)
 from autotensor.runtime.device_array import DeviceArray
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
@@ -60,6 +69,7 @@ class DeviceModule(CompiledFunction):
         Raises ArgumentError naming the argument that does not fit.
         """
         given, results = place_all(self.name, self._inputs, self._outputs, arrays, out, named)
+        check_process(self.device)
         with self.device.lock:
             there = {**self._on_device(self._inputs, given), **self._on_device(self._outputs, results or ())}
             frame = self._frame(there)
