@@ -164,7 +164,7 @@ def litert(job: Any, spec: Spec) -> Ready:
         interpreter = Interpreter(path, num_threads=spec.threads)
     interpreter.allocate_tensors()
     for entry, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(entry["index"], value.numpy())
+        interpreter.set_tensor(entry["index"], value.numpy().astype(entry["dtype"]))  # it narrows int64
     result = interpreter.get_output_details()[0]["index"]
 
     def output() -> Array:
