@@ -20,11 +20,11 @@ from autotensor.ir.visit import free_vars
 from autotensor.lowering.update import guard
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import leaf_var
-from autotensor.schedule.passes import carried, running, solutions, without
 from autotensor.schedule.primitives.solve import axis_of
 from autotensor.schedule.state import Fuse, Root, Split, Stage, State
 from autotensor.te.dag import StageOp
 from autotensor.te.tensor import AxisKind
+from autotensor.te.terms import carried, running, solutions, without
 
 Place = tuple[Buffer, tuple[Expr, ...]]
 

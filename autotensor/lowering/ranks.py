@@ -16,8 +16,8 @@ from autotensor.base.dtype import DType, int64
 from autotensor.ir.expr import Expr, Load, Var, all_of, any_of, cast, const, minimum, select
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
-from autotensor.schedule.passes import Ranking, places_told, ranking
 from autotensor.schedule.state import Inlined, Stage, State
+from autotensor.te.terms import Ranking, places_told, ranking
 
 FEW = 64  # of the list; an element that enters it moves as many others, and rising ones all enter
 

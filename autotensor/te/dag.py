@@ -70,11 +70,14 @@ class StageOp:
         return prod(a.extent for a in self.all_axes)
 
     def flops(self) -> int:
-        """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join."""
+        """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join.
+
+        Of a scatter, a running sum or a sort, those of one pass (te/terms.py), which schedules make of it.
+        """
         per_point = sum(operations(body) for body in self.bodies)
         if self.combiner is not None:
             per_point += sum(max(1, operations(r)) for r in self.combiner.result)
-        return per_point * self.points()
+        return per_point * (self.points() if self.combiner is None else _fewest_points(self))
 
 
 @lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
@@ -85,6 +88,13 @@ def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
 @lru_cache(maxsize=4096)
 def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(load.buffer for load in _loads(bodies)))
+
+
+@lru_cache(maxsize=4096)
+def _fewest_points(op: StageOp) -> int:
+    from autotensor.te.terms import fewest_points
+
+    return fewest_points(op)
 
 
 @lru_cache(maxsize=4096)

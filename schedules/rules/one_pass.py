@@ -20,7 +20,6 @@ from math import prod
 from autotensor.base.target import Target
 from autotensor.ir.expr import Load
 from autotensor.ir.visit import any_node, free_vars
-from autotensor.schedule.passes import ranking, running, solutions
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
@@ -28,6 +27,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
+from autotensor.te.terms import ranking, running, solutions
 from schedules.analysis import lanes_of, untouched
 from schedules.loops import fused
 from schedules.registry import Extension, sketch_rule

@@ -10,9 +10,9 @@ from autotensor import te
 from autotensor.base.errors import ScheduleError
 from autotensor.graph.build import input, ops
 from autotensor.operators.cumulative import top_positions
-from autotensor.schedule.passes import ranking, running, solutions
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.terms import ranking, running, solutions
 from schedules.generate import default_trace
 from tests.comparison import check
 
@@ -301,3 +301,15 @@ def test_sums_have_the_same_bits_with_any_number_of_threads(threads):
     want = np.zeros((60, 24), np.float32)
     np.add.at(want, where, u)
     np.testing.assert_array_equal(f(where, u), want)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "additions"),
+    [
+        (scatter(700, 500, 33), 500 * 33),
+        (running_sum((17, 400), 1), 17 * 400),
+        (running_sum((400,), 0, "after"), 400),
+    ],
+)
+def test_operations_are_counted_as_one_pass_makes_them(tensors, additions):
+    assert ComputeDAG.of(list(tensors)).flops() == additions

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.passes import ranking, running, solutions
 from autotensor.schedule.state import Fuse, Root, Split, Stage, State
 from autotensor.schedule.step import step
+from autotensor.te.terms import ranking, running, solutions
 
 
 @step
