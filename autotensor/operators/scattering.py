@@ -55,15 +55,18 @@ def _scatter(
         return stage(x.shape, lambda *i: x[i], op)
     k = te.reduce_axis(count, "k")
     if reduction == "none":
+        number = "int32" if count < 1 << 31 else "int64"  # half the bytes
         last = stage(
             x.shape,
-            lambda *i: te.max(te.select(hits(k.var, i), k.var, te.min_value("int64")), axis=k),
+            lambda *i: te.max(
+                te.select(hits(k.var, i), te.cast(number, k.var), te.min_value(number)), axis=k
+            ),
             "last",
             _names(x.ndim),
         )
         return stage(
             x.shape,
-            lambda *i: te.select(last[i] < 0, x[i], update(te.maximum(last[i], 0), i)),
+            lambda *i: te.select(last[i] < 0, x[i], update(te.cast("int64", te.maximum(last[i], 0)), i)),
             op,
             _names(x.ndim),
         )
