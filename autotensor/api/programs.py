@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from autotensor.api.models import ModelPlan, default_traces, link_model
+from autotensor.base import forks
 from autotensor.base.errors import GraphError
 from autotensor.base.target import Target, parse
 from autotensor.graph.evaluate import evaluate
@@ -173,7 +174,7 @@ class Programs:
     def __init__(self, target: str | Target | None = None) -> None:
         self.target: Target = parse(target)
         self._made: dict[Key, Program] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.renewed(threading.Lock())
 
     def __len__(self) -> int:
         """How many programs there are."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base import forks
 from autotensor.base.dtype import dtype_of
 from autotensor.frontends.onnx.importer import Runtime, tensors_in
 from autotensor.frontends.onnx.registry import Value
@@ -59,7 +60,7 @@ class Staged:
         self.name = name
         self._inputs = tuple(inputs)
         self._starts: dict[Any, _Start] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.renewed(threading.Lock())
 
     @property
     def specialisations(self) -> int:
