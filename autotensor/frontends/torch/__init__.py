@@ -23,6 +23,7 @@ _FAMILIES = (
     "creation",
     "elementwise",
     "encoder",
+    "experts",
     "indexing",
     "matmul",
     "norm",

@@ -1,0 +1,54 @@
+"""Mixtures of experts: rows sorted by expert, each group multiplied by its own matrix.
+
+    y[i] = x[i] @ weight[expert of row i]        offsets[e]: the first row that is not of experts 0 … e
+
+transformers writes its experts so: `torch.nn.functional.grouped_mm`, or an operator of its own where
+torch.compile does not take that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.types import as_type
+from autotensor.graph.build import call, ops
+from autotensor.graph.ir import GraphNode, constant
+
+
+@converts("aten._grouped_mm.default")
+def grouped(
+    x: GraphNode,
+    weight: GraphNode,
+    offsets: GraphNode | None = None,
+    bias: GraphNode | None = None,
+    out_dtype: Any = None,
+) -> Any:
+    """x: [rows, k], weight: [experts, k, n] ──▶ [rows, n]. Rows after the last group are unspecified."""
+    if len(x.shape) != 2 or len(weight.shape) != 3 or offsets is None or bias is not None:
+        raise Unsupported("grouped products are supported of rows [rows, k] by matrices [experts, k, n].")
+    rows = constant(np.arange(x.shape[0], dtype=np.int64)[:, None])
+    ends = ops.reshape(as_type(offsets, dtype_of("int64")), shape=(1, -1))
+    before = ops.sum(as_type(ops.less_equal(ends, rows), dtype_of("int64")), axis=(1,))
+    expert = ops.minimum(before, constant(np.asarray(weight.shape[0] - 1)))
+    return call(_grouped, x, weight, expert, name="grouped")
+
+
+@converts("transformers.grouped_mm_fallback.default")
+def grouped_fallback(x: GraphNode, weight: GraphNode, offs: GraphNode) -> Any:
+    return grouped(x, weight, offs)
+
+
+def _grouped(x: Any, weight: Any, expert: Any) -> Any:
+    rows, depth = x.shape
+    k = te.reduce_axis(depth, name="k")
+    return te.compute(
+        (rows, weight.shape[2]),
+        lambda i, j: te.sum(x[i, k] * weight[expert[i], k, j], axis=k),
+        name="grouped",
+        axis_names=("i", "j"),
+    )
