@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -35,6 +36,7 @@ OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, s
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
 MISSING: Any = object()  # a result that a function does not make
+_QUANTISED = re.compile(r"Quant|^Q[A-Z]|NBits|Integer|FpQ4|Bnb4|BFP|Float8|Fp[48]")  # names of com.microsoft
 # what reading nonsense raises: a missing attribute, an axis that is a string, …
 MALFORMED = (
     TypeError,
@@ -312,13 +314,21 @@ class Importer:
         found = definition(call, domain, opset)
         if found is not None:
             return list(self.function(found[0], call.inputs, found[1]))
-        ours = operators()
+        if domain and _QUANTISED.search(node.op_type):
+            raise Unsupported(
+                f"{call.where} computes with quantised numbers, as onnxruntime's tools write them, and is "
+                "not supported.",
+                fix="Only ONNX's own quantised operators are: take the model from before it was quantised.",
+            )
+        ours = operators(domain)
         near = nearest(node.op_type, ours)
         near += f"There are converters for {len(ours)} operators; docs/onnx.md lists them."
         foreign = (
-            "It is none of ONNX's own; onnxruntime's optimiser writes such: take the model from before it."
+            "It is none of ONNX's own; onnxruntime's optimiser writes such: take the model from before it. "
         )
-        raise Unsupported(f"{call.where} is not supported.", fix=foreign if domain else near)
+        raise Unsupported(
+            f"{call.where} is not supported.", fix=(foreign if domain else "") + (near if ours else "")
+        )
 
     def _sized(self, call: Call, value: Value) -> Value:
         for t in tensors_in(value):

@@ -43,6 +43,6 @@ def converter_of(domain: str, op: str, opset: int) -> Converter | None:
     return fitting[-1] if fitting else None
 
 
-def operators() -> tuple[str, ...]:
-    """Names of all operators that have a converter."""
-    return tuple(sorted({op for _, op in _CONVERTERS}))
+def operators(domain: str = "") -> tuple[str, ...]:
+    """Names of all operators of a domain that have a converter."""
+    return tuple(sorted(op for d, op in _CONVERTERS if d == domain))

@@ -1,0 +1,468 @@
+"""What onnxruntime's optimiser writes into files: operators of com.microsoft, fused from ONNX's own.
+
+    optimised.onnx: SkipLayerNormalization, FusedMatMul, Attention, …  ──▶  the operators that they stand for
+
+Source: onnxruntime, docs/ContribOperators.md, and what its processor kernels compute. Operands, attributes
+and results that are not read here are refused, for nothing else would notice them: the installed onnx knows
+no schema of theirs. What is put together again here (norms, attention) the graph's own rules find. Operators
+that compute with quantised numbers are none of these.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from autotensor.frontends.heads import repeated
+from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.families.matmul import gemm, product
+from autotensor.frontends.onnx.families.windows import convolved
+from autotensor.frontends.onnx.registry import Converter, Value, converts
+from autotensor.graph.build import constant, ops
+from autotensor.graph.ir import GraphNode
+
+DOMAIN = "com.microsoft"
+MASKED = -10000.0  # what onnxruntime adds where a mask says 0, unless the node says otherwise
+SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
+CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+
+
+def fused(
+    *names: str, operands: int, results: int = 1, attrs: Collection[str] = (), domain: str = DOMAIN
+) -> Callable[[Converter], Converter]:
+    """Files a converter that reads so many operands, makes so many results and knows these attributes."""
+
+    def register(fn: Converter) -> Converter:
+        def checked(c: Call) -> Value:
+            if unknown := [a for a in c.attrs if a not in attrs]:
+                raise c.unsupported(f"its attribute {unknown[0]!r} is not supported.")
+            for n in range(operands, len(c.inputs)):
+                if c.value(n) is not None:
+                    raise c.unsupported(f"its operand {n} is not supported.")
+            for n in range(results, c.outputs):
+                if c.wants(n):
+                    raise c.unsupported(f"its result {c.node.output[n]!r} is not supported.")
+            return fn(c)
+
+        converts(*names, domain=domain)(checked)
+        return fn
+
+    return register
+
+
+# -- elementwise -----------------------------------------------------------------------------------------
+
+
+@fused("Gelu", "BiasGelu", operands=2)
+def gelu(c: Call) -> Value:
+    return ops.gelu(_plus(c[0], c.get(1)))
+
+
+@fused("FastGelu", operands=2)
+def fast_gelu(c: Call) -> Value:
+    return ops.gelu(_plus(c[0], c.get(1)), approximate="tanh")
+
+
+@fused("QuickGelu", operands=1, attrs=("alpha",))
+def quick_gelu(c: Call) -> Value:
+    return c[0] * ops.sigmoid(c[0] * c.attr("alpha", 1.702))
+
+
+@fused("BiasAdd", operands=3)
+def bias_add(c: Call) -> Value:
+    return c[0] + c[1] + c[2]
+
+
+def _plus(x: GraphNode, bias: GraphNode | None) -> GraphNode:
+    return x if bias is None else x + bias
+
+
+# -- products and convolutions ---------------------------------------------------------------------------
+
+
+@fused("FusedMatMul", operands=2, attrs=("alpha", "transA", "transB", "transBatchA", "transBatchB"))
+@fused("TransposeMatMul", operands=2, attrs=("alpha", "transA", "transB"))
+def fused_matmul(c: Call) -> Value:
+    a = _turned(c[0], bool(c.attr("transA", 0)), bool(c.attr("transBatchA", 0)))
+    b = _turned(c[1], bool(c.attr("transB", 0)), bool(c.attr("transBatchB", 0)))
+    alpha = c.attr("alpha", 1.0)
+    y = product(a, b)
+    return y if alpha == 1.0 else y * alpha
+
+
+def _turned(x: GraphNode, last_two: bool, batch: bool) -> GraphNode:
+    """The last two axes change places; with `batch` the first goes in front of the last one before."""
+    rank = len(x.shape)
+    if rank < 2:
+        return x  # a vector has nothing to turn
+    order = [*range(1, rank - 1), 0, rank - 1] if batch else list(range(rank))
+    if last_two:
+        order[-2:] = order[-1], order[-2]
+    return x if order == list(range(rank)) else ops.transpose(x, axes=tuple(order))
+
+
+@fused(
+    "FusedGemm",
+    operands=3,
+    attrs=(
+        *("alpha", "beta", "transA", "transB"),
+        *("activation", "activation_alpha", "activation_beta", "activation_gamma"),
+    ),
+)
+def fused_gemm(c: Call) -> Value:
+    names = ("activation_alpha", "activation_beta", "activation_gamma")
+    return _activated(c, gemm(c), [c.attrs[n] for n in names if n in c.attrs])
+
+
+@fused("FusedConv", operands=4, attrs=(*CONV, "activation", "activation_params"))
+def fused_conv(c: Call) -> Value:
+    y = convolved(c, c[0], c[1], c.get(2))
+    return _activated(c, _plus(y, c.get(3)), c.attr("activation_params", ()))
+
+
+@fused("NhwcConv", operands=3, attrs=CONV)
+@fused("NhwcFusedConv", operands=4, attrs=(*CONV, "activation", "activation_params"))
+def nhwc_conv(c: Call) -> Value:
+    """Channels are last in x, in what is added and in the result; the weights are as Conv has them."""
+    rank = c.rank
+    first, last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+    y = convolved(c, ops.transpose(c[0], axes=first), c[1], c.get(2))
+    y = ops.transpose(y, axes=last)
+    return _activated(c, _plus(y, c.get(3)), c.attr("activation_params", ()))
+
+
+def _activated(c: Call, x: GraphNode, numbers: Collection[float]) -> GraphNode:
+    """The function that a fused node ends in; `numbers` are its own."""
+    name, given = c.attr("activation", ""), tuple(numbers)
+    most = {"LeakyRelu": 1, "Elu": 1, "ThresholdedRelu": 1, "HardSigmoid": 2, "Clip": 2}
+    if len(given) > most.get(name, 0):
+        raise c.unsupported(f"its activation {name!r} with the parameters {given}.")
+    match name:
+        case "":
+            return x
+        case "Relu" | "Tanh" | "Sigmoid" | "Softplus":
+            return getattr(ops, name.lower())(x)
+        case "LeakyRelu":
+            return ops.leaky_relu(x, *given) if given else ops.leaky_relu(x, 0.01)
+        case "HardSigmoid" if len(given) in (0, 2):
+            slope, shift = given or (0.2, 0.5)
+            return ops.clip(x * slope + shift, 0.0, 1.0)
+        case "Clip" if len(given) == 2:
+            return ops.clip(x, *given)
+    raise c.unsupported(f"its activation {name!r} with the parameters {given}.")
+
+
+# -- norms -----------------------------------------------------------------------------------------------
+
+
+@fused(
+    "SimplifiedLayerNormalization", operands=2, results=2, attrs=("axis", "epsilon", "stash_type"), domain=""
+)
+@fused("SimplifiedLayerNormalization", operands=2, results=2, attrs=("axis", "epsilon", "stash_type"))
+def simplified_layer_norm(c: Call) -> Value:
+    """x / sqrt(mean(x²) + eps) * scale; the second result is the factor."""
+    axis, eps = c.axis(-1), c.attr("epsilon", 1e-5)
+    return [_rms(c, c[0], c[1], axis, eps), *([_inverse_root(c[0], axis, eps)] if c.wants(1) else [])]
+
+
+@fused("SkipSimplifiedLayerNormalization", operands=4, results=4, attrs=("epsilon",))
+def skip_simplified_layer_norm(c: Call) -> Value:
+    total, eps = _plus(c[0] + c[1], c.get(3)), c.attr("epsilon", 1e-12)
+    return _with_sum(c, _rms(c, total, c[2], c.rank - 1, eps), total)
+
+
+@fused("SkipLayerNormalization", operands=5, results=4, attrs=("epsilon",))
+def skip_layer_norm(c: Call) -> Value:
+    total, eps = _plus(c[0] + c[1], c.get(4)), c.attr("epsilon", 1e-12)
+    return _with_sum(c, _layer_norm(total, c[2], c.get(3), eps), total)
+
+
+def _with_sum(c: Call, y: GraphNode, total: GraphNode) -> list[GraphNode]:
+    """The result, two that only training reads, and the sum."""
+    if c.wants(1) or c.wants(2):
+        raise c.unsupported("the mean and inverse deviation as results.")
+    return [y, y, y, total] if c.wants(3) else [y]
+
+
+def _layer_norm(x: GraphNode, gamma: GraphNode, beta: GraphNode | None, eps: float) -> GraphNode:
+    shift = constant(np.zeros(gamma.shape, gamma.dtype.numpy)) if beta is None else beta
+    wide = [ops.cast(v, dtype="float32") if v.dtype.is_half else v for v in (x, gamma, shift)]
+    y = ops.layer_norm(*wide, axis=-1, eps=eps)
+    return ops.cast(y, dtype=str(x.dtype)) if x.dtype.is_half else y
+
+
+def _rms(c: Call, x: GraphNode, scale: GraphNode, axis: int, eps: float) -> GraphNode:
+    if scale.shape != x.shape[axis:]:
+        raise c.unsupported(f"a scale of shape {scale.shape} for x {x.shape} from axis {axis} on.")
+    wide = [ops.cast(v, dtype="float32") if v.dtype.is_half else v for v in (x, scale)]
+    y = ops.rms_norm(*wide, axis=axis, eps=eps)
+    return ops.cast(y, dtype=str(x.dtype)) if x.dtype.is_half else y
+
+
+def _inverse_root(x: GraphNode, axis: int, eps: float) -> GraphNode:
+    wide = ops.cast(x, dtype="float32") if x.dtype.is_half else x
+    over = tuple(range(axis, len(x.shape)))
+    return ops.rsqrt(ops.mean(wide * wide, axis=over, keepdims=True) + eps)
+
+
+@fused("EmbedLayerNormalization", operands=9, results=3, attrs=("epsilon", "mask_index_type"))
+def embed_layer_norm(c: Call) -> Value:
+    """The sum of a token's, its place's and its segment's row, normalised; how many tokens a mask shows."""
+    tokens, mask = c[0], c.get(7)
+    batch, length = tokens.shape
+    places = c.get(8)
+    if places is None:
+        places = constant(np.arange(length, dtype=np.int32)[None])
+    total = ops.take(c[2], tokens, axis=0) + ops.take(c[3], places, axis=0)
+    if c.get(1) is not None:
+        total = total + ops.take(c[4], c[1], axis=0)
+    y = _layer_norm(total, c[5], c[6], c.attr("epsilon", 1e-12))
+    if mask is None:
+        shown = constant(np.zeros(batch, np.int32))
+    else:
+        seen = ops.cast(ops.equal(mask, constant(1, dtype=mask.dtype)), dtype="int32")
+        shown = ops.cast(ops.sum(seen, axis=1), dtype="int32")
+    return [y, shown, total]
+
+
+# -- attention -------------------------------------------------------------------------------------------
+
+
+@fused(
+    "Attention",
+    operands=6,
+    results=2,
+    attrs=(
+        "num_heads",
+        "unidirectional",
+        "qkv_hidden_sizes",
+        "scale",
+        "mask_filter_value",
+        "past_present_share_buffer",
+        "do_rotary",
+    ),
+)
+def attention(c: Call) -> Value:
+    """x [batch, tokens, width] by weights [width, q + k + v]; past and present [2, batch, heads, …]."""
+    if c.attr("past_present_share_buffer", 0) or c.attr("do_rotary", 0):
+        raise c.unsupported("a shared buffer of past keys, and rotary embedding inside.")
+    x, weights, heads = c[0], c[1], int(c.attr("num_heads"))
+    sizes = tuple(c.attr("qkv_hidden_sizes", ())) or (weights.shape[1] // 3,) * 3
+    if len(weights.shape) != 2 or len(sizes) != 3 or sum(sizes) != weights.shape[1]:
+        raise c.malformed(f"weights {weights.shape} do not hold queries, keys and values of {sizes} columns.")
+    joint = _plus(product(x, weights), c.get(2))
+    q, k, v = (_heads(c, part, heads) for part in _columns(joint, sizes))
+    past = c.get(4)
+    if past is not None:
+        k, v = (ops.concat(_part(past, n), new, axis=2) for n, new in enumerate((k, v)))
+    y = _attend(c, q, k, v, _masks(c, c.get(3), q, k), c.get(5))
+    present = [ops.concat(*(ops.unsqueeze(new, axes=(0,)) for new in (k, v)), axis=0)] if c.wants(1) else []
+    return [_joined(y), *present]
+
+
+@fused(
+    "MultiHeadAttention",
+    operands=8,
+    results=3,
+    attrs=("num_heads", "unidirectional", "scale", "mask_filter_value"),
+)
+def multi_head_attention(c: Call) -> Value:
+    """q, k, v [batch, tokens, width]; keys and values also by heads."""
+    heads = int(c.attr("num_heads"))
+    query, key, value = c[0], c.get(1), c.get(2)
+    if key is None or value is None or len(query.shape) != 3:
+        raise c.unsupported("queries, keys and values that are packed into one tensor.")
+    q = _heads(c, query, heads)
+    k, v = (t if len(t.shape) == 4 else _heads(c, t, heads) for t in (key, value))
+    if (bias := c.get(3)) is not None:
+        widths = tuple(heads * t.shape[3] for t in (q, k, v))
+        if bias.shape != (sum(widths),):
+            raise c.malformed(f"a bias of shape {bias.shape} for {widths} columns.")
+        parts = _columns(bias, widths)
+        given = [True, *(len(key.shape) != 4,) * 2]  # keys by heads have their bias already
+        q, k, v = (
+            t + ops.reshape(b, shape=(heads, 1, t.shape[3])) if own else t
+            for t, b, own in zip((q, k, v), parts, given, strict=True)
+        )
+    if c.get(6) is not None:
+        k, v = (ops.concat(c[6 + n], new, axis=2) for n, new in enumerate((k, v)))
+    y = _attend(c, q, k, v, _masks(c, c.get(4), q, k), c.get(5))
+    return [_joined(y), k, v]
+
+
+@fused(
+    "RotaryEmbedding",
+    operands=4,
+    attrs=("interleaved", "num_heads", "rotary_embedding_dim", "scale", "is_packed_batching"),
+)
+def rotary_embedding(c: Call) -> Value:
+    """x [batch, tokens, width] or [batch, heads, tokens, depth], turned by angles of the places."""
+    if c.attr("is_packed_batching", 0) or c.attr("scale", 1.0) != 1.0:
+        raise c.unsupported("packed batches, and scaled places.")
+    x, cos, sin = c[0], c[2], c[3]
+    part = int(c.attr("rotary_embedding_dim", 0))
+    is_flat = len(x.shape) == 3
+    heads = int(c.attr("num_heads", 0)) or (x.shape[-1] // (2 * cos.shape[1]) if not part else 0)
+    if is_flat and heads < 1:
+        raise c.malformed("num_heads is missing.")
+    y = _rotated(_heads(c, x, heads) if is_flat else x, c[1], cos, sin, part, bool(c.attr("interleaved", 0)))
+    return _joined(y) if is_flat else y
+
+
+def _rotated(
+    x: GraphNode, places: GraphNode, cos: GraphNode, sin: GraphNode, part: int, interleaved: bool
+) -> GraphNode:
+    """x [batch, heads, tokens, depth]; places: the first [1], or [batch, tokens]; cos, sin [places, half]."""
+    batch, heads, tokens, depth = x.shape
+    width = part or depth
+    if places.shape == (1,):
+        places = ops.reshape(places, shape=(1, 1)) + constant(np.arange(tokens)[None], dtype=places.dtype)
+    angles = [ops.unsqueeze(ops.take(t, places, axis=0), axes=(1,)) for t in (cos, sin)]  # [b, 1, n, half]
+    turned, rest = (x, []) if width == depth else ((_cut(x, 0, width)), [_cut(x, width, depth)])
+    if interleaved:
+        pairs = ops.reshape(turned, shape=(batch, heads, tokens, width // 2, 2))
+        a, b = (
+            ops.reshape(ops.slice(pairs, begin=(n,), end=(n + 1,), axes=(4,)), shape=pairs.shape[:4])
+            for n in (0, 1)
+        )
+    else:
+        a, b = _cut(turned, 0, width // 2), _cut(turned, width // 2, width)
+    real, imaginary = a * angles[0] - b * angles[1], b * angles[0] + a * angles[1]
+    if interleaved:
+        both = [ops.unsqueeze(v, axes=(4,)) for v in (real, imaginary)]
+        y = ops.reshape(ops.concat(*both, axis=4), shape=turned.shape)
+    else:
+        y = ops.concat(real, imaginary, axis=3)
+    return ops.concat(y, *rest, axis=3) if rest else y
+
+
+@fused(
+    "GroupQueryAttention",
+    operands=9,
+    results=3,
+    attrs=(
+        "num_heads",
+        "kv_num_heads",
+        "scale",
+        "do_rotary",
+        "rotary_interleaved",
+        "local_window_size",
+        "softcap",
+        "smooth_softmax",
+        "qk_output",
+        "causal",
+        "k_quant_type",
+        "v_quant_type",
+        "kv_cache_bit_width",
+    ),
+)
+def group_query_attention(c: Call) -> Value:
+    """Causal attention of grouped heads behind a past; how many keys are seen is data, and is asked for."""
+    if c.attr("local_window_size", -1) != -1 or c.attr("softcap", 0.0) or c.attr("smooth_softmax", 0):
+        raise c.unsupported("local windows, soft caps and smooth softmax.")
+    if c.attr("qk_output", 0) or not c.attr("causal", 1) or c.attr("kv_cache_bit_width", 0):
+        raise c.unsupported("scores as results, sight of the future, and quantised keys.")
+    if {c.attr("k_quant_type", "NONE"), c.attr("v_quant_type", "NONE")} != {"NONE"}:
+        raise c.unsupported("quantised keys.")
+    heads, kv_heads = int(c.attr("num_heads")), int(c.attr("kv_num_heads"))
+    if c.get(1) is None:
+        depth = c[0].shape[2] // (heads + 2 * kv_heads)
+        parts = _columns(c[0], (heads * depth, kv_heads * depth, kv_heads * depth))
+    else:
+        parts = [c[0], c[1], c[2]]
+    q, k, v = (_heads(c, t, n) for t, n in zip(parts, (heads, kv_heads, kv_heads), strict=True))
+    tokens, past = q.shape[2], 0 if c.get(3) is None else c[3].shape[2]
+    seen, total = set(c.ints(5)), int(c.scalar(6))
+    if seen != {total - 1} or total != past + tokens:
+        raise c.unsupported(
+            f"{past} past keys and {tokens} new ones, of which {sorted(n + 1 for n in seen)} are seen: "
+            "all are to be."
+        )
+    if c.attr("do_rotary", 0):
+        places = constant(np.full((1,), past, np.int64))
+        interleaved = bool(c.attr("rotary_interleaved", 0))
+        part = 2 * c[7].shape[1]
+        q, k = (_rotated(t, places, c[7], c[8], part, interleaved) for t in (q, k))
+    if past:
+        k, v = (ops.concat(c[3 + n], new, axis=2) for n, new in enumerate((k, v)))
+    keys, values = (t if t.shape[1] == heads else repeated(t, heads) for t in (k, v))
+    masks = [_past_only(tokens, total, -np.inf)] if tokens > 1 else []
+    y = _attend(c, q, keys, values, masks, None)
+    return [_joined(y), k, v]
+
+
+def _attend(
+    c: Call, q: GraphNode, k: GraphNode, v: GraphNode, masks: list[GraphNode], bias: GraphNode | None
+) -> GraphNode:
+    """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which graph/rules/scores.py knows."""
+    half = q.dtype.is_half
+    if half:
+        q, k, v = (ops.cast(t, dtype="float32") for t in (q, k, v))
+    scale = c.attr("scale", 0.0) or 1 / math.sqrt(q.shape[3])
+    scores = product(q, ops.transpose(k, axes=(0, 1, 3, 2))) * scale
+    for m in (*masks, *(() if bias is None else (bias,))):
+        scores = scores + (ops.cast(m, dtype=str(scores.dtype)) if m.dtype != scores.dtype else m)
+    y = product(ops.softmax(scores, axis=-1), v)
+    return ops.cast(y, dtype=str(c[0].dtype)) if half else y
+
+
+def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[GraphNode]:
+    """What is added to the scores [batch, heads, queries, keys]: the node's mask, and that of the future."""
+    (batch, _, tokens, _), keys = q.shape, k.shape[2]
+    found = []
+    if mask is not None:
+        zero, low = (
+            constant(np.zeros((), np.float32)),
+            constant(np.float32(c.attr("mask_filter_value", MASKED))),
+        )
+        if mask.shape == (batch,):  # how many keys are seen
+            places = constant(np.arange(keys, dtype=mask.dtype.numpy)[None])
+            shown = ops.less(places, ops.reshape(mask, shape=(batch, 1)))
+        elif mask.shape in ((batch, keys), (batch, tokens, keys)):
+            shown = ops.greater(mask, constant(0, dtype=mask.dtype))
+        else:
+            raise c.unsupported(
+                f"a mask of shape {mask.shape}; [batch], [batch, keys], [batch, queries, keys]."
+            )
+        axes = (1, 2) if len(shown.shape) == 2 else (1,)
+        found.append(ops.where(ops.unsqueeze(shown, axes=axes), zero, low))
+    if c.attr("unidirectional", 0):
+        found.append(_past_only(tokens, keys, -np.inf))
+    return found
+
+
+def _past_only(tokens: int, keys: int, low: float) -> GraphNode:
+    """[queries, keys]: 0 for the past, which all but the last keys are, and what a query has behind it."""
+    return constant(np.where(np.tri(tokens, keys, keys - tokens, dtype=bool), 0, low).astype(np.float32))
+
+
+def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
+    """[batch, tokens, heads * depth] ──▶ [batch, heads, tokens, depth]"""
+    if len(x.shape) != 3 or heads < 1 or x.shape[2] % heads:
+        raise c.malformed(f"{x.shape} cannot be divided among {heads} heads.")
+    batch, tokens, width = x.shape
+    apart = ops.reshape(x, shape=(batch, tokens, heads, width // heads))
+    return ops.transpose(apart, axes=SWAPPED)
+
+
+def _joined(y: GraphNode) -> GraphNode:
+    """[batch, heads, tokens, depth] ──▶ [batch, tokens, heads * depth]"""
+    batch, heads, tokens, depth = y.shape
+    return ops.reshape(ops.transpose(y, axes=SWAPPED), shape=(batch, tokens, heads * depth))
+
+
+def _part(past: GraphNode, n: int) -> GraphNode:
+    return ops.reshape(ops.slice(past, begin=(n,), end=(n + 1,), axes=(0,)), shape=past.shape[1:])
+
+
+def _columns(x: GraphNode, widths: Collection[int]) -> list[GraphNode]:
+    """The last axis, cut."""
+    ends = np.cumsum([0, *widths]).tolist()
+    return [_cut(x, a, b) for a, b in itertools.pairwise(ends)]
+
+
+def _cut(x: GraphNode, begin: int, end: int) -> GraphNode:
+    return ops.slice(x, begin=(begin,), end=(end,), axes=(len(x.shape) - 1,))
