@@ -37,7 +37,7 @@ class Call:
         self.inputs = tuple(inputs)
         self.attrs = attrs
         self.opsets: Mapping[str, int] = {}  # of the graph that holds the node, for subgraphs
-        self.outer_attrs: Mapping[str, Any] = {}  # of the function that holds the node
+        self.outer_attrs: Mapping[str, Any] | None = None  # of the function that holds the node
 
     # -- operands ----------------------------------------------------------------------------------------
     def value(self, n: int) -> Value:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import onnx
 
 from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.types import onnx_name
 from autotensor.graph.ir import GraphNode
 
 
@@ -23,6 +24,7 @@ class Rules:
     most_inputs: int
     most_outputs: int
     types: tuple[str, ...]  # of the operands, as the standard names them; equal names are equal types
+    allowed: tuple[frozenset[str], ...]  # element types of each operand, as the standard spells them
     repeats: bool  # the last one stands for all behind it
 
 
@@ -37,11 +39,12 @@ def rules_of(op: str, opset: int, domain: str) -> Rules | None:
     last = schema.inputs[-1] if schema.inputs else None
     repeats = last is not None and last.option == variadic
     types = tuple(i.type_str for i in schema.inputs)
+    allowed = tuple(frozenset(i.types) for i in schema.inputs)
     if last is not None and repeats and not last.is_homogeneous:
         types, repeats = types[:-1], False
     # the package's stubs do not say that its enums have values
     kinds = {name: int(a.type.value) for name, a in schema.attributes.items()}  # type: ignore[attr-defined]
-    return Rules(kinds, schema.max_input, schema.max_output, types, repeats)
+    return Rules(kinds, schema.max_input, schema.max_output, types, allowed, repeats)
 
 
 def check_call(call: Call, domain: str) -> None:
@@ -62,6 +65,10 @@ def check_call(call: Call, domain: str) -> None:
             f"it has {len(call.inputs)} operands and {call.outputs} results; "
             f"at most {rules.most_inputs} and {rules.most_outputs} are allowed."
         )
+    for n, (value, kinds) in enumerate(zip(call.inputs, rules.allowed, strict=False)):
+        if isinstance(value, GraphNode) and onnx_name(value.dtype) not in kinds:
+            known = ", ".join(sorted(k[7:-1] for k in kinds if k.startswith("tensor(")))
+            raise call.malformed(f"operand {n} is {value.dtype}; in this opset it may be {known}.")
     seen: dict[str, tuple[int, GraphNode]] = {}
     for n, value in enumerate(call.inputs):
         name = rules.types[n] if n < len(rules.types) else rules.types[-1] if rules.repeats else ""

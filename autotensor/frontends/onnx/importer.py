@@ -35,6 +35,7 @@ from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
 OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, shapes and casts differ
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
+MOST_MADE = 1 << 28  # bytes of a value that the file does not hold and that depends on no input
 MISSING: Any = object()  # a result that a function does not make
 _QUANTISED = re.compile(r"Quant|^Q[A-Z]|NBits|Integer|FpQ4|Bnb4|BFP|Float8|Fp[48]")  # names of com.microsoft
 # what reading nonsense raises: a missing attribute, an axis that is a string, …
@@ -195,7 +196,7 @@ class Importer:
             raise Unsupported(f"graph {graph.name!r} has sparse initializers, which are not supported.")
         frame.values.update(inputs)
         return self._walk(
-            frame, graph.node, [o.name for o in graph.output], opsets or self.model.opsets, attrs or {}
+            frame, graph.node, [o.name for o in graph.output], opsets or self.model.opsets, attrs
         )
 
     def function(
@@ -206,7 +207,7 @@ class Importer:
         frame.values.update(dict.fromkeys(function.input))
         frame.values.update(zip(function.input, inputs, strict=False))
         opsets = self.model.opsets | {plain_domain(i.domain): int(i.version) for i in function.opset_import}
-        defaults = {a.name: self._attribute(a, {}) for a in function.attribute_proto}
+        defaults = {a.name: self._attribute(a) for a in function.attribute_proto}
         given = {**defaults, **attrs}
         return self._walk(frame, function.node, list(function.output), opsets, given, is_function=True)
 
@@ -216,7 +217,7 @@ class Importer:
         nodes: Sequence[onnx.NodeProto],
         outputs: Sequence[str],
         opsets: Mapping[str, int],
-        attrs: Mapping[str, Any],
+        attrs: Mapping[str, Any] | None,
         is_function: bool = False,
     ) -> tuple[Value, ...]:
         """The named outputs; a function may leave out what its caller does not want."""
@@ -244,8 +245,13 @@ class Importer:
 
     # -- nodes -------------------------------------------------------------------------------------------
     def _node(
-        self, frame: Frame, node: onnx.NodeProto, opsets: Mapping[str, int], outer_attrs: Mapping[str, Any]
+        self,
+        frame: Frame,
+        node: onnx.NodeProto,
+        opsets: Mapping[str, int],
+        outer_attrs: Mapping[str, Any] | None,
     ) -> None:
+        """outer_attrs: of the function that holds the node; None outside of functions."""
         self.count += 1
         if self.count > MOST_NODES:
             raise Malformed(f"the model has more than {MOST_NODES} nodes once its loops are unrolled.")
@@ -268,11 +274,15 @@ class Importer:
         call = Call(self, node, opset, inputs, attrs)
         try:
             for a in node.attribute:
+                if a.name in attrs:
+                    raise call.malformed(f"it has several attributes {a.name!r}.")
                 if a.ref_attr_name:
+                    if outer_attrs is None:
+                        raise call.malformed(f"its attribute {a.name!r} is a function's, and it is in none.")
                     if a.ref_attr_name in outer_attrs:
                         attrs[a.name] = outer_attrs[a.ref_attr_name]
                 else:
-                    attrs[a.name] = self._attribute(a, outer_attrs)
+                    attrs[a.name] = self._attribute(a)
             call.opsets, call.outer_attrs = opsets, outer_attrs  # for subgraphs
             results = self._convert(call, domain, opset)
         except MALFORMED as error:
@@ -320,6 +330,11 @@ class Importer:
                 "not supported.",
                 fix="Only ONNX's own quantised operators are: take the model from before it was quantised.",
             )
+        if domain == "com.microsoft.nchwc":
+            raise Unsupported(
+                f"{call.where} is not supported: onnxruntime laid the model out for one processor.",
+                fix="Take the model from before, or optimise it at ORT_ENABLE_EXTENDED only.",
+            )
         ours = operators(domain)
         near = nearest(node.op_type, ours)
         near += f"There are converters for {len(ours)} operators; docs/onnx.md lists them."
@@ -336,11 +351,16 @@ class Importer:
                 raise Malformed(
                     f"{call.where}: its result {t.dtype}{list(t.shape)} is larger than {MAX_BYTES} bytes."
                 )
+            if math.prod(t.shape) * t.dtype.bytes > MOST_MADE and not self.is_open(t):
+                raise Malformed(
+                    f"{call.where}: its result {t.dtype}{list(t.shape)} depends on no input and is larger "
+                    f"than {MOST_MADE} bytes."
+                )
         if isinstance(value, GraphNode) and isinstance(value, Apply) and 0 in value.shape:
             return constant(np.zeros(value.shape, value.dtype.numpy))  # nothing to compute: no kernel
         return value
 
-    def _attribute(self, a: onnx.AttributeProto, outer: Mapping[str, Any]) -> Any:
+    def _attribute(self, a: onnx.AttributeProto) -> Any:
         kinds = onnx.AttributeProto
         match a.type:
             case kinds.FLOAT | kinds.INT | kinds.GRAPH:

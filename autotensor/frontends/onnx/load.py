@@ -27,6 +27,7 @@ from autotensor.frontends.onnx.errors import Malformed, Unsupported
 from autotensor.frontends.onnx.types import Array, checked_array, type_name
 
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
+MOST_AXES = 64  # of a tensor; NumPy's own limit
 _STANDARD = ("", "ai.onnx")
 
 
@@ -137,6 +138,8 @@ def _checked(model: Loaded) -> Loaded:
 
 def _array(tensor: onnx.TensorProto, directory: Path | None, where: str) -> Array:
     dims = [int(d) for d in tensor.dims]
+    if len(dims) > MOST_AXES:
+        raise Malformed(f"{where} has {len(dims)} axes; at most {MOST_AXES} are supported.")
     if any(d < 0 for d in dims):
         raise Malformed(f"{where} has the shape {dims}.")
     if type_name(tensor.data_type) == "STRING":
@@ -186,10 +189,15 @@ def _beside(location: str, directory: Path | None, where: str) -> Path:
     relative = Path(location)
     if not location or relative.is_absolute() or ".." in relative.parts:
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
-    path = (directory / relative).resolve()
+    try:
+        path = (directory / relative).resolve()
+        is_file = path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, links in a circle, a zero in the name
+        why = error.strerror if isinstance(error, OSError) else error  # not the whole of a long name
+        raise Malformed(f"{where} points at {location[:80]!r}, which is no file ({why}).") from error
     if not path.is_relative_to(directory):  # a symbolic link out of it
         raise Malformed(f"{where} points at {location!r}, outside the model's directory.")
-    if not path.is_file():
+    if not is_file:
         raise Malformed(f"{where} is kept in {location!r}, which is not beside the model.")
     return path
 

@@ -46,6 +46,16 @@ def onnx_number(dtype: DType) -> int:
     return int(onnx.TensorProto.DataType.Value(names[str(dtype)]))
 
 
+def onnx_name(dtype: DType) -> str:
+    """A tensor of this type, as ONNX's schemas spell it.
+
+    >>> onnx_name(dtype_of("float32"))
+    'tensor(float)'
+    """
+    short = {"float32": "float", "float64": "double"}
+    return f"tensor({short.get(str(dtype), str(dtype))})"
+
+
 def checked_array(array: Array, where: str) -> Array:
     """The array, if its type is one of ours; else Unsupported."""
     try:

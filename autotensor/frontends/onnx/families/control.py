@@ -25,6 +25,8 @@ from autotensor.graph.ir import GraphNode
 
 UNROLLED = 64  # rounds; more are left to the executor, in a graph without one they are refused
 MOST_SCANNED = 4096
+MOST_ROUNDS = 1 << 18  # of a Loop that is called: twelve seconds of the smallest body (Zen 4, 2026-11)
+ROOM, GROWTH = 1 << 25, 16  # a Loop's states may grow to 16 times what they were, or 512 MiB
 
 
 @converts("If")
@@ -209,8 +211,16 @@ def _called(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value]:
         going = bool(rest.pop(0).reshape(-1)[0]) if has_start else True
         now, fixed = rest[:count], rest[count:]
         rows: list[list[Any]] = [[] for _ in range(len(body.output) - 1 - count)]
-        n = 0
+        n, roomy = 0, GROWTH * max(ROOM, sum(a.nbytes for a in now))
+        if going and _never_stops(body) and (most is None or most > MOST_ROUNDS):
+            raise c.unsupported(
+                f"{'endless' if most is None else most} rounds; at most {MOST_ROUNDS} are run."
+            )
         while going and (most is None or n < most):
+            if n == MOST_ROUNDS:
+                raise c.unsupported(f"it has not ended after {n} rounds.")
+            if sum(a.nbytes for a in now) > roomy:
+                raise c.unsupported(f"what it hands on has grown to more than {roomy} bytes in {n} rounds.")
             results = round_(np.asarray(n, np.int64), np.asarray(going), *now, *fixed)
             going, now = bool(results[0].reshape(-1)[0]), list(results[1 : 1 + count])
             for row, value in zip(rows, results[1 + count :], strict=True):

@@ -291,6 +291,8 @@ def _clipped(x: GraphNode, low: float | None, high: float | None) -> GraphNode:
 
 @converts("Constant")
 def constant_(c: Call) -> Value:
+    if len(c.attrs) > 1:
+        raise c.malformed(f"a constant given several times, by {', '.join(c.attrs)}.")
     for name in ("value", "value_float", "value_int", "value_floats", "value_ints"):
         if name in c.attrs:
             kinds = {"f": np.float32, "i": np.int64}

@@ -49,6 +49,11 @@ def scatter_elements(c: Call) -> Value:
 
 @converts("ScatterND")
 def scatter_nd(c: Call) -> Value:
+    known, depth = c.known(1), c[1].shape[-1]
+    if known is not None:
+        extents = np.array(c[0].shape[:depth])
+        if ((known < -extents) | (known >= extents)).any():
+            raise c.malformed(f"some places lie outside of x {c[0].shape}.")
     return ops.scatter_nd(c[0], c[1], c[2], reduction=c.attr("reduction", "none"))
 
 

@@ -156,7 +156,11 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
         w, r = c[1], c[2]
         steps, batch = x.shape[:2]
         count, hidden = w.shape[0], r.shape[2]
-        mode = c.attr("direction", "forward")
+        mode, said = c.attr("direction", "forward"), c.attr("hidden_size", hidden)
+        if mode not in ("forward", "reverse", "bidirectional") or said != hidden:
+            raise c.malformed(
+                f"direction {mode!r} and hidden_size {said}; the weights r {r.shape} have {hidden} states."
+            )
         if count != (2 if mode == "bidirectional" else 1) or w.shape[1] != gates * hidden:
             raise c.malformed(f"weights of shapes {w.shape} and {r.shape} do not fit direction {mode!r}.")
         is_long = steps > MOST_STEPS

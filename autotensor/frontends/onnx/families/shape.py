@@ -40,6 +40,8 @@ def reshape(c: Call) -> Value:
 def flatten(c: Call) -> Value:
     x = c[0]
     axis = int(c.attr("axis", 1))
+    if not -len(x.shape) <= axis <= len(x.shape):
+        raise c.malformed(f"axis {axis} does not exist; there are {len(x.shape)}.")
     at = axis + len(x.shape) if axis < 0 else axis
     return ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
 
@@ -95,6 +97,8 @@ def split(c: Call) -> Value:
     x, axis = c[0], c.axis(0)
     sizes = c.ints_or_attr(1, "split")
     count = int(c.attr("num_outputs", c.outputs))
+    if count != c.outputs:
+        raise c.malformed(f"{count} parts are to be made, and {c.outputs} are named.")
     if sizes is None:
         each = -(-x.shape[axis] // count)
         sizes = tuple(max(0, min(each, x.shape[axis] - n * each)) for n in range(count))
@@ -127,6 +131,8 @@ def _sliced(
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise c.malformed(f"starts {starts}, ends {ends}, axes {axes}, steps {steps} do not fit together.")
     places = c.axes(axes)
+    if len(set(places)) != len(places):
+        raise c.malformed(f"axes {tuple(axes)} name one twice.")
     begin: list[int | None] = []
     end: list[int | None] = []
     for start, stop, a, step in zip(starts, ends, places, steps, strict=True):
