@@ -112,9 +112,8 @@ def _filled(name: str, inputs: Sequence[Argument], batch: int, said: Mapping[str
                 f"{name}: input {a} takes a batch of {first}, not {batch}.",
                 fix="Export the model with an open batch dimension.",
             )
-    lacking = {
-        a: _open(a, found) for a in inputs if a.name not in found and (_open(a, found) or a.dims is None)
-    }
+    tensors = [a for a in inputs if a.dtype is not None and a.name not in found]  # others are refused later
+    lacking = {a: _open(a, found) for a in tensors if _open(a, found) or a.dims is None}
     if lacking:
         first_of_all, open_ = next(iter(lacking.items()))
         what = f"leaves {', '.join(map(repr, open_))} open" if open_ else "has no shape"

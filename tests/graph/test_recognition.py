@@ -362,3 +362,37 @@ def test_norms_of_something_else_stay(array):
     assert half.count("subtract") == 1
     shifted = d / root(d * d) + array(1, 5, 6)  # one for each row is no bias of the norm
     same(Graph(x, shifted), {"layer_norm": 1, "add": 1})
+
+
+# -- group norms -----------------------------------------------------------------------------------------
+
+
+def split_group_norm(array, x, groups, tail=()):
+    """As torch's exporter writes it: an instance norm of the groups, then numbers for each channel."""
+    n, channels, *spatial = x.shape
+    rows = ops.reshape(x, (n, groups, *(tail or (-1,))))
+    y = ops.group_norm(rows, array(groups), array(groups), groups=groups, eps=1e-3)
+    y = ops.reshape(y, x.shape) * array(channels, *(1 for _ in spatial))
+    return y + array(1, channels, *(1 for _ in spatial))
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups"),
+    [((2, 6, 5, 3), 3), ((1, 4, 7), 2), ((2, 4), 2), ((1, 3, 2, 2), 1), ((2, 4, 3, 3), 4)],
+)
+def test_group_norms(array, shape, groups):
+    x = input(shape)
+    graph = Graph(x, split_group_norm(array, x, groups))
+    same(graph, {"group_norm": 1, "multiply": 0, "add": 0})
+    assert optimize(graph).count("reshape") == 0
+
+
+def test_no_group_norms(array):
+    """Numbers within a channel, statistics of other groups, a result that is read between."""
+    x = input((2, 6, 5, 3))
+    rows = ops.reshape(x, (2, 3, -1))
+    normed = ops.group_norm(rows, array(3), array(3), groups=3)
+    same(Graph(x, ops.reshape(normed, x.shape) * array(6, 5, 1)), {"multiply": 1, "group_norm": 1})
+    same(Graph(x, (ops.reshape(normed, x.shape) * array(6, 1, 1), normed)), {"multiply": 1, "group_norm": 1})
+    other = ops.group_norm(ops.reshape(x, (4, 3, -1)), array(3), array(3), groups=3)
+    same(Graph(x, ops.reshape(other, x.shape)), {"group_norm": 1, "reshape": 2})

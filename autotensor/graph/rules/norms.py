@@ -1,7 +1,9 @@
-"""Layer and RMS norm written out, as exporters do, become the operators.
+"""Layer, RMS and group norm written out, as exporters do, become the operators.
 
     d = x - mean(x);  d / sqrt(mean(d²) + eps) * gamma + beta     ──▶  layer_norm(x, gamma, beta)
     x / sqrt(mean(x²) + eps) * gamma                              ──▶  rms_norm(x, gamma)
+
+    reshape(group_norm(reshape(x, (n, groups, rest)))) * gamma[c] + beta[c]   ──▶  group_norm(x, gamma, beta)
 
 Means are over the last axes and keep them. Squares may be powers or products, the division may be one by a
 root or a product with its inverse. mean(x²) - mean(x)² is left alone: where the mean is large it cancels, and
@@ -158,7 +160,73 @@ def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant |
     return constant(array, value.name)
 
 
-NORMS = Rules(norms, gain, bias)
+@rule(Apply)
+def group(node: Apply, uses: Uses) -> GraphNode | None:
+    """reshape(group_norm(reshape(x, (n, groups, rest)), g, b), as x) ──▶ group_norm(x, g and b of its group)
+
+    So exporters write group norms of torch, whose channels they then scale (`group_gain`, `group_bias`).
+    """
+    match node:
+        case Apply(
+            "reshape",
+            (Apply("group_norm", (Apply("reshape", (x,)) as rows, Constant() as g, Constant() as b)) as n,),
+        ) if uses[n] == 1 and node.shape == x.shape and _is_first(n):
+            pass
+        case _:
+            return None
+    groups = int(n.attr("groups"))
+    if len(x.shape) < 2 or rows.shape[:2] != (x.shape[0], groups) or x.shape[1] % groups:
+        return None
+    each = x.shape[1] // groups
+    spread = [constant(np.repeat(v.array, each), v.name) for v in (g, b)]
+    return n.given((x, *spread))
+
+
+def _is_first(n: Apply) -> bool:
+    """Whether the channels of a group norm are its axis 1."""
+    return int(n.attr("axis")) % len(n.shape) == 1
+
+
+@rule(Apply)
+def group_gain(node: Apply, uses: Uses) -> GraphNode | None:
+    """group_norm(x, g, b) * c[channels] ──▶ group_norm(x, g * c, b * c)"""
+    found = _scaled_group(node, "multiply", uses)
+    if found is None:
+        return None
+    n, g, b, c = found
+    return n.given((n.inputs[0], *(constant(v.array * c, v.name) for v in (g, b))))
+
+
+@rule(Apply)
+def group_bias(node: Apply, uses: Uses) -> GraphNode | None:
+    """group_norm(x, g, b) + c[channels] ──▶ group_norm(x, g, b + c)"""
+    found = _scaled_group(node, "add", uses)
+    if found is None:
+        return None
+    n, g, b, c = found
+    return n.given((n.inputs[0], g, constant(b.array + c, b.name)))
+
+
+def _scaled_group(node: Apply, op: str, uses: Uses) -> tuple[Apply, Constant, Constant, Any] | None:
+    """A group norm that only this reads, its gamma and beta, and what is behind it: numbers by channel."""
+    if node.op != op:
+        return None
+    for y, other in (node.inputs, node.inputs[::-1]):
+        match y, other:
+            case (Apply("group_norm", (_, Constant() as g, Constant() as b)) as n, Constant()) if (
+                uses[n] == 1 and n.shape == node.shape and _is_first(n)
+            ):
+                pass
+            case _:
+                continue
+        rank = len(n.shape)
+        whole = (1,) * (rank - len(other.shape)) + other.shape
+        if all(m == 1 for a, m in enumerate(whole) if a != 1):
+            return n, g, b, np.broadcast_to(other.array.reshape(-1), (n.shape[1],))
+    return None
+
+
+NORMS = Rules(norms, gain, bias, group, group_gain, group_bias)
 
 
 def recognise_norms(graph: Graph) -> Graph:

@@ -123,11 +123,19 @@ def conv_transpose(c: Call) -> Value:
     if rank not in CONV or len(w.shape) != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
     g, extra = _transposed(c, x.shape[2:], w.shape[2:])
-    plain = rank == 2 and set(g.dilations) == {1} and min(g.padding) >= 0
+    plain = rank <= 2 and set(g.dilations) == {1} and min(g.padding) >= 0
     if plain and all(e < s for e, s in zip(extra, g.strides, strict=True)):
-        return ops.conv2d_transpose(
-            x, w, bias, stride=g.strides, padding=g.padding, output_padding=extra, groups=groups
+        flat = rank == 1  # a picture of height 1
+        x, w = (ops.unsqueeze(v, axes=(2,)) if flat else v for v in (x, w))
+        ahead, none = ((1,), (0,)) if flat else ((), ())
+        y = ops.conv2d_transpose(
+            *(x, w, bias),
+            stride=(*ahead, *g.strides),
+            padding=(*none, *g.befores, *none, *g.afters),
+            output_padding=(*none, *extra),
+            groups=groups,
         )
+        return ops.squeeze(y, axes=(2,)) if flat else y
     # elements apart, then an ordinary convolution with the kernel turned round
     each, group_out = w.shape[0] // groups, w.shape[1]
     apart = ops.spread(x, steps=(1, 1, *g.strides))
