@@ -65,10 +65,6 @@ def check_call(call: Call, domain: str) -> None:
             f"it has {len(call.inputs)} operands and {call.outputs} results; "
             f"at most {rules.most_inputs} and {rules.most_outputs} are allowed."
         )
-    for n, (value, kinds) in enumerate(zip(call.inputs, rules.allowed, strict=False)):
-        if isinstance(value, GraphNode) and onnx_name(value.dtype) not in kinds:
-            known = ", ".join(sorted(k[7:-1] for k in kinds if k.startswith("tensor(")))
-            raise call.malformed(f"operand {n} is {value.dtype}; in this opset it may be {known}.")
     seen: dict[str, tuple[int, GraphNode]] = {}
     for n, value in enumerate(call.inputs):
         name = rules.types[n] if n < len(rules.types) else rules.types[-1] if rules.repeats else ""
@@ -79,3 +75,14 @@ def check_call(call: Call, domain: str) -> None:
             raise call.malformed(
                 f"operands {first} and {n} are {other.dtype} and {value.dtype}; they must be of one type."
             )
+
+
+def check_types(call: Call, domain: str) -> None:
+    """Raises Malformed for an operand of a type that the operator, one that we know, does not take."""
+    rules = rules_of(call.op, call.opset, domain)
+    if rules is None:
+        return
+    for n, (value, kinds) in enumerate(zip(call.inputs, rules.allowed, strict=False)):
+        if isinstance(value, GraphNode) and onnx_name(value.dtype) not in kinds:
+            known = ", ".join(sorted(k[7:-1] for k in kinds if k.startswith("tensor(")))
+            raise call.malformed(f"operand {n} is {value.dtype}; in this opset it may be {known}.")

@@ -22,7 +22,7 @@ import onnx
 from autotensor.base.errors import AutotensorError
 from autotensor.base.registry import nearest
 from autotensor.frontends.onnx.call import Call
-from autotensor.frontends.onnx.checks import check_call
+from autotensor.frontends.onnx.checks import check_call, check_types
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
 from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
@@ -320,9 +320,11 @@ class Importer:
         check_call(call, domain)
         converter = converter_of(domain, node.op_type, opset)
         if converter is not None:
+            check_types(call, domain)
             return converter(call)
         found = definition(call, domain, opset)
         if found is not None:
+            check_types(call, domain)
             return list(self.function(found[0], call.inputs, found[1]))
         if domain and _QUANTISED.search(node.op_type):
             raise Unsupported(

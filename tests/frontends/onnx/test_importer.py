@@ -235,8 +235,19 @@ def test_a_result_that_is_too_large_is_refused():
 
 
 def test_operators_of_others_are_refused_with_a_way_out():
-    m = model([node("FusedConv", ["x"], domain="com.microsoft")], {"x": (3,)}, domains=["com.microsoft"])
-    with pytest.raises(Unsupported, match=r"\(com.microsoft.FusedConv, opset 1\) is not .* optimiser writes"):
+    m = model([node("CropAndResize", ["x"], domain="com.microsoft")], {"x": (3,)}, domains=["com.microsoft"])
+    with pytest.raises(
+        Unsupported, match=r"\(com.microsoft.CropAndResize, opset 1\) is not .* optimiser writes"
+    ):
+        at.from_onnx(m)
+
+
+def test_files_laid_out_for_one_processor_are_refused_with_a_way_out():
+    domain = "com.microsoft.nchwc"
+    m = model([node("Conv", ["x"], domain=domain)], {"x": (3,)}, domains=[domain])
+    with pytest.raises(
+        Unsupported, match=r"laid the model out for one processor\. .* at ORT_ENABLE_EXTENDED only"
+    ):
         at.from_onnx(m)
 
 
@@ -247,4 +258,12 @@ def test_functions_that_call_themselves_are_refused():
     )
     m = model([node("Again", ["x"], domain="own")], {"x": (3,)}, functions=[function], domains=["own"])
     with pytest.raises(Malformed, match="more than 24 deep"):
+        at.from_onnx(m)
+
+
+def test_types_that_the_standard_does_not_allow():
+    m = model([node("Where", ["x", "x", "x"])], {"x": (3,)})
+    with pytest.raises(
+        Malformed, match=r"\(Where, opset 18\): operand 0 is float32; in this opset it may be bool"
+    ):
         at.from_onnx(m)
