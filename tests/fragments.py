@@ -1,11 +1,13 @@
 """An address space in pieces, as large libraries and arrays leave it: for children of tests.
 
-python -m fragments 8 CODE [ARGUMENT…]      runs the code; holes of 8 KiB
+python -m fragments 8 torch,jax CODE [ARGUMENT…]      runs the code beside these modules; holes of 8 KiB
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import importlib
 import mmap
 import sys
 from itertools import pairwise
@@ -38,7 +40,9 @@ def fragment(hole_bytes: int) -> int:
 def _reserve(at: int | None, size: int) -> int:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE | (_NO_REPLACE if at else 0)
     found = _libc.mmap(at, size, 0, flags, -1, 0)
-    assert found not in (None, ctypes.c_void_p(-1).value), ctypes.get_errno()
+    failed = found == ctypes.c_void_p(-1).value
+    # another thread, of torch say, may have taken the gap since
+    assert not failed or (at and ctypes.get_errno() == errno.EEXIST), ctypes.get_errno()
     return int(found)
 
 
@@ -56,6 +60,8 @@ if __name__ == "__main__":
     import numpy  # noqa: F401
 
     llvm.initialize_native_target()
+    for module in filter(None, sys.argv[2].split(",")):
+        importlib.import_module(module)
     fragment(int(sys.argv[1]) << 10)
-    code, sys.argv = sys.argv[2], ["-c", *sys.argv[3:]]
+    code, sys.argv = sys.argv[3], ["-c", *sys.argv[4:]]
     exec(code, {"__name__": "__main__"})

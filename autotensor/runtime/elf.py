@@ -31,6 +31,7 @@ _WRITE, _ALLOC, _EXECUTE, _COMPRESSED, _TLS = 1, 2, 4, 0x800, 0x400
 _UNDEFINED, _ABSOLUTE, _COMMON, _FIRST_RESERVED = 0, 0xFFF1, 0xFFF2, 0xFF00
 _LOCAL, _GLOBAL, _WEAK = 0, 1, 2
 _LONGEST_NAME = 4096
+_MOST_LETTERS = 64 << 20
 _USUAL_TYPES = (0, 1, 2, 3, 4)  # none, object, function, section, file; not: common, thread-local, indirect
 
 
@@ -172,10 +173,13 @@ def _symbols(data: bytes, headers: list[_Header], sections: dict[int, Section]) 
     if each != _SYMBOL.size or size % each or link >= len(headers):
         raise Damaged("has a table of symbols that makes no sense")
     texts = _strings(data, headers, link)
-    return tuple(
-        _symbol(n, entry, texts, headers, sections)
-        for n, entry in enumerate(_SYMBOL.iter_unpack(data[offset : offset + size]))
-    )
+    found, letters = [], 0
+    for n, entry in enumerate(_SYMBOL.iter_unpack(data[offset : offset + size])):
+        found.append(_symbol(n, entry, texts, headers, sections))
+        letters += len(found[-1].name)
+        if letters > _MOST_LETTERS:
+            raise Damaged("has names of more than 64 MB")
+    return tuple(found)
 
 
 def _symbol(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -52,11 +53,14 @@ at.compile_model(MODELS.get("{name}").build(), db=":memory:", trials={trials}).s
 """
 
 
-def in_pieces(code: str, holes: int, *args: str, timeout_s: float = 300) -> None:
-    """Runs `code` in a child whose address space has nothing but small holes within 3 GB."""
+def in_pieces(code: str, holes: int, *args: str, beside: str = "", timeout_s: float = 300) -> None:
+    """Runs `code` in a child whose address space has nothing but small holes within 3 GB.
+
+    beside: modules that it has imported before.
+    """
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "fragments", str(holes), code, *args],
+        [sys.executable, "-m", "fragments", str(holes), beside, code, *args],
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=timeout_s,
     )  # fmt: skip
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
@@ -84,6 +88,16 @@ def test_one_kernel(holes: int) -> None:
 @pytest.mark.parametrize("holes", HOLES)
 def test_a_saved_network(holes: int, networks) -> None:
     in_pieces(LOADED.format(least=5), holes, networks("small_cnn"))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("holes", HOLES)
+def test_beside_torch_and_jax(holes: int, networks) -> None:
+    """The default build of torch maps 3 GB of libraries."""
+    pytest.importorskip("torch")
+    beside = "torch,jax.numpy" if importlib.util.find_spec("jax") else "torch"
+    in_pieces(BUILT, holes, beside=beside)
+    in_pieces(LOADED.format(least=5), holes, networks("small_cnn"), beside=beside)
 
 
 @pytest.mark.slow

@@ -374,6 +374,24 @@ class TestDamage:
             found = [h for h in found if struct.unpack_from("<Q", data, h + 32)[0]]
         return found[0]
 
+    def test_many_names_in_few_bytes(self) -> None:
+        """20,000 symbols, each named by all but the first letters of one name."""
+        names = b"\0" + b"f" * 4000 + b"\0"
+        symbols = bytes(24) + b"".join(
+            struct.pack("<IBBHQQ", 1 + n % 100, 0x10, 0, 0, 0, 0) for n in range(20_000)
+        )
+        heads = [(0, 0, 0, 0), (3, 64, len(names), 0), (2, 64 + len(names), len(symbols), 24)]
+        table = b"".join(
+            struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, at, size, 1, 1, 1, each)
+            for kind, at, size, each in heads
+        )
+        ident = b"\x7fELF\x02\x01\x01" + bytes(9)
+        machine = {"x86_64": 62, "aarch64": 183}[host_machine()]
+        end = 64 + len(names) + len(symbols)
+        head = struct.pack("<16sHHIQQQIHHHHHH", ident, 1, machine, 1, 0, 0, end, 0, 64, 0, 0, 64, 3, 1)
+        with pytest.raises(ArtifactError, match=r"^z: one of its object files has names of more than 64 MB"):
+            link("z", [head + names + symbols + table], ["f"])
+
     def test_a_name_without_end(self) -> None:
         long = "f" * 5000
         with pytest.raises(ArtifactError, match=r"^z: one of its object files has a name of 5000 bytes"):
