@@ -270,9 +270,7 @@ def _check_disk(name: str, place: dict[str, Any], folder: Path, told: Told) -> N
             place["writable"] = True
     except OSError as error:
         place["writable"] = False
-        told.notes.append(
-            f"{name}: {folder} cannot be written: {error.strerror or error}. {_unneeded(name)}"
-        )
+        told.notes.append(f"{name}: {folder} cannot be written: {error.strerror or error}. {_unneeded(name)}")
     place["free_bytes"] = shutil.disk_usage(folder).free
     if place["free_bytes"] < LOW_DISK and place["writable"]:
         told.notes.append(f"{name}: only {size(place['free_bytes'])} are free at {folder}.")

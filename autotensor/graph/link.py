@@ -287,7 +287,8 @@ def _steps(
     for x, name in zip(graph.inputs, graph.input_names, strict=True):
         places[x] = Place(name, 0, prod(x.shape) * x.dtype.bytes)
     for out, name in zip(graph.outputs, graph.output_names, strict=True):
-        places[storage(out)] = Place(updates.get(name, name), 0, prod(out.shape) * out.dtype.bytes)
+        if 0 not in out.shape:
+            places[storage(out)] = Place(updates.get(name, name), 0, prod(out.shape) * out.dtype.bytes)
     read: list[Place] = []
     written: list[Place] = []
     steps = []

@@ -112,12 +112,15 @@ def tasks(groups: Sequence[Group]) -> tuple[KernelTask, ...]:
 
 
 def own_outputs(graph: Graph) -> Graph:
-    """The graph with a copy of every output that is an input, a constant, or an output already."""
+    """The graph with a copy of every output that is an input, a constant, or an output already.
+
+    One without elements stays: no kernel has anything to write there.
+    """
     outputs: list[GraphNode] = []
     seen: set[GraphNode] = set()
     for out in graph.outputs:
         root = storage(out)
-        if root in seen or not isinstance(root, Apply):
+        if 0 not in out.shape and (root in seen or not isinstance(root, Apply)):
             # A fresh function for each: equal copies would be interned to one node, and be one output again.
             copy = TeFunction.trace(_copy, [out.type], f"copy_{len(outputs)}")
             out = apply(copy, (out,))
@@ -362,7 +365,7 @@ def check_groups(graph: Graph, groups: Sequence[Group]) -> None:
             if isinstance(x, Apply) and place(x, made).of not in made:
                 raise GraphError(f"group {g.name!r} reads {x!r} before it is made.")
         made.update(g.outputs)
-    roots = [storage(o) for o in graph.outputs]
+    roots = [storage(o) for o in graph.outputs if 0 not in o.shape]
     if any(r not in made for r in roots) or len(set(roots)) != len(roots):
         raise GraphError(
             f"graph {graph.name!r} has an output that no group makes.", fix="Use own_outputs(graph) first."

@@ -33,6 +33,7 @@ from autotensor.api.models import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
 from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.decompositions import extended
 from autotensor.frontends.torch.exported import first_line
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
@@ -287,7 +288,7 @@ def _decompositions() -> dict[Any, Any]:
         torch.ops.aten.pixel_shuffle.default,
         torch.ops.aten._fused_rms_norm.default,
     )
-    table = dict(torch._decomp.core_aten_decompositions())
+    table = extended(dict(torch._decomp.core_aten_decompositions()))
     return {operator: how for operator, how in table.items() if operator not in kept}
 
 

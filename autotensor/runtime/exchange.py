@@ -2,16 +2,19 @@
 
     f(torch_tensor)      ──▶ a NumPy view of the tensor's memory; the same checks as for any array follow
 
-What is not in this machine's memory, or of a type that NumPy lacks, is refused in words. Nothing is copied.
+bfloat16, which NumPy's DLPack lacks, goes through its bits. What is not in this machine's memory, or of
+another type that NumPy lacks, is refused in words. Nothing is copied.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArgumentError
 from autotensor.runtime.arrays import Array
 
@@ -35,8 +38,12 @@ def view(function: str, array: Any) -> Any:
     """A NumPy view of an array that speaks DLPack. Raises ArgumentError when that cannot be."""
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         return array
-    kind = f"{type(array).__module__.split('.')[0]}.{type(array).__name__}"
+    library = type(array).__module__.split(".")[0]
+    kind = f"{library}.{type(array).__name__}"
     try:
+        if library == "torch" and str(array.dtype) == "torch.bfloat16":
+            bits = np.from_dlpack(array.view(sys.modules["torch"].int16))
+            return bits.view(dtype_of("bfloat16").numpy)
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # whatever its library raises
         words = (str(error).strip().splitlines() or ["it gives no reason"])[0].rstrip(".")

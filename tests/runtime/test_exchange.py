@@ -187,4 +187,18 @@ def test_torch_tensors():
     with pytest.raises(ArgumentError, match=r"'x' is not C-contiguous"):
         f(torch.randn(1, 128)[:, ::2])
     with pytest.raises(ArgumentError, match=r"a torch.Tensor cannot be read in place"):
+        f(x.to(torch.float8_e4m3fn))
+    with pytest.raises(ArgumentError, match=r"'x' is bfloat16\[1, 64\]; expected float32"):
         f(x.to(torch.bfloat16))
+
+
+@pytest.mark.torch
+def test_bfloat16_tensors_are_read_and_written_in_place():
+    torch = pytest.importorskip("torch")
+    x = at.input((3, 8), "bfloat16", name="x")
+    f = at.compile_model(at.ops.relu(x), db=":memory:")
+    given, out = torch.randn(3, 8).to(torch.bfloat16), torch.empty(3, 8, dtype=torch.bfloat16)
+    f(given, out)
+    assert out.equal(torch.relu(given))
+    got = f(given)
+    assert torch.from_numpy(got.view(np.int16)).view(torch.bfloat16).equal(out)

@@ -6,6 +6,7 @@ from typing import Any
 
 from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import Ints, per_axis
+from autotensor.frontends.transposed import transposed_convolution
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
@@ -50,15 +51,27 @@ def _transposed(
     more: tuple[int, ...],
     groups: int,
 ) -> Any:
-    """In one dimension: a picture of height 1."""
-    if rank == 1:
+    """In one dimension without dilation: a picture of height 1."""
+    if rank == 1 and each["dilation"] == (1,):
         across = {"stride": 1, "padding": 0, "dilation": 1}
         flat = {name: (across[name], *along) for name, along in each.items()}
         tall, wide = (ops.unsqueeze(v, axes=(2,)) for v in (x, w))
         y = _transposed(2, tall, wide, biases, flat, (0, *more), groups)
         return ops.squeeze(y, axes=(2,))
-    if rank == 3:
-        raise Unsupported("transposed convolutions over three axes are not supported.")
-    if any(d != 1 for d in each.pop("dilation")):
-        raise Unsupported("dilated transposed convolutions are not supported.")
-    return ops.conv2d_transpose(x, w, *biases, groups=groups, output_padding=more, **each)
+    dilation = each.pop("dilation")
+    if (
+        rank == 2
+        and all(d == 1 for d in dilation)
+        and all(e < s for e, s in zip(more, each["stride"], strict=True))
+    ):
+        return ops.conv2d_transpose(x, w, *biases, groups=groups, output_padding=more, **each)
+    return transposed_convolution(
+        x,
+        w,
+        biases[0] if biases else None,
+        stride=each["stride"],
+        padding=[(p, p) for p in each["padding"]],
+        dilation=dilation,
+        output_padding=more,
+        groups=groups,
+    )

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.complex import Complex
+from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.torch.types import Ints, as_type, to_array
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
@@ -41,8 +42,8 @@ def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, 
 
 
 # What `empty` holds is unspecified; zeros are as good as anything.
-@converts("aten.zeros.default", "aten.empty.memory_format")
-def zeros(size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+@converts("aten.zeros.default", "aten.empty.memory_format", "aten.empty_permuted.default")
+def zeros(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
     return _full(size, 0, dtype or "float32")
 
 
@@ -87,6 +88,27 @@ def iota(length: int, *, start: int, step: int, dtype: str, **_: Any) -> Any:
     return constant((start + step * np.arange(length)).astype(dtype_of(dtype).numpy))
 
 
+@converts("aten.empty_strided.default")
+def empty_strided(size: Ints, stride: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 0, dtype or "float32")
+
+
+@converts("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(x: GraphNode, value: Any) -> Any:
+    one = as_type(value, x.dtype)
+    return ops.broadcast_to(one, shape=x.shape) if x.shape else one
+
+
+@converts("aten.tril_indices.default")
+def tril_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.stack(np.tril_indices(rows, offset, columns)).astype(dtype or "int64"))
+
+
+@converts("aten.triu_indices.default")
+def triu_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.stack(np.triu_indices(rows, offset, columns)).astype(dtype or "int64"))
+
+
 @converts("aten.linspace.default")
 def linspace(start: float, end: float, steps: int, *, dtype: str | None = None, **_: Any) -> Any:
     return constant(np.linspace(start, end, steps).astype(dtype_of(dtype or "float32").numpy))
@@ -106,19 +128,9 @@ def _triangle(x: GraphNode, seen: np.ndarray[Any, Any]) -> Any:
     return ops.where(constant(seen), x, constant(np.zeros((), x.dtype.numpy)))
 
 
-_RANDOM = ("bernoulli", "rand", "rand_like", "randn", "randn_like", "randint", "randperm", "normal")
-
-
-def _random(name: str) -> None:
-    @converts(f"aten.{name}.default")
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise Unsupported("random numbers are not drawn here.", fix="Draw them outside and pass them in.")
-
-
-for _name in _RANDOM:
-    _random(_name)
-
-
-def from_tensor(tensor: Any, name: str = "") -> GraphNode:
+def from_tensor(tensor: Any, name: str = "") -> GraphNode | Complex:
     """A torch tensor as a constant."""
+    if tensor.is_complex():
+        parts = tensor.detach().resolve_conj()
+        return Complex(constant(to_array(parts.real), name), constant(to_array(parts.imag), f"{name}.imag"))
     return constant(to_array(tensor), name)

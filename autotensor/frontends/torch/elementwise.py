@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from autotensor import te
 from autotensor.base.dtype import dtype_of, float32
 from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import alike, as_type, common
-from autotensor.graph.build import ops
+from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.operators.common import broadcast_load, broadcast_shape, stage
+from autotensor.te import Tensor
 
 
 def floats(x: GraphNode) -> GraphNode:
@@ -228,7 +231,12 @@ def power(a: Any, b: Any) -> Any:
 
 @converts("aten.atan2.default")
 def atan2(y: GraphNode, x: GraphNode) -> Any:
-    raise Unsupported("angles of points are not supported.")
+    return call(_angles, *(floats(v) for v in alike(y, x)), name="atan2")
+
+
+def _angles(y: Tensor, x: Tensor) -> Tensor:
+    shape = broadcast_shape("atan2", y.shape, x.shape)
+    return stage(shape, lambda *i: te.atan2(broadcast_load(y, i), broadcast_load(x, i)), "atan2")
 
 
 def _pair(aten: str, ours: str) -> None:
@@ -265,6 +273,16 @@ def _logical(name: str, kinds: tuple[str, ...]) -> None:
 
 for _name in ("and", "or", "xor"):
     _logical(_name, ("Tensor", "Scalar"))
+
+
+def _shift(side: str) -> None:
+    @converts(*(f"aten.bitwise_{side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+    def convert(a: Any, b: Any) -> Any:
+        return getattr(ops, f"shift_{side}")(*alike(a, b))
+
+
+for _side in ("left", "right"):
+    _shift(_side)
 
 
 @converts("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")

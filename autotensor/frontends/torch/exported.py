@@ -19,6 +19,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from autotensor.base.errors import InputError
 from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.decompositions import extended
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
 from autotensor.frontends.torch.registry import Unsupported
@@ -97,6 +98,11 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
     outputs: list[GraphNode] = []
     names: list[str] = []
     for spec, node in zip(program.graph_signature.output_specs, nodes, strict=True):
+        if spec.kind is OutputKind.BUFFER_MUTATION and _has_norms_in_training(program.graph):
+            raise Unsupported(
+                f"{name} writes to its buffer {spec.target!r}: a norm in training mode changes its buffers.",
+                fix="Call .eval() on the module.",
+            )
         if spec.kind in _CHANGED:
             raise Unsupported(
                 f"{name} {_CHANGED[spec.kind].format(spec.target)}.",
@@ -113,6 +119,10 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
         raise Unsupported(f"{name} returns no tensor.")
     usable = all(names) and len({*names, *(i.name for i in inputs)}) == len(names) + len(inputs)
     return Graph(tuple(inputs), tuple(outputs), name, tuple(names) if usable else ())
+
+
+def _has_norms_in_training(graph: torch.fx.Graph) -> bool:
+    return any(str(n.target) == "aten._native_batch_norm_legit_functional.default" for n in graph.nodes)
 
 
 def _export(
@@ -144,7 +154,7 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return program.run_decompositions(table)
+            return program.run_decompositions(extended(table))
         except Exception as error:  # torch raises many kinds
             raise Unsupported(
                 f"torch cannot take the program apart: {first_line(error)}.",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from math import prod
 from operator import attrgetter
 from typing import Any
 
@@ -19,8 +20,19 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.frontends.torch.complex import MAKE_COMPLEX, ON_COMPLEX, Complex
 from autotensor.frontends.torch.creation import from_tensor
-from autotensor.frontends.torch.registry import CONVERTERS, READS_MEMORY, Held, Layout, Missing, Unsupported
+from autotensor.frontends.torch.empty import of_nothing
+from autotensor.frontends.torch.refused import OTHER_FIX, no_complex, unknown
+from autotensor.frontends.torch.registry import (
+    CONVERTERS,
+    READS_MEMORY,
+    Converter,
+    Held,
+    Layout,
+    Missing,
+    Unsupported,
+)
 from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
@@ -53,7 +65,7 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
         elif node.op == "get_attr":
             values[node] = _attribute(str(node.target), graph.owning_module, given)
         elif node.op == "output":
-            return [_present(_resolve(a, values), node) for a in _flat(node.args[0])]
+            return [_returned(_resolve(a, values), a) for a in _flat(node.args[0])]
         elif not _is_check(node):
             values[node] = _convert(node, values)
     raise GraphError("the fx graph has no output.")
@@ -88,20 +100,23 @@ def _attribute(target: str, module: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    args = [_resolve(a, values) for a in node.args]
-    if node.target in _PICKS:
-        return args[0][args[1]]
-    kwargs = {k: _resolve(a, values) for k, a in node.kwargs.items()}
     name = str(node.target)
-    converter = CONVERTERS.get(name)
-    if converter is None:
+    if node.target in _PICKS:
+        return _resolve(node.args[0], values)[node.args[1]]
+    if name not in CONVERTERS:
         _known_shapes(node)
-        raise Unsupported(f"PyTorch operator {name} is not supported{_place(node)}.", fix=_FIX)
-    for value in (*args, *kwargs.values()):
-        _present(value, node)
-    if name in READS_MEMORY:
-        kwargs["memory"] = _memory(node.args[0], values)
     try:
+        if _is_complex(node) and name not in {*ON_COMPLEX, *MAKE_COMPLEX}:
+            raise no_complex()
+        args = [_resolve(a, values) for a in node.args]
+        kwargs = {k: _resolve(a, values) for k, a in node.kwargs.items()}
+        converter = _converter(name, node, (*args, *kwargs.values()))
+        for value in (*args, *kwargs.values()):
+            _check_present(value)
+        if name in READS_MEMORY:
+            kwargs["memory"] = _memory(node.args[0], values)
+        if (empty := of_nothing(node, args, kwargs)) is not None:
+            return empty
         result = converter(*args, **kwargs)
     except Unsupported as error:
         raise Unsupported(f"{name}: {error.what.rstrip('.')}{_place(node)}.", fix=error.fix) from error
@@ -110,13 +125,27 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     except Exception as error:  # an argument that the converter does not know, or a number that is data
         _known_shapes(node)
         raise Unsupported(
-            f"{name} cannot be converted{_place(node)}: {str(error).rstrip('.')}.", fix=_FIX
+            f"{name} cannot be converted{_place(node)}: {str(error).rstrip('.')}.", fix=OTHER_FIX
         ) from error
     _known_shapes(node)
     return _held(node, result, node.meta.get("val"))
 
 
-_FIX = "Express it by other operators, or compile the model in parts."
+def _converter(name: str, node: torch.fx.Node, arguments: Sequence[Any]) -> Converter:
+    """Raises Unsupported for an operator that has none for such arguments."""
+    into = _is_complex(node) and name in ON_COMPLEX
+    if into or any(isinstance(x, (Complex, complex)) for x in _flat(arguments)):
+        if name not in ON_COMPLEX:
+            raise no_complex()
+        return ON_COMPLEX[name]
+    if name not in CONVERTERS:
+        raise unknown(name)
+    return CONVERTERS[name]
+
+
+def _is_complex(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype.is_complex
 
 
 def _known_shapes(node: torch.fx.Node) -> None:
@@ -135,8 +164,13 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
         if not isinstance(result, (tuple, list)) or len(result) != len(wanted):
             raise GraphError(f"{node.target}: converted to another number of results{_place(node)}.")
         return tuple(_held(node, r, w) for r, w in zip(result, wanted, strict=True))
+    if isinstance(result, Complex):
+        parts = wanted.real if isinstance(wanted, torch.Tensor) else wanted
+        return Complex(_held(node, result.re, parts), _held(node, result.im, parts))
     if not isinstance(result, GraphNode) or not isinstance(wanted, torch.Tensor):
         return result
+    if result.shape != tuple(wanted.shape) and prod(result.shape) == prod(wanted.shape) == 1:
+        result = ops.reshape(result, shape=tuple(wanted.shape))  # one number, with axes or without
     if result.shape != tuple(wanted.shape):
         raise GraphError(
             f"{node.target}: converted to shape {result.shape}, torch says {tuple(wanted.shape)}"
@@ -166,16 +200,28 @@ def _resolve(arg: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
     if isinstance(arg, (list, tuple)):
         return [_resolve(a, values) for a in arg]
     if isinstance(arg, torch.dtype):
-        return dtype_name(arg)
+        return str(arg).removeprefix("torch.") if arg.is_complex else dtype_name(arg)
     if isinstance(arg, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         raise Unsupported(f"size {arg} is not known before the call", fix="Export with static shapes.")
     return arg
 
 
-def _present(value: Any, node: torch.fx.Node) -> Any:
+def _check_present(value: Any) -> None:
     for v in _flat(value):
         if isinstance(v, Missing):
-            raise Unsupported(f"{v.what} is not supported{_place(node)}.")
+            raise Unsupported(f"{v.what} is not supported.")
+
+
+def _returned(value: Any, node: Any) -> Any:
+    """A result, which `node` makes."""
+    if isinstance(value, Complex):
+        raise Unsupported(
+            f"a complex result is not supported{_place(node)}.", fix="Return torch.view_as_real of it."
+        )
+    try:
+        _check_present(value)
+    except Unsupported as error:
+        raise Unsupported(f"{error.what.rstrip('.')}{_place(node)}.") from error
     return value
 
 

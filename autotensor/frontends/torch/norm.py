@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from autotensor.base.dtype import DType
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import Missing, converts
+from autotensor.frontends.torch.types import with_axes
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-_MOMENTS = (Missing("a norm's mean"), Missing("a norm's deviation"))
+
+def _moments(x: GraphNode, over: tuple[int, ...], eps: float, keepdims: bool) -> tuple[GraphNode, GraphNode]:
+    """Mean and 1 / deviation, which go out beside a norm; what nobody reads is not computed."""
+    mean = ops.mean(x, axis=over, keepdims=keepdims)
+    return mean, ops.rsqrt(_variance(x, over, keepdims) + float(eps))
+
+
+def _variance(x: GraphNode, over: tuple[int, ...], keepdims: bool) -> GraphNode:
+    """The mean square around the mean."""
+    centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
+    found: GraphNode = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=keepdims)
+    return found
 
 
 def _or(given: GraphNode | None, shape: Sequence[int], value: float, dtype: DType) -> GraphNode:
@@ -31,7 +44,8 @@ def batch_norm_inference(
 ) -> Any:
     channels = (x.shape[1],)
     scale, shift = _or(gamma, channels, 1.0, x.dtype), _or(beta, channels, 0.0, x.dtype)
-    return ops.batch_norm(x, scale, shift, mean, var, eps=eps), *_MOMENTS
+    nothing = constant(np.empty(0, x.dtype.numpy))
+    return ops.batch_norm(x, scale, shift, mean, var, eps=eps), nothing, nothing
 
 
 @converts("aten.batch_norm.default")
@@ -56,26 +70,49 @@ def batch_statistics(
     x: GraphNode, gamma: GraphNode | None, beta: GraphNode | None, training: bool, momentum: float, eps: float
 ) -> Any:
     """Mean and variance of the batch itself: what instance norms are made of."""
-    over = tuple(a for a in range(len(x.shape)) if a != 1)
+    over = _all_but_channels(x)
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     var = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=True)
     y = ops.multiply(centred, ops.rsqrt(var + float(eps)))
     across = tuple(x.shape[1] if a == 1 else 1 for a in range(len(x.shape)))
     y = y if gamma is None else ops.multiply(y, ops.reshape(gamma, shape=across))
     y = y if beta is None else ops.add(y, ops.reshape(beta, shape=across))
-    return y, *_MOMENTS
+    return y, *_moments(x, over, eps, False)
+
+
+def _all_but_channels(x: GraphNode) -> tuple[int, ...]:
+    return tuple(a for a in range(len(x.shape)) if a != 1)
 
 
 @converts("aten._native_batch_norm_legit_functional.default")
-def batch_norm_training(*_: Any) -> Any:
-    raise Unsupported("a norm in training mode changes its buffers.", fix="Call .eval() on the module.")
+def batch_norm_training(
+    x: GraphNode,
+    gamma: GraphNode | None,
+    beta: GraphNode | None,
+    mean: GraphNode,
+    var: GraphNode,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The norm, the batch's moments, and the running ones after this batch."""
+    if not training:
+        return (*batch_norm_inference(x, gamma, beta, mean, var, momentum, eps), mean, var)
+    over = _all_but_channels(x)
+    count = prod(x.shape[a] for a in over)
+    y, batch_mean, inverse = batch_statistics(x, gamma, beta, True, momentum, eps)
+    unbiased = _variance(x, over, False) * (count / max(count - 1, 1))
+    share, rest = float(momentum), 1 - float(momentum)
+    new_mean, new_var = batch_mean * share + mean * rest, unbiased * share + var * rest
+    return y, batch_mean, inverse, new_mean, new_var
 
 
 @converts("aten.native_layer_norm.default")
 def native_layer_norm(
     x: GraphNode, normalized_shape: Sequence[int], gamma: GraphNode | None, beta: GraphNode | None, eps: float
 ) -> Any:
-    return layer_norm(x, normalized_shape, gamma, beta, eps), *_MOMENTS
+    over = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    return layer_norm(x, normalized_shape, gamma, beta, eps), *_moments(x, over, eps, True)
 
 
 @converts("aten.layer_norm.default")
@@ -105,7 +142,7 @@ def rms_norm(
 def fused_rms_norm(
     x: GraphNode, normalized_shape: Sequence[int], gamma: GraphNode | None, eps: float | None
 ) -> Any:
-    return rms_norm(x, normalized_shape, gamma, eps), _MOMENTS[1]
+    return rms_norm(x, normalized_shape, gamma, eps), Missing("a norm's deviation")
 
 
 @converts("aten.native_group_norm.default")
@@ -119,7 +156,8 @@ def native_group_norm(
     groups: int,
     eps: float,
 ) -> Any:
-    return group_norm(x, groups, gamma, beta, eps), *_MOMENTS
+    parts = ops.reshape(x, shape=(batch, groups, prod(x.shape) // (batch * groups)))
+    return group_norm(x, groups, gamma, beta, eps), *_moments(parts, (2,), eps, False)
 
 
 @converts("aten.group_norm.default")
@@ -140,26 +178,24 @@ def group_norm(
 
 
 @converts("aten._softmax.default")
+@with_axes
 def native_softmax(x: GraphNode, dim: int, half_to_float: bool) -> Any:
     return softmax(x, dim)
 
 
 @converts("aten._log_softmax.default")
+@with_axes
 def native_log_softmax(x: GraphNode, dim: int, half_to_float: bool) -> Any:
     return log_softmax(x, dim)
 
 
 @converts("aten.softmax.int", "aten._safe_softmax.default")
+@with_axes
 def softmax(x: GraphNode, dim: int, dtype: str | None = None) -> Any:
-    return ops.softmax(_of_rank(x) if dtype is None else ops.cast(x, dtype=dtype), axis=dim)
+    return ops.softmax(x if dtype is None else ops.cast(x, dtype=dtype), axis=dim)
 
 
 @converts("aten.log_softmax.int")
+@with_axes
 def log_softmax(x: GraphNode, dim: int, dtype: str | None = None) -> Any:
-    return ops.log_softmax(_of_rank(x) if dtype is None else ops.cast(x, dtype=dtype), axis=dim)
-
-
-def _of_rank(x: GraphNode) -> GraphNode:
-    if not x.shape:
-        raise Unsupported("softmax of a tensor without axes is not supported.")
-    return x
+    return ops.log_softmax(x if dtype is None else ops.cast(x, dtype=dtype), axis=dim)

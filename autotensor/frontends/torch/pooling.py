@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.torch.types import Ints, per_axis
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
@@ -41,7 +41,7 @@ def _pooled(
         "padding": per_axis(padding, axes),
         "ceil_mode": ceil_mode,
     }
-    if axes == 2 and all(d == 1 for d in dilation):
+    if axes == 2 and all(d == 1 for d in dilation) and mode != "sum":
         plain = ops.max_pool2d if mode == "max" else ops.avg_pool2d
         y = plain(one, **sizes, **counted)
     else:
@@ -60,7 +60,18 @@ def _max_pool(aten: str, axes: int) -> None:
         ceil_mode: bool = False,
     ) -> Any:
         y = _pooled(x, "max", axes, kernel, stride, padding, dilation, ceil_mode)
-        return (y, Missing("the position of a pool's greatest element")) if "indices" in aten else y
+        if "indices" not in aten:
+            return y
+        one = _batched(x, axes)
+        at = ops.max_positions(
+            one,
+            kernel=per_axis(kernel, axes),
+            stride=per_axis(stride or kernel, axes),
+            padding=per_axis(padding, axes),
+            dilation=per_axis(dilation, axes),
+            ceil_mode=ceil_mode,
+        )
+        return y, at if one is x else ops.squeeze(at, axes=(0,))
 
 
 def _avg_pool(aten: str, axes: int) -> None:
@@ -74,9 +85,9 @@ def _avg_pool(aten: str, axes: int) -> None:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Any:
-        if divisor_override is not None:
-            raise Unsupported("divisor_override is not supported.")
         sizes = (kernel, stride, padding)
+        if divisor_override is not None:
+            return _pooled(x, "sum", axes, *sizes, ceil_mode=ceil_mode) * (1 / divisor_override)
         return _pooled(x, "average", axes, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
 
 
@@ -105,6 +116,27 @@ def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
 def adaptive_avg_pool1d(x: GraphNode, output_size: Ints) -> Any:
     tall = adaptive_avg_pool2d(ops.unsqueeze(x, axes=(-2,)), (1, *output_size))
     return ops.squeeze(tall, axes=(-2,))
+
+
+@converts("aten._adaptive_avg_pool3d.default")
+def adaptive_avg_pool3d(x: GraphNode, output_size: Ints) -> Any:
+    extents, wanted = x.shape[-3:], per_axis(output_size, 3)
+    if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
+        sizes = tuple(n // o for n, o in zip(extents, wanted, strict=True))
+        return _pooled(x, "average", 3, sizes, sizes, (0,))
+    y: Any = x
+    for n, (extent, count) in enumerate(zip(extents, wanted, strict=True)):
+        y = _weighted(y, len(x.shape) - 3 + n, _windows(extent, count))
+    return y
+
+
+def _weighted(x: GraphNode, axis: int, w: Array) -> Any:
+    """The product with w [out, extent] along one axis."""
+    order = (*(a for a in range(len(x.shape)) if a != axis), axis)
+    last = ops.transpose(x, axes=order)
+    y = ops.dense(ops.reshape(last, shape=(-1, w.shape[1])), constant(w.astype(x.dtype.numpy)))
+    wide = ops.reshape(y, shape=(*last.shape[:-1], w.shape[0]))
+    return ops.transpose(wide, axes=tuple(order.index(a) for a in range(len(order))))
 
 
 def _windows(extent: int, count: int) -> Array:

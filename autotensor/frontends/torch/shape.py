@@ -7,9 +7,11 @@ from math import prod
 from typing import Any
 
 from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import Ints, alike
-from autotensor.graph.build import ops
+from autotensor.frontends.torch.types import Ints, as_type, common
+from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
+from autotensor.operators.common import position, stage
+from autotensor.te import Tensor
 
 
 @converts(
@@ -74,6 +76,16 @@ def repeat(x: GraphNode, repeats: Ints) -> Any:
     return ops.tile(full, reps=tuple(repeats))
 
 
+@converts("aten.view_copy.default")
+def view_copy(x: GraphNode, shape: Ints) -> Any:
+    return reshape(x, shape)
+
+
+@converts("aten.permute_copy.default")
+def permute_copy(x: GraphNode, dims: Ints) -> Any:
+    return permute(x, dims)
+
+
 # -- parts -----------------------------------------------------------------------------------------------
 
 
@@ -86,6 +98,48 @@ def slice_(
     if places == range(extent):
         return x
     return ops.slice(x, begin=(places.start,), end=(places.stop,), stride=(step,), axes=(dim,))
+
+
+@converts("aten.diagonal.default")
+def diagonal(x: GraphNode, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Elements [..., k, k + offset] of the two axes; k is the last axis of the result."""
+    return call(lambda t: _diagonal(t, offset, dim1 % t.ndim, dim2 % t.ndim), x, name="diagonal")
+
+
+def _diagonal(x: Tensor, offset: int, a: int, b: int) -> Tensor:
+    row, column = max(-offset, 0), max(offset, 0)
+    count = min(x.shape[a] - row, x.shape[b] - column)
+    shape = (*(n for k, n in enumerate(x.shape) if k not in (a, b)), count)
+
+    def body(*i: Any) -> Any:
+        rest = iter(i[:-1])
+        places = {a: i[-1] + row if row else i[-1], b: i[-1] + column if column else i[-1]}
+        return x[tuple(places[k] if k in places else next(rest) for k in range(x.ndim))]
+
+    return stage(shape, body, "diagonal")
+
+
+@converts("aten.unfold.default")
+def unfold(x: GraphNode, dim: int, size: int, step: int) -> Any:
+    """Windows along an axis, whose places are the last axis of the result."""
+    if not x.shape:
+        return ops.broadcast_to(x, shape=(size,))
+    return call(lambda t: _unfold(t, dim % t.ndim, size, step), x, name="unfold")
+
+
+def _unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    shape = [(n - size) // step + 1 if a == axis else n for a, n in enumerate(x.shape)]
+
+    def body(*i: Any) -> Any:
+        place = position(i[axis], step, i[-1])
+        return x[(*i[:axis], place, *i[axis + 1 : -1])]
+
+    return stage((*shape, size), body, "unfold")
+
+
+@converts("aten.narrow_copy.default")
+def narrow_copy(x: GraphNode, dim: int, start: int, length: int) -> Any:
+    return narrow(x, dim, start % x.shape[dim], length)
 
 
 @converts("aten.narrow.default")
@@ -102,7 +156,7 @@ def select(x: GraphNode, dim: int, index: int | GraphNode) -> Any:
     return ops.squeeze(slice_(x, dim, at, at + 1), axes=(dim,))
 
 
-@converts("aten.unbind.int")
+@converts("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(x: GraphNode, dim: int = 0) -> Any:
     return tuple(select(x, dim, n) for n in range(x.shape[dim]))
 
@@ -146,9 +200,10 @@ def roll(x: GraphNode, shifts: Ints, dims: Ints = ()) -> Any:
 
 @converts("aten.cat.default")
 def cat(tensors: Sequence[GraphNode], dim: int = 0) -> Any:
-    """torch passes over empty vectors, whatever the others' shape."""
-    real = [x for x in tensors if x.shape != (0,)] or list(tensors[:1])
-    return ops.concat(*alike(*real), axis=dim) if len(real) > 1 else real[0]
+    """Tensors without elements decide on the type only; torch passes over empty vectors of any rank."""
+    dtype = common(*tensors)
+    real = [as_type(x, dtype) for x in tensors if 0 not in x.shape]
+    return ops.concat(*real, axis=dim) if len(real) > 1 else real[0]
 
 
 @converts("aten.stack.default")

@@ -6,6 +6,7 @@ through its bits.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,3 +121,23 @@ def alike(*operands: Any) -> tuple[GraphNode, ...]:
     """All operands in their common type."""
     dtype = common(*operands)
     return tuple(as_type(x, dtype) for x in operands)
+
+
+# -- tensors without axes --------------------------------------------------------------------------------
+
+
+def with_axes(convert: Any) -> Any:
+    """The converter for tensors without axes too, where torch takes axis 0 for theirs: as vectors of one
+    element. What comes out has one element as well, and the importer takes its axis away."""
+
+    @functools.wraps(convert)
+    def wide(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if x.shape:
+            return convert(x, *args, **kwargs)
+        return convert(_vector(x), *map(_vector, args), **{k: _vector(v) for k, v in kwargs.items()})
+
+    return wide
+
+
+def _vector(x: Any) -> Any:
+    return ops.reshape(x, shape=(1,)) if isinstance(x, GraphNode) and not x.shape else x

@@ -1,0 +1,51 @@
+"""Tensors without elements: no kernel computes them, and what comes of them alone is known now.
+
+relu(x: [0, 3])  ──▶ a constant of no elements
+sum(x: [0, 3])   ──▶ the constant 0, which torch says: all that it reads has no elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.types import dtype_name, to_array
+from autotensor.graph.ir import GraphNode, constant
+
+
+def of_nothing(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The node's results as constants where they have no elements, or where nothing that it reads has any;
+    None for all others."""
+    wanted = node.meta.get("val")
+    results = [w for w in tree_flatten(wanted)[0] if isinstance(w, torch.Tensor)]
+    known = all(isinstance(n, int) for w in results for n in w.shape)
+    if not results or not known or any(w.dtype.is_complex for w in results):
+        return None
+    if all(w.numel() == 0 for w in results):
+        return tree_map(_empty, wanted)
+    read = [x for x in tree_flatten((list(args), dict(kwargs)))[0] if isinstance(x, GraphNode)]
+    if not read or any(0 not in x.shape for x in read):
+        return None
+    full_args, full_kwargs = tree_map(_tensor, (list(node.args), dict(node.kwargs)))
+    return tree_map(_constant, node.target(*full_args, **full_kwargs))
+
+
+def _empty(wanted: Any) -> Any:
+    if not isinstance(wanted, torch.Tensor):
+        return wanted
+    return constant(np.empty(tuple(wanted.shape), dtype_of(dtype_name(wanted.dtype)).numpy))
+
+
+def _tensor(argument: Any) -> Any:
+    """An argument as torch takes it."""
+    value = argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument
+    return torch.empty(tuple(value.shape), dtype=value.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _constant(result: Any) -> Any:
+    return constant(to_array(result).copy()) if isinstance(result, torch.Tensor) else result

@@ -1,0 +1,44 @@
+"""What is not converted, each in words: why, and what to do instead."""
+
+from __future__ import annotations
+
+from autotensor.frontends.torch.registry import Unsupported
+
+_DRAW = "random numbers are not drawn here", "Draw them outside and pass them in."
+_RANDOM = frozenset(
+    """bernoulli binomial cauchy exponential geometric log_normal multinomial native_dropout normal
+    normal_functional poisson rand rand_like randint randint_like randn randn_like randperm
+    rrelu_with_noise_functional uniform _sample_dirichlet _standard_gamma""".split()  # noqa: SIM905
+)
+_MATRIX = (
+    "decompositions of matrices are not supported",
+    "Do it outside and pass its results in, or compile the model in parts.",
+)
+_SPARSE = "sparse tensors are not supported", "Use .to_dense()."
+OTHER_FIX = "Express it by other operators, or compile the model in parts."
+_OTHER = "this operator is not supported", OTHER_FIX
+_NO_COMPLEX = (
+    "complex numbers are not supported here",
+    "Keep real and imaginary parts in two tensors.",
+)
+
+
+def unknown(name: str) -> Unsupported:
+    """The error for an operator (`aten.name.overload`) without converter."""
+    what, fix = _reason(name.split(".")[1] if name.count(".") > 1 else name)
+    return Unsupported(f"{what}.", fix=fix)
+
+
+def _reason(bare: str) -> tuple[str, str]:
+    if bare in _RANDOM:
+        return _DRAW
+    if "sparse" in bare:
+        return _SPARSE
+    if "linalg" in bare or bare in ("geqrf", "ormqr", "lu_unpack", "cholesky", "triangular_solve"):
+        return _MATRIX
+    return _OTHER
+
+
+def no_complex() -> Unsupported:
+    """The error for complex tensors where there is no way for them."""
+    return Unsupported(f"{_NO_COMPLEX[0]}.", fix=_NO_COMPLEX[1])
