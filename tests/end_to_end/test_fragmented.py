@@ -38,7 +38,11 @@ assert code > 16 << 10, code  # fits no hole, as its constants do
 check(f)
 """
 )
-TUNED = KERNEL + "r = at.tune([A, B], trials=8, db=':memory:', progress=False)\ncheck(r.module)\n"
+TUNED = KERNEL + """
+import sys
+at.tune([A, B], trials=8, db=sys.argv[1], progress=False)
+check(at.build([A, B], db=sys.argv[1]))
+"""
 LOADED = """
 import sys, numpy as np, autotensor as at
 from autotensor.runtime.samples import sample_inputs
@@ -109,8 +113,8 @@ def test_a_large_saved_network(holes: int, name: str, least: int, networks) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("holes", HOLES)
-def test_tuning_a_kernel(holes: int) -> None:
-    in_pieces(TUNED, holes)
+def test_tuning_a_kernel(holes: int, tmp_path: Path) -> None:
+    in_pieces(TUNED, holes, str(tmp_path / "log.db"))
 
 
 @pytest.mark.slow
