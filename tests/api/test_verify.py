@@ -148,6 +148,10 @@ def test_what_cannot_be_verified_is_said(graph, tmp_path):
         check(replace(made, target=at.Target("opencl")))
     with pytest.raises(InputError, match="a dict cannot be verified kernel by kernel"):
         at.verify({})
+    x = [at.input((n, 4), name="x") for n in (1, 2)]
+    at.by_shape([at.compile_model(at.ops.relu(i)) for i in x]).save(tmp_path / "two.atm")
+    with pytest.raises(InputError, match="holds 2 compiled functions, one for each shape; one is verified"):
+        at.verify(tmp_path / "two.atm")
 
 
 PLACES = [("resnet50", 14, n) for n in range(14)] + [("bert_base", 6, n) for n in range(6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -312,3 +313,25 @@ def test_verify_beside_the_file():
     assert document["first_wrong"] == 0
     said = cli("verify", "layer.atm", "--against", "layer.png")
     assert "--against layer.png: it is neither an .onnx file that is there nor float64." in said.err
+
+
+def test_verify_beside_a_file_that_computes_something_else():
+    """No kernel is wrong: the file that was compiled is another one."""
+    from onnx import helper
+
+    written("layer.onnx", [2, 4])
+    assert cli("compile", "layer.onnx").code == 0
+    written("other.onnx", [2, 4], [helper.make_node("MatMul", ["x", "w"], ["y"])])
+    said = cli("verify", "layer.atm", "--against", "other.onnx", "--json")
+    document = json.loads(said.out)
+    assert said.code == 1
+    assert document["first_wrong"] is None
+    assert re.match("result 'y' differs from what onnx.* gives for other.onnx: ", document["complaints"][0])
+    said = cli("verify", "layer.atm", "--against", "other.onnx")
+    assert "\nWrong: result 'y' differs from what " in said.out
+    wide = [helper.make_node("Transpose", ["w"], ["y"])]
+    written("wide.onnx", [2, 4], wide)
+    said = cli("verify", "layer.atm", "--against", "wide.onnx", "--json")
+    assert re.match(
+        r"result 'y' has shape \(2, 3\); onnx.* gives \(3, 4\) for", json.loads(said.out)["complaints"][0]
+    )
