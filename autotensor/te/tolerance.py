@@ -104,6 +104,12 @@ def error_bound(dag: ComputeDAG) -> dict[str, float]:
     return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
 
 
+def coarsest_rounding(dag: ComputeDAG) -> float:
+    """eps of the coarsest operation of all stages that rounds; 0 when all are exact."""
+    results = [r for s in dag.stages if s.combiner is not None for r in s.combiner.result]
+    return max((_rounding(e) for e in (*results, *(b for s in dag.stages for b in s.bodies))), default=0.0)
+
+
 # -- sizes of terms ------------------------------------------------------------------------------------------
 
 

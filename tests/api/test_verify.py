@@ -87,6 +87,20 @@ def test_the_script_shows_it(plan, tmp_path):
     assert not at.verify(kernel).is_right  # on other inputs as well
 
 
+@pytest.mark.parametrize("name", ["sin", "tan", "exp", "round"])
+def test_what_magnifies_roundings_is_not_called_wrong(name):
+    w = np.random.default_rng(3).standard_normal((64, 64)).astype(np.float32)
+    x = at.input((64, 64), name="x")
+    y = getattr(at.ops, name)(at.ops.dense(x * 3.0, w) * (0.3 if name == "exp" else 10.0))
+    report = at.verify(at.Graph((x,), (y,), name))
+    assert report.is_right, str(report)
+    plan = at.plan_model(at.Graph((x,), (y,), name))
+    task = max(range(len(plan.tasks)), key=lambda n: plan.tasks[n].flops)
+    for mutation in (planting.stale_tile, planting.short_sum):  # and what is wrong still is
+        wrong, first = planting.model_with(plan, task, mutation)
+        assert [k.number for k in check(wrong).kernels if not k.is_right] == [first]
+
+
 def alone(body: str) -> Artifact:
     """A kernel C = A + B, as LLVM text with something more in it."""
     A, B = (te.placeholder((runtime_kernels.N,), name=n) for n in "AB")
