@@ -40,6 +40,9 @@ def forms():
     yield "matmul", ops.matmul(x, scaled(turned, np.float32(0.01)))
     yield "matmul, transposed", ops.matmul(x, scaled(w, rows), transpose_b=True)
     yield "batch_matmul", ops.batch_matmul(deep, scaled(turned, rows.reshape(-1), np.int8(3)))
+    shaped = ops.reshape(ops.reshape(constant(rows), (N,)), (N, 1))
+    whole = ops.cast(constant(w), dtype="float32")
+    yield "a scale behind views", ops.dense(x, ops.multiply(whole, ops.cast(shaped, dtype="float32")))
     yield "one row", ops.dense(input((1, K)), scaled(w, columns.reshape(1, -1)))
 
 

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from autotensor.graph.evaluate import evaluate_node
-from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
 from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import reshape, transposition
 from autotensor.graph.weights import is_converted, is_weight
@@ -22,7 +22,35 @@ from autotensor.ir.rewrite import Rules, rule
 MAX_GROWTH_BYTES = 1 << 20
 
 
-def _folding(graph: Graph) -> Rules:
+def fold_constants(graph: Graph) -> Graph:
+    small = rewrite_graph(graph, FOLD, name="fold constants")
+    return rewrite_graph(small, _beside_weights(small), name="fold constants beside weights")
+
+
+@rule(Apply)
+def fold(node: Apply, uses: Uses) -> GraphNode | None:
+    """add(2, 3) ──▶ 5"""
+    read = _read(node)
+    grown = prod(node.shape) * node.dtype.bytes
+    return None if read is None or grown > sum(x.nbytes for x in read) + MAX_GROWTH_BYTES else _folded(node)
+
+
+FOLD = Rules(fold)
+
+
+def _read(node: Apply) -> list[Array] | None:
+    """The arrays that the node is made of; None if it is not made of arrays alone."""
+    found = [x.array for x in node.inputs if isinstance(x, Constant)]
+    return found if found and len(found) == len(node.inputs) else None
+
+
+def _folded(node: Apply) -> Constant:
+    inputs = [x for x in node.inputs if isinstance(x, Constant)]
+    return constant(evaluate_node(node, [x.array for x in inputs]), name=inputs[0].name)
+
+
+def _beside_weights(graph: Graph) -> Rules:
+    """What grows by its type only is folded too, unless a product reads it."""
     roots = {n for n in graph.applies if is_converted(n) and _is_large(n) and _is_for_products(graph, n)}
     kept = {x for n in roots for x in _parts(n)}
 
@@ -33,16 +61,12 @@ def _folding(graph: Graph) -> Rules:
         return made
 
     @rule(Apply)
-    def fold(node: Apply, uses: Uses) -> GraphNode | None:
-        """add(2, 3) ──▶ 5"""
-        inputs = [x for x in node.inputs if isinstance(x, Constant)]
-        if not inputs or len(inputs) != len(node.inputs) or node in kept:
+    def fold_wider(node: Apply, uses: Uses) -> GraphNode | None:
+        """cast(c) ──▶ c as another type"""
+        read = None if node in kept else _read(node)
+        if read is None:
             return None
-        grown = prod(node.shape) * node.dtype.bytes
-        repeats = prod(node.shape) > sum(x.array.size for x in inputs)
-        if repeats and grown > sum(x.array.nbytes for x in inputs) + MAX_GROWTH_BYTES:
-            return None
-        return constant(evaluate_node(node, [x.array for x in inputs]), name=inputs[0].name)
+        return _folded(node) if prod(node.shape) <= sum(x.size for x in read) else fold(node, uses)
 
     @rule(Apply)
     def turned_weights(node: Apply, uses: Uses) -> GraphNode | None:
@@ -66,11 +90,7 @@ def _folding(graph: Graph) -> Rules:
         rows = reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
         return reshape(apply("dense", (rows, weights)), node.shape)
 
-    return Rules(fold, turned_weights, product_with_weights)
-
-
-def fold_constants(graph: Graph) -> Graph:
-    return rewrite_graph(graph, _folding(graph), name="fold constants")
+    return Rules(fold_wider, turned_weights, product_with_weights)
 
 
 def _is_large(node: Apply) -> bool:
