@@ -119,6 +119,20 @@ class TestLinking:
         )
         assert "z: no room for 5000" in run(script).stdout
 
+    def test_a_system_that_forbids_it_is_a_sentence(self) -> None:
+        """As systemd's MemoryDenyWriteExecute does: what was written may not be executed."""
+        script = (
+            "import ctypes; from objects import *; from autotensor.runtime.linker import *\n"
+            "o = compiled_for(OTHER, host_machine())\n"
+            "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): print('not here')\n"
+            "try: link('z', [o], ['double_it'])\n"
+            "except Exception as error: print(error)\n"
+        )
+        said = run(script).stdout
+        if said.startswith("not here"):
+            pytest.skip("Linux before 6.3")
+        assert said == "z: this system does not let its code be executed: Permission denied.\n"
+
 
 def test_llvm_links_where_we_do_not() -> None:
     addresses, keep = foreign.link("zoo", zoo(host_machine()), FUNCTIONS)
