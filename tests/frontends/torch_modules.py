@@ -151,7 +151,7 @@ def _mathematics(x: Tensor) -> tuple[Tensor, ...]:
     y = x.abs() + 0.5
     return (
         y.log(), y.sqrt(), y.rsqrt(), y.pow(1.7), y**2, 1 / y, 2**x, x.exp(), x.erf(), x.sin() + x.cos(),
-        x.tan(), x.atan(), x.sinh(), y.log1p(), x.expm1(), y.log2(), x.floor(), x.round(),
+        x.tan(), x.atan(), torch._neg_view(x), x.sinh(), y.log1p(), x.expm1(), y.log2(), x.floor(), x.round(),
         x.sign(), x.trunc(),
         x.remainder(0.7), torch.fmod(x, 0.7), x // 0.3, 3 - x, torch.rsub(x, y, alpha=2), torch.div(x, y),
     )  # fmt: skip

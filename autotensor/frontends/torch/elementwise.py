@@ -43,7 +43,13 @@ MATH = {
     )
 }
 PLAIN = {n: n for n in ("relu", "abs", "neg", "floor", "ceil", "round", "trunc", "relu6", "silu")}
-PLAIN |= {"hardswish": "hardswish", "isnan": "isnan", "isinf": "isinf", "logical_not": "logical_not"}
+PLAIN |= {
+    "_neg_view": "neg",
+    "hardswish": "hardswish",
+    "isnan": "isnan",
+    "isinf": "isinf",
+    "logical_not": "logical_not",
+}
 
 
 def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode]) -> None:
