@@ -50,10 +50,13 @@ def _initialize_all() -> None:
     llvm.initialize_all_asmprinters()
 
 
-_USUAL = {
-    "x86_64": ("", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "haswell"),
-    "aarch64": ("", "generic", "neoverse-n1"),
-}
+_USUAL = {  # known to be well known, as a test checks
+    "x86_64": (
+        "", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "haswell", "skylake-avx512",
+        "cascadelake", "icelake-server", "sapphirerapids", "znver2", "znver3", "znver4", "znver5",
+    ),
+    "aarch64": ("", "generic", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"),
+}  # fmt: skip
 # A function of what kernels are made of: vectors, a call, floating point.
 _SAMPLE = """
 declare float @expf(float)

@@ -11,6 +11,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.errors import ArtifactError, CodegenError, TargetError
 from autotensor.base.target import host, parse
+from autotensor.codegen import llvm_build
 from autotensor.codegen.apart import build_apart
 from autotensor.codegen.llvm_build import build
 from autotensor.runtime import artifact as artifacts
@@ -40,6 +41,15 @@ x86 = pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="targets
 def test_targets_that_llvm_cannot_compile_for(target: str, says: str) -> None:
     with pytest.raises(TargetError, match=says):
         build(EMPTY, parse(target))
+
+
+def test_usual_targets_are_known(capfd) -> None:
+    """They are not tried in a child; LLVM would say on standard error what it does not know."""
+    for family, names in llvm_build._USUAL.items():
+        for name in names:
+            machine = llvm_build.target_machine(f"{family}-unknown-linux-gnu", name, "", 3)
+            assert llvm_build.build_with(machine, llvm_build._SAMPLE).object
+    assert capfd.readouterr().err == ""
 
 
 def test_text_that_ends_llvm_is_a_sentence() -> None:
