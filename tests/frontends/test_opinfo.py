@@ -77,6 +77,14 @@ class TestTheJudge:
         assert opinfo.differs(torch.tensor([0.998]).numpy(), theirs, exact) == ""
         assert opinfo.differs(torch.tensor([0.99]).numpy(), theirs, exact)
 
+    def test_places_of_equal_elements_are_anybodys_choice(self):
+        x = torch.tensor([[3, 5, 5], [1, 1, 2]])
+        ours, theirs = torch.tensor([[1, 2], [2, 0]]), torch.tensor([[2, 1], [2, 1]])
+        assert opinfo.same_elements(x, ours, theirs, 1)
+        assert not opinfo.same_elements(x, torch.tensor([[1, 1], [2, 0]]), theirs, 1)  # one twice
+        assert not opinfo.same_elements(x, torch.tensor([[1, 0], [2, 0]]), theirs, 1)
+        assert not opinfo.same_elements(x, torch.tensor([[1, 3], [2, 0]]), theirs, 1)  # outside
+
     def test_outcomes(self, monkeypatch):
         from torch.testing._internal.opinfo.core import SampleInput
 

@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from autotensor import te
 from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.torch.types import Ints, per_axis
-from autotensor.graph.build import ops
+from autotensor.graph.build import call, ops
 from autotensor.graph.ir import Array, GraphNode, constant
+from autotensor.operators.reduce import argmax_pair
+from autotensor.te import Tensor
 
 
 def _batched(x: GraphNode, axes: int) -> GraphNode:
@@ -146,6 +149,37 @@ def _windows(extent: int, count: int) -> Array:
         first, last = o * extent // count, -(-(o + 1) * extent // count)
         w[o, first:last] = 1 / (last - first)
     return w
+
+
+@converts("aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def adaptive_max_pool(x: GraphNode, output_size: Ints) -> Any:
+    """The greatest element of each window and its number in the channel; windows as of the means."""
+    axes = len(output_size)
+    best = call(lambda t: _greatest(t, tuple(output_size)), x, name=f"adaptive_max_pool{axes}d")
+    return best[1], best[0]
+
+
+def _greatest(x: Tensor, wanted: tuple[int, ...]) -> Any:
+    lead = x.ndim - len(wanted)
+    extents = x.shape[lead:]
+    lines = list(zip(extents, wanted, strict=True))
+    reach = [max(-(-(o + 1) * n // w) - o * n // w for o in range(w)) for n, w in lines]
+    ks = [te.reduce_axis(r, f"k{a}") for a, r in enumerate(reach)]
+
+    def body(*i: Any) -> Any:
+        number: Any = te.const(0, "int64")
+        inside, at = [], []
+        for o, k, (n, w) in zip(i[lead:], ks, lines, strict=True):
+            place = (o * n) // w + k.var
+            inside.append(place < ((o + 1) * n + (w - 1)) // w)
+            at.append(te.minimum(place, n - 1))
+            number = number * n + at[-1]
+        within = te.all(*inside)
+        value = te.select(within, x[(*i[:lead], *at)], te.min_value(x.dtype))
+        return argmax_pair((te.select(within, number, te.max_value("int64")), value), axis=ks)
+
+    names = tuple(f"i{a}" for a in range(x.ndim))
+    return te.compute((*x.shape[:lead], *wanted), body, name="greatest", axis_names=names)
 
 
 # -- resizing --------------------------------------------------------------------------------------------
