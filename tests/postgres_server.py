@@ -78,9 +78,7 @@ class Server:
             self._process = None
 
     def _run(self, program: str, *words: str) -> None:
-        subprocess.run(
-            [self.bin / program, *words], check=True, capture_output=True, user=self.user, cwd="/"
-        )
+        subprocess.run([self.bin / program, *words], check=True, capture_output=True, user=self.user, cwd="/")
 
 
 @contextlib.contextmanager

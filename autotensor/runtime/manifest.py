@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 47  # of an argument: what a process can address
 MOST_AXES = 32  # of an array of any version of NumPy
 MOST_THREADS = 1 << 16
+MOST_SHARED = 1 << 30  # bytes of shared memory; no device has so many
 _KINDS: Mapping[str, Any] = {
     "name": str,
     "target": dict,
@@ -108,8 +109,16 @@ def check_meta(artifact: Artifact) -> None:
     if artifact.target.kind in DEVICE_KINDS:
         for data in artifact.objects:
             data.decode()  # source, or the assembly of a virtual machine
-        for part in ("prepare", "run"):
-            launches(artifact, part)
+        for spec in (*launches(artifact, "prepare"), *launches(artifact, "run")):
+            for n, offset in spec.args:
+                if not (0 <= n < len(artifact.args) and 0 <= offset <= artifact.args[n].bytes):
+                    raise ArtifactError(
+                        f"kernel {spec.kernel!r} has an argument at {(n, offset)}, outside of all"
+                    )
+            if not (
+                0 <= spec.object < len(artifact.objects) and 0 <= spec.dynamic_shared_bytes <= MOST_SHARED
+            ):
+                raise ArtifactError(f"kernel {spec.kernel!r} is launched with what no device has")
 
 
 def _check_ranges(ranges: Any, specs: Mapping[str, ArgSpec]) -> None:

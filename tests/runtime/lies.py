@@ -15,7 +15,7 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,11 @@ import numpy as np
 import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import dtype_of
+from autotensor.compiler import compile_trace
 from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.container import MANIFEST, container_bytes
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
 
 SEAL = b"autotensor-sha256:"
 Members = dict[str, bytes]
@@ -66,15 +69,12 @@ def make_right() -> None:
         "taking": at.build([x, n, taken], name="taking"),
         "model": at.compile_model(at.Graph((y,), (second + first,), "model")),
     }
-    for name, f in functions.items():
-        head, members = artifacts.description(artifacts.load_all("it", _saved(f))[0])
+    made = {name: replace(f.artifact, values=f._values) for name, f in functions.items()}
+    plain = ComputeDAG.of([x, n, taken])  # for a card; nothing here needs one, for nothing is launched
+    made["card"] = compile_trace(plain, Trace(), at.Target.parse("opencl -device=gpu"), "card")
+    for name, artifact in made.items():
+        head, members = artifacts.description(artifacts.load_all("it", artifacts.to_bytes([artifact]))[0])
         RIGHT[name] = Right(json.loads(json.dumps({"format": artifacts.FORMAT, **head})), _plain(members))
-
-
-def _saved(f: Any) -> bytes:
-    from dataclasses import replace
-
-    return artifacts.to_bytes([replace(f.artifact, values=f._values)])
 
 
 def _plain(members: Any) -> Members:
@@ -232,6 +232,28 @@ def _() -> bytes:
     place = next(s for k in head["meta"]["kernels"] for s in k["slots"] if sizes[s[0]] > 4)
     place[1] = sizes[place[0]] - 4
     return container_bytes(head, members)
+
+
+def launch(what: str, /, **changes: Any) -> None:
+    """A lie about how a card's kernel is launched."""
+    told(what, "card", lambda h, m: h["meta"]["launches"]["run"][0].update(changes))
+
+
+launch("a launch without a grid", grid=None)
+launch("a grid of no blocks", grid=[0, 1, 1])
+launch("a grid below zero", grid=[-1, 1, 1])
+launch("a block of two numbers", block=[1, 1])
+launch("a launch of an object that is not there", object=7)
+launch("a launch of the object before the first", object=-1)
+launch("a launch's argument outside", args=[[99, 0], [0, 0], [0, 0]])
+launch("a launch's argument before the first", args=[[-1, 0], [0, 0], [0, 0]])
+launch("a launch's argument behind its end", args=[[0, 1 << 40], [1, 0], [2, 0]])
+launch("a launch's argument before its memory", args=[[0, -4], [1, 0], [2, 0]])
+launch("shared memory of a petabyte", dynamic_shared_bytes=1 << 50)
+launch("shared memory below zero", dynamic_shared_bytes=-1)
+told("launches are a number", "card", lambda h, m: h["meta"].update(launches=5))
+told("no launches", "card", lambda h, m: h["meta"].pop("launches"))
+told("a card's source that is no text", "card", lambda h, m: m.update({h["objects"][0]: b"\xff\xfe"}))
 
 
 # -- parts: weights, texts, objects ------------------------------------------------------------------------
