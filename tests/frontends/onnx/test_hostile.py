@@ -9,9 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hostile import HARMLESS, KINDS, Write
+from hostile import HARMLESS, KINDS, Write, body, looped, waiting
 from hostile_child import GIGABYTES, SECONDS
+from onnx import helper
+
+import autotensor as at
+from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.onnx.families import control
 
 CHILD = Path(__file__).with_name("hostile_child.py")
 SLOW = [n for n in KINDS if "stays true" in n]  # many rounds are run
@@ -62,6 +68,48 @@ def test_a_sample_is_refused(tmp_path):
 
 def test_a_sample_of_what_only_looks_bad_runs(tmp_path):
     check_runs(list(HARMLESS)[::6], tmp_path)
+
+
+SAID = {
+    "an attribute twice": "it has several attributes 'pads'",
+    "a reference outside a function": "its attribute 'hidden_size' is a function's, and it is in none",
+    "a weight of 10,000 axes": "tensor 'w' has 10000 axes; at most 64 are supported",
+    "external data behind a link to itself": "points at 'self.bin', which is no file (",
+    "external data at a very long place": f"points at {'a' * 80!r}, which is no file (File name too long)",
+    "ConstantOfShape of 2 GB": "float32[536870912] depends on no input and is larger than 268435456 bytes",
+    "Loop of 1e18 rounds": "1000000000000000000 rounds; at most 262144 are run",
+    "Loop without an end": "endless rounds; at most 262144 are run",
+    "Split into 1e12": "1000000000000 parts are to be made, and 1 are named",
+    "Slice of an axis twice": "axes (0, 0) name one twice",
+    "Flatten at 2^62": "axis 4611686018427387904 does not exist; there are 2",
+    "Constant of everything": "a constant given several times, by value_float, value_int",
+    "LSTM in no direction": "direction 'up' and hidden_size 4; the weights r (1, 16, 4) have 4 states",
+    "ScatterND outside": "some places lie outside of x (2, 3)",
+    "an input that is a sequence": "input 'x' is not a tensor. Call the model through autotensor.OnnxModel",
+}
+
+
+def test_what_is_said(tmp_path):
+    found = answers({n: KINDS[n] for n in SAID}, tmp_path)
+    assert {n: found[n]["said"] for n, text in SAID.items() if text not in found[n]["said"]} == {}
+
+
+def grown() -> bytes:
+    """A Loop whose state doubles at each of a hundred rounds."""
+    twice = body([helper.make_node("Concat", ["v", "v"], ["v2"], axis=0)])
+    return looped(100, twice).SerializeToString()
+
+
+def test_a_loop_that_grows(monkeypatch):
+    monkeypatch.setattr(control, "ROOM", 1 << 12)
+    with pytest.raises(Unsupported, match="what it hands on has grown to more than 65536 bytes in 12 rounds"):
+        at.OnnxModel(grown())(np.ones((2, 3), np.float32))
+
+
+def test_a_loop_that_does_not_end(monkeypatch):
+    monkeypatch.setattr(control, "MOST_ROUNDS", 100)
+    with pytest.raises(Unsupported, match="it has not ended after 100 rounds"):
+        at.OnnxModel(waiting(""))(np.ones((2, 3), np.float32))
 
 
 @pytest.mark.slow
