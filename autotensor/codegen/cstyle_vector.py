@@ -34,12 +34,17 @@ from autotensor.ir.stmt import Stmt, Store
 from autotensor.ir.visit import walk
 
 WIDTHS = (16, 8, 4, 2)
+_CIRCULAR = ("sin", "cos", "tan")
 _SCALAR_ONLY = ("isnan", "isinf", "fmod", "floordiv", "floormod")
 
 
 def _by_lane(name: str, e: Expr) -> bool:
-    """PoCL's pow of vectors of double gives 0 or inf in lanes beside unusual ones (3.0: 3**127 = 0)."""
-    return name in _SCALAR_ONLY or (name == "pow" and e.dtype.bits == 64)
+    """Whether a function is called for each lane.
+
+    PoCL's functions of vectors (3.0) are wrong in lanes beside unusual ones: pow of doubles (3**127 = 0),
+    sin, cos and tan beside huge arguments (sin(-1e-45) = -0.008).
+    """
+    return name in (*_SCALAR_ONLY, *_CIRCULAR) or (name == "pow" and e.dtype.bits == 64)
 
 
 def width_of(lanes: int) -> int:

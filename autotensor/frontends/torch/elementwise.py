@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +38,7 @@ MATH = {
             "log1p",
             "expm1",
         ),
+        *("exp2", "log2", "log10"),
         *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     )
 }
@@ -79,21 +79,6 @@ def bitwise_not(x: GraphNode) -> Any:
 def sign(x: GraphNode) -> Any:
     """Of not-a-number 0, where NumPy and ours have not-a-number."""
     return ops.where(ops.isnan(x), as_type(0, x.dtype), ops.sign(x)) if x.dtype.is_float else ops.sign(x)
-
-
-@converts("aten.exp2.default")
-def exp2(x: GraphNode) -> Any:
-    return ops.exp(floats(x) * math.log(2.0))
-
-
-@converts("aten.log2.default")
-def log2(x: GraphNode) -> Any:
-    return ops.log(floats(x)) * (1 / math.log(2.0))
-
-
-@converts("aten.log10.default")
-def log10(x: GraphNode) -> Any:
-    return ops.log(floats(x)) * (1 / math.log(10.0))
 
 
 @converts("aten.gelu.default")
@@ -282,7 +267,10 @@ for _name in ("and", "or", "xor"):
 
 
 def _shift(side: str) -> None:
-    @converts(*(f"aten.bitwise_{side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")))
+    @converts(
+        *(f"aten.bitwise_{side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
+        *(f"aten.__{side[0]}shift__.{kind}" for kind in ("Tensor", "Scalar")),  # a << b
+    )
     def convert(a: Any, b: Any) -> Any:
         return getattr(ops, f"shift_{side}")(*alike(a, b))
 
