@@ -92,10 +92,10 @@ def without(op: StageOp, solved: tuple[str, ...]) -> tuple[Expr, ...]:
 
 def running(op: StageOp) -> Running | None:
     """How the reduction runs along an axis; None if it does not."""
-    parts = _under_condition(op)
-    if len(parts) != 1 or len(op.reduce_axes) != 1:
+    conditions = _conditions(op)
+    if len(conditions) != 1 or len(op.reduce_axes) != 1:
         return None
-    (k,), (c,) = op.reduce_axes, parts
+    (k,), (c,) = op.reduce_axes, conditions
     axes: dict[Expr, IterDef] = {a.var: a for a in op.axes}
     if not isinstance(c, Compare):
         return None
@@ -106,9 +106,8 @@ def running(op: StageOp) -> Running | None:
         order, axis = turned[c.op], axes[c.a]
     else:
         return None
-    body = op.bodies[0]
-    assert isinstance(body, Select)
-    if axis.extent != k.extent or axis.var in free_vars(body.then):  # a term must be the same for all
+    # a term must be the same for all
+    if axis.extent != k.extent or any(axis.var in free_vars(b) for b in carried(op).bodies):
         return None
     return Running(axis.name, k.name, order in (Cmp.GT, Cmp.GE), order in (Cmp.LT, Cmp.GT))
 
@@ -272,20 +271,24 @@ def fewest_points(op: StageOp) -> int:
 
 def carried(op: StageOp) -> StageOp:
     """The stage with terms that are taken whatever their condition says."""
-    (body,) = op.bodies
-    assert isinstance(body, Select)
-    return replace(op, bodies=(body.then,))
+    return replace(op, bodies=tuple(b.then for b in op.bodies if isinstance(b, Select)))
 
 
 def _under_condition(op: StageOp) -> list[Expr]:
-    """The conditions without which a term changes nothing; none for what has no such form."""
-    if op.combiner is None or len(op.bodies) != 1:
-        return []
-    (body,), (identity,) = op.bodies, op.combiner.identity
-    if not isinstance(body, Select) or body.cond.dtype.lanes != 1:
-        return []
-    neutral = isinstance(body.otherwise, Const) and isinstance(identity, Const)
-    return _conjuncts(body.cond) if neutral and body.otherwise == identity else []
+    """The conditions without which a term of one value changes nothing; none for what has no such form."""
+    found = _conditions(op) if len(op.bodies) == 1 else set()
+    return [part for cond in found for part in _conjuncts(cond)]
+
+
+def _conditions(op: StageOp) -> set[Expr]:
+    """What decides whether each value of a term is neutral; none where one always may change something."""
+    found: set[Expr] = set()
+    for body, identity in zip(op.bodies, op.combiner.identity if op.combiner else (), strict=False):
+        neutral = isinstance(body, Select) and isinstance(identity, Const) and body.otherwise == identity
+        if not neutral or not isinstance(body, Select) or body.cond.dtype.lanes != 1:
+            return set()
+        found.add(body.cond)
+    return found
 
 
 def _conjuncts(cond: Expr) -> list[Expr]:

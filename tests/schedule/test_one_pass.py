@@ -313,3 +313,27 @@ def test_sums_have_the_same_bits_with_any_number_of_threads(threads):
 )
 def test_operations_are_counted_as_one_pass_makes_them(tensors, additions):
     assert ComputeDAG.of(list(tensors)).flops() == additions
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((40,), 0), ((5, 40), 1), ((2, 33, 17), 1)])
+def test_a_running_reduction_of_pairs_agrees(shape, axis):
+    """The largest so far and its place."""
+    x, k = te.placeholder(shape, name="x"), te.reduce_axis(shape[axis], "k")
+
+    def larger(a, b):
+        takes = te.all(b[0] >= 0, te.any(a[0] < 0, b[1] > a[1], te.all(b[1].equal(a[1]), b[0] < a[0])))
+        return te.select(takes, b[0], a[0]), te.select(takes, b[1], a[1])
+
+    so_far = te.comm_reducer(larger, lambda i, v: (te.const(-1, i), te.min_value(v)), name="so_far")
+
+    def body(*i):
+        value = x[(*i[:axis], k.var, *i[axis + 1 :])]
+        pair = (k.var, te.const(-1, "int64")), (value, te.min_value("float32"))
+        return so_far(tuple(te.select(k.var <= i[axis], v, n) for v, n in pair), axis=k)
+
+    names = tuple(f"i{n}" for n in range(len(shape)))
+    place, value = te.compute(shape, body, name="out", axis_names=names)
+    dag = ComputeDAG.of([x, place, value])
+    trace = default_trace(dag, at.base.target.parse("llvm -threads=2"))
+    assert ".scan(" in str(trace)
+    check(dag, trace)

@@ -198,7 +198,7 @@ def cummin(x: GraphNode, dim: int) -> Any:
 
 def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
     """The extreme of the line up to each element, and its last place; not-a-number is more extreme than all
-    numbers. O(n²) along the axis."""
+    numbers. Told so, a line is looked at for each element; processors scan it."""
     k = te.reduce_axis(x.shape[axis], "k")
 
     def is_bad(v: Any) -> Any:
@@ -216,8 +216,10 @@ def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
     reducer = te.comm_reducer(later, lambda i, v: (te.const(-1, i), start(v)), name="extreme_so_far")
 
     def body(*i: Any) -> Any:
-        place = te.select(k.var <= i[axis], k.var, te.const(-1, "int64"))
-        return reducer((place, x[(*i[:axis], k.var, *i[axis + 1 :])]), axis=k)
+        value = x[(*i[:axis], k.var, *i[axis + 1 :])]
+        none = te.const(-1, "int64"), start(x.dtype)
+        pairs = zip((k.var, value), none, strict=True)
+        return reducer(tuple(te.select(k.var <= i[axis], t, n) for t, n in pairs), axis=k)
 
     names = tuple(f"i{n}" for n in range(x.ndim))
     place, value = te.compute(x.shape, body, name="so_far", axis_names=names)
