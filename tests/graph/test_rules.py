@@ -359,3 +359,13 @@ def test_a_pass_that_fails_is_left_out(array, caplog):
     assert said in caplog.text
     with override(strict=True), pytest.raises(IndexError):
         optimize(graph, passes)
+
+
+def test_two_numbers_without_axes_are_joined(array):
+    """Constants of no axes: NumPy makes no array of their product."""
+    x = input((2, 4))
+    graph = Graph(x, ops.dense(x, array(3, 4)) + np.float32(1) + np.float32(2))
+    after = optimize(graph)
+    given = array(2, 4)
+    close(evaluate(graph, given), evaluate(after, given))
+    assert after.count("add") == 1

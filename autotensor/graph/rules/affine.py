@@ -65,7 +65,7 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
 
 
 def _narrow(value: Array, like: GraphNode, named: GraphNode) -> Constant:
-    narrow = value.astype(like.dtype.numpy)
+    narrow = np.asarray(value).astype(like.dtype.numpy)  # of two numbers without axes NumPy makes no array
     narrow.flags.writeable = False  # nobody else has it: it need not be copied
     return constant(narrow, name=getattr(named, "name", ""))
 
