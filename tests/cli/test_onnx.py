@@ -89,7 +89,7 @@ def test_an_open_dimension_is_given_by_shape():
         (["compile", "layer.onnx", "--shape", "n=1"], "layer.onnx has no input or dimension 'n'; it has x."),
         (["compile", "open.onnx", "--shape", "words=1"], "no input or dimension 'words'; it has x, word."),
         (["compile", "layer.onnx", "--weights", "w.npz"], "layer.onnx holds its weights; --weights has"),
-        (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx and .pt2 files; mlp has its own shapes. --batch N"),
+        (["tasks", "mlp", "--shape", "x=1"], "--shape is for .onnx and .pt2 files; mlp has its own shapes."),
         (["tune", "odd.onnx"], "node 'n' (ImageDecoder, opset 17) is not supported"),
         (["tune", "broken.onnx"], "broken.onnx: this is not an ONNX model"),
     ],
