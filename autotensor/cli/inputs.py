@@ -146,6 +146,32 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
             )
 
 
+def check_known(path: Path, plan: ModelPlan, db: str | None, force: bool) -> None:
+    """Raises InputError when tuning would begin by replacing the model at `path`, which may be tuned, by one
+    of default schedules: when the log knows none of its tasks. One that cannot be read may go."""
+    from autotensor.api.log import open_existing
+    from autotensor.api.models import held_in, resolved
+    from autotensor.base.errors import ArtifactError
+    from autotensor.runtime import artifact as artifacts
+
+    if force or not path.exists():
+        return
+    try:
+        artifacts.load_all(path)
+    except ArtifactError:
+        return
+    with open_existing(db) as store:
+        found = resolved(plan, store)
+    if any(r.source == "log" for r in found.values()):
+        return
+    if held_in(path, plan, {key: r.trace for key, r in found.items()}) is None:
+        raise InputError(
+            f"{path} is there already, and this log knows none of its tasks: default schedules would replace "
+            "it at once.",
+            fix="Give the log that it was tuned with (--db), another file (--out), or --force.",
+        )
+
+
 def _listed(args: Sequence[ArgSpec]) -> str:
     return ", ".join(map(str, args)) or "none"
 

@@ -126,7 +126,7 @@ def tune(
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import check_target, plan_model
     from autotensor.base.deadline import Deadline
-    from autotensor.cli.inputs import build_graph, check_replaced, facts, place_of
+    from autotensor.cli.inputs import build_graph, check_known, check_replaced, facts, place_of
     from autotensor.cli.interrupts import Interrupts
     from autotensor.insight.progress import Progress
     from autotensor.search.options import TuneOptions
@@ -153,6 +153,7 @@ def tune(
         with stop:
             plan = replace(plan_model(graph, chosen), facts=facts(model, weights))
             check_replaced(path, plan, force)
+            check_known(path, plan, db, force)
             tell(f"Compiling {len(plan.tasks)} tasks as known so far; then {path} can be run.")
             with Progress(trials, options.limit_s) as progress:
                 report = tune_model(

@@ -10,8 +10,9 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from cli_tools import calibrated_log, cli, finish, start
+from cli_tools import add_trials, calibrated_log, cli, finish, start
 
+import autotensor as at
 from autotensor.api.log import open_log
 from autotensor.base.errors import InputError
 from autotensor.models import mlp
@@ -252,6 +253,26 @@ def test_a_file_of_another_configuration_is_not_replaced(tmp_path, verb, words, 
     if verb == "compile":
         assert cli(verb, *words, *own, "-o", "m.atm", "--force").code == 0
         assert (tmp_path / "m.atm").read_bytes() != before
+
+
+def test_a_tuned_file_is_not_replaced_by_a_log_that_does_not_know_it(tmp_path):
+    """Though a deadline is short, what was found with another log stays."""
+    plan = at.plan_model(mlp.build())
+    calibrated_log("other.db")
+    with connect("other.db") as store:
+        for task in plan.tasks:
+            add_trials(store, task.workload, [2e-5, 1e-5])  # the first is the default
+    assert cli("compile", "mlp", "--db", "other.db").code == 0
+    before = (tmp_path / "mlp.atm").read_bytes()
+    calibrated_log("own.db")
+    said = cli("tune", "mlp", "--deadline", "0.01s")
+    assert said.code == 1
+    assert said.err.strip().splitlines()[-1] == (
+        "autotensor: mlp.atm is there already, and this log knows none of its tasks: default schedules would "
+        "replace it at once. Give the log that it was tuned with (--db), another file (--out), or --force."
+    )
+    assert (tmp_path / "mlp.atm").read_bytes() == before
+    assert cli("tune", "mlp", "--deadline", "0.01s", "--force").code == 3
 
 
 def test_a_file_of_the_same_configuration_is_replaced(tmp_path):
