@@ -35,7 +35,7 @@ from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological
 OLDEST_OPSET = 6  # what exporters of torch wrote first; before, broadcasting, shapes and casts differ
 DEEPEST = 24  # functions and subgraphs inside one another
 MOST_NODES = 200_000  # after unrolling; far above any real model
-MOST_MADE = 1 << 28  # bytes of a value that the file does not hold and that depends on no input
+MOST_MADE = 1 << 29  # bytes of a value that the file does not hold and that depends on no input (VGG: 411 MB)
 MISSING: Any = object()  # a result that a function does not make
 _QUANTISED = re.compile(r"Quant|^Q[A-Z]|NBits|Integer|FpQ4|Bnb4|BFP|Float8|Fp[48]")  # names of com.microsoft
 # what reading nonsense raises: a missing attribute, an axis that is a string, …

@@ -76,7 +76,7 @@ SAID = {
     "a weight of 10,000 axes": "tensor 'w' has 10000 axes; at most 64 are supported",
     "external data behind a link to itself": "points at 'self.bin', which is no file (",
     "external data at a very long place": f"points at {'a' * 80!r}, which is no file (File name too long)",
-    "ConstantOfShape of 2 GB": "float32[536870912] depends on no input and is larger than 268435456 bytes",
+    "ConstantOfShape of 2 GB": "float32[536870912] depends on no input and is larger than 536870912 bytes",
     "Loop of 1e18 rounds": "1000000000000000000 rounds; at most 262144 are run",
     "Loop without an end": "endless rounds; at most 262144 are run",
     "Split into 1e12": "1000000000000 parts are to be made, and 1 are named",
