@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 def onnx_results(path: str | Path, arrays: Sequence[Array]) -> tuple[str, list[Array]]:
     """The name of the program, and the file's results for these inputs, in its order."""
     try:
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 

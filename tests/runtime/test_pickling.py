@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
+import operator
 import pickle
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -22,11 +23,6 @@ from autotensor.runtime.module import Module
 
 RNG = np.random.default_rng(0)
 A, B = (RNG.random(N, dtype=np.float32) for _ in range(2))
-
-
-def called(f: Any, *arrays: Any) -> Any:
-    """What another process does."""
-    return f(*arrays)
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +97,7 @@ def test_other_processes_take_a_model_as_an_argument(method: str) -> None:
     model = at.compile_model(at.ops.relu(at.ops.matmul(at.input((4, 8)), weights)))
     given = RNG.standard_normal((4, 8)).astype(np.float32)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        answers = list(pool.map(called, [model] * 4, [given] * 4))
+        answers = list(pool.map(operator.call, [model] * 4, [given] * 4))
     assert all((a == model(given)).all() for a in answers)
 
 

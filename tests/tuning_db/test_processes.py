@@ -6,6 +6,8 @@ import random
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +105,7 @@ def test_hang_is_remembered_after_a_kill(tmp_path: Path, python: Start, author: 
         store.mark_intent(a.intent("hangs"))
     with connect(path) as store:
         (intent,) = store.open_intents(a.session)
-        store.mark_intent(intent)  # issued again
+        store.mark_intent(replace(intent, started=intent.started + timedelta(seconds=1)))  # issued again
         assert [(i.trace_hash, i.attempts) for i in store.open_intents(a.session)] == [("hangs", 2)]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from making import floats, model, node
 from onnx import TensorProto
@@ -15,6 +14,7 @@ import autotensor as at
 from autotensor.frontends.onnx.errors import Unsupported
 
 pytestmark = pytest.mark.onnx
+onnxruntime = pytest.importorskip("onnxruntime")
 DOMAIN = "com.microsoft"
 KINDS = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64}
 RNG = np.random.default_rng(5)
