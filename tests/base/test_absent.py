@@ -73,5 +73,5 @@ def test_doctor_offers_only_packages_that_are_used() -> None:
     folders = (ROOT, ROOT.parent / "tuning_db")
     texts = [p.read_text("utf-8") for folder in folders for p in folder.rglob("*.py")]
     for module in OPTIONAL:
-        ways = (f"import {module}", f"from {module}", f"+{module}")  # in a URL, too
+        ways = (f"import {module}", f"from {module}", f"+{module}:", f"from dask.{module}")  # +: in a URL
         assert any(way in t for t in texts for way in ways), module
