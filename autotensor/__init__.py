@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autotensor.api.onnx_models import OnnxModel, from_onnx
     from autotensor.api.torch_models import from_torch
     from autotensor.api.training import training_step
-    from autotensor.api.verifying import verify
+    from autotensor.api.verifying.verify import verify
     from autotensor.autodiff.reverse import gradients
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
@@ -59,7 +59,7 @@ _HOMES = {
     "training_step": "autotensor.api.training",
     "tune": "autotensor.api.kernels",
     "tune_model": "autotensor.api.model_tuning",
-    "verify": "autotensor.api.verifying",
+    "verify": "autotensor.api.verifying.verify",
 }
 
 __all__ = [

@@ -6,7 +6,7 @@
 
 Every artifact keeps its texts: `te` (the expressions), `nest` (the loops as scheduled), `trace` (the calls),
 `ir` (the program that the backend saw) and the backend's own; `workload` and `steps` are the first and the
-third as JSON, from which the artifact can be checked (`api/verifying.py`).
+third as JSON, from which the artifact can be checked (`api/verifying/`).
 """
 
 from __future__ import annotations

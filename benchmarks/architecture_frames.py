@@ -77,8 +77,9 @@ def made(library: str, name: str) -> Made:
 
 
 def _lively(module: torch.nn.Module) -> None:
-    """Weights that begin as one number (norms, biases, scales of 1e-6) would hide what they multiply: they
-    get some noise, and so do the statistics of norms."""
+    """Adds noise to weights that begin as one number (norms, biases, tiny scales) and to norms' statistics.
+
+    Zeros and scales of 1e-6 would hide whatever they multiply."""
     maker = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, p in [*module.named_parameters(), *module.named_buffers()]:

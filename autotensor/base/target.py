@@ -41,9 +41,9 @@ CUDA_ARCHS = {
 DEFAULT_ARCH = "sm_80"
 CUDA_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y, z
 CUDA_BLOCK = (1024, 1024, 64)  # threads along x, y, z
-# Of a core that a quota leaves beyond whole ones, from which on one more thread is worth it, though the team
-# is stopped in each period. Mean of a call on two threads over one: at 1.5 ResNet-18 0.80, MobileNetV2 0.77
-# (their 99th percentile is 30 ms later); at 1.25 0.95 and 1.01 (Zen 4, two cores, 2026-11).
+# The least fraction of a core, beyond whole ones, for which a quota gets one more thread, although the system
+# then stops the team in each period. Mean time of a call, two threads over one: at a quota of 1.5 cores
+# ResNet-18 0.80, MobileNetV2 0.77 (99th percentile 30 ms later); at 1.25 0.95 and 1.01 (Zen 4, 2026-11).
 TEAM_FROM = 0.5
 
 

@@ -85,6 +85,15 @@ Shapes = Annotated[
         "--shape", metavar="NAME=N[xN..]", help="Of an .onnx or .pt2 input, or of a dimension it leaves open."
     ),
 ]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="[NAME=]VALUE",
+        help="Photo, .npy, .npz of all inputs by name; or a number or file for one. Default: random.",
+    ),
+]
 Given = Annotated[
     list[str] | None,
     typer.Option(

@@ -13,6 +13,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Inputs,
     ModelOrFile,
     NoShipped,
     Seed,
@@ -46,15 +47,7 @@ EPILOG = example(
 @app.command(epilog=EPILOG)
 def run(
     model: ModelOrFile,
-    input: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="[NAME=]VALUE",
-            help="Photo, .npy, .npz of all inputs by name; or a number or file for one. Default: random.",
-        ),
-    ] = None,
+    input: Inputs = None,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -11,6 +11,7 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    Inputs,
     ModelOrFile,
     NoShipped,
     Seed,
@@ -25,7 +26,7 @@ from autotensor.cli.output import put_json, say, table
 
 if TYPE_CHECKING:
     from autotensor.api.models import ModelPlan
-    from autotensor.api.verifying import KernelCheck, Report
+    from autotensor.api.verifying.report import KernelCheck, Report
     from autotensor.runtime.artifact import Artifact
 
 app = new_app()
@@ -49,10 +50,7 @@ def verify(
             "weights, and its results by onnxruntime, too.",
         ),
     ] = None,
-    input: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", metavar="FILE", help="As for `autotensor run`. Default: random."),
-    ] = None,
+    input: Inputs = None,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -76,9 +74,11 @@ def verify(
     shows it. The exit code is 1 if anything is wrong.
     """
     from autotensor.api.log import open_existing
-    from autotensor.api.verifying import check
+    from autotensor.api.verifying.verify import check
     from autotensor.cli.inputs import check_place
+    from autotensor.cli.values import parted
 
+    parted(input or ())  # before anything is compiled
     path = Path("wrong_kernel.py") if script is None else script
     if script is not None:
         check_place(path)
@@ -86,7 +86,7 @@ def verify(
     artifact, plan = _compiled(model, batch, weights, shape, threads, target, db)
     if onnx is not None:
         plan = _plan_of(onnx, batch, shape, artifact)
-    arrays = None if input is None else _read(artifact, input)
+    arrays = _read(artifact, input, seed) if input else None
     with open_existing(db) as store:
         report = check(
             artifact,
@@ -118,7 +118,7 @@ def _compiled(
 ) -> tuple[Artifact, ModelPlan | None]:
     """The code that is to be checked, and what it was made from if that is known."""
     from autotensor.api.models import plan_model
-    from autotensor.api.verifying import loaded
+    from autotensor.api.verifying.verify import loaded
     from autotensor.base.errors import InputError
     from autotensor.cli.inputs import build_graph, compile_known, is_file
     from autotensor.cli.onnx_files import RunsInParts
@@ -152,13 +152,14 @@ def _plan_of(onnx: str, batch: int, shape: list[str] | None, artifact: Artifact)
     return plan_model(build_graph(onnx, batch, None, shape), artifact.target)
 
 
-def _read(artifact: Artifact, path: Path) -> list[Any]:
-    from autotensor.base.errors import InputError
-    from autotensor.cli.images import read_inputs
+def _read(artifact: Artifact, texts: list[str], seed: int) -> list[Any]:
+    from autotensor.cli.values import call_arrays
+    from autotensor.runtime.samples import sample_inputs
 
-    if not path.is_file():
-        raise InputError(f"there is no input file {str(path)!r}.")
-    return list(read_inputs(path, list(artifact.role("input")), artifact.name))
+    wanted = list(artifact.role("input"))
+    samples = sample_inputs(wanted, artifact.index_range, seed)
+    arrays, _ = call_arrays(texts, wanted, samples, artifact.name)
+    return arrays
 
 
 def _document(report: Report) -> dict[str, Any]:

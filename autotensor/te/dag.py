@@ -72,7 +72,7 @@ class StageOp:
     def flops(self) -> int:
         """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join.
 
-        Of a scatter, a running sum or a sort, those of one pass (te/terms.py), which schedules make of it.
+        A scatter, a running sum or a sort counts as one pass (te/terms.py): schedules compute it so.
         """
         per_point = sum(operations(body) for body in self.bodies)
         if self.combiner is not None:

@@ -16,7 +16,7 @@ from runtime import runtime_kernels
 
 import autotensor as at
 from autotensor import te
-from autotensor.api.verifying import check
+from autotensor.api.verifying.verify import check
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.models import MODELS
 from autotensor.runtime.artifact import Artifact

@@ -1,0 +1,53 @@
+"""What came of verifying a model: a row for each kernel, and the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """What came out for one kernel of a model."""
+
+    number: int  # in the order in which they run
+    name: str
+    workload: str  # key; "" if not known
+    error: float  # the largest of all elements, in units of what is allowed
+    complaint: str = ""  # empty: it is right
+    beside: str = "float64"  # what it was compared with
+    drift: float | None = None  # of its result from that of a whole run in float64, over its largest element
+    trial: int | None = None  # of the log, that found its schedule
+    trace: str = ""  # the calls of its schedule
+
+    @property
+    def is_right(self) -> bool:
+        return not self.complaint
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All kernels of a model, and the model as a whole."""
+
+    model: str
+    kernels: tuple[KernelCheck, ...]
+    complaints: tuple[str, ...]  # about the whole, not about one kernel
+    seconds: float
+    script: Path | None = None  # shows the first wrong kernel
+
+    @property
+    def first(self) -> KernelCheck | None:
+        """The first kernel that differs."""
+        return next((k for k in self.kernels if not k.is_right), None)
+
+    @property
+    def is_right(self) -> bool:
+        return self.first is None and not self.complaints
+
+    def __str__(self) -> str:
+        if self.first is not None:
+            first = self.first
+            return f"{self.model}: kernel {first.number}, {first.name}, is wrong: {first.complaint}"
+        if self.complaints:
+            return f"{self.model}: {self.complaints[0]}"
+        return f"{self.model}: all {len(self.kernels)} kernels are right ({self.seconds:.0f} s)."

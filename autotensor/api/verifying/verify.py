@@ -1,0 +1,164 @@
+"""`at.verify`: what is to be checked, from a model, a file or a graph; then all its kernels and the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotensor.api.log import Log, open_existing
+from autotensor.api.models import ModelPlan, as_graph, link_model, plan_model, resolved
+from autotensor.api.verifying.case import write_case
+from autotensor.api.verifying.onnx_results import beside_onnx
+from autotensor.api.verifying.report import Report
+from autotensor.api.verifying.run import Run
+from autotensor.api.verifying.steps import as_model
+from autotensor.base.errors import ArtifactError, InputError
+from autotensor.graph.ir import Graph, GraphNode
+from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.module import Module
+from autotensor.runtime.samples import sample_inputs
+from tuning_db import TrialStore
+
+Array = np.ndarray[Any, Any]
+
+
+def verify(
+    model: Module | Graph | GraphNode | Sequence[GraphNode] | str | Path,
+    against: str | Path | Graph | None = None,
+    *,
+    inputs: Sequence[Array] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    target: str | None = None,
+    db: Log = None,
+    script: str | Path | None = None,
+) -> Report:
+    """Runs a model kernel by kernel beside its references; says which is the first that differs.
+
+    model: a compiled function, the path of an `.atm` or `.onnx` file, or a graph, which is compiled first
+    with what the log knows.
+    against: "float64" follows rounding through the whole model as well; an `.onnx` file, or a graph, gives
+    the weights as they were before they were prepared, and the file's results by another program.
+    inputs: of the model; random ones of `seed` else. script: where to write a script, with its data beside
+    it, that shows the first wrong kernel.
+    Raises ArtifactError for files that cannot be loaded, are for another processor, or tell too little.
+    """
+    with open_existing(db) as store:
+        artifact, plan = _compiled(model, target, store)
+        onnx = against if isinstance(against, str | Path) and str(against) != "float64" else None
+        if isinstance(against, Graph):
+            plan = plan_model(against, artifact.target)
+        elif onnx is not None:
+            plan = plan_model(_onnx_graph(onnx), artifact.target)
+        return check(
+            artifact,
+            plan,
+            inputs=inputs,
+            seed=seed,
+            threads=threads,
+            drift=against is not None,
+            onnx=onnx,
+            store=store,
+            script=None if script is None else Path(script),
+        )
+
+
+def _compiled(
+    model: Module | Graph | GraphNode | Sequence[GraphNode] | str | Path,
+    target: str | None,
+    store: TrialStore | None,
+) -> tuple[Artifact, ModelPlan | None]:
+    """The code of a model, and what it was made from if that is known."""
+    if isinstance(model, Module):
+        return replace(model.artifact, values=model._values), None
+    if isinstance(model, str | Path):
+        if not str(model).endswith(".onnx"):
+            return loaded(Path(model)), None
+        model = _onnx_graph(model)
+    if not isinstance(model, Graph | GraphNode | tuple | list):
+        raise InputError(
+            f"a {type(model).__name__} cannot be verified kernel by kernel.",
+            fix="Give a compiled model for CPUs, a graph, or the path of an .atm or .onnx file.",
+        )
+    plan = plan_model(as_graph(model), target)
+    return link_model(plan, {key: r.trace for key, r in resolved(plan, store).items()}), plan
+
+
+def loaded(path: Path) -> Artifact:
+    found = artifacts.load_all(path)
+    if len(found) != 1:
+        raise InputError(
+            f"{path} holds {len(found)} compiled functions, one for each shape; one is verified at a time.",
+            fix="Save the one in question alone: at.compile_model(...).save(...).",
+        )
+    return found[0]
+
+
+def _onnx_graph(path: str | Path) -> Graph:
+    from autotensor.api.onnx_models import from_onnx
+
+    return from_onnx(path)
+
+
+def check(
+    artifact: Artifact,
+    plan: ModelPlan | None = None,
+    *,
+    inputs: Sequence[Array] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    drift: bool = False,
+    onnx: str | Path | None = None,
+    store: TrialStore | None = None,
+    script: Path | None = None,
+) -> Report:
+    """`verify` for code that is at hand. plan: what it was made from, for weights as they were given."""
+    began = time.monotonic()
+    if artifact.target.kind != "llvm":
+        raise ArtifactError(
+            f"{artifact.name} is compiled for {artifact.target.kind!r}; kernels are verified on CPUs.",
+            fix="Compile the model for this processor to see whether its graph is right.",
+        )
+    module = Module(artifact, threads=threads)
+    arrays = list(inputs) if inputs is not None else _samples(module, seed)
+    whole = module(*(a.copy() for a in arrays))
+    if artifact.role("constant", "prepared") and module._prepare_each_call:
+        module = module.bind(**_constants_of(module, arrays))
+        arrays = [a for a, s in zip(arrays, artifact.args, strict=False) if s.role == "input"]
+    run = Run(
+        as_model(replace(artifact, values=module._values)),
+        plan,
+        arrays,
+        module.threads,
+        store,
+        drift or onnx is not None,
+    )
+    checks = run.checks()
+    first = next((c for c in checks if not c.is_right), None)
+    complaints = [] if first is not None else run.as_a_whole(whole)
+    if onnx is not None and first is None:
+        complaints += beside_onnx(run, onnx, arrays, whole)
+    if first is not None and script is not None and run.case is not None:
+        write_case(script, run.case, first.complaint, module.threads)
+    return Report(
+        artifact.name,
+        tuple(checks),
+        tuple(complaints),
+        time.monotonic() - began,
+        script if first is not None and run.case is not None else None,
+    )
+
+
+def _samples(module: Module, seed: int) -> list[Array]:
+    return list(sample_inputs(module.args, module.artifact.index_range, seed))
+
+
+def _constants_of(module: Module, arrays: Sequence[Array]) -> dict[str, Array]:
+    given = zip((a for a in module.args if a.role != "output"), arrays, strict=False)
+    return {a.name: array for a, array in given if a.role == "constant"}
