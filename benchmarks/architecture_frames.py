@@ -23,16 +23,18 @@ WORDS = 24  # tokens of a sentence
 
 # What a configuration of transformers may call an extent, and how large it is then at most.
 SMALL = {
+    1: "n_group topk_group",
     2: (
         "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_encoder_layers "
         "num_decoder_layers depth num_blocks_per_group encoder_num_hidden_layers decoder_num_hidden_layers "
-        "num_key_value_heads num_kv_heads n_shared_experts num_attention_layers num_block_layers"
+        "num_key_value_heads num_kv_heads n_shared_experts num_attention_layers num_block_layers "
+        "num_experts_per_tok num_experts_per_token top_k top_k_experts moe_topk moe_top_k moe_k"
     ),
     4: (
         "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
         "num_experts num_local_experts n_routed_experts moe_num_experts"
     ),
-    16: "head_dim d_kv kv_channels attention_head_size",
+    16: "head_dim d_kv kv_channels attention_head_size qk_rope_head_dim qk_nope_head_dim v_head_dim",
     64: "hidden_size d_model n_embd dim embed_dim emb_dim projection_dim embedding_size hidden_dim model_dim",
     128: (
         "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner mlp_dim feed_forward_size "
@@ -195,7 +197,7 @@ def _transformers(name: str) -> Made:
             failure = _runs(module, (), arguments)
             if not failure:
                 return module, (), arguments
-            why = failure
+            why = why or failure
     raise Excluded(why)
 
 
@@ -221,7 +223,17 @@ def _limited(config: Any, limits: dict[str, int]) -> Any:
             setattr(config, name, min(value, 3))
         elif isinstance(value, list) and name == "layer_types":
             setattr(config, name, value[: getattr(config, "num_hidden_layers", len(value))])
+        elif isinstance(value, dict) and "mrope_section" in value and "head_dim" in limits:
+            setattr(config, name, value | {"mrope_section": _sections(config, value["mrope_section"])})
     return config
+
+
+def _sections(config: Any, sections: list[int]) -> list[int]:
+    """How many of a head's frequencies belong to each position (time, height, width), for a narrower head."""
+    wide = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    half = int(wide * (getattr(config, "partial_rotary_factor", None) or 1)) // 2
+    cut = [max(1, n * half // sum(sections)) for n in sections[1:]]
+    return [half - sum(cut), *cut]
 
 
 def _arguments(module: torch.nn.Module, config: Any) -> list[dict[str, Any]]:
@@ -242,18 +254,22 @@ def _arguments(module: torch.nn.Module, config: Any) -> list[dict[str, Any]]:
         text["decoder_input_ids"] = words(8)
     if "bbox" in known:
         text["bbox"] = torch.tensor([[[1, 2, 30, 40]] * WORDS])
+    for more_words in ("qformer_input_ids", "task_inputs"):
+        if more_words in known:
+            text[more_words] = words()
     found: list[dict[str, Any]] = []
     main = getattr(module, "main_input_name", "input_ids")
     side, channels = _found(config, "image_size", 128), _found(config, "num_channels", 3)
     side = side[0] if isinstance(side, (list, tuple)) else side
+    video = {"pixel_values": torch.randn(1, _found(config, "num_frames", 8), channels, side, side)}
     if "pixel_values" in known:
         for s in dict.fromkeys((side, 64, 128, 224)):
             image = {"pixel_values": torch.randn(1, channels, s, s)}
-            if main == "input_ids":
-                found.append(image | text)
-            found.append(image)
-        frames = _found(config, "num_frames", 8)
-        found.append({"pixel_values": torch.randn(1, frames, channels, side, side)})
+            found += [image | text, image] if main == "input_ids" else [image, image | text]
+        found += [video | text, video] if main == "input_ids" else [video, video | text]
+    if "pixel_values_videos" in known:
+        film = {"pixel_values_videos": video["pixel_values"]}
+        found += [film, film | text]
     if "input_values" in known:
         found += [{"input_values": torch.randn(1, 8000)}, {"input_values": torch.randn(1, 1, 8000)}]
         found.append({"input_values": torch.randn(1, _found(config, "max_length", 128), 128)})
@@ -264,8 +280,11 @@ def _arguments(module: torch.nn.Module, config: Any) -> list[dict[str, Any]]:
             {"input_features": torch.randn(1, bins, n)} | text,
             {"input_features": torch.randn(1, n, bins)} | text,
         ]
+        if "input_features_mask" in known:
+            whole = torch.ones(1, n, dtype=torch.bool)
+            found.append({"input_features": torch.randn(1, n, bins), "input_features_mask": whole} | text)
     if text:
-        found.append(text)
+        found += [text, {"input_ids": text["input_ids"]}] if "input_ids" in text else [text]
     if "past_values" in known:
         past, series = _found(config, "context_length", 32), _found(config, "num_input_channels", 1)
         found.append({"past_values": torch.randn(1, past, series)})
