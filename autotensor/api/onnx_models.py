@@ -20,6 +20,8 @@ from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Graph
+from autotensor.graph.rules.narrow_floats import float32_inside
+from autotensor.runtime.opening import Function
 
 if TYPE_CHECKING:
     import onnx
@@ -71,6 +73,9 @@ class OnnxModel:
 
     Compiled at the first call for the shapes of its inputs, and again for other ones; what was compiled is
     kept. Models whose shapes or loops depend on values run in parts.
+
+    rounded: 16-bit floats are rounded after every operator, as the standard defines each by itself; without,
+    where they are stored, which is faster and closer to the exact result.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class OnnxModel:
         target: str | Target | None = None,
         *,
         db: Log = None,
+        rounded: bool = False,
     ) -> None:
         models = _frontend(source)
         from autotensor.frontends.onnx.signature import outputs_of
@@ -89,9 +95,9 @@ class OnnxModel:
         self.input_names = tuple(v.name for v in models.inputs_of_any(self.model))
         self.output_names = outputs_of(self.model)
         self._types = _declared(self.model)
-        build, compile = partial(models.build, self.model), partial(compile_model, target=target, db=db)
-        self._run = Staged(build, compile, self.name, self.input_names)
-        self._how = target, db
+        compile = partial(_compiled_rounded if rounded else compile_model, target=target, db=db)
+        self._run = Staged(partial(models.build, self.model), compile, self.name, self.input_names)
+        self._how = target, db, rounded
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
         """All outputs, in the model's order. Inputs by position or by name.
@@ -122,13 +128,13 @@ class OnnxModel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled is the model; what was compiled of it is compiled again where it is called next."""
-        target, db = self._how
+        target, db, rounded = self._how
         if not isinstance(db, str | os.PathLike | None):
             raise InputError(
                 f"{self.name} cannot be pickled or copied: it uses a tuning log that is open here.",
                 fix="Give db= as a path or URL.",
             )
-        return _unpickled, (self.model, target, db)
+        return _unpickled, (self.model, target, db, rounded)
 
     def _checked(self, name: str, value: Any) -> Any:
         wanted = self._types.get(name)
@@ -151,8 +157,12 @@ class OnnxModel:
         return f"<OnnxModel {self.name}({', '.join(self.input_names)})>"
 
 
-def _unpickled(model: Loaded, target: str | Target | None, db: Log) -> OnnxModel:
-    return OnnxModel(model, target, db=db)
+def _unpickled(model: Loaded, target: str | Target | None, db: Log, rounded: bool) -> OnnxModel:
+    return OnnxModel(model, target, db=db, rounded=rounded)
+
+
+def _compiled_rounded(graph: Graph, **how: Any) -> Function:
+    return compile_model(float32_inside(graph, rounded=True), **how)
 
 
 def _declared(model: Loaded) -> dict[str, Any]:

@@ -380,3 +380,17 @@ def test_a_pool_with_positions_over_several_images():
     m.graph.output[1].type.tensor_type.elem_type = INT64
     y, places = evaluate(at.from_onnx(m), x)
     np.testing.assert_array_equal(x.reshape(-1)[places], y)
+
+
+def test_sixteen_bits_are_rounded_after_every_operator_if_asked():
+    """1 + 2⁻¹¹ is 1 in float16, and more in float32."""
+    tiny = np.array([2.0**-11], np.float16)
+    nodes = [node("Add", ["x0", "one"], ["s"]), node("Sub", ["s", "one"])]
+    m = model(
+        nodes,
+        {"x0": (1,)},
+        weights={"one": np.ones(1, np.float16)},
+        types=dict.fromkeys(("x0", "y"), TensorProto.FLOAT16),
+    )
+    assert at.OnnxModel(m)(tiny)[0] == tiny
+    assert at.OnnxModel(m, rounded=True)(tiny)[0] == 0
