@@ -14,6 +14,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from autotensor.cli import streams
+
 VERBS = {
     "tune": "Search for fast schedules of a model; leaves a runnable .atm file.",
     "compile": "Compile a model with the best schedules that the log knows.",
@@ -35,29 +37,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     if argv is None:  # a process of our own
         gc.set_threshold(COLLECT_EVERY, *gc.get_threshold()[1:])
+        streams.prepare()
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help", "help"):
+    verb = words[0] if words else "--help"
+    try:
+        code = _answer(verb, words[1:])
+        sys.stdout.flush()  # what cannot be written is an error like any other
+    except BrokenPipeError:  # `autotensor models | head -1`: the reader has enough
+        code = ERROR
+    except Exception as error:  # the edge of the program
+        code = _explain(error, verb)
+    except KeyboardInterrupt:
+        code = _fail("interrupted.", INTERRUPTED)
+    _drop_what_is_not_taken()
+    return code
+
+
+def _drop_what_is_not_taken() -> None:
+    """Python's last flush would say a second time that standard output takes nothing more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _answer(verb: str, rest: Sequence[str]) -> int:
+    if verb in ("-h", "--help", "help"):
         print(overview())
         return OK
-    if words[0] in ("-V", "--version"):
+    if verb in ("-V", "--version"):
         from autotensor import __version__
 
         print(f"autotensor {__version__}")
         return OK
-    verb, rest = words[0], words[1:]
     if verb not in VERBS:
         from autotensor.base.registry import suggest
 
         return _fail(f"verb {verb!r} is unknown. {suggest(verb, tuple(VERBS))}", USAGE)
-    try:
-        return _run(verb, rest)
-    except BrokenPipeError:  # `autotensor models | head -1`: the reader has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush says it again
-        return ERROR
-    except Exception as error:  # the edge of the program
-        return _explain(error, verb)
-    except KeyboardInterrupt:
-        return _fail("interrupted.", INTERRUPTED)
+    return _run(verb, rest)
 
 
 def overview() -> str:
