@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,12 +69,11 @@ def names(library: str) -> list[str]:
     return list(MODEL_MAPPING_NAMES)
 
 
-def made(library: str, name: str) -> Made:
-    """Raises Excluded."""
+def made(library: str, name: str, *, whole: bool = False) -> Made:
+    """whole: models of transformers are as large as their configurations say. Raises Excluded."""
     torch.manual_seed(0)
-    module, args, kwargs = {"timm": _timm, "torchvision": _torchvision, "transformers": _transformers}[
-        library
-    ](name)
+    how = {"timm": _timm, "torchvision": _torchvision, "transformers": partial(_transformers, whole=whole)}
+    module, args, kwargs = how[library](name)
     _lively(module)
     return module, args, kwargs
 
@@ -178,11 +178,11 @@ def _torchvision(name: str) -> Made:
 # -- transformers ------------------------------------------------------------------------------------------
 
 
-def _transformers(name: str) -> Made:
+def _transformers(name: str, *, whole: bool = False) -> Made:
     import transformers
 
     why = ""
-    for shrink in (shrunk, _shallow):
+    for shrink in (_without_cache,) if whole else (shrunk, _shallow):
         try:
             config = shrink(transformers.AutoConfig.for_model(name))
             _few_enough(lambda c=config: transformers.AutoModel.from_config(c))  # type: ignore[misc]
@@ -209,6 +209,11 @@ def shrunk(config: Any) -> Any:
 def _shallow(config: Any) -> Any:
     """The configuration with two layers, as wide as it is."""
     return _limited(config, {n: limit for n, limit in LIMITS.items() if limit == 2 and "heads" not in n})
+
+
+def _without_cache(config: Any) -> Any:
+    """The configuration as it is."""
+    return _limited(config, {})
 
 
 def _limited(config: Any, limits: dict[str, int]) -> Any:

@@ -50,6 +50,10 @@ def job_of(suite: str, name: str) -> Any:
         from training_job import TrainingJob
 
         return TrainingJob.named(name)
+    if suite == "architectures":
+        from architecture_job import Drawn
+
+        return Drawn.named(name)
     from networks import Network
 
     return Network.named(name)

@@ -168,15 +168,21 @@ def _join_split(
     out: Mapping[str, Span],
     found: Mapping[tuple[str, str], Number],
 ) -> Span:
-    """Σ child × stride, cut off at the parent's extent: what lies beyond is guarded."""
+    """Σ child × stride, cut off at the parent's extent: what lies beyond is guarded.
+
+    While the outermost child stands still, all that is wanted lies in one of its steps: loops further inside
+    may stick out of it (i = 56*g + j, j = 32*b + l < 56), and are guarded there.
+    """
     stride: Number = 1
     extent: Number = 1
     at: Number = 0
     step: Number = 0
     gap: Number = 0
     base: Expr | None = None
+    cell: Number = 0
     for child in reversed(children):
         span = out[child]
+        cell = where(span.extent == 1, stride, 0)
         extent = extent + (span.extent - 1) * stride
         at = wrapped(at + wrapped(span.at * stride))
         step = divisor(step, span.step * stride)
@@ -184,7 +190,7 @@ def _join_split(
         if span.base is not None:
             base = plus(scaled(span.base, int(stride)), base)
         stride = stride * found[name, child]
-    return Span(least(extent, found[name, parent]), at, step, base, gap)
+    return Span(least(extent, found[name, parent]), at, step, base, gap, cell)
 
 
 def _undo_fuse(fused: Span, rows: Number, cols: Number) -> tuple[Span, Span]:

@@ -158,6 +158,7 @@ class Span:
     step: Number = 0
     base: Expr | None = None
     gap: Number = 1  # what is run over differs from the base by multiples of it; 0: by nothing
+    cell: Number = 0  # all that is wanted lies between two neighbouring multiples of it; 0: none is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ class Reach:
     base: Expr | None = None
     every: Truth = False
     gap: Number = 1  # as in Span
+    cell: Number = 0  # as in Span
 
 
 EVERYTHING = Reach(0, 1, every=True)
@@ -232,7 +234,8 @@ def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
             gap = divisor(gap, abs(width))
         if span.base is not None:
             base = span_plus(base, scaled(span.base, k))
-    return Reach(low, top, at, step, base, gap=gap)
+    bare = not index.const and len(index.terms) == 1 and index.terms[0][1] == 1
+    return Reach(low, top, at, step, base, gap=gap, cell=axes[index.terms[0][0]].cell if bare else 0)
 
 
 def span_plus(base: Expr | None, more: Expr) -> Expr:
@@ -265,23 +268,31 @@ def _settled(a: Reach) -> Reach:
 def _quotient(a: Reach, c: int) -> Reach:
     """The base modulo c is a multiple of g and at most c - g: that much further may the last quotient be.
 
-    Steps that are multiples of c leave the remainder as it is.
+    Steps that are multiples of c leave the remainder as it is. What lies in a cell of c has one quotient.
     """
+    alone = _in_cell(a, c)
     a = _settled(a)
     g = where(a.gap % c == 0, c, divisor(a.step, c))
     base = None if a.base is None else binary(Op.FLOORDIV, a.base, const(c))
     step = where(a.step % c == 0, a.step // c, 1)
-    return Reach(0, (a.top - 1 + c - g) // c + 1, scrambled(a.at, c), step, base, a.every)
+    top = where(alone, 1, (a.top - 1 + c - g) // c + 1)
+    return Reach(0, top, scrambled(a.at, c), step, base, a.every)
+
+
+def _in_cell(a: Reach, c: int) -> Truth:
+    """Whether all that is wanted lies between two neighbouring multiples of c."""
+    return both(a.cell > 0, c % most(a.cell, 1) == 0)
 
 
 def _remainder(a: Reach, c: int) -> Reach:
-    """The window lies between two multiples of c, wherever it starts; or it walks in multiples of c; or any
-    remainder may occur.
+    """The window lies between two multiples of c, wherever it starts, or as far as it is wanted; or it walks
+    in multiples of c; or any remainder may occur.
     """
+    alone = _in_cell(a, c)
     a = _settled(a)
     g = divisor(a.step, c)
     top = where(a.gap % c == 0, 1, a.top)
-    fits = both(top <= g, _known(a.every))
+    fits = both(either(alone, top <= g), _known(a.every))
     still = both(fits, g != c)  # else the base is 0
     base = None
     if a.base is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from comparison import check
 from strategies import case_of
 
 from autotensor import te
@@ -15,6 +16,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.schedule import Ref, Schedule, Trace, create_schedule
 from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.split import SplitStep
+from autotensor.te.dag import ComputeDAG
 
 
 def box(s: Schedule, stage: str) -> list[tuple[int, str]]:
@@ -150,6 +152,48 @@ def chain_of_three() -> Schedule:
     s["R"].split("i", factor=4)
     s["Q"].compute_at(s["R"], "i.0")
     return s
+
+
+def grouped(width: int, tile: int, shift: int = 0) -> Schedule:
+    """P[3, width] is read by its digits, as a grouped convolution reads its result; the last tile of each
+    group sticks out. P is computed for a tile."""
+    n = 3 * width - shift
+    a = te.placeholder((3, width), name="A")
+    p = te.compute((3, width), lambda g, j: a[g, j] + 1, name="P")
+    c = te.compute((n,), lambda i: p[(i + shift) // width, (i + shift) % width] * 2, name="C")
+    s = create_schedule(c)
+    s["C"].split("i", factor=width)
+    s["C"].split("i.1", factor=tile)
+    s["P"].compute_at(s["C"], "i.1.0")
+    return s
+
+
+def test_tiles_that_stick_out_of_a_group_read_nothing_of_the_next() -> None:
+    assert [extent for extent, _ in box(grouped(56, 32), "P")] == [1, 32]
+    assert [extent for extent, _ in box(grouped(56, 32, shift=1), "P")] == [2, 56]  # no step of the loops
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_digits_under_ragged_tiles_are_right(seed: int) -> None:
+    """Whatever sticks out of what, whoever is attached: a random group, tile, tile within the tile, loop."""
+    rng = random.Random(seed)
+    width, shift = rng.randint(3, 11), rng.choice((0, 0, 1))
+    a = te.placeholder((4, width), name="A")
+    p = te.compute((4, width), lambda g, j: a[g, j] + 1, name="P")
+    c = te.compute((4 * width - shift,), lambda i: p[(i + shift) // width, (i + shift) % width] * 2, name="C")
+    d = te.compute(c.shape, lambda i: c[i] + 3, name="D")
+    s = create_schedule(d)
+    host = rng.choice("CD")
+    if host == "C":  # attached itself: its own tiles run to their ends
+        s["D"].split("i", factor=rng.choice((width, 5)))
+        s["C"].compute_at(s["D"], "i.0")
+    else:
+        s["C"].compute_inline()
+    s[host].split("i", factor=rng.choice((width, width, 2 * width)))
+    s[host].split("i.1", factor=rng.randint(2, width))
+    s[host].split("i.1.1", factor=rng.randint(1, 4))
+    s["P"].compute_at(s[host], rng.choice(("i.0", "i.1.0", "i.1.1.0")))
+    check(ComputeDAG.of([a, d]), s.trace)
 
 
 def test_nested_boxes_start_in_the_whole_tensor() -> None:
