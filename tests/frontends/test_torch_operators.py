@@ -94,6 +94,32 @@ def test_the_batchs_moments_come_out_of_a_norm_in_training_mode():
     same(norm, x, mean, var)
 
 
+def test_a_multilabel_margin_loss_ends_at_the_first_minus_one():
+    """Torch's own decomposition counts the places behind it as label 0."""
+    x = torch.randn(3, 6)
+    labels = torch.tensor([[1, -1, 0, 0, 0, 0], [3, 0, -1, 4, 5, 1], [0, 1, 2, 3, 4, 5]])
+    for reduction in ("none", "sum", "mean"):
+        loss = torch.nn.functional.multilabel_margin_loss
+        same(lambda x, t, loss=loss, r=reduction: loss(x, t, reduction=r), x, labels)
+    same(lambda x, t: loss(x, t), x[0], labels[0])
+
+
+def test_volumes_are_sampled_at_places_between():
+    torch.manual_seed(0)
+    x, grid = torch.randn(2, 2, 3, 4, 5), torch.randn(2, 2, 3, 3, 3) * 1.5
+    sample = torch.nn.functional.grid_sample
+    for mode in ("bilinear", "nearest"):
+        for padding in ("zeros", "border", "reflection"):
+            for align in (True, False):
+                kind = {"mode": mode, "padding_mode": padding, "align_corners": align}
+                graph = at.from_torch(Lambda(lambda x, g, k=kind: sample(x, g, **k)), (x, grid))
+                (got,) = evaluate(graph, *(to_array(v) for v in (x, grid)))
+                np.testing.assert_allclose(
+                    got, sample(x, grid, **kind), rtol=1e-5, atol=1e-5, err_msg=str(kind)
+                )
+    same(lambda x, g: sample(x, g, align_corners=False), x, grid)
+
+
 class TestComplexNumbersInside:
     """Real at the ends."""
 
@@ -123,6 +149,60 @@ class TestComplexNumbersInside:
         same(lambda x: torch.view_as_real(torch.complex(x, x[:1]).conj() * (2 - 1j) - x), x)
         same(lambda x: (torch.complex(x, -x) / 3).angle(), x)
 
+    def test_quotients_functions_and_powers(self):
+        torch.manual_seed(0)
+        a, b = torch.randn(2, 5, 2), torch.randn(2, 5, 2) * 1e25  # whose squares are beyond float32
+
+        def functions(a, b):
+            x, y = torch.view_as_complex(a), torch.view_as_complex(b)
+            quotients = (x / y * 1e25, 1 / x, a[..., 0] / x, x / (1 - 2j))
+            return tuple(map(torch.view_as_real, (*quotients, x.exp(), x.log(), x**2, x**3)))
+
+        same(functions, a, b)
+
+    def test_products_of_matrices(self):
+        torch.manual_seed(0)
+        x = torch.randn(3, 4, 4, 2)
+
+        def products(x):
+            z = torch.view_as_complex(x)
+            found = (z @ z, z[0] @ z[1], torch.einsum("bij,jk->bik", z, z[0]), z @ z[0, 0])
+            return tuple(map(torch.view_as_real, found))
+
+        same(products, x)
+
+    def test_a_spectrum_of_which_a_part_is_written(self):
+        """A layer of a Fourier neural operator."""
+        torch.manual_seed(0)
+        weight = torch.randn(3, 3, 5, dtype=torch.complex64)
+
+        def layer(x):
+            spectrum = torch.fft.rfft(x)
+            y = torch.zeros_like(spectrum)
+            y[..., :5] = torch.einsum("bix,iox->box", spectrum[..., :5], weight)
+            return torch.fft.irfft(y, n=x.shape[-1])
+
+        same(layer, torch.randn(2, 3, 24))
+
+    def test_what_is_real_has_no_imaginary_part(self):
+        x = torch.tensor([[1.0, -2.0], [3.0, float("inf")]])
+
+        def mixed(x):
+            z = torch.complex(x, x + 1)
+            wide = torch.nn.functional.pad(z, (1, 1), value=3.0)
+            found = (
+                *(torch.cat([z, x.to(z.dtype)]), wide, torch.where(x > 0, z, 1.0), z.new_full((2,), 4)),
+                *(torch.ones_like(z), torch.full((2,), 1 - 2j), x.to(torch.complex64), z.cumsum(0)),
+            )
+            return tuple(torch.view_as_real(v) for v in found)
+
+        same(mixed, x)
+
+    def test_a_real_signals_middle_frequency_is_real(self):
+        x = torch.tensor([[-3.0, 1.0, -2.0, 0.5, 0.1, 7.0, 1.0, 2.0]])
+        _, imaginary = compiled(lambda x: (torch.fft.rfft(x).real, torch.fft.rfft(x).imag), x)
+        assert imaginary[0, [0, 4]].tolist() == [0, 0]
+
 
 @pytest.mark.parametrize(
     ("function", "message"),
@@ -132,7 +212,8 @@ class TestComplexNumbersInside:
         (torch.unique, r"_unique2.default gives a shape .* Make it of a fixed"),
         (lambda x: torch.linalg.eigvals(x.reshape(2, 2)), r"linalg_eig.default: decompositions of matrices"),
         (lambda x: torch.special.airy_ai(x), r"aten.special_airy_ai.default: this operator is not supported"),
-        (lambda x: (x * 1j).exp().real, r"aten.exp.default: complex numbers are not supported"),
+        (lambda x: (x * 1j).tan().real, r"aten.tan.default: complex numbers are not supported"),
+        (lambda x: ((x * 1j) ** 2.5).real, r"powers of complex numbers other than 2 and 3.*torch.exp"),
         (lambda x: torch.fft.rfft(torch.ones(4099)).real + x[0], r"transform of 4099 points.* Pad to"),
         (lambda x: x.to_sparse(), r"sparse"),
     ],

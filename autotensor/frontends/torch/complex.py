@@ -3,8 +3,8 @@
     y = torch.fft.rfft(x); z = (y * filter).abs()      Complex(re, im) between, real tensors at the ends
 
 Inputs and results of a model are real (`torch.view_as_real` makes them so); constants may be complex.
-Operators that only move or add elements are done to both parts; arithmetic follows here, Fourier transforms
-in `fourier.py`.
+Operators that only move or add elements are done to both parts; arithmetic is in `complex_arithmetic.py`,
+Fourier transforms in `fourier.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from autotensor.frontends.torch.elementwise import atan2, floats
-from autotensor.frontends.torch.registry import CONVERTERS, Unsupported, converts
+from autotensor.frontends.torch.registry import CONVERTERS, converts
 from autotensor.frontends.torch.shape import select, stack
 from autotensor.frontends.torch.types import alike, as_type
 from autotensor.graph.build import ops
@@ -32,6 +32,7 @@ class Complex:
     im: GraphNode
 
 
+REAL_TYPE = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}  # of either part
 ON_COMPLEX: dict[str, Callable[..., Any]] = {}  # converters of operators that read complex tensors
 # operators on real tensors with complex results
 MAKE_COMPLEX = frozenset(f"aten.{n}.default" for n in ("view_as_complex", "complex", "polar", "_fft_r2c"))
@@ -47,30 +48,43 @@ def on_complex(*targets: str) -> Callable[[F], F]:
     return file
 
 
-def _parts(x: Any) -> tuple[Any, Any]:
+def parts(x: Any) -> tuple[Any, Any]:
+    """Of a real tensor or number the imaginary part is the number 0."""
     if isinstance(x, Complex):
         return x.re, x.im
     return (x.real, x.imag) if isinstance(x, complex) else (x, 0)
 
 
-def _of_each_part(name: str) -> None:
-    """An operator that only moves elements, done to both parts."""
+def _of_each_part(name: str, data: tuple[int, ...] = (0,)) -> None:
+    """An operator that only moves or adds elements, done to both parts. `data`: which of its arguments hold
+    elements; others are places, sizes, axes."""
 
     @on_complex(name)
     def convert(*args: Any, **kwargs: Any) -> Any:
         made = []
         for n in range(2):
-            own = [_part(a, n) for a in args]
-            made.append(CONVERTERS[name](*own, **kwargs))
+            own = [_part(a, n) if at in data else a for at, a in enumerate(args)]
+            named = {k: REAL_TYPE.get(str(v), v) if k == "dtype" else _part(v, n) for k, v in kwargs.items()}
+            made.append(CONVERTERS[name](*own, **named))
         if isinstance(made[0], tuple):
             return tuple(Complex(re, im) for re, im in zip(*made, strict=True))
         return Complex(*made)
 
 
 def _part(x: Any, n: int) -> Any:
+    """The real part (0) or the imaginary one (1), which is zero of what is real."""
     if isinstance(x, list):
         return [_part(v, n) for v in x]
-    return (x.re, x.im)[n] if isinstance(x, Complex) else x
+    if isinstance(x, GraphNode) and n:
+        return zeros_as(x)
+    return parts(x)[n] if isinstance(x, (Complex, complex, int, float)) else x
+
+
+def zeros_as(x: GraphNode) -> GraphNode:
+    """Zeros of its type and shape."""
+    zero = as_type(0, x.dtype)
+    found: GraphNode = ops.broadcast_to(zero, shape=x.shape) if x.shape else zero
+    return found
 
 
 for _name in (
@@ -79,10 +93,19 @@ for _name in (
     *("transpose.int", "t.default", "expand.default", "repeat.default", "slice.Tensor", "select.int"),
     *("unbind.int", "split_with_sizes.default", "split.Tensor", "flip.default", "roll.default"),
     *("clone.default", "alias.default", "detach.default", "contiguous.default", "cat.default"),
-    *("stack.default", "index_select.default", "constant_pad_nd.default", "view_copy.default"),
+    *("stack.default", "index_select.default", "view_copy.default"),
     *("sum.dim_IntList", "sum.default", "mean.dim", "mean.default", "neg.default", "diagonal.default"),
+    *("gather.default", "index.Tensor", "_unsafe_index.Tensor", "cumsum.default", "tril.default"),
+    "triu.default",
 ):
     _of_each_part(f"aten.{_name}")
+for _name in ("slice_scatter.default", "select_scatter.default"):
+    _of_each_part(f"aten.{_name}", (0, 1))
+for _name in ("constant_pad_nd.default", "index_put.default", "_unsafe_index_put.default"):
+    _of_each_part(f"aten.{_name}", (0, 2))
+for _name in ("index_copy.default", "index_add.default", "scatter.src", "scatter_add.default"):
+    _of_each_part(f"aten.{_name}", (0, 3))
+_of_each_part("aten.where.self", (1, 2))
 
 
 # -- in and out --------------------------------------------------------------------------------------------
@@ -94,10 +117,10 @@ def view_as_complex(x: GraphNode) -> Any:
 
 
 @converts("aten.complex.default")
-def from_parts(re: GraphNode, im: GraphNode) -> Any:
+def fromparts(re: GraphNode, im: GraphNode) -> Any:
     x, y = alike(re, im)
     shape = broadcast_shape("complex", x.shape, y.shape)
-    return Complex(_spread(x, shape), _spread(y, shape))
+    return Complex(spread(x, shape), spread(y, shape))
 
 
 @converts("aten.polar.default")
@@ -105,7 +128,8 @@ def polar(size: GraphNode, angle: GraphNode) -> Any:
     return Complex(size * ops.cos(angle), size * ops.sin(angle))
 
 
-def _spread(x: GraphNode, shape: tuple[int, ...]) -> GraphNode:
+def spread(x: GraphNode, shape: tuple[int, ...]) -> GraphNode:
+    """x, broadcast to the shape."""
     found: GraphNode = x if x.shape == shape else ops.broadcast_to(x, shape=shape)
     return found
 
@@ -129,11 +153,20 @@ def imag(x: Complex) -> Any:
 def to(x: Any, *args: Any, dtype: str | None = None, **_: Any) -> Any:
     """Of a real type: the real part. The importer makes the parts what torch says they are."""
     named = dtype or next((a for a in args if isinstance(a, str)), "complex64")
-    re, im = _parts(x)
+    re, im = parts(x)
     if not named.startswith("complex"):
         return re
     re = floats(re)
-    return Complex(re, im if isinstance(im, GraphNode) else ops.multiply(re, as_type(0, re.dtype)))
+    return Complex(re, im if isinstance(im, GraphNode) else zeros_as(re))
+
+
+@on_complex("aten.copy.default")
+def copy(x: Any, source: Any, *_: Any) -> Any:
+    """The source in the type and shape of x."""
+    into = CONVERTERS["aten.copy.default"]
+    if not isinstance(x, Complex):
+        return into(x, source.re)
+    return Complex(into(x.re, _part(source, 0)), into(x.im, _part(source, 1)))
 
 
 @on_complex("aten.abs.default")
@@ -148,58 +181,3 @@ def absolute(x: Complex) -> Any:
 @on_complex("aten.angle.default")
 def angle(x: Complex) -> Any:
     return atan2(x.im, x.re)
-
-
-# -- arithmetic --------------------------------------------------------------------------------------------
-
-
-@on_complex(
-    "aten._conj.default", "aten.conj.default", "aten.conj_physical.default", "aten._conj_physical.default"
-)
-def conj(x: Complex) -> Any:
-    return Complex(x.re, ops.neg(x.im))
-
-
-@on_complex("aten.resolve_conj.default", "aten.resolve_neg.default")
-def resolved(x: Complex) -> Any:
-    return x
-
-
-@on_complex("aten.add.Tensor", "aten.add.Scalar")
-def add(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return _by_part(CONVERTERS["aten.add.Tensor"], a, b, alpha)
-
-
-@on_complex("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return _by_part(CONVERTERS["aten.sub.Tensor"], a, b, alpha)
-
-
-def _by_part(convert: Callable[..., Any], a: Any, b: Any, alpha: Any) -> Complex:
-    """A sum or difference, one of whose sides may be real."""
-    if isinstance(alpha, complex):
-        raise Unsupported("a complex alpha is not supported.")
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
-    re = convert(ar, br, alpha)
-    im = ai if isinstance(ai, GraphNode) and not isinstance(b, (Complex, complex)) else convert(ai, bi, alpha)
-    return Complex(re, _spread(im, re.shape))
-
-
-@on_complex("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(a: Any, b: Any) -> Any:
-    times = CONVERTERS["aten.mul.Tensor"]
-    (ar, ai), (br, bi) = _parts(a), _parts(b)
-    if not isinstance(b, (Complex, complex)):
-        return Complex(times(ar, br), times(ai, br))
-    if not isinstance(a, (Complex, complex)):  # a is real
-        return Complex(times(ar, br), times(ar, bi))
-    minus, plus = CONVERTERS["aten.sub.Tensor"], CONVERTERS["aten.add.Tensor"]
-    return Complex(minus(times(ar, br), times(ai, bi)), plus(times(ar, bi), times(ai, br)))
-
-
-@on_complex("aten.div.Tensor", "aten.div.Scalar")
-def div(a: Any, b: Any) -> Any:
-    over = CONVERTERS["aten.div.Tensor"]
-    if isinstance(b, (Complex, complex)):
-        raise Unsupported("division by complex numbers is not supported.", fix="Write it with real parts.")
-    return Complex(over(a.re, b), over(a.im, b))

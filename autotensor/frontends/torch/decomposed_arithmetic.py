@@ -152,3 +152,26 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     seen = torch.ones(line.shape[-1], line.shape[-1], dtype=torch.bool).tril()
     wide = torch.where(seen, line.unsqueeze(-2), -math.inf)
     return wide.logsumexp(-1).movedim(-1, dim)
+
+
+# -- losses ------------------------------------------------------------------------------------------------
+
+
+@decomposes("aten.multilabel_margin_loss_forward.default")
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """The sum over labels t before a line's first -1, and over classes j that are not among them, of
+    max(0, 1 - x[t] + x[j]) / classes; reduction 0 none, 1 mean, 2 sum. Torch's decomposition takes what
+    stands behind the -1 for label 0."""
+    lines, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    classes = torch.arange(lines.shape[1])
+    given = torch.cumsum((labels == -1).to(torch.int64), 1) == 0  # [lines, label]
+    hit = ((classes == labels.unsqueeze(-1)) & given.unsqueeze(-1)).any(1)  # [lines, class]
+    own = lines.gather(1, torch.where(given, labels, 0)).unsqueeze(-1)
+    short = (1 - own + lines.unsqueeze(1)).clamp(min=0)  # [lines, label, class]
+    short = torch.where(given.unsqueeze(-1) & ~hit.unsqueeze(1), short, 0)
+    loss = short.sum((1, 2)) / lines.shape[1]
+    if reduction:
+        loss = loss.mean() if reduction == 1 else loss.sum()
+    elif x.dim() < 2:
+        loss = loss.squeeze(0)
+    return loss, hit.to(x.dtype).reshape(target.shape)

@@ -1,6 +1,6 @@
 """Fourier transforms, as products with constant matrices.
 
-    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime
+    [re | im] @ [[cos, -sin], [sin, cos]]        a line of n points, n <= 64 or prime; real ones: half of it
 
 A longer line of n = a*b points is a transform of a points in strides, a rotation of each, and one of b
 points: n*(a + b) steps instead of n². Source: Cooley and Tukey 1965.
@@ -9,6 +9,7 @@ points: n*(a + b) steps instead of n². Source: Cooley and Tukey 1965.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.shape import slice_
 from autotensor.frontends.torch.types import Ints
 from autotensor.graph.build import ops
-from autotensor.graph.ir import GraphNode, constant
+from autotensor.graph.ir import Array, GraphNode, constant
 
 WHOLE = 64  # points that one matrix transforms
 MOST = 2048  # of a prime number of points
@@ -27,9 +28,11 @@ MOST = 2048  # of a prime number of points
 
 @converts("aten._fft_r2c.default")
 def real_to_complex(x: GraphNode, dim: Ints, norm: int, onesided: bool) -> Any:
-    y: Any = Complex(floats(x), ops.multiply(floats(x), _like(x, 0.0)))
+    y: Any = floats(x)
     last = dim[-1] % len(x.shape)
-    y = complex_to_complex(y, dim, norm, True)
+    for axis in reversed(dim):
+        y = _along(y, axis % len(x.shape), True)
+    y = _scaled(y, math.prod(x.shape[d] for d in dim), norm)
     half = x.shape[last] // 2 + 1
     return Complex(slice_(y.re, last, 0, half), slice_(y.im, last, 0, half)) if onesided else y
 
@@ -89,34 +92,46 @@ def _scaled(x: Complex, count: int, norm: int) -> Complex:
     return Complex(ops.multiply(x.re, by), ops.multiply(x.im, by))
 
 
-def _along(x: Complex, axis: int, forward: bool) -> Complex:
+Signal = Complex | GraphNode  # real signals need half the products
+
+
+def _each(x: Signal, move: Callable[[GraphNode], Any]) -> Any:
+    """The same done to both parts, or to the only one."""
+    return Complex(move(x.re), move(x.im)) if isinstance(x, Complex) else move(x)
+
+
+def _shape(x: Signal) -> tuple[int, ...]:
+    found: tuple[int, ...] = (x.re if isinstance(x, Complex) else x).shape
+    return found
+
+
+def _along(x: Signal, axis: int, forward: bool) -> Complex:
     """The transform of one axis, which is last meanwhile."""
-    rank = len(x.re.shape)
+    extents = _shape(x)
+    rank, n = len(extents), extents[axis]
     order = (*(a for a in range(rank) if a != axis), axis)
     back = tuple(order.index(a) for a in range(rank))
-    n = x.re.shape[axis]
-    lines = Complex(*(ops.reshape(ops.transpose(v, axes=order), shape=(-1, n)) for v in (x.re, x.im)))
+    lines = _each(x, lambda v: ops.reshape(ops.transpose(v, axes=order), shape=(-1, n)))
     y = _lines(lines, n, forward)
-    shape = tuple(x.re.shape[a] for a in order)
+    shape = tuple(extents[a] for a in order)
     return Complex(*(ops.transpose(ops.reshape(v, shape=shape), axes=back) for v in (y.re, y.im)))
 
 
-def _lines(x: Complex, n: int, forward: bool) -> Complex:
+def _lines(x: Signal, n: int, forward: bool) -> Complex:
     """x: [lines, n]."""
     a = _factor(n)
     if a == n:
         return _by_matrix(x, n, forward)
-    lines, b = x.re.shape[0], n // a
+    lines, b = _shape(x)[0], n // a
     # point b*p + q, frequency u + a*v: first over p, for every q
-    apart = Complex(
-        *(
-            ops.reshape(ops.transpose(ops.reshape(v, shape=(lines, a, b)), axes=(0, 2, 1)), shape=(-1, a))
-            for v in (x.re, x.im)
-        )
+    apart = _each(
+        x,
+        lambda v: ops.reshape(
+            ops.transpose(ops.reshape(v, shape=(lines, a, b)), axes=(0, 2, 1)), shape=(-1, a)
+        ),
     )
     inner = _by_matrix(apart, a, forward)  # [lines*b, u]
-    turn = np.outer(np.arange(b), np.arange(a)) * (2 * np.pi / n) * (-1 if forward else 1)
-    inner = _turned(inner, turn, lines, b, a)
+    inner = _turned(inner, _turns(b, a, n, forward), lines, b, a)
     across = Complex(
         *(
             ops.reshape(ops.transpose(ops.reshape(v, shape=(lines, b, a)), axes=(0, 2, 1)), shape=(-1, b))
@@ -147,17 +162,30 @@ def _factor(n: int) -> int:
     return n
 
 
-def _by_matrix(x: Complex, n: int, forward: bool) -> Complex:
-    angle = np.outer(np.arange(n), np.arange(n)) % n * (2 * np.pi / n)
-    cosine, sine = np.cos(angle), np.sin(angle) * (-1 if forward else 1)
-    w = np.block([[cosine, sine], [-sine, cosine]]).astype(x.re.dtype.numpy)  # [2n in, 2n out]
-    both = ops.matmul(ops.concat(x.re, x.im, axis=1), constant(w))
-    return Complex(slice_(both, 1, 0, n), slice_(both, 1, n, 2 * n))
+def _turns(rows: int, columns: int, n: int, forward: bool) -> tuple[Array, Array]:
+    """Cosine and sine of row*column/n of a turn, backwards if `forward`; exact at quarters of a turn, so that
+    what is 0 in theory is 0."""
+    product = np.outer(np.arange(rows), np.arange(columns)) % n
+    quarters = (4 * product + n // 2) // n
+    rest = (4 * product - quarters * n) * (np.pi / 2 / n)
+    c, s = np.cos(rest), np.sin(rest)
+    cosine, sine = (np.choose(quarters % 4, v) for v in ((c, -s, -c, s), (s, c, -s, -c)))
+    return cosine + 0.0, (-sine if forward else sine) + 0.0  # no negative zeros
 
 
-def _turned(x: Complex, angle: Any, lines: int, b: int, a: int) -> Complex:
-    """x: [lines*b, a], each times exp(i * angle[b, a])."""
-    c, s = (constant(f(angle).astype(x.re.dtype.numpy)) for f in (np.cos, np.sin))
+def _by_matrix(x: Signal, n: int, forward: bool) -> Complex:
+    cosine, sine = _turns(n, n, n, forward)
+    if isinstance(x, Complex):
+        w, both = np.block([[cosine, sine], [-sine, cosine]]), ops.concat(x.re, x.im, axis=1)
+    else:
+        w, both = np.block([[cosine, sine]]), x
+    y = ops.matmul(both, constant(w.astype(both.dtype.numpy)))
+    return Complex(slice_(y, 1, 0, n), slice_(y, 1, n, 2 * n))
+
+
+def _turned(x: Complex, by: tuple[Array, Array], lines: int, b: int, a: int) -> Complex:
+    """x: [lines*b, a], each times cosine + i*sine, [b, a]."""
+    c, s = (constant(v.astype(x.re.dtype.numpy)) for v in by)
     re, im = (ops.reshape(v, shape=(lines, b, a)) for v in (x.re, x.im))
     turned = (
         ops.subtract(ops.multiply(re, c), ops.multiply(im, s)),
