@@ -8,6 +8,7 @@ Tuning a model is in model_tuning.py.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -195,9 +196,10 @@ def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trac
 
 def note_use(store: TrialStore, found: Iterable[Resolved], path: Path) -> None:
     """Tells the log which of its trials went into a file."""
+    name = os.fsencode(path.resolve()).decode(errors="replace")  # text, also where the locale's is not UTF-8
     for r in found:
         if r.trial is not None:
-            store.record_apply(r.trial, str(path.resolve()))
+            store.record_apply(r.trial, name)
 
 
 Compiled = dict[tuple[str, str], Artifact]  # by workload key and hash of the trace

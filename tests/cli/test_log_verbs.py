@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -74,6 +75,13 @@ def test_compiling_notes_which_trials_a_file_holds(log, tmp_path):
     assert cli("run", "mlp").code == 0  # built in passing: nothing holds it
     with connect(log) as store:
         assert len(store.applications(2)) == 1
+
+
+def test_a_file_whose_name_is_no_text_is_noted_legibly(log, tmp_path):
+    said = cli("compile", "mlp", "-o", os.fsdecode(b"n\xff\xc3\xa9.atm"))
+    assert said.code == 0, said.err
+    with connect(log) as store:
+        assert store.applications(2) == (str(tmp_path / "n\ufffdé.atm"),)
 
 
 def test_compiling_from_a_log_that_may_only_be_read(log, monkeypatch):
