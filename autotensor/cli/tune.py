@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
 import time
@@ -299,8 +300,15 @@ def print_report(d: Mapping[str, Any]) -> None:
     )
     if d["disagreement"]:
         say(f"Note: {d['disagreement']}.")
-    names, kinds = ", ".join(i.split(":")[0] for i in d["inputs"]), "; ".join(d["inputs"])
-    say(f'Use it: import autotensor as at; y = at.load("{d["file"]}")({names})  # {kinds}')
+    say(f"Use it: {use(d['file'], d['inputs'])}")
+
+
+def use(file: str, inputs: Sequence[str]) -> str:
+    """The line of Python that loads and calls a file; inputs: each with its type, `x: float32[1, 784]`."""
+    from autotensor.ir.printer import identifier
+
+    names, kinds = ", ".join(identifier(i.split(":")[0]) for i in inputs), "; ".join(inputs)
+    return f"import autotensor as at; y = at.load({json.dumps(file, ensure_ascii=False)})({names})  # {kinds}"
 
 
 def latency(default_s: float, tuned_s: float) -> str:

@@ -186,7 +186,7 @@ def _display_names(all_names: Iterable[str], wanted: Mapping[str, str], types: b
     given = [n for n in all_names if n in wanted]
     for n in (*given, *(n for n in plain if _is_free(n)), *(n for n in plain if not _is_free(n))):
         base = wanted.get(n, n)
-        base = base if base.isidentifier() and base not in _TAKEN else _identifier(base)
+        base = base if base.isidentifier() and base not in _TAKEN else identifier(base)
         text, count = base, 0
         while text in used:
             count += 1
@@ -200,7 +200,12 @@ def _is_free(name: str) -> bool:
     return name.isidentifier() and name not in _TAKEN
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
+    """A name of Python as near to `name` as there is.
+
+    >>> identifier("input.1"), identifier("1x"), identifier("lambda")
+    ('input_1', 'v1x', 'lambda_')
+    """
     text = re.sub(r"\W+", "_", name).strip("_") or "v"
     return f"{text}_" if text in _TAKEN else text if text.isidentifier() else f"v{text}"
 

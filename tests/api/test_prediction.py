@@ -24,3 +24,12 @@ def test_the_tasks_that_disagree_are_named() -> None:
         "the tasks add up to 11 ms, 57 % more than measured; "
         "most of it in conv2d (8 ms alone, 4 ms in the model)"
     )
+
+
+def test_a_task_that_is_apart_the_other_way_is_not_named() -> None:
+    times = task_times(WEIGHTS, {"a": 2e-3, "b": 2e-3, "c": 1e-3}, {"a": 9e-3, "b": 3e-3, "c": 1e-3})
+    assert disagreement(times, 7e-3) == (
+        "the tasks add up to 11 ms, 57 % more than measured; most of it in no single task"
+    )
+    assert disagreement(times, 13e-3).endswith("; most of it in dense (2 ms alone, 3 ms in the model), "
+        "conv2d (8 ms alone, 9 ms in the model)")  # fmt: skip

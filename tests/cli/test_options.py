@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 import typer
 
@@ -9,6 +11,7 @@ from autotensor.base import switches
 from autotensor.base.target import usable_cores
 from autotensor.cli.options import duration_s, share_of, target_of
 from autotensor.cli.output import layout
+from autotensor.cli.tune import use
 from autotensor.insight.units import clock, gflops, micros, percent, size
 
 
@@ -90,3 +93,13 @@ def test_table_cuts_text_and_never_numbers():
     assert layout(("what", "us"), rows, 20)[2:] == ["convolution…  123456", "dense              7"]
     assert layout(("what", "us"), rows, 3)[2].endswith("123456")
     assert layout(("what",), [], 80) == ["what", "────"]
+
+
+def test_the_line_to_paste_is_python():
+    """ONNX names inputs as it likes."""
+    line = use('a "b".atm', ["input.1: float32[1, 3]", "lambda: int64[1]", "x: float32[]"])
+    assert line == (
+        'import autotensor as at; y = at.load("a \\"b\\".atm")(input_1, lambda_, x)'
+        "  # input.1: float32[1, 3]; lambda: int64[1]; x: float32[]"
+    )
+    ast.parse(line)
