@@ -10,9 +10,10 @@ the commit. Each architecture takes three routes, in a process of its own that i
     compile      torch.compile(backend="autotensor"), without a graph break, nothing left to eager torch
     onnx         torch.onnx.export, at.from_onnx, compiled without tuning
 
-Each result is held to the module in float64: its error may be three times that of eager float32 torch, and
-at least `FLOOR` of the largest value. A route of which torch itself cannot do its part (export, trace) is
-"not torch's", with torch's words; it is neither counted for nor against us.
+Each result is held to the module in float64: its error may be three times that of eager float32 torch (for
+an ONNX file, of onnxruntime if that is larger: it computes the same operators), and at least `FLOOR` of the
+largest value. A route of which torch itself cannot do its part (export, trace) is "not torch's", with torch's
+words; it is neither counted for nor against us.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ ROUTES = ("from_torch", "compile", "onnx")
 TIMES = 3.0  # an error may be so many times torch's own
 FLOOR = 2e-6  # of the largest value: some roundings of float32, where torch happens to be exact
 Array = np.ndarray[Any, np.dtype[Any]]
+Answer = tuple[list[Any], list[torch.Tensor]]  # of ours; of another library that computes the same, if any
 
 
 class NotOurs(Exception):
@@ -72,7 +74,7 @@ def _arrays(values: Iterable[Any]) -> list[Array]:
     return [np.ascontiguousarray(v.detach().numpy()) for v in values]
 
 
-def from_torch(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def from_torch(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     import autotensor as at
 
     try:
@@ -84,10 +86,10 @@ def from_torch(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str,
     model = at.compile_model(graph, db=":memory:")
     given = [v for v in tree_flatten((args, kwargs))[0] if isinstance(v, torch.Tensor)]
     made = model(*_arrays(given))
-    return list(made) if isinstance(made, tuple) else [made]
+    return (list(made) if isinstance(made, tuple) else [made]), []
 
 
-def compiled(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def compiled(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     from torch._dynamo.utils import counters
 
     from autotensor.integrations import torch_compile
@@ -103,10 +105,10 @@ def compiled(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
         raise RuntimeError(f"eager: {said[0]}")
     if breaks := counters["graph_break"]:
         raise NotOurs(f"graph break: {next(iter(breaks))[:200]}")
-    return got
+    return got, []
 
 
-def onnx(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def onnx(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     import logging
 
     import autotensor as at
@@ -119,11 +121,23 @@ def onnx(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
     except Exception as error:
         raise NotOurs(f"torch.onnx.export: {type(error).__name__}: {str(error)[:200]}") from error
     f = at.OnnxModel(proto.SerializeToString(), db=":memory:")
-    given = [v for v in tree_flatten((args, kwargs))[0] if isinstance(v, torch.Tensor)]
-    return list(f(*_arrays(given)))
+    given = _arrays(v for v in tree_flatten((args, kwargs))[0] if isinstance(v, torch.Tensor))
+    return list(f(*given)), _by_onnxruntime(proto.SerializeToString(), given)
 
 
-def convert(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+def _by_onnxruntime(model: bytes, given: list[Array]) -> list[torch.Tensor]:
+    """What onnxruntime answers; nothing if it cannot."""
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(model)
+        named = {i.name: x for i, x in zip(session.get_inputs(), given, strict=True)}
+        return [torch.as_tensor(y) for y in session.run(None, named)]
+    except Exception:  # it has kinds of its own, and no base for them
+        return []
+
+
+def convert(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
     """Only whether every operator converts: quick, and no answer is compared."""
     import autotensor as at
 
@@ -133,10 +147,10 @@ def convert(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, An
         if "torch.export cannot export" in str(error):
             raise NotOurs(str(error)) from error
         raise
-    return []
+    return [], []
 
 
-WAYS: dict[str, Callable[..., list[Any]]] = {
+WAYS: dict[str, Callable[..., Answer]] = {
     "from_torch": from_torch,
     "compile": compiled,
     "onnx": onnx,
@@ -171,9 +185,13 @@ def references(
 
 
 def compare(
-    got: list[Any], single: list[torch.Tensor], exact: list[torch.Tensor] | None
+    got: list[Any],
+    single: list[torch.Tensor],
+    exact: list[torch.Tensor] | None,
+    others: list[torch.Tensor] | None = None,
 ) -> tuple[float, str]:
-    """The largest error, in torch's own errors (with the floor), and what is wrong ("": nothing)."""
+    """The largest error, in the larger of torch's own and the others' (with the floor), and what is wrong
+    ("": nothing)."""
     if len(got) != len(single):
         return 0.0, f"{len(got)} results of {len(single)}"
     worst, wrong = 0.0, ""
@@ -194,6 +212,8 @@ def compare(
         largest = float(truth[finite].abs().max())
         error = float((ours.double() - truth)[finite].abs().max())
         own = float((s.double() - truth)[finite].abs().max()) if exact is not None else 3e-5 * largest
+        if others and exact is not None:
+            own = max(own, float((others[n].double() - truth)[finite].abs().max()))
         ratio = error / max(own, FLOOR * largest, 1e-30)
         worst = max(worst, ratio)
         if ratio > TIMES:
@@ -221,11 +241,11 @@ def judge(library: str, name: str, routes: Iterable[str]) -> Iterator[dict[str, 
         start = time.perf_counter()
         found: dict[str, Any] = {}
         try:
-            got = WAYS[route](module, args, kwargs)
+            got, others = WAYS[route](module, args, kwargs)
             if route == "convert":
                 found["status"] = "ok"
             else:
-                found["ratio"], why = compare(got, single, exact)
+                found["ratio"], why = compare(got, single, exact, others)
                 found |= {"status": "wrong", "why": why} if why else {"status": "ok"}
         except NotOurs as error:
             found |= {"status": "not torch's", "why": str(error)[:400]}

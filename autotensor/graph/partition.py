@@ -28,7 +28,7 @@ from autotensor.ir.expr import Binary, Expr, Op, Unary, call
 from autotensor.operators import OPERATORS, Kind
 from autotensor.schedule.state import inline_into
 from autotensor.te import Compute, Placeholder, Tensor, placeholder
-from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.dag import ComputeDAG, StageOp, placeholders_of
 from autotensor.te.workload import Workload
 
 MAX_EPILOGUE = 24  # operators after a head; real epilogues have fewer than 10
@@ -240,13 +240,15 @@ def _group(graph: Graph, chain: tuple[Apply, ...], rounded: bool) -> Group:
     writer = _pointwise(chain, rounded) or _flat(chain, rounded) or _general(chain, rounded)
     outputs = chain if chain[0].results > 1 else chain[-1:]
     results = tuple(writer.values[n] for n in outputs)
-    args = (*writer.placeholders.values(), *results)
+    read = placeholders_of(results)  # the one row of a table does not ask which
+    used = {key: t for key, t in writer.placeholders.items() if t.op in read}
+    args = (*used.values(), *results)
     dag = ComputeDAG.of(args)
     if writer.converted:
         dag = _loading_converted(dag)
     name = group_name(chain)
     return Group(
-        name, chain, args, tuple(root for root, _ in writer.placeholders), outputs, Workload.of(dag, name)
+        name, chain, args, tuple(root for root, _ in used), outputs, Workload.of(dag, name)
     )
 
 

@@ -294,6 +294,11 @@ def _topological(outputs: Iterable[Tensor]) -> list[object]:
     return order
 
 
+def placeholders_of(outputs: Iterable[Tensor]) -> list[Placeholder]:
+    """What the tensors are computed from, in order of use."""
+    return [op for op in _topological(outputs) if isinstance(op, Placeholder)]
+
+
 def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     outputs = tuple(t for t in listed if not isinstance(t.op, Placeholder))
     if not outputs:

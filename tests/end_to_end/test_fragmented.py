@@ -38,11 +38,14 @@ assert code > 16 << 10, code  # fits no hole, as its constants do
 check(f)
 """
 )
-TUNED = KERNEL + """
+TUNED = (
+    KERNEL
+    + """
 import sys
 at.tune([A, B], trials=8, db=sys.argv[1], progress=False)
 check(at.build([A, B], db=sys.argv[1]))
 """
+)
 LOADED = """
 import sys, numpy as np, autotensor as at
 from autotensor.runtime.samples import sample_inputs

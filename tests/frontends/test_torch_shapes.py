@@ -15,6 +15,7 @@ import autotensor as at  # noqa: E402
 from autotensor.api import open_models  # noqa: E402
 from autotensor.base.errors import ArgumentError, InputError  # noqa: E402
 from autotensor.frontends.torch import Unsupported  # noqa: E402
+from autotensor.graph.evaluate import evaluate  # noqa: E402
 
 
 class Scores(nn.Module):
@@ -162,6 +163,56 @@ def test_an_index_may_be_data(place):
 def test_sizes_may_not(function, message):
     with pytest.raises(Unsupported, match=message):
         at.from_torch(Lambda(function), (torch.randn(3, 4), torch.tensor([2])))
+
+
+def test_a_buffer_that_is_given_its_own_value_is_not_written():
+    class Moves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(6.0).reshape(2, 3))
+
+        def forward(self, x):
+            self.table = self.table.to(x.device)
+            return x + self.table
+
+    x = torch.randn(2, 3)
+    (got,) = evaluate(at.from_torch(Moves(), (x,)), x.numpy())
+    np.testing.assert_allclose(got, Moves()(x).numpy())
+
+
+def test_what_is_only_asserted_is_not_computed():
+    """torch's checks of data: all of it true, a number of it, its arithmetic."""
+
+    class Checks(nn.Module):
+        def forward(self, x):
+            torch._check_tensor_all(x > -100)
+            count = (x > 0).sum().item()
+            torch._check(count + 1 >= 1)
+            return x * 2
+
+    x = torch.randn(2, 3)
+    (got,) = evaluate(at.from_torch(Checks(), (x,)), x.numpy())
+    np.testing.assert_allclose(got, 2 * x.numpy())
+
+
+def test_arithmetic_on_numbers_of_the_data_is_refused_in_a_sentence():
+    class Scales(nn.Module):
+        def forward(self, x):
+            return x * ((x > 0).sum().item() + 1)
+
+    with pytest.raises(Unsupported, match="Python computes with a number that only the data know") as said:
+        at.from_torch(Scales(), (torch.randn(2, 3),))
+    assert "test_torch_shapes.py" in str(said.value)
+
+
+def test_the_one_row_of_a_table_is_computed_without_its_index():
+    class Row(nn.Module):
+        def forward(self, x, i):
+            return x[i] * 2
+
+    x, i = torch.randn(1, 3), torch.zeros(4, dtype=torch.int64)
+    f = at.compile_model(at.from_torch(Row(), (x, i)), db=":memory:")
+    np.testing.assert_allclose(f(x.numpy(), i.numpy()), 2 * x[i].numpy())
 
 
 def test_who_writes_is_told_what_to_do_instead():

@@ -97,7 +97,10 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
     keys = _result_names(program)
     outputs: list[GraphNode] = []
     names: list[str] = []
+    held = {s.target: given[s.arg.name] for s in program.graph_signature.input_specs if s.target}
     for spec, node in zip(program.graph_signature.output_specs, nodes, strict=True):
+        if spec.kind in _CHANGED and held.get(spec.target) is node:  # self.table = self.table.to(x.device)
+            continue
         if spec.kind is OutputKind.BUFFER_MUTATION and _has_norms_in_training(program.graph):
             raise Unsupported(
                 f"{name} writes to its buffer {spec.target!r}: a norm in training mode changes its buffers.",

@@ -59,6 +59,7 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
     Raises Unsupported naming the operator and the line of the model for what cannot be converted.
     """
     values: dict[torch.fx.Node, Any] = {}
+    checks = _checks(graph)
     for node in graph.nodes:
         if node.op == "placeholder":
             values[node] = given[node.name]
@@ -66,20 +67,20 @@ def import_nodes(graph: torch.fx.Graph, given: Mapping[str, Any]) -> list[Any]:
             values[node] = _attribute(str(node.target), graph.owning_module, given)
         elif node.op == "output":
             return [_returned(_resolve(a, values), a) for a in _flat(node.args[0])]
-        elif not _is_check(node):
+        elif node not in checks:
             values[node] = _convert(node, values)
     raise GraphError("the fx graph has no output.")
 
 
-def _is_check(node: torch.fx.Node) -> bool:
-    """Whether a node computes nothing but what is asserted."""
-    if str(node.target) in _CHECKS:
-        return True
-    return (
-        bool(node.users)
-        and getattr(node.target, "__module__", "") == "_operator"
-        and all(map(_is_check, node.users))
-    )
+def _checks(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes that compute nothing but what is asserted."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and (
+            str(node.target) in _CHECKS or (node.users and found.issuperset(node.users))
+        ):
+            found.add(node)
+    return found
 
 
 def import_part(module: torch.fx.GraphModule, arguments: Sequence[Any]) -> list[Any]:
@@ -138,6 +139,8 @@ def _converter(name: str, node: torch.fx.Node, arguments: Sequence[Any]) -> Conv
         if name not in ON_COMPLEX:
             raise no_complex()
         return ON_COMPLEX[name]
+    if getattr(node.target, "__module__", "") == "_operator":
+        raise Unsupported("Python computes with a number that only the data know", fix=OTHER_FIX)
     if name not in CONVERTERS:
         raise unknown(name)
     return CONVERTERS[name]

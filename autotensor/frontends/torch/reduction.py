@@ -100,14 +100,14 @@ def argmin(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
     return ops.argmin(x, axis=dim, keepdims=keepdim)
 
 
-@converts("aten.any.default", "aten.any.dim", "aten.any.dims")
+@converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 @with_axes
 def any_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
     ones = as_type(as_bool(x), dtype_of("int32"))
     return as_bool(ops.max(ones, axis=_axes(dim), keepdims=keepdim))
 
 
-@converts("aten.all.default", "aten.all.dim", "aten.all.dims")
+@converts("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 @with_axes
 def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
     ones = as_type(as_bool(x), dtype_of("int32"))
