@@ -104,6 +104,13 @@ def test_a_multilabel_margin_loss_ends_at_the_first_minus_one():
     same(lambda x, t: loss(x, t), x[0], labels[0])
 
 
+def test_running_logarithms_of_sums_of_exponentials():
+    inf, nan = float("inf"), float("nan")
+    edges = [[-inf, -inf, 1.0, inf, 2.0], [1, -inf, nan, 3, inf], [-3e38, 3e38, 3e38, -inf, 0]]
+    same(lambda x: (x.logcumsumexp(1), x.logcumsumexp(0)), torch.tensor(edges))
+    same(lambda x: x.logcumsumexp(1), torch.randn(2, 3, 40) * 100)
+
+
 def test_volumes_are_sampled_at_places_between():
     torch.manual_seed(0)
     x, grid = torch.randn(2, 2, 3, 4, 5), torch.randn(2, 2, 3, 3, 3) * 1.5

@@ -143,17 +143,6 @@ def pdist(x: Tensor, p: float = 2) -> Tensor:
     return _norm(x[rows] - x[columns], p)
 
 
-@decomposes("aten.logcumsumexp.default")
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """The line's logsumexp up to each element."""
-    if not x.dim():
-        return x.clone()
-    line = x.movedim(dim, -1)
-    seen = torch.ones(line.shape[-1], line.shape[-1], dtype=torch.bool).tril()
-    wide = torch.where(seen, line.unsqueeze(-2), -math.inf)
-    return wide.logsumexp(-1).movedim(-1, dim)
-
-
 # -- losses ------------------------------------------------------------------------------------------------
 
 

@@ -226,6 +226,37 @@ def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
     return value, place
 
 
+@converts("aten.logcumsumexp.default")
+@with_axes
+def logcumsumexp(x: GraphNode, dim: int) -> Any:
+    """The logarithm of the sum of exp(x) up to each element."""
+    most, total = call(lambda t: _exponentials_so_far(t, dim % t.ndim), x, name="logcumsumexp")
+    return ops.add(most, ops.log(total))
+
+
+def _exponentials_so_far(x: Tensor, axis: int) -> Any:
+    """The largest element m of the line up to each one, and the sum of exp(x - m): no power overflows."""
+    k = te.reduce_axis(x.shape[axis], "k")
+
+    def joined(a: Any, b: Any) -> Any:
+        most = te.maximum(a[0], b[0])
+
+        def of(m: Any, total: Any) -> Any:  # equal ones may be infinite
+            return total * te.exp(te.select(m.equal(most), te.const(0, m.dtype), m - most))
+
+        return most, of(*a) + of(*b)
+
+    reducer = te.comm_reducer(joined, lambda m, t: (te.min_value(m), te.const(0, t)), name="exponentials")
+
+    def body(*i: Any) -> Any:
+        value, seen = x[(*i[:axis], k.var, *i[axis + 1 :])], k.var <= i[axis]
+        one, none = te.const(1, x.dtype), te.const(0, x.dtype)
+        return reducer((te.select(seen, value, te.min_value(x.dtype)), te.select(seen, one, none)), axis=k)
+
+    names = tuple(f"i{n}" for n in range(x.ndim))
+    return te.compute(x.shape, body, name="so_far", axis_names=names)
+
+
 @converts("aten.topk.default")
 @with_axes
 def topk(x: GraphNode, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
