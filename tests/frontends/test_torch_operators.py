@@ -218,6 +218,7 @@ class TestComplexNumbersInside:
         (torch.nonzero, r"aten.nonzero.default gives a shape that only the data know"),
         (torch.unique, r"_unique2.default gives a shape .* Make it of a fixed"),
         (lambda x: torch.linalg.eigvals(x.reshape(2, 2)), r"linalg_eig.default: decompositions of matrices"),
+        (lambda x: torch.linalg.inv(x.reshape(2, 2)), r"linalg_inv_ex.default: decompositions of matrices"),
         (lambda x: torch.special.airy_ai(x), r"aten.special_airy_ai.default: this operator is not supported"),
         (lambda x: (x * 1j).tan().real, r"aten.tan.default: complex numbers are not supported"),
         (lambda x: ((x * 1j) ** 2.5).real, r"powers of complex numbers other than 2 and 3.*torch.exp"),

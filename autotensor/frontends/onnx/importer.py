@@ -26,6 +26,7 @@ from autotensor.frontends.onnx.checks import check_call, check_types
 from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
 from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
+from autotensor.frontends.onnx.ordered import in_order, names_read
 from autotensor.frontends.onnx.registry import Value, converter_of, operators
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant
@@ -105,13 +106,14 @@ class Frame:
         outer: Frame | None,
         caller: Frame | None = None,
     ) -> None:
+        self.nodes = in_order(nodes)
         self.values: dict[str, Value] = {}
         self.outer = outer  # whose names can be read here
         self.caller = caller  # whose values must stay alive; its names mean nothing here
         self.position = 0
         self.last: dict[str, int] = dict.fromkeys(outputs, len(nodes))
         for n in range(len(nodes) - 1, -1, -1):
-            for name in names_read(nodes[n]):
+            for name in names_read(self.nodes[n]):
                 self.last.setdefault(name, n)
 
     def find(self, name: str) -> Value:
@@ -138,18 +140,6 @@ def tensors_in(value: Value) -> Iterable[GraphNode]:
     elif isinstance(value, tuple):
         for v in value:
             yield from tensors_in(v)
-
-
-def names_read(node: onnx.NodeProto) -> Iterable[str]:
-    """Names that a node reads, those inside its subgraphs included."""
-    yield from (n for n in node.input if n)
-    for a in node.attribute:
-        for g in (
-            (a.g, *a.graphs) if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS) else ()
-        ):
-            yield from (o.name for o in g.output)
-            for inner in g.node:
-                yield from names_read(inner)
 
 
 @functools.cache
@@ -195,9 +185,7 @@ class Importer:
         if graph.sparse_initializer:
             raise Unsupported(f"graph {graph.name!r} has sparse initializers, which are not supported.")
         frame.values.update(inputs)
-        return self._walk(
-            frame, graph.node, [o.name for o in graph.output], opsets or self.model.opsets, attrs
-        )
+        return self._walk(frame, [o.name for o in graph.output], opsets or self.model.opsets, attrs)
 
     def function(
         self, function: onnx.FunctionProto, inputs: Sequence[Value], attrs: Mapping[str, Any]
@@ -209,12 +197,11 @@ class Importer:
         opsets = self.model.opsets | {plain_domain(i.domain): int(i.version) for i in function.opset_import}
         defaults = {a.name: self._attribute(a) for a in function.attribute_proto}
         given = {**defaults, **attrs}
-        return self._walk(frame, function.node, list(function.output), opsets, given, is_function=True)
+        return self._walk(frame, list(function.output), opsets, given, is_function=True)
 
     def _walk(
         self,
         frame: Frame,
-        nodes: Sequence[onnx.NodeProto],
         outputs: Sequence[str],
         opsets: Mapping[str, int],
         attrs: Mapping[str, Any] | None,
@@ -226,10 +213,10 @@ class Importer:
         before, self.frame = self.frame, frame
         self.depth += 1
         try:
-            for n, node in enumerate(nodes):
+            for n, node in enumerate(frame.nodes):
                 frame.position = n
                 self._node(frame, node, opsets, attrs)
-            frame.position = len(nodes)
+            frame.position = len(frame.nodes)
             found = []
             for name in outputs:
                 try:
@@ -336,6 +323,11 @@ class Importer:
             raise Unsupported(
                 f"{call.where} is not supported: onnxruntime laid the model out for one processor.",
                 fix="Take the model from before, or optimise it at ORT_ENABLE_EXTENDED only.",
+            )
+        if domain.startswith("ai.onnx.ml"):
+            raise Unsupported(
+                f"{call.where} is not supported: trees, linear models and their like are not compiled.",
+                fix="Run that part by onnxruntime, and give its results to the rest.",
             )
         ours = operators(domain)
         near = nearest(node.op_type, ours)

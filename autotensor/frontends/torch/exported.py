@@ -178,6 +178,8 @@ def _given(program: ExportedProgram) -> tuple[list[Input], dict[str, Any]]:
                 continue
             inputs.append(_input(at, types[at]))
             given[at] = inputs[-1]
+        elif spec.kind is InputKind.TOKEN:  # keeps checks of data in order; no value
+            given[at] = None
         else:
             given[at] = from_tensor(_held_tensor(program, spec), spec.target or at)
     return inputs, given

@@ -394,3 +394,20 @@ def test_sixteen_bits_are_rounded_after_every_operator_if_asked():
     )
     assert at.OnnxModel(m)(tiny)[0] == tiny
     assert at.OnnxModel(m, rounded=True)(tiny)[0] == 0
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("size", [(1, 3, 4, 5), (2, 1, 1, 3), (1, 2, 2, 3, 4)])
+def test_grids_of_affine_maps(size, corners):
+    """By the formula: where -1 and 1 are the borders of the image, or the middles of its outer elements."""
+    rank = len(size) - 2
+    theta = floats(size[0], rank, rank + 1)
+    found = run("AffineGrid", theta, weights={"size": np.array(size)}, opset=20, align_corners=corners)
+    assert found.shape == (size[0], *size[2:], rank)
+    for n, *place in np.ndindex(size[0], *size[2:]):
+        at_axis = [
+            2 * p / (e - 1) - 1 if corners and e > 1 else (2 * p + 1) / e - 1
+            for p, e in zip(place, size[2:], strict=True)
+        ]
+        wanted = theta[n] @ np.array([*reversed(at_axis), 1.0])
+        np.testing.assert_allclose(found[(n, *place)], wanted, rtol=1e-5, atol=1e-6)

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from making import floats, model, node
+from onnx import TensorProto, helper, numpy_helper
 
 import autotensor as at
 from autotensor.base.errors import InputError
@@ -183,6 +184,34 @@ def test_opsets_that_nobody_knows_are_refused(opset):
         at.from_onnx(m)
 
 
+# -- order ---------------------------------------------------------------------------------------------
+
+
+def test_nodes_that_stand_behind_their_readers_are_sorted():
+    """As converters to float16 leave them: casts at the end, of inputs, of results, and inside branches."""
+    inner = [node("Neg", ["late"], ["o"]), node("Add", ["b", "x"], ["late"])]
+    made = helper.make_tensor_value_info("o", TensorProto.FLOAT, [2])
+    branch = helper.make_graph(inner, "branch", [], [made])
+    nodes = [
+        node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
+        node("Mul", ["a", "a"], ["b"]),
+        node("Exp", ["x"], ["a"]),
+        node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True))),
+    ]
+    m = model(nodes, {"x": [2]})
+    before = m.SerializeToString()
+    x = floats(2)
+    (found,) = evaluate(at.from_onnx(m), x)
+    np.testing.assert_allclose(found, -(np.exp(x) ** 2 + x), rtol=1e-6)
+    assert m.SerializeToString() == before  # the caller's model is left as it is
+
+
+def test_nodes_that_read_in_a_circle_are_refused():
+    nodes = [node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Relu", ["a"])]
+    with pytest.raises(Malformed, match=r"\(Add\) reads 'b', which nothing before it makes"):
+        at.from_onnx(model(nodes, {"x": [2]}))
+
+
 # -- messages --------------------------------------------------------------------------------------------
 
 
@@ -225,6 +254,14 @@ def test_messages_name_the_node(nodes, error, said):
         weights={"r": np.float32(0.5), "t": np.array(True), "d": np.zeros((3, 3))},
     )
     with pytest.raises(error, match=said):
+        at.from_onnx(m)
+
+
+def test_classical_machine_learning_is_refused():
+    m = model([node("Scaler", ["x"], domain="ai.onnx.ml")], {"x": (3,)}, domains=["ai.onnx.ml"])
+    with pytest.raises(
+        Unsupported, match=r"\(ai.onnx.ml.Scaler, opset 1\) is not supported: trees.*onnxruntime"
+    ):
         at.from_onnx(m)
 
 

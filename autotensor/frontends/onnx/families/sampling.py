@@ -1,4 +1,4 @@
-"""Sampling at places that are data: GridSample, RoiAlign, DeformConv, AffineGrid by its definition, Col2Im.
+"""Sampling at places that are data: GridSample, AffineGrid, RoiAlign, DeformConv, Col2Im.
 
 All read single elements of an image by number: x as [N, C, elements], one gather for each tap.
 """
@@ -106,6 +106,24 @@ def grid_sample(c: Call) -> Value:
     image = ops.reshape(x, shape=(*x.shape[:2], math.prod(extents)))
     y = _sampled(image, taps, extents, padding == "zeros")
     return ops.reshape(y, shape=(*x.shape[:2], *grid.shape[1:-1]))
+
+
+@converts("AffineGrid")
+def affine_grid(c: Call) -> Value:
+    """theta: [N, rank, rank + 1] ──▶ [N, *extents, rank]. The standard's definition loses the axis of a batch
+    of one, so it is told here."""
+    theta, size = c[0], c.ints(1)
+    rank, extents = len(size) - 2, size[2:]
+    if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(extents) < 1:
+        raise c.unsupported(f"theta of shape {theta.shape} for images of size {size}.")
+    corners = bool(c.attr("align_corners", 0))
+    lines = [np.linspace(-1, 1, n) if corners and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in extents]
+    places = np.meshgrid(*lines, indexing="ij")[::-1]  # the innermost axis first
+    base = np.stack([*(p.reshape(-1) for p in places), np.ones(math.prod(extents))])  # [rank + 1, elements]
+    rows = ops.reshape(theta, shape=(-1, rank + 1))
+    found = ops.matmul(rows, constant(base.astype(theta.dtype.numpy)))
+    turned = ops.transpose(ops.reshape(found, shape=(size[0], rank, -1)), axes=(0, 2, 1))
+    return ops.reshape(turned, shape=(size[0], *extents, rank))
 
 
 def _borders(n: int, corners: bool) -> tuple[float, float]:

@@ -1,0 +1,57 @@
+"""Nodes in the order in which they can run.
+
+ONNX asks for that order; converters to float16 append their casts at the end all the same, and onnxruntime
+sorts what it reads.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+import onnx
+
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def names_read(node: onnx.NodeProto) -> Iterable[str]:
+    """Names that a node reads, those inside its subgraphs included."""
+    yield from (n for n in node.input if n)
+    for g in subgraphs(node):
+        yield from (o.name for o in g.output)
+        for inner in g.node:
+            yield from names_read(inner)
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """Those of its attributes."""
+    for a in node.attribute:
+        if a.type in _GRAPHS:
+            yield from (a.g, *a.graphs)
+
+
+def in_order(nodes: Sequence[onnx.NodeProto]) -> Sequence[onnx.NodeProto]:
+    """The nodes as they stand if none reads what one behind it makes; else each behind those that make what
+    it reads, the earliest first. Nodes that read in a circle come last. Source: Kahn 1962."""
+    maker = {name: n for n, node in enumerate(nodes) for name in node.output if name}
+    waits = [
+        {maker[name] for name in names_read(node) if name in maker} - {n} for n, node in enumerate(nodes)
+    ]
+    if all(max(behind, default=-1) <= n for n, behind in enumerate(waits)):
+        return nodes
+    readers: list[list[int]] = [[] for _ in nodes]
+    for n, behind in enumerate(waits):
+        for made in behind:
+            readers[made].append(n)
+    missing = [len(behind) for behind in waits]
+    ready = [n for n, count in enumerate(missing) if not count]  # a heap: ascending
+    order: list[int] = []
+    while ready:
+        n = heapq.heappop(ready)
+        order.append(n)
+        for reader in readers[n]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, reader)
+    rest = set(range(len(nodes))).difference(order)
+    return [nodes[n] for n in (*order, *sorted(rest))]
