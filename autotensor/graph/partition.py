@@ -247,9 +247,7 @@ def _group(graph: Graph, chain: tuple[Apply, ...], rounded: bool) -> Group:
     if writer.converted:
         dag = _loading_converted(dag)
     name = group_name(chain)
-    return Group(
-        name, chain, args, tuple(root for root, _ in used), outputs, Workload.of(dag, name)
-    )
+    return Group(name, chain, args, tuple(root for root, _ in used), outputs, Workload.of(dag, name))
 
 
 def _loading_converted(dag: ComputeDAG) -> ComputeDAG:

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch._higher_order_ops.scan import scan  # noqa: E402
 from torch._higher_order_ops.while_loop import while_loop  # noqa: E402
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 from torch_modules import Lambda  # noqa: E402
 
 import autotensor as at  # noqa: E402
@@ -168,3 +169,74 @@ def test_encoder_through_torch_compile():
     f = torch.compile(net, backend=torch_compile.autotensor, options={"log": ":memory:"}, fullgraph=True)
     with torch.no_grad():  # a part in eager mode would warn, which is an error here
         torch.testing.assert_close(f(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+# -- attention that a program changes ----------------------------------------------------------------------
+
+
+class Flex(nn.Module):
+    """Slopes by head, a table of distances, documents, heads that share keys."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("slopes", torch.rand(2))
+        self.register_buffer("table", torch.randn(2, 8, 10))
+        self.register_buffer("document", torch.tensor([[0] * 4 + [1] * 6, [0] * 10]))
+
+    def forward(self, q, k, v):
+        document = self.document
+        mask = create_block_mask(
+            lambda b, h, i, j: (i >= j) & (document[b, i] == document[b, j]), 2, None, 8, 10, device="cpu"
+        )
+        return flex_attention(
+            *(q, k, v),
+            score_mod=lambda s, b, h, i, j: (
+                torch.tanh(s) + self.slopes[h // 2] * (i - j) + self.table[b, i, j]
+            ),
+            block_mask=mask,
+            enable_gqa=True,
+        )
+
+
+def flexible(*heads: int) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    lengths = (8, 10, 10)
+    return [torch.randn(2, h, n, 4) for h, n in zip(heads, lengths, strict=True)]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own
+class TestFlexAttention:
+    def test_scores_and_masks_by_programs(self):
+        same(Flex(), *flexible(4, 2, 2))
+
+    def test_rows_that_see_nothing_are_zero(self):
+        def blind(q, k, v):
+            mask = create_block_mask(lambda b, h, i, j: j < i - 2, None, None, 8, 10, device="cpu")
+            return flex_attention(q, k, v, block_mask=mask, scale=0.3, return_lse=True)
+
+        same(Lambda(blind), *flexible(2, 2, 2))
+
+    def test_through_torch_compile(self):
+        from autotensor.integrations import torch_compile
+
+        torch._dynamo.reset()
+        net, inputs = Flex(), flexible(4, 2, 2)
+        options = {"log": ":memory:"}
+        f = torch.compile(net, backend=torch_compile.autotensor, options=options, fullgraph=True)
+        with torch.no_grad():  # a part in eager mode would warn, which is an error here
+            torch.testing.assert_close(f(*inputs), net(*inputs), rtol=1e-4, atol=1e-5)
+
+    def test_a_score_that_is_not_elementwise_is_refused(self):
+        class Rows(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.register_buffer("table", torch.randn(2, 8, 10))
+
+            def forward(self, q, k, v):
+                return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + self.table[h][i][j])
+
+        with pytest.raises(
+            Unsupported, match=r"computed by aten.index.Tensor, which is not elementwise .*places"
+        ):
+            at.from_torch(Rows(), tuple(flexible(2, 2, 2)))

@@ -111,6 +111,14 @@ def test_running_logarithms_of_sums_of_exponentials():
     same(lambda x: x.logcumsumexp(1), torch.randn(2, 3, 40) * 100)
 
 
+def test_numbers_are_rounded_as_quantised_ones_are():
+    torch.manual_seed(0)
+    x, scale, zero = torch.randn(3, 40) * 9, torch.tensor([0.1, 0.25, 0.3]), torch.tensor([0, 1, -2]).int()
+    whole, each = torch.fake_quantize_per_tensor_affine, torch.fake_quantize_per_channel_affine
+    same(lambda x: (whole(x, 0.1, 3, 0, 255), whole(x.double(), 0.3, -3, -128, 127)), x)
+    same(lambda x, s, z: (each(x, s, z, 0, -128, 127), whole(x, s[1], z[2], -8, 7)), x, scale, zero)
+
+
 def test_volumes_are_sampled_at_places_between():
     torch.manual_seed(0)
     x, grid = torch.randn(2, 2, 3, 4, 5), torch.randn(2, 2, 3, 3, 3) * 1.5

@@ -30,6 +30,7 @@ _FAMILIES = (
     "elementwise",
     "encoder",
     "experts",
+    "flex",
     "fourier",
     "indexing",
     "matmul",

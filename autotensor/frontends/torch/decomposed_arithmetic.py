@@ -143,6 +143,41 @@ def pdist(x: Tensor, p: float = 2) -> Tensor:
     return _norm(x[rows] - x[columns], p)
 
 
+# -- rounded as quantised numbers are ----------------------------------------------------------------------
+
+
+def _fake_quantized(x: Tensor, scale: Tensor, zero: Tensor, low: int, high: int) -> tuple[Tensor, Tensor]:
+    """Each of x as the nearest of the numbers scale * (low - zero) … scale * (high - zero); where it is
+    between them."""
+    place = torch.round(x * (1 / scale)) + zero
+    kept = place.clamp(low, high)
+    return ((kept - zero) * scale).to(x.dtype), (place >= low) & (place <= high)
+
+
+@decomposes("aten.fake_quantize_per_tensor_affine_cachemask.default")
+def fake_quantize(x: Tensor, scale: float, zero: int, low: int, high: int) -> tuple[Tensor, Tensor]:
+    kind = torch.promote_types(x.dtype, torch.float32)
+    return _fake_quantized(x, torch.full((), scale, dtype=kind), torch.full((), zero, dtype=kind), low, high)
+
+
+@decomposes("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
+def fake_quantize_if(
+    x: Tensor, scale: Tensor, zero: Tensor, enabled: Tensor, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    """By tensors of one number each; as it is where `enabled` is 0."""
+    y, inside = _fake_quantized(x, scale.reshape(()), zero.reshape(()), low, high)
+    on = enabled.reshape(()) != 0
+    return torch.where(on, y, x), inside | ~on
+
+
+@decomposes("aten.fake_quantize_per_channel_affine_cachemask.default")
+def fake_quantize_channels(
+    x: Tensor, scale: Tensor, zero: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    shape = [-1 if a == axis % x.dim() else 1 for a in range(x.dim())]
+    return _fake_quantized(x, scale.reshape(shape), zero.reshape(shape), low, high)
+
+
 # -- losses ------------------------------------------------------------------------------------------------
 
 
