@@ -619,6 +619,102 @@ op("Trilu of one axis", "Trilu", ["x", np.int64(0)], inputs={"x": (3,)})
 op("SequenceAt behind the end", "SequenceAt", ["x", np.int64(3)])
 
 
+def none(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.float32)
+
+
+CELL = [none(2, 1, 3), none(1, 16, 3), none(1, 16, 4)]
+op("GridSample of other batches", "GridSample", [none(1, 3, 8, 8), none(2, 4, 4, 2)], opset=20)
+op("GridSample by nonsense", "GridSample", [none(1, 3, 8, 8), none(1, 4, 4, 2)], opset=20, mode="mirror")
+op("AffineGrid to 1e12", "AffineGrid", [none(1, 2, 3), [1, 3, HUGE, 4]], opset=20)
+op(
+    "RoiAlign to less than nothing",
+    "RoiAlign",
+    [none(1, 3, 8, 8), none(1, 4), np.zeros(1, np.int64)],
+    output_height=-2,
+    output_width=3,
+)
+op(
+    "RoiAlign of another image",
+    "RoiAlign",
+    [none(1, 3, 8, 8), np.full((1, 4), np.nan, np.float32), np.full(1, 7, np.int64)],
+    output_height=2,
+    output_width=3,
+)
+op(
+    "DeformConv in 0 groups",
+    "DeformConv",
+    [none(1, 3, 8, 8), none(4, 3, 3, 3), none(1, 18, 6, 6)],
+    opset=19,
+    offset_group=0,
+)
+op("Col2Im of blocks 0", "Col2Im", [none(1, 4, 4), [5, 5], [0, 2]])
+op("Col2Im by strides of 0", "Col2Im", [none(1, 4, 16), [5, 5], [2, 2]], strides=[0, 1])
+op("Col2Im to 1e12", "Col2Im", [none(1, 4, 16), [HUGE, 5], [2, 2]])
+op("LpPool of power -1", "LpPool", [none(1, 3, 8, 8)], kernel_shape=[2, 2], p=-1)
+op("GlobalLpPool of power 0", "GlobalLpPool", [none(1, 3, 8, 8)], p=0)
+op(
+    "MaxUnpool by 1e9",
+    "MaxUnpool",
+    [none(1, 3, 8, 8), np.zeros((1, 3, 8, 8), np.int64)],
+    kernel_shape=[1_000_000_000, 2],
+    strides=[1_000_000_000, 2],
+)
+op("STFT of frames of 1e9", "STFT", [none(1, 8, 1), np.int64(2), "", np.int64(1_000_000_000)])
+op(
+    "MelWeightMatrix at no rate",
+    "MelWeightMatrix",
+    [np.int64(8), np.int64(16), np.int64(0), np.float32(0), np.float32(4000)],
+)
+op(
+    "MelWeightMatrix from NaN",
+    "MelWeightMatrix",
+    [np.int64(8), np.int64(16), np.int64(8000), np.float32(np.nan), np.float32(4000)],
+)
+op(
+    "MelWeightMatrix to infinity",
+    "MelWeightMatrix",
+    [np.int64(8), np.int64(16), np.int64(8000), np.float32(0), np.float32(np.inf)],
+)
+op("ScatterElements outside", "ScatterElements", ["x", np.full((1, 1), 99, np.int64), none(1, 1)])
+op("GatherND outside", "GatherND", ["x", np.full((1, 2), 77, np.int64)])
+op(
+    "ReverseSequence of -9 elements",
+    "ReverseSequence",
+    ["x", np.array([-9, 0, 1])],
+    time_axis=0,
+    batch_axis=1,
+)
+op("ReverseSequence of too few lines", "ReverseSequence", ["x", np.array([1])], time_axis=0, batch_axis=1)
+op("ReverseSequence along axis 5", "ReverseSequence", ["x", np.array([1, 1])], time_axis=5, batch_axis=1)
+op("ReverseSequence of one axis twice", "ReverseSequence", ["x", np.array([1, 1])], time_axis=0, batch_axis=0)
+op("Compress behind the end", "Compress", ["x", np.ones(9, bool)], axis=0)
+op("Compress by a matrix", "Compress", ["x", np.ones((2, 2), bool)], axis=0)
+op("Unique along axis 7", "Unique", ["x"], axis=7)
+op("NonMaxSuppression of vectors", "NonMaxSuppression", ["x", none(1, 1, 2)])
+op("NonMaxSuppression of other boxes", "NonMaxSuppression", [none(1, 5, 4), none(1, 1, 2), np.int64(3)])
+op("Det of no square", "Det", ["x"])
+op(
+    "DequantizeLinear in blocks of -2",
+    "DequantizeLinear",
+    [np.zeros((2, 3), np.uint8), none(2, 3)],
+    axis=1,
+    block_size=-2,
+    opset=21,
+)
+op("BitShift upwards", "BitShift", [np.zeros(3, np.uint8), np.zeros(3, np.uint8)], direction="UP")
+op(
+    "Resize of no region",
+    "Resize",
+    ["x", "", np.float32([2, 2])],
+    coordinate_transformation_mode="tf_crop_and_resize",
+)
+op("Einsum to a new letter", "Einsum", ["x"], equation="ij->k")
+op("LSTM in layout 7", "LSTM", CELL, hidden_size=4, layout=7)
+op("LSTM of 99 steps of 2", "LSTM", [*CELL, "", np.array([99], np.int32)], hidden_size=4)
+op("LSTM of -9 steps", "LSTM", [*CELL, "", np.array([-9], np.int32)], hidden_size=4)
+
+
 def doubling(times: int, kind: str = "Concat") -> onnx.ModelProto:
     """A hundred bytes for each doubling of what there is to hold."""
     names = ["x", *(f"h{n}" for n in range(times - 1)), "y"]

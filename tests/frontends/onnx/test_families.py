@@ -168,6 +168,25 @@ def test_a_graph_cannot_hold_what_the_host_computes(op):
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+REGIONS = {"x": (1, 3, 8, 8), "rois": (1, 4), "image": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("region", "image", "said"),
+    [
+        ([0, 0, 1e7, 1e6], 0, r"region 0 is \[0.0, 0.0, 10000000.0, 1000000.0\] of image 0 of 1"),
+        ([np.nan] * 4, 0, "region 0 is .nan, nan, nan, nan. of image 0 of 1"),
+        ([0, 0, 4, 4], 7, r"region 0 is \[0.0, 0.0, 4.0, 4.0\] of image 7 of 1"),
+    ],
+)
+def test_a_region_outside_of_reason_is_refused_when_it_comes(region, image, said):
+    m = model(
+        [node("RoiAlign", list(REGIONS), output_height=2, output_width=2)], REGIONS, types={"image": INT64}
+    )
+    with pytest.raises(Malformed, match=said):
+        at.OnnxModel(m)(floats(1, 3, 8, 8), np.array([region], np.float32), np.array([image]))
+
+
 def test_what_the_host_computes_of_constants_is_a_constant():
     m = model(
         [node("NonZero", ["w"], ["at"]), node("Cast", ["at"], to=1)],

@@ -85,6 +85,17 @@ SAID = {
     "Constant of everything": "a constant given several times, by value_float, value_int",
     "LSTM in no direction": "direction 'up' and hidden_size 4; the weights r (1, 16, 4) have 4 states",
     "ScatterND outside": "some places lie outside of x (2, 3)",
+    "OneHot of -3": "-3 classes are wanted",
+    "Col2Im to 1e12": "an image (1000000000000, 5) has more than 16777216 elements",
+    "Col2Im by strides of 0": "strides (0, 1), dilations (1, 1), pads (0, 0, 0, 0)",
+    "RoiAlign of another image": "region 0 is [nan, nan, nan, nan] of image 7 of 1",
+    "ReverseSequence of too few lines": "lengths (1,) of lines along axis 0 of (2, 3), batch axis 1",
+    "ReverseSequence of -9 elements": "lengths from -9 to 1 of lines of 2 elements",
+    "Compress behind the end": "a condition (9,) on 2 elements",
+    "NonMaxSuppression of other boxes": "boxes (1, 5, 4) and scores (1, 1, 2)",
+    "LSTM of 99 steps of 2": "sequences of 99 to 99 steps; there are 2",
+    "LpPool of power -1": "p is -1; a norm's is 1 or more",
+    "BitShift upwards": "direction 'UP' is neither LEFT nor RIGHT",
     "an input that is a sequence": "input 'x' is not a tensor. Call the model through autotensor.OnnxModel",
 }
 

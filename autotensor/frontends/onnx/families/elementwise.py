@@ -226,7 +226,10 @@ def mod(c: Call) -> Value:
 @converts("BitShift")
 def bit_shift(c: Call) -> Value:
     a, b = _same_type(c)
-    return ops.shift_left(a, b) if c.attr("direction") == "LEFT" else ops.shift_right(a, b)
+    direction = c.attr("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise c.malformed(f"direction {direction!r} is neither LEFT nor RIGHT.")
+    return ops.shift_left(a, b) if direction == "LEFT" else ops.shift_right(a, b)
 
 
 @converts("Pow")

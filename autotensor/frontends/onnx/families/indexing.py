@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,17 @@ def gather_elements(c: Call) -> Value:
 
 @converts("GatherND")
 def gather_nd(c: Call) -> Value:
-    return ops.gather_nd(c[0], c[1], batch=int(c.attr("batch_dims", 0)))
+    batch, known = int(c.attr("batch_dims", 0)), c.known(1)
+    if known is not None and 0 <= batch < c.rank:
+        _check_places(c, known, c[0].shape[batch:])
+    return ops.gather_nd(c[0], c[1], batch=batch)
+
+
+def _check_places(c: Call, places: Array, shape: Sequence[int]) -> None:
+    """Raises Malformed when one of the places [..., k] lies outside of the first k axes of `shape`."""
+    extents = np.array(shape[: places.shape[-1]])
+    if len(extents) == places.shape[-1] and ((places < -extents) | (places >= extents)).any():
+        raise c.malformed(f"some places lie outside of x {c[0].shape}.")
 
 
 # -- scatter ---------------------------------------------------------------------------------------------
@@ -44,16 +55,17 @@ def gather_nd(c: Call) -> Value:
 
 @converts("Scatter", "ScatterElements")
 def scatter_elements(c: Call) -> Value:
-    return ops.scatter_elements(c[0], c[1], c[2], axis=c.axis(0), reduction=c.attr("reduction", "none"))
+    axis, known = c.axis(0), c.known(1)
+    if known is not None:
+        _check_places(c, known[..., None], (c[0].shape[axis],))
+    return ops.scatter_elements(c[0], c[1], c[2], axis=axis, reduction=c.attr("reduction", "none"))
 
 
 @converts("ScatterND")
 def scatter_nd(c: Call) -> Value:
-    known, depth = c.known(1), c[1].shape[-1]
+    known = c.known(1)
     if known is not None:
-        extents = np.array(c[0].shape[:depth])
-        if ((known < -extents) | (known >= extents)).any():
-            raise c.malformed(f"some places lie outside of x {c[0].shape}.")
+        _check_places(c, known, c[0].shape)
     return ops.scatter_nd(c[0], c[1], c[2], reduction=c.attr("reduction", "none"))
 
 
@@ -86,6 +98,8 @@ def tensor_scatter(c: Call) -> Value:
 @converts("OneHot")
 def one_hot(c: Call) -> Value:
     depth = int(c.scalar(1))
+    if depth < 0:
+        raise c.malformed(f"{depth} classes are wanted.")
     index, values = ops.cast(c[0], dtype="int64"), c[2]
     rank = len(index.shape) + 1
     at = c.axes((int(c.attr("axis", -1)),), rank)[0]
@@ -119,9 +133,15 @@ converts("CumProd")(lambda c: _cumulative(c, "cumprod"))
 @converts("ReverseSequence")
 def reverse_sequence(c: Call) -> Value:
     """The first lengths[b] elements of each line turned round."""
-    x, time, batch = c[0], int(c.attr("time_axis", 0)), int(c.attr("batch_axis", 1))
+    x, time, batch = c[0], c.axis(0, "time_axis"), c.axis(1, "batch_axis")
     rank, n = len(x.shape), x.shape[time]
-
+    known = c.known(1)
+    if time == batch or c[1].shape != (x.shape[batch],):
+        raise c.malformed(
+            f"lengths {c[1].shape} of lines along axis {time} of {x.shape}, batch axis {batch}."
+        )
+    if known is not None and ((known < 0) | (known > n)).any():
+        raise c.malformed(f"lengths from {known.min()} to {known.max()} of lines of {n} elements.")
     place = constant(np.arange(n, dtype=np.int64).reshape(line_shape(time, rank)))
     length = ops.reshape(ops.cast(c[1], dtype="int64"), shape=line_shape(batch, rank))
     turned = ops.where(ops.less(place, length), length - place - 1, place)
@@ -143,6 +163,9 @@ def compress(c: Call) -> Value:
     axis = c.axis(0) if "axis" in c.attrs else None
 
     def run(x: Array, keep: Array) -> tuple[Array, ...]:
+        length = x.size if axis is None else x.shape[axis]
+        if keep.ndim != 1 or keep[length:].any():
+            raise c.malformed(f"a condition {keep.shape} on {length} elements.")
         return (np.ascontiguousarray(np.compress(keep, x, axis)),)
 
     return list(c.on_host(run, [c[0], c[1]]))
@@ -170,6 +193,9 @@ def unique(c: Call) -> Value:
 @converts("NonMaxSuppression")
 def non_max_suppression(c: Call) -> Value:
     center = bool(c.attr("center_point_box", 0))
+    boxes, scores = c[0].shape, c[1].shape
+    if len(boxes) != 3 or len(scores) != 3 or (*scores[::2], 4) != boxes:
+        raise c.malformed(f"boxes {boxes} and scores {scores}.")
     most = int(c.scalar(2)) if c.get(2) is not None else 0
     overlap = float(c.scalar(3)) if c.get(3) is not None else 0.0
     least = float(c.scalar(4)) if c.get(4) is not None else None

@@ -52,10 +52,16 @@ def quantize(c: Call) -> Value:
     )
     if not to.is_int:
         raise c.unsupported(f"quantising to {to}.")
-    axis, block = _axis(c, scale), int(c.attr("block_size", 0))
+    axis, block = _axis(c, scale), _block(c)
     wide = "float32" if x.dtype.is_int or x.dtype.bits < 32 else str(x.dtype)
     quotient = ops.cast(x, dtype=wide) / ops.cast(along(scale, axis, x.shape, block), dtype=wide)
     return saturated(quotient, None if zero is None else along(zero, axis, x.shape, block), to)
+
+
+def _block(c: Call) -> int:
+    if (block := int(c.attr("block_size", 0))) < 0:
+        raise c.malformed(f"blocks of {block} elements.")
+    return block
 
 
 def _axis(c: Call, scale: GraphNode) -> int:
@@ -65,7 +71,7 @@ def _axis(c: Call, scale: GraphNode) -> int:
 @converts("DequantizeLinear")
 def dequantize(c: Call) -> Value:
     x, scale, zero = c[0], c[1], c.get(2)
-    axis, block = _axis(c, scale), int(c.attr("block_size", 0))
+    axis, block = _axis(c, scale), _block(c)
     to = c.dtype_attr("output_dtype", 0) if c.attr("output_dtype", 0) else scale.dtype
     whole = ops.cast(x, dtype="int32")
     if zero is not None:

@@ -151,7 +151,9 @@ def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
 
 def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
-        by_batch = bool(c.attr("layout", 0))
+        if (layout := c.attr("layout", 0)) not in (0, 1):
+            raise c.malformed(f"layout {layout} is neither 0 nor 1.")
+        by_batch = bool(layout)
         x = ops.transpose(c[0], axes=(1, 0, 2)) if by_batch else c[0]
         w, r = c[1], c[2]
         steps, batch = x.shape[:2]
@@ -169,7 +171,9 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
                 f"{c.where} has {steps} steps; at most {MOST_STEPS} are unrolled in a graph.",
                 fix="Call the model through autotensor.OnnxModel, which runs it in parts.",
             )
-        lengths = c.get(4)
+        lengths, known = c.get(4), c.known(4)
+        if known is not None and ((known < 0) | (known > steps)).any():
+            raise c.malformed(f"sequences of {known.min()} to {known.max()} steps; there are {steps}.")
         activations = _activations(c, count)
         ys, hs, cs = [], [], []
         for d in range(count):

@@ -159,6 +159,8 @@ def resize(c: Call) -> Value:
     mode = c.attr("coordinate_transformation_mode", "half_pixel")
     roi = c.array(1).reshape(-1) if c.get(1) is not None and mode == "tf_crop_and_resize" else np.zeros(0)
     rois = [(float(roi[n]), float(roi[n + len(axes)])) if len(roi) else (0.0, 1.0) for n in range(len(axes))]
+    if mode == "tf_crop_and_resize" and len(roi) != 2 * len(axes):
+        raise c.malformed(f"a region of {len(roi)} numbers for {len(axes)} axes.")
     by_scale = c.get(2) is not None and c[2].shape != (0,)
     given = c.array(2 if by_scale else 3).reshape(-1)
     if len(given) != len(axes):

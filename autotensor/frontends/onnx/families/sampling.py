@@ -163,7 +163,7 @@ def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list
 def roi_align(c: Call) -> Value:
     """rois: [R, 4] as x1, y1, x2, y2; each is cut into bins, a bin is sampled on a grid of points."""
     x, rois, batch = c[0], c[1], ops.cast(c[2], dtype="int64")
-    if not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
+    if len(x.shape) != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}.")
     ratio, rows, columns = (
         int(c.attr("sampling_ratio", 0)),
@@ -172,6 +172,8 @@ def roi_align(c: Call) -> Value:
     )
     default = "half_pixel" if c.opset >= 16 else "output_half_pixel"
     half = c.attr("coordinate_transformation_mode", default) == "half_pixel"
+    if min(rows, columns) < 1:
+        raise c.malformed(f"{rows} x {columns} bins of a region.")
     scale, count = float(c.attr("spatial_scale", 1.0)), rois.shape[0]
     if count == 0:
         return constant(np.zeros((0, x.shape[1], rows, columns), x.dtype.numpy))
@@ -232,6 +234,8 @@ def _adaptive(
         for r, box in enumerate(boxes * scale - (0.5 if half else 0.0)):
             x1, y1, x2, y2 = (float(v) for v in box)
             height, width = (y2 - y1, x2 - x1) if half else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
+            if not max(height, width, height * width) <= MOST_NUMBERED or not 0 <= numbers[r] < len(image):
+                raise c.malformed(f"region {r} is {boxes[r].tolist()} of image {numbers[r]} of {len(image)}.")
             n, m = max(math.ceil(height / rows), 1), max(math.ceil(width / columns), 1)
             ys = y1 + (np.arange(rows * n) + 0.5) * height / (rows * n)
             xs = x1 + (np.arange(columns * m) + 0.5) * width / (columns * m)
@@ -308,16 +312,24 @@ def col_to_im(c: Call) -> Value:
     rank = len(image)
     dilations, strides = c.attr("dilations", (1,) * rank), c.attr("strides", (1,) * rank)
     pads = c.attr("pads", (0,) * 2 * rank)
-    axes = [
-        _sources(n, k, s, d, pads[a], pads[rank + a])
-        for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
-    ]
+    fits = len(x.shape) == 3 and rank == len(block) == len(strides) == len(dilations) == len(pads) / 2
+    if not fits or min((1, *block, *strides, *dilations)) < 1 or min((0, *image, *pads)) < 0:
+        raise c.malformed(
+            f"x {x.shape}, an image {image}, blocks {block}, strides {strides}, dilations {dilations}, "
+            f"pads {pads}."
+        )
+    if math.prod(image) > MOST_NUMBERED:
+        raise c.unsupported(f"an image {image} has more than {MOST_NUMBERED} elements.")
     counts = [
         (n + pads[a] + pads[rank + a] - d * (k - 1) - 1) // s + 1
         for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
     ]
     if x.shape[1] % math.prod(block) or x.shape[2] != math.prod(counts):
         raise c.malformed(f"x {x.shape} does not fit an image {image} in blocks {block}.")
+    axes = [
+        _sources(n, k, s, d, pads[a], pads[rank + a])
+        for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
+    ]
     size = math.prod(block) * math.prod(counts)
     table = []
     for at in np.ndindex(*image):

@@ -124,7 +124,12 @@ def determinant(c: Call) -> Value:
     """By NumPy between two compiled parts: elimination with pivots takes its path from the data."""
     if c.rank < 2 or c[0].shape[-1] != c[0].shape[-2]:
         raise c.malformed(f"x of shape {c[0].shape} holds no square matrices.")
-    return list(c.on_host(lambda x: (np.asarray(np.linalg.det(x), x.dtype),), [c[0]]))
+
+    def run(x: Array) -> tuple[Array]:
+        with np.errstate(all="ignore"):  # NaN and infinity go their way, as in compiled code
+            return (np.asarray(np.linalg.det(x), x.dtype),)
+
+    return list(c.on_host(run, [c[0]]))
 
 
 @converts("MelWeightMatrix")
@@ -135,9 +140,13 @@ def mel_weights(c: Call) -> Value:
     if not 1 <= bins <= LONGEST or not 1 <= length <= 1 << 20:
         raise c.malformed(f"{bins} bins of a transform of length {length}.")
     spectrum = length // 2 + 1
+    if rate < 1 or not 0 <= low <= high <= rate:
+        raise c.malformed(f"frequencies from {low} to {high} at {rate} samples a second.")
     mel_low, mel_high = (2595 * math.log10(1 + f / 700) for f in (low, high))
     mels = np.arange(bins + 2) * (mel_high - mel_low) / (bins + 2) + mel_low
     edges = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(int)
+    if edges[-2] >= spectrum or edges[-1] > spectrum:
+        raise c.malformed(f"frequencies up to {high} at {rate} samples a second.")
     out = np.zeros((spectrum, bins))
     for n in range(bins):
         first, middle, last = edges[n : n + 3]

@@ -209,7 +209,7 @@ def _pool(mode: str) -> Callable[[Call], Value]:
             return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
         if mode == "average" and in_two:
             return ops.avg_pool2d(x, count_include_pad=include, **shared)
-        more = {"p": int(c.attr("p", 2))} if mode == "norm" else {"count_include_pad": include}
+        more = {"p": _power(c)} if mode == "norm" else {"count_include_pad": include}
         return ops.pool(x, mode=mode, dilation=g.dilations, **shared, **more)
 
     return convert
@@ -241,6 +241,12 @@ converts("AveragePool")(_pool("average"))
 converts("LpPool")(_pool("norm"))
 
 
+def _power(c: Call) -> int:
+    if (p := int(c.attr("p", 2))) < 1:
+        raise c.malformed(f"p is {p}; a norm's is 1 or more.")
+    return p
+
+
 def _global(c: Call, ours: str) -> Value:
     return getattr(ops, ours)(c[0], axis=tuple(range(2, c.rank)), keepdims=True)
 
@@ -251,7 +257,7 @@ converts("GlobalMaxPool")(lambda c: _global(c, "max"))
 
 @converts("GlobalLpPool")
 def global_lp_pool(c: Call) -> Value:
-    p = int(c.attr("p", 2))
+    p = _power(c)
     total = ops.sum(ops.power(ops.abs(c[0]), float(p)), axis=tuple(range(2, c.rank)), keepdims=True)
     return ops.power(total, 1.0 / p)
 
