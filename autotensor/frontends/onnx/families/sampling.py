@@ -116,6 +116,8 @@ def affine_grid(c: Call) -> Value:
     rank, extents = len(size) - 2, size[2:]
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1) or min(extents) < 1:
         raise c.unsupported(f"theta of shape {theta.shape} for images of size {size}.")
+    if math.prod(extents) > MOST_NUMBERED:
+        raise c.unsupported(f"images of size {size}, more than {MOST_NUMBERED} points.")
     corners = bool(c.attr("align_corners", 0))
     lines = [np.linspace(-1, 1, n) if corners and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in extents]
     places = np.meshgrid(*lines, indexing="ij")[::-1]  # the innermost axis first
@@ -319,7 +321,7 @@ def col_to_im(c: Call) -> Value:
             f"pads {pads}."
         )
     if math.prod(image) > MOST_NUMBERED:
-        raise c.unsupported(f"an image {image} has more than {MOST_NUMBERED} elements.")
+        raise c.unsupported(f"an image {image}, more than {MOST_NUMBERED} elements.")
     counts = [
         (n + pads[a] + pads[rank + a] - d * (k - 1) - 1) // s + 1
         for a, (n, k, s, d) in enumerate(zip(image, block, strides, dilations, strict=True))
