@@ -128,7 +128,7 @@ def _explain(error: Exception, verb: str) -> int:
         return _fail("there is not enough memory for this.", ERROR)
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}.", ERROR)
+        return _fail(f"{place}{str(error.strerror or error).rstrip('.')}.", ERROR)
     what = str(error) or "no message"
     return _fail(
         f"internal error, please report it: {type(error).__name__}: {what} (AUTOTENSOR_DEBUG=1 shows where).",

@@ -392,6 +392,16 @@ def test_a_bug_is_one_sentence_too(monkeypatch):
     assert "Traceback" not in said.err
 
 
+def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):
+    from autotensor.cli import models
+
+    def broken(*_, **__):
+        raise OSError("Could not load the shared object file.")
+
+    monkeypatch.setattr(models, "table", broken)
+    assert cli("models").err == "autotensor: Could not load the shared object file.\n"
+
+
 def test_missing_package(monkeypatch):
     from autotensor.cli import models
 
