@@ -8,6 +8,7 @@ af8327883368    a workload in the log by the first digits of its key
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,6 +76,10 @@ def _of_model(name: str) -> Workload:
     from autotensor.cli.inputs import build_graph
 
     model, _, number = name.rpartition("/")
+    if Path(name).is_file():
+        raise InputError(
+            f"{name} is a whole model.", fix=f"Name a task of it: {name}/0; see `autotensor tasks`."
+        )
     tasks = plan_model(build_graph(model)).tasks
     if not number.isdecimal() or int(number) >= len(tasks):
         raise InputError(

@@ -38,6 +38,15 @@ def written(name: str, dims: list, nodes=None) -> np.ndarray:
     return w
 
 
+def test_a_file_is_no_task():
+    written("layer.onnx", [2, 4])
+    path = str(Path("layer.onnx").resolve())
+    said = cli("show", path)
+    assert said.code == 1
+    assert f"{path} is a whole model. Name a task of it: {path}/0" in said.err
+    assert cli("show", f"{path}/0", "--as", "trace").code == 0
+
+
 def test_compile_run_and_load():
     w = written("layer.onnx", ["batch", 4])
     said = cli("compile", "layer.onnx", "--batch", "5")
