@@ -135,6 +135,27 @@ def test_volumes_are_sampled_at_places_between():
     same(lambda x, g: sample(x, g, align_corners=False), x, grid)
 
 
+class TestWhatDependsOnNoInput:
+    """Torch computes it once, if there is no converter."""
+
+    def test_decompositions_of_weights(self):
+        torch.manual_seed(0)
+        w = torch.randn(4, 4)
+        net = torch.nn.utils.parametrizations.orthogonal(torch.nn.Linear(4, 4)).eval()
+        with torch.no_grad():
+            same(lambda x: x @ torch.linalg.inv(w @ w.T + 1) + torch.slogdet(w)[1], torch.randn(3, 4))
+            same(net, torch.randn(3, 4))
+
+    def test_repeats_that_are_known(self):
+        counts = torch.tensor([1, 2, 0, 3])
+        same(lambda x: x.repeat_interleave(counts, 1, output_size=6), torch.randn(2, 4))
+
+    def test_a_matrix_without_inverse_is_refused(self):
+        w = torch.ones(4, 4)
+        with pytest.raises(Unsupported, match=r"with_effects cannot be converted.*singular"):
+            at.from_torch(Lambda(lambda x: x @ torch.linalg.inv(w)), (torch.randn(3, 4),))
+
+
 class TestComplexNumbersInside:
     """Real at the ends."""
 

@@ -21,6 +21,7 @@ _FAMILIES = (
     "branches",
     "complex",
     "complex_arithmetic",
+    "constants",
     "convolution",
     "creation",
     "decomposed_arithmetic",

@@ -21,6 +21,8 @@ from autotensor.graph.ir import GraphNode, constant
 def of_nothing(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The node's results as constants where they have no elements, or where nothing that it reads has any;
     None for all others."""
+    if str(node.target) == "with_effects":  # its token has no elements; what it does has to be done
+        return None
     wanted = node.meta.get("val")
     results = [w for w in tree_flatten(wanted)[0] if isinstance(w, torch.Tensor)]
     known = all(isinstance(n, int) for w in results for n in w.shape)

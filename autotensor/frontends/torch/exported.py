@@ -99,6 +99,8 @@ def graph_of(program: ExportedProgram, name: str) -> Graph:
     names: list[str] = []
     held = {s.target: given[s.arg.name] for s in program.graph_signature.input_specs if s.target}
     for spec, node in zip(program.graph_signature.output_specs, nodes, strict=True):
+        if spec.kind is OutputKind.TOKEN:
+            continue
         if spec.kind in _CHANGED and held.get(spec.target) is node:  # self.table = self.table.to(x.device)
             continue
         if spec.kind is OutputKind.BUFFER_MUTATION and _has_norms_in_training(program.graph):

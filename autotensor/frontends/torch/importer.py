@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.frontends.torch.complex import MAKE_COMPLEX, ON_COMPLEX, Complex
+from autotensor.frontends.torch.constants import by_torch
 from autotensor.frontends.torch.creation import from_tensor
 from autotensor.frontends.torch.empty import of_nothing
 from autotensor.frontends.torch.refused import OTHER_FIX, no_complex, unknown
@@ -109,6 +110,8 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     try:
         if _is_complex(node) and name not in {*ON_COMPLEX, *MAKE_COMPLEX}:
             raise no_complex()
+        if name not in CONVERTERS and (made := _constant(node, values)) is not None:
+            return _held(node, made, node.meta.get("val"))
         args = [_resolve(a, values) for a in node.args]
         kwargs = {k: _resolve(a, values) for k, a in node.kwargs.items()}
         converter = _converter(name, node, (*args, *kwargs.values()))
@@ -130,6 +133,12 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
         ) from error
     _known_shapes(node)
     return _held(node, result, node.meta.get("val"))
+
+
+def _constant(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """What torch gives for a node that depends on no input; None for others."""
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+    return by_torch(node.target, args, kwargs)
 
 
 def _converter(name: str, node: torch.fx.Node, arguments: Sequence[Any]) -> Converter:

@@ -1,0 +1,67 @@
+"""What depends on no input: operators without a converter are run by torch, once.
+
+torch.inverse(weight), torch.matrix_exp(skew) ──▶ constants
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autotensor.frontends.torch.complex import Complex
+from autotensor.frontends.torch.creation import from_tensor
+from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.types import to_tensor
+from autotensor.graph.evaluate import evaluate
+from autotensor.graph.ir import Graph, GraphNode, Input, topological
+
+
+def by_torch(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The operator's results as constants of the graph; None if it reads an input, draws random numbers or
+    writes. Raises what torch raises."""
+    if not isinstance(operator, torch._ops.OpOverload) or operator._schema.is_mutable:
+        return None
+    if torch.Tag.nondeterministic_seeded in operator.tags:
+        return None
+    if any(_is_open(v) for v in tree_leaves((list(args), dict(kwargs)))):
+        return None
+    with torch.no_grad():
+        made = operator(*(tree_map(_tensor, a) for a in args), **{k: _tensor(a) for k, a in kwargs.items()})
+    return (
+        tree_map(lambda v: from_tensor(v) if isinstance(v, torch.Tensor) else v, made)
+        if made is not None
+        else ()
+    )
+
+
+def _is_open(value: Any) -> bool:
+    """Whether the value depends on inputs, or is none."""
+    if isinstance(value, Complex):
+        return _is_open(value.re) or _is_open(value.im)
+    if isinstance(value, GraphNode):
+        return any(isinstance(n, Input) for n in topological((value,)))
+    return isinstance(value, Missing)
+
+
+def _tensor(value: Any) -> Any:
+    """A value that depends on no input, as torch has it."""
+    if isinstance(value, Complex):
+        return torch.complex(_tensor(value.re), _tensor(value.im))
+    if isinstance(value, GraphNode):
+        (array,) = evaluate(Graph((), (value,), "constant"))
+        return to_tensor(np.array(array))  # a constant's own array is not to be written
+    return value
+
+
+@converts("with_effects")
+def with_effects(token: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """What is done in order, as the check of a matrix that was taken apart: of constants it is done now."""
+    made = by_torch(operator, args, kwargs)
+    if made is None:
+        raise Unsupported(f"{operator} has effects besides its results, which are not supported.")
+    results = made if isinstance(made, tuple) else (made,)
+    return (None, *results) if results else (None, None)
