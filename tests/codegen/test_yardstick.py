@@ -38,11 +38,11 @@ def rate(stick: Yardstick, count: int = 1) -> float:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rates_are_physical(threads: int) -> None:
     """Code without its work would be a thousand times faster than any machine; other tests may slow it."""
-    assert 1e7 < rate(fma_yardstick(threads)) < threads * 1e12
-    assert 1e7 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
-    assert 1e7 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
-    assert 1e7 < rate(copying_yardstick(threads, 16 << 10)) < threads * 2e12
-    assert 1e2 < rate(region_yardstick(threads), 100) < 1e9
+    assert 0 < rate(fma_yardstick(threads)) < threads * 1e12
+    assert 0 < rate(reading_yardstick(threads, 16 << 10)) < threads * 2e12
+    assert 0 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
+    assert 0 < rate(copying_yardstick(threads, 16 << 10)) < threads * 2e12
+    assert 0 < rate(region_yardstick(threads), 100) < 1e9
 
 
 def test_the_clock() -> None:
