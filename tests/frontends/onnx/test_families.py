@@ -430,3 +430,26 @@ def test_grids_of_affine_maps(size, corners):
         ]
         wanted = theta[n] @ np.array([*reversed(at_axis), 1.0])
         np.testing.assert_allclose(found[(n, *place)], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_lstm_clips_what_its_gates_take_after_their_peepholes():
+    """The standard: clipping "is applied to the input of activations"; a peephole's part belongs to it."""
+    rng = np.random.default_rng(0)
+    steps, rows, wide, hidden, limit = 4, 2, 3, 5, 0.5
+    x, w = rng.standard_normal((steps, rows, wide)), rng.standard_normal((4 * hidden, wide))
+    r, p = rng.standard_normal((4 * hidden, hidden)), rng.standard_normal((3, hidden))
+
+    def gate(z):
+        return 1 / (1 + np.exp(-np.clip(z, -limit, limit)))
+
+    h, c, wanted = np.zeros((rows, hidden)), np.zeros((rows, hidden)), []
+    for step in x:
+        i, o, f, g = np.split(step @ w.T + h @ r.T, 4, axis=1)
+        c = gate(f + p[2] * c) * c + gate(i + p[0] * c) * np.tanh(np.clip(g, -limit, limit))
+        h = gate(o + p[1] * c) * np.tanh(c)
+        wanted.append(h)
+    arrays = [a.astype(np.float32) for a in (x, w[None], r[None], np.zeros((1, 8 * hidden)))]
+    weights = {"none": np.full(rows, steps, np.int32), "start": np.zeros((1, rows, hidden), np.float32)}
+    weights |= {"again": weights["start"], "p": p.reshape(1, -1).astype(np.float32)}
+    found = run("LSTM", *arrays, weights=weights, hidden_size=hidden, clip=limit)
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-5, atol=1e-6)

@@ -55,14 +55,14 @@ Step = Callable[[Direction, GraphNode, GraphNode, GraphNode], tuple[GraphNode, G
 
 def _lstm(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
     f, g, out = d.activations
-    i_, o_, f_, c_ = _parts(_clipped(d, gates + _product(h, d.r) + d.r_bias), 4, d.hidden)
+    i_, o_, f_, c_ = _parts(gates + _product(h, d.r) + d.r_bias, 4, d.hidden)
     if d.peephole:
         i_, f_ = i_ + d.peephole[0] * c, f_ + d.peephole[2] * c
-    keep = f(f_) if not d.call.attr("input_forget", 0) else 1.0 - f(i_)
-    c = keep * c + f(i_) * g(c_)
+    keep = f(_clipped(d, f_)) if not d.call.attr("input_forget", 0) else 1.0 - f(_clipped(d, i_))
+    c = keep * c + f(_clipped(d, i_)) * g(_clipped(d, c_))
     if d.peephole:
         o_ = o_ + d.peephole[1] * c
-    return f(o_) * out(c), c
+    return f(_clipped(d, o_)) * out(c), c
 
 
 def _gru(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
