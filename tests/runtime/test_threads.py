@@ -1,27 +1,21 @@
-"""One contract for all providers of threads; the barrier; forks."""
+"""One contract for all providers of threads; the barrier. Forked processes are in test_forks.py."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
-import shutil
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from runtime_kernels import BARRIER_STRESS, COUNT, TEAM_SUM, compiled
+from scripts import run
 
 from autotensor.base.errors import InputError
 from autotensor.runtime import native, sharing, threads
 from autotensor.runtime.linker import link
 from autotensor.runtime.threads import Provider
-
-ROOT = Path(__file__).parents[2]
 
 FORK_JOIN = """
 define void @inner(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
@@ -252,12 +246,6 @@ def test_names_of_providers_are_checked() -> None:
         threads.choose("tbb")
 
 
-@pytest.fixture
-def libgomp(tmp_path: Path) -> str:
-    """An OpenMP runtime that is not xgboost's, though a copy of it."""
-    return str(shutil.copy(threads.xgboost_openmp()[0], tmp_path / "libgomp.so.1"))
-
-
 def test_a_loaded_openmp_runtime_comes_first(libgomp: str) -> None:
     out = run(
         f"""
@@ -317,173 +305,6 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) 
     assert out.stdout == "pool pool pool\nopenmp-loaded\n"
 
 
-# What a forked child does: calls, by every way, whose answers are checked. Its exit status is the team.
-CHILD = """
-import os, signal, sys, time; sys.path.insert(0, "tests/runtime")
-from test_threads import *
-from runtime_kernels import add_artifact
-from autotensor.runtime.module import Module
-
-out, lines = np.zeros(2, np.int32), np.zeros((2, 16), np.int32)
-team_sum = Kernel(TEAM_SUM, "team_sum", out, lines)
-add = Module(add_artifact(), threads=2)
-a = np.arange(1000, dtype=np.float32)
-
-def team(provider=None):
-    signal.alarm(30)  # a hang ends the child by a signal
-    for _ in range(50):  # a worker that has just been started may come late
-        threads.launch(team_sum.fn, team_sum.args, 2, provider=provider)
-        assert out[0] == out[1] * (out[1] + 1) // 2
-        c = add(a, a)
-        assert (c == a + a).all()
-        if out[1] == 2:
-            break
-        time.sleep(0.01)
-    return int(out[1])
-
-def child(work):
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            code = work()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-"""
-
-
-def test_a_forked_child_has_a_pool_of_its_own() -> None:
-    """Also in the calls of a module that was loaded, and took the short way, before the fork."""
-    out = run(
-        CHILD
-        + """
-before = threads.current()
-team(), team()
-
-def work():
-    first = add._runs_directly((a, a, np.empty_like(a)))
-    teams = team(), team(before)
-    short = add._runs_directly((a, a, np.empty_like(a)))
-    return 10 * (not first and short) + min(teams)
-
-print(child(work), child(work), team(), threads.is_forked())
-print(child(lambda: threads.current().name == "pool"))
-"""
-    )
-    assert (out.stdout, out.stderr) == ("12 12 2 False\n1\n", "")
-
-
-def test_a_child_of_a_child_has_one_too() -> None:
-    out = run(
-        CHILD
-        + "team(); print(child(lambda: child(lambda: child(team))), child(lambda: team() + child(team)))"
-    )
-    assert (out.stdout, out.stderr) == ("2 4\n", "")
-
-
-def test_a_child_of_a_process_that_never_called_has_one() -> None:
-    assert run(CHILD + "print(child(team))").stdout == "2\n"
-
-
-@pytest.mark.parametrize("children", [40, pytest.param(1000, marks=pytest.mark.slow)])
-def test_forks_in_the_middle_of_calls(children: int) -> None:
-    """Other threads of the parent are in regions, load modules and compile; the parent goes on as well."""
-    out = run(
-        CHILD
-        + f"""
-going = [True]
-
-def call():
-    while going[0]:
-        assert (add(a, a) == a + a).all()
-
-def load():
-    while going[0]:
-        compiled(BARRIER_STRESS.replace("TURNS", "5"))
-        assert (Module(add_artifact(), threads=2)(a, a) == a + a).all()
-
-others = [threading.Thread(target=f) for f in (call, call, load)]
-for t in others:
-    t.start()
-
-def work():
-    assert (Module(add_artifact(), threads=2)(a, a) == a + a).all()
-    return team()
-
-teams = [child(work) for _ in range({children})]
-going[0] = False
-for t in others:
-    t.join(60)
-print(set(teams) <= {{1, 2}}, teams.count(2) > 0.8 * len(teams), team())
-""",
-        timeout=60 if children < 100 else 1200,
-    )
-    assert (out.stdout, out.stderr) == ("True True 2\n", "")
-
-
-def test_in_a_forked_child_the_parents_openmp_is_not_used(libgomp: str) -> None:
-    """libgomp would wait for the parent's threads for ever. One that the child loads itself serves it."""
-    out = run(
-        CHILD
-        + f"""
-ctypes.CDLL({libgomp!r})
-add = Module(add_artifact(), threads=2)
-print(threads.current().name, team())
-held = threads.choose("openmp-loaded")
-
-def work():
-    print(threads.current().name, threads.choose("openmp-loaded").name, team(), team(held), flush=True)
-    ctypes.CDLL(threads.xgboost_openmp()[0])
-    own = shutil.copy({libgomp!r}, {libgomp!r} + ".own")
-    ctypes.CDLL(own)
-    Module(add_artifact())
-    print(threads.current().detail == own, team(), team(held), flush=True)
-    return 0
-
-print(child(work))
-""",
-        AUTOTENSOR_PROVIDER="",
-    )
-    assert out.stdout == "openmp-loaded 2\npool pool 2 2\nTrue 2 2\n0\n"
-
-
-def test_a_provider_asked_for_by_name_does_not_stop_a_forked_child() -> None:
-    for name in ("openmp-system", "openmp-xgboost", "pool"):
-        out = run(CHILD + "print(team(), child(lambda: team(threads.choose())))", AUTOTENSOR_PROVIDER=name)
-        assert out.stdout == "2 2\n", name
-    assert run(CHILD + "print(child(lambda: team(threads.choose('serial'))))").stdout == "1\n"
-
-
-def test_forked_pools_of_processes() -> None:
-    out = run(
-        CHILD
-        + """
-import multiprocessing
-team()
-with multiprocessing.get_context("fork").Pool(3) as pool:
-    print(all((r == a + k).all() for k, r in enumerate(pool.map(lambda_free, range(30)))))
-""".replace("team()\n", "def lambda_free(k):\n    return add(a, np.full_like(a, k))\nteam()\n")
-    )
-    assert (out.stdout, out.stderr) == ("True\n", "")
-
-
-@pytest.mark.torch
-def test_after_torch_has_used_its_threads_a_forked_child_has_its_own() -> None:
-    out = run(
-        CHILD
-        + """
-import torch
-x = torch.randn(512, 512)
-x @ x
-add = Module(add_artifact(), threads=2)
-print(threads.current().name, team(), child(team), child(lambda: child(team)))
-""",
-        AUTOTENSOR_PROVIDER="",
-    )
-    assert out.stdout == "openmp-loaded 2 2 2\n"
-
-
 def test_process_ends_at_once_with_workers_parked() -> None:
     run("from autotensor.runtime import threads; threads.choose('pool')")
 
@@ -504,23 +325,3 @@ def test_offsets_told_to_code_generators_are_those_of_the_launcher() -> None:
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_launcher_is_valid_for_other_processors(machine: str, system: str) -> None:
     llvm.parse_assembly(native.launcher_ir(machine, system)).verify()
-
-
-def run(script: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
-    lines = script.splitlines()
-    indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
-    return subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "ignore::DeprecationWarning",
-            "-c",
-            "\n".join(line[indent:] for line in lines),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
-    )

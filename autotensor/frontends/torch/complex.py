@@ -117,7 +117,7 @@ def view_as_complex(x: GraphNode) -> Any:
 
 
 @converts("aten.complex.default")
-def fromparts(re: GraphNode, im: GraphNode) -> Any:
+def from_parts(re: GraphNode, im: GraphNode) -> Any:
     x, y = alike(re, im)
     shape = broadcast_shape("complex", x.shape, y.shape)
     return Complex(spread(x, shape), spread(y, shape))
