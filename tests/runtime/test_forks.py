@@ -30,6 +30,7 @@ def team(provider=None):
     return int(out[1])
 
 def child(work):
+    sys.stdout.flush()  # else the child prints it again
     pid = os.fork()
     if pid == 0:
         code = 99

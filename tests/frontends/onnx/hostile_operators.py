@@ -292,6 +292,12 @@ op("Compress behind the end", "Compress", ["x", np.ones(9, bool)], axis=0)
 op("Compress by a matrix", "Compress", ["x", np.ones((2, 2), bool)], axis=0)
 op("Unique along axis 7", "Unique", ["x"], axis=7)
 op("NonMaxSuppression of vectors", "NonMaxSuppression", ["x", none(1, 1, 2)])
+op(
+    "NonMaxSuppression of a third kind of boxes",
+    "NonMaxSuppression",
+    [none(1, 2, 4), none(1, 1, 2), np.int64(3)],
+    center_point_box=3,
+)
 op("NonMaxSuppression of other boxes", "NonMaxSuppression", [none(1, 5, 4), none(1, 1, 2), np.int64(3)])
 op("Det of no square", "Det", ["x"])
 op(
@@ -310,6 +316,8 @@ op(
     coordinate_transformation_mode="tf_crop_and_resize",
 )
 op("Einsum to a new letter", "Einsum", ["x"], equation="ij->k")
+op("Clip by a vector", "Clip", ["x", np.float32([0, 1, 2])])
+op("Mod of floats", "Mod", ["x", ONE])
 op("LSTM in layout 7", "LSTM", CELL, hidden_size=4, layout=7)
 op("LSTM of 99 steps of 2", "LSTM", [*CELL, "", np.array([99], np.int32)], hidden_size=4)
 op("LSTM of -9 steps", "LSTM", [*CELL, "", np.array([-9], np.int32)], hidden_size=4)

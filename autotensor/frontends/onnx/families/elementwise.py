@@ -220,7 +220,11 @@ def div(c: Call) -> Value:
 @converts("Mod")
 def mod(c: Call) -> Value:
     a, b = _same_type(c)
-    return ops.mod_trunc(a, b) if c.attr("fmod", 0) else ops.mod_floor(a, b)
+    if c.attr("fmod", 0):
+        return ops.mod_trunc(a, b)
+    if a.dtype.is_float:
+        raise c.malformed("a Mod of floats needs fmod=1.")
+    return ops.mod_floor(a, b)
 
 
 @converts("BitShift")
@@ -282,6 +286,9 @@ def clip_attributes(c: Call) -> Value:
 def clip(c: Call) -> Value:
     x = c[0]
     low, high = c.get(1), c.get(2)
+    for limit in (low, high):
+        if limit is not None and math.prod(limit.shape) != 1:
+            raise c.malformed(f"a limit has shape {limit.shape}; it must be one number.")
     y = x if low is None else ops.maximum(x, low)
     y = y if high is None else ops.minimum(y, high)  # the upper limit wins where both cross
     return ops.identity(y) if y is x else y

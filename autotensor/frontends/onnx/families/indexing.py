@@ -192,7 +192,9 @@ def unique(c: Call) -> Value:
 
 @converts("NonMaxSuppression")
 def non_max_suppression(c: Call) -> Value:
-    center = bool(c.attr("center_point_box", 0))
+    center = c.attr("center_point_box", 0)
+    if center not in (0, 1):
+        raise c.malformed(f"center_point_box is {center}; it must be 0 or 1.")
     boxes, scores = c[0].shape, c[1].shape
     if len(boxes) != 3 or len(scores) != 3 or (*scores[::2], 4) != boxes:
         raise c.malformed(f"boxes {boxes} and scores {scores}.")
