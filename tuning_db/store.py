@@ -250,9 +250,7 @@ class SqlStore(TrialStore):
                 again = m.Intent.started != new.excluded.started  # else the answer to this very one was lost
                 attempts = m.Intent.attempts + case((again, 1), else_=0)
                 c.execute(
-                    new.on_conflict_do_update(
-                        index_elements=list(row), set_=launch | {"attempts": attempts}
-                    )
+                    new.on_conflict_do_update(index_elements=list(row), set_=launch | {"attempts": attempts})
                 )
 
         self._write(work)
