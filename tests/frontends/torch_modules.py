@@ -6,9 +6,13 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+import autotensor as at
+from autotensor.frontends.torch.types import to_array, to_tensor
 
 Tensor = torch.Tensor
 
@@ -339,3 +343,18 @@ def flat(result: Any) -> list[Tensor]:
     from torch.utils._pytree import tree_leaves
 
     return [t for t in tree_leaves(result) if isinstance(t, Tensor)]
+
+
+def compiled(function: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """The results of a function that was compiled."""
+    model = at.compile_model(at.from_torch(Lambda(function), inputs), db=":memory:")
+    got = model(*(to_array(x) for x in inputs))
+    return tuple(to_tensor(np.asarray(g)) for g in (got if isinstance(got, tuple) else (got,)))
+
+
+def same(function: Callable[..., Any], *inputs: Tensor) -> None:
+    """Compiled, a function gives what it gives in eager torch."""
+    wanted = function(*inputs)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for got, expected in zip(compiled(function, *inputs), wanted, strict=True):
+        torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-5, atol=1e-5)

@@ -35,6 +35,7 @@ _FAMILIES = (
     "fourier",
     "indexing",
     "matmul",
+    "matrices",
     "norm",
     "pooling",
     "recurrent",

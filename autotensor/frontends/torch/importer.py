@@ -26,6 +26,7 @@ from autotensor.frontends.torch.creation import from_tensor
 from autotensor.frontends.torch.empty import of_nothing
 from autotensor.frontends.torch.refused import OTHER_FIX, no_complex, unknown
 from autotensor.frontends.torch.registry import (
+    BETTER_KNOWN,
     CONVERTERS,
     READS_MEMORY,
     Converter,
@@ -110,7 +111,8 @@ def _convert(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     try:
         if _is_complex(node) and name not in {*ON_COMPLEX, *MAKE_COMPLEX}:
             raise no_complex()
-        if name not in CONVERTERS and (made := _constant(node, values)) is not None:
+        is_for_torch = name not in CONVERTERS or name in BETTER_KNOWN
+        if is_for_torch and (made := _constant(node, values)) is not None:
             return _held(node, made, node.meta.get("val"))
         args = [_resolve(a, values) for a in node.args]
         kwargs = {k: _resolve(a, values) for k, a in node.kwargs.items()}

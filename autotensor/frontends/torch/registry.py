@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Converter)
 
 CONVERTERS: dict[str, Converter] = {}
 READS_MEMORY: set[str] = set()  # operators whose converter asks how its first argument lies in memory
+BETTER_KNOWN: set[str] = set()  # operators that torch runs, once, where they depend on no input
 
 
 class Unsupported(GraphError):
@@ -52,10 +53,11 @@ class Held:
     layout: Layout
 
 
-def converts(*targets: str, memory: bool = False) -> Callable[[F], F]:
+def converts(*targets: str, memory: bool = False, known: bool = False) -> Callable[[F], F]:
     """Files the decorated function as the converter of these operators (`namespace.name.overload`).
 
     memory: it also takes `memory`, a `Held` for its first argument and each tensor that this is a view of.
+    known: torch itself computes what depends on no input.
     """
 
     def file(function: F) -> F:
@@ -65,6 +67,8 @@ def converts(*targets: str, memory: bool = False) -> Callable[[F], F]:
             CONVERTERS[target] = function
             if memory:
                 READS_MEMORY.add(target)
+            if known:
+                BETTER_KNOWN.add(target)
         return function
 
     return file
