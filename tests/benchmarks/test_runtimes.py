@@ -36,12 +36,14 @@ def test_all_runtimes_are_asked_only_where_a_table_wants_them():
     assert {c.spec.kind for c in peers(2, "/nowhere")} == {"torch", "inductor", "onnxruntime", "openvino"}
 
 
-def results(tmp_path, cpu, ours):
+def results(tmp_path, cpu, ours, tuned=None):
     def cell(seconds):
         return {"median": seconds, "min": seconds, "rounds": [seconds], "error": 0.0}
 
     cells = {"default-fast": cell(ours), "torch": cell(9e-3), "torch-cl": cell(8e-3), "ncnn": cell(4e-3)}
     cells["mnn"] = {"failed": "it was killed."}
+    if tuned is not None:
+        cells["tuned-fast"] = cell(tuned)
     row = {"units": [{"when": "2026-11-23", "cells": cells}]}
     path = tmp_path / f"{cpu}.json"
     path.write_text(json.dumps({"machine": {"cpu": cpu}, "threads": 2, "rows": {"resnet18": row}}))
@@ -54,6 +56,12 @@ def test_the_least_favourable_processor_stands_first(tmp_path):
     assert lines[0] == "Slow, 2 threads: 0.80 × the best peer in the geometric mean"
     assert lines[4] == "| ResNet-18 | 5.00 | – | ncnn 4.00 | torch-cl 8.00 | 0.80 × | 2 |"
     assert any(line.startswith("Fast, 2 threads: 4.00 ×") for line in lines)
+
+
+def test_what_counts_is_the_tuned_time(tmp_path):
+    """Also where it is the longer one: whoever tunes gets that file."""
+    lines = page([results(tmp_path, "Odd", 2e-3, tuned=2.5e-3)]).splitlines()
+    assert lines[4] == "| ResNet-18 | 2.00 | 2.50 | ncnn 4.00 | torch-cl 8.00 | 1.60 × | 2 |"
 
 
 @pytest.mark.slow

@@ -78,6 +78,44 @@ def test_transposes_compose():
     assert canonicalize(Graph(x, y)).outputs == (ops.transpose(x, (2, 0, 1)),)
 
 
+def test_tokens_that_become_an_image_do_not_move():
+    """[n, hw, c] ─▶ [n, c, h, w] ─▶ [n, h, w, c], and back."""
+    tokens, image = input((2, 12, 5)), input((2, 3, 4, 5))
+    there = ops.transpose(ops.reshape(ops.transpose(tokens, (0, 2, 1)), (2, 5, 3, 4)), (0, 2, 3, 1))
+    assert canonicalize(Graph(tokens, there)).outputs == (ops.reshape(tokens, (2, 3, 4, 5)),)
+    back = ops.transpose(ops.reshape(ops.transpose(image, (0, 3, 1, 2)), (2, 5, 12)), (0, 2, 1))
+    assert canonicalize(Graph(image, back)).outputs == (ops.reshape(image, (2, 12, 5)),)
+
+
+def test_transposes_around_a_view_of_others_keep_both():
+    """Nothing would be saved: the first one stays for its other reader."""
+    x = input((2, 12, 5))
+    first = ops.transpose(x, (2, 0, 1))
+    second = ops.transpose(ops.reshape(first, (5, 2, 3, 4)), (2, 0, 1, 3))
+    graph = canonicalize(Graph(x, (ops.relu(first), second)))
+    assert graph.count("transpose") == 2
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_transposes_around_views_keep_every_element(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.choice([1, 2, 3, 4, 6], rng.integers(1, 5)))
+    x = input(shape)
+    y = ops.transpose(x, tuple(int(a) for a in rng.permutation(len(shape))))
+    cuts = [
+        d for n in y.shape for d in ((n,) if rng.random() < 0.5 else (n // 2, 2) if n % 2 == 0 else (1, n))
+    ]
+    while len(cuts) > 5:
+        at = int(rng.integers(len(cuts) - 1))
+        cuts[at : at + 2] = [cuts[at] * cuts[at + 1]]
+    z = ops.transpose(ops.reshape(y, tuple(cuts)), tuple(int(a) for a in rng.permutation(len(cuts))))
+    graph = Graph(x, z)
+    after = canonicalize(graph)
+    assert after.count("transpose") <= graph.count("transpose")
+    value = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(evaluate(graph, value)[0], evaluate(after, value)[0])
+
+
 def test_a_bias_behind_a_view_of_a_dense_layer_comes_before_it(array):
     x = input((6, 5))
     y = ops.reshape(ops.dense(x, array(4, 5)), (2, 3, 4))

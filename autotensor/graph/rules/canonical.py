@@ -3,6 +3,7 @@
 flatten, squeeze, unsqueeze, reshape   ──▶  reshape(shape), one in a row
 conv2d(x, w, bias), bias_add           ──▶  add(…, bias shaped to broadcast)
 transpose(transpose(x))                ──▶  one transpose, or none; a reshape when only extents of 1 move
+transpose(reshape(transpose(x)))       ──▶  the same: tokens that become an image, and an image tokens
 conv2d(pad(x))                         ──▶  conv2d with padding
 add(constant, x)                       ──▶  add(x, constant)
 matmul(x, constant)                    ──▶  dense(x, constant, turned round)
@@ -12,6 +13,7 @@ add(reshape(dense(x)), bias)           ──▶  reshape(add(dense(x), bias))
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -86,6 +88,80 @@ def transposes(node: Apply, uses: Uses) -> GraphNode | None:
         case Apply("transpose", (x,)):
             return transpose(x, transposition(node))
     return None
+
+
+@rule(Apply)
+def transposes_around_view(node: Apply, uses: Uses) -> GraphNode | None:
+    """transpose(reshape(transpose(x)))  ──▶  reshape(transpose(reshape(x))), or reshape(x)
+
+    [n, hw, c] ─▶ [n, c, hw] ─▶ [n, c, h, w] ─▶ [n, h, w, c]: nothing moves. A new transpose has no more axes
+    than the old ones have.
+    """
+    match node:
+        case Apply("transpose", (Apply("reshape", (Apply("transpose", (x,)) as first,)) as view,)):
+            pass
+        case _:
+            return None
+    parts = common_parts(first.shape, view.shape)
+    if parts is None:
+        return None
+    sizes, of_first, of_view = parts
+    axes = transposition(first)
+    before = [n for a in range(len(axes)) for n in of_first[axes.index(a)]]
+    after = [n for a in transposition(node) for n in of_view[a]]
+    runs = _runs(before, after)
+    order = sorted(range(len(runs)), key=lambda r: before.index(runs[r][0]))
+    if len(runs) > 1 and (
+        len(runs) > max(len(x.shape), len(node.shape)) or uses[view] != 1 or uses[first] != 1
+    ):
+        return None
+    apart = reshape(x, (prod(sizes[n] for n in runs[r]) for r in order))
+    return reshape(transpose(apart, [order.index(r) for r in range(len(runs))]), node.shape)
+
+
+def common_parts(
+    a: Sequence[int], b: Sequence[int]
+) -> tuple[list[int], list[list[int]], list[list[int]]] | None:
+    """Extents of which the axes of both shapes are products, in order, and which of them each axis has.
+
+    None if the axes cut each other.
+
+    >>> common_parts((2, 12), (2, 3, 4))
+    ([2, 3, 4], [[0], [1, 2]], [[0], [1], [2]])
+    >>> common_parts((4, 6), (6, 4)) is None
+    True
+    """
+    sizes: list[int] = []
+    owners: tuple[list[list[int]], list[list[int]]] = ([[] for _ in a], [[] for _ in b])
+    left, right = list(a), list(b)
+    i = j = 0
+    while True:
+        while i < len(left) and left[i] == 1:
+            i += 1
+        while j < len(right) and right[j] == 1:
+            j += 1
+        if i == len(left) or j == len(right):
+            return (sizes, *owners) if (i, j) == (len(left), len(right)) else None
+        size = min(left[i], right[j])
+        if size == 0 or left[i] % size or right[j] % size:
+            return None
+        owners[0][i].append(len(sizes))
+        owners[1][j].append(len(sizes))
+        sizes.append(size)
+        left[i] //= size
+        right[j] //= size
+
+
+def _runs(before: Sequence[int], after: Sequence[int]) -> list[list[int]]:
+    """The numbers of `after`, cut where neighbours are not neighbours in `before`."""
+    follows = dict(pairwise(before))
+    runs: list[list[int]] = []
+    for n in after:
+        if runs and follows.get(runs[-1][-1]) == n:
+            runs[-1].append(n)
+        else:
+            runs.append([n])
+    return runs
 
 
 @rule(Apply)
@@ -208,6 +284,7 @@ CANONICAL = Rules(
     nothing,
     one_view,
     transposes,
+    transposes_around_view,
     biases,
     constants_last,
     product_with_constant,
