@@ -46,6 +46,29 @@ def test_results_are_counted_and_integers_are_equal():
     assert architectures.compare([places[0]], places, places) == (0.0, "")
 
 
+class Odd(torch.nn.Module):
+    """No number in float64, and something else when it is exported."""
+
+    def forward(self, x):
+        x = torch.where(x > 0, x, float("nan")) if x.dtype is torch.float64 else x
+        return x + 1 if torch.compiler.is_exporting() else x
+
+
+def test_a_float64_run_without_numbers_judges_nobody():
+    single, exact = architectures.references(Odd(), (torch.tensor([-1.0, 1.0]),), {})
+    assert single[0].isfinite().all()
+    assert exact is None
+
+
+def test_a_program_that_is_another_one_when_exported_counts_for_nobody(monkeypatch):
+    x = torch.tensor([1.0, 2.0])
+    monkeypatch.setattr(architectures, "made", lambda *_: (Odd(), (x,), {}))
+    *_, row = architectures.judge("timm", "odd", ["from_torch"])
+    found = row["routes"]["from_torch"]
+    assert found["status"] == "not torch's"
+    assert "torch.export's program differs from the module: result 0" in found["why"]
+
+
 def test_what_torch_cannot_do_counts_for_nobody():
     rows = [
         {"library": "timm", "name": n, "routes": {"onnx": {"status": s}}}

@@ -14,6 +14,7 @@ from autotensor.base import log, switches
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
+from autotensor.graph.rules.broadcasts import broadcasts_last
 from autotensor.graph.rules.canonical import canonicalize
 from autotensor.graph.rules.common import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
@@ -54,6 +55,7 @@ IN_FLOAT32 = Pass("float32 inside", float32_inside)  # first: all others know fl
 PASSES: tuple[Pass, ...] = (
     IN_FLOAT32,
     Pass("canonicalize", canonicalize),
+    Pass("broadcasts last", broadcasts_last),  # before: what grows much is not folded
     Pass("fold constants", fold_constants),
     Pass("gelu from parts", recognise_gelu),  # after folding: constants are numbers
     Pass("norms from parts", recognise_norms),
@@ -63,6 +65,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("channels last", channels_last),  # after folding: fewer constants to turn round
     Pass("canonicalize again", canonicalize),
     Pass("fold constants again", fold_constants),
+    Pass("masks as they are made", broadcasts_last),  # after folding: some hide nothing
     Pass("single pixels", single_pixels),  # after folding: norms are in the weights
     Pass("joint products", joint_products),  # before: afterwards each third is a view of its own
     Pass("attention in place", in_place),
