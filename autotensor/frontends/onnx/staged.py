@@ -31,7 +31,7 @@ Arrays = dict[GraphNode, Array]
 Build = Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]
 Compile = Callable[[Graph], Callable[..., Any]]
 
-KEPT = 64  # answers remembered at one point; the oldest goes first
+KEPT = 512  # answers remembered at one point, the rounds of a decoder say; the oldest goes first
 SMALL = 4096  # elements: what is asked of inputs no larger is computed in NumPy, not compiled
 FEW = 256  # nodes, likewise
 
