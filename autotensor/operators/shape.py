@@ -7,6 +7,7 @@ VIEW        reshape flatten squeeze unsqueeze                                   
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,9 @@ def pad(x: Tensor, pads: Sequence[Sequence[int]], value: float = 0.0, mode: str 
     return stage(x.shape, lambda *i: x[i], "pad") if y is x else y
 
 
+CHAIN = 16  # tensors that a concat asks for one by one
+
+
 @operator(
     "concat",
     kind=Kind.INJECTIVE,
@@ -91,7 +95,7 @@ def concat(*xs: Tensor, axis: int = 0) -> Tensor:
             m == n for a, (m, n) in enumerate(zip(x.shape, xs[0].shape, strict=True)) if a != at
         )
         require(same, f"concat: shapes {xs[0].shape} and {x.shape} differ outside axis {axis}.")
-    starts = [sum(x.shape[at] for x in xs[:n]) for n in range(len(xs) + 1)]
+    starts = [0, *accumulate(x.shape[at] for x in xs)]
     dtype = xs[0].dtype
     for x in xs[1:]:
         dtype = promote(dtype, x.dtype)
@@ -101,10 +105,15 @@ def concat(*xs: Tensor, axis: int = 0) -> Tensor:
             te.cast(dtype, x[(*i[:at], i[at] - begin if begin else i[at], *i[at + 1 :])])
             for x, begin in zip(xs, starts, strict=False)
         ]
-        value = parts[-1]
-        for part, end in zip(reversed(parts[:-1]), reversed(starts[1:-1]), strict=True):
-            value = te.select(i[at] < end, part, value)
-        return value
+
+        def among(first: int, last: int) -> Expr:
+            """One after the other where they are few; else by halves, for an expression is only so deep."""
+            if last - first == 1:
+                return parts[first]
+            middle = first + 1 if last - first <= CHAIN else (first + last) // 2
+            return te.select(i[at] < starts[middle], among(first, middle), among(middle, last))
+
+        return among(0, len(xs))
 
     return stage((*xs[0].shape[:at], starts[-1], *xs[0].shape[at + 1 :]), body, "concat")
 

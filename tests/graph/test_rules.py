@@ -78,6 +78,15 @@ def test_transposes_compose():
     assert canonicalize(Graph(x, y)).outputs == (ops.transpose(x, (2, 0, 1)),)
 
 
+def test_hundreds_of_tensors_are_joined_in_groups():
+    xs = [input((2, 1 + n % 3), name=f"x{n}") for n in range(1000)]
+    graph = Graph(xs, ops.concat(*xs, axis=1))
+    after = canonicalize(graph)
+    assert max(len(n.inputs) for n in after.applies) <= 64
+    values = [np.full(x.shape, n, np.float32) for n, x in enumerate(xs)]
+    np.testing.assert_array_equal(evaluate(graph, *values)[0], evaluate(after, *values)[0])
+
+
 def test_tokens_that_become_an_image_do_not_move():
     """[n, hw, c] ─▶ [n, c, h, w] ─▶ [n, h, w, c], and back."""
     tokens, image = input((2, 12, 5)), input((2, 3, 4, 5))

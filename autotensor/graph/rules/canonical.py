@@ -26,6 +26,7 @@ from autotensor.operators import Kind
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 IDEMPOTENT = frozenset({"relu", "relu6", "abs", "floor", "ceil", "round"})
 NOTHING = frozenset({"identity", "dropout"})  # at inference
+JOINED = 64  # tensors of one concat
 RECOMPUTED = "recomputed"  # a view that keeps two computations apart; without it they would be one
 
 
@@ -76,6 +77,15 @@ def one_view(node: Apply, uses: Uses) -> GraphNode | None:
     while isinstance(x, Apply) and x.kind is Kind.VIEW and x.op != RECOMPUTED:
         x = x.inputs[0]
     return reshape(x, node.shape)
+
+
+@rule(Apply)
+def many_at_once(node: Apply, uses: Uses) -> GraphNode | None:
+    """concat of hundreds ──▶ concat of concats: a kernel has only so many arguments"""
+    if node.op != "concat" or len(node.inputs) <= JOINED:
+        return None
+    groups = (node.inputs[n : n + JOINED] for n in range(0, len(node.inputs), JOINED))
+    return node.given(node.given(g) for g in groups)
 
 
 @rule(Apply)
@@ -283,6 +293,7 @@ WINDOWED = frozenset({"conv2d", "conv2d_transpose", "max_pool2d", "avg_pool2d"})
 CANONICAL = Rules(
     nothing,
     one_view,
+    many_at_once,
     transposes,
     transposes_around_view,
     biases,
