@@ -1,0 +1,10 @@
+"""Helpers of these tests are modules beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.append(HERE)
