@@ -31,7 +31,9 @@ from autotensor.runtime.cache import ObjectCache, object_key
 from autotensor.runtime.kept import pack, unpack
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.display import display_names
+from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.state import State
+from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.indices import index_ranges
@@ -145,10 +147,10 @@ def made_of(
     return object_key("artifact", source, *parts) if source else ""
 
 
-def _is_ours(step: object) -> bool:
+def _is_ours(step: Step) -> bool:
     """Whether a step means what the code of this package says, and no module of the user's."""
-    named = getattr(step, "algorithm", None)
-    modules = [type(step).__module__, *([ALGORITHMS.get(named).expand.__module__] if named else [])]
+    named = [ALGORITHMS.get(name).expand for name in algorithms_of([step])]
+    modules = [type(step).__module__, *(expand.__module__ for expand in named)]
     return all(m.partition(".")[0] in _OURS for m in modules)
 
 

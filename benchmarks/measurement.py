@@ -40,7 +40,7 @@ from autotensor.base.paired import Paired
 from autotensor.base.target import Target, host
 from autotensor.models import MODELS
 from autotensor.resolve import LEAST_GAIN, safe_default
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.aa import AAPair, aa_pair, sample_kernels, told_from, variation
 from autotensor.search.final import SAMPLES
 from autotensor.search.measure import LocalMeasurer, MeasureOptions

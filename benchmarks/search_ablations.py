@@ -35,7 +35,7 @@ from results import machine, source_hash
 from search_tasks import chosen
 
 from autotensor.base.target import host
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.calibrate import calibrated
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.request import MeasureOptions

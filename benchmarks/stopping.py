@@ -26,7 +26,7 @@ from statistics import median
 
 from histories import History, Told, rates_in, read, retold
 
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
 from autotensor.search.boosted import XGBModel
 from autotensor.search.measure import LocalMeasurer, MeasureOptions

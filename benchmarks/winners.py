@@ -25,7 +25,7 @@ from search_tasks import workload
 from autotensor.base import switches
 from autotensor.base.target import Target
 from autotensor.resolve import resolve
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.loop import tune
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.options import TuneOptions

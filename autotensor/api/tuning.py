@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, Listener
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched

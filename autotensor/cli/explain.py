@@ -174,7 +174,7 @@ def _ablation(subject: Subject) -> dict[str, Any]:
 
     from autotensor.cli.why import ablation_document
     from autotensor.insight.ablation import ablate, variants
-    from autotensor.schedule.algorithm import algorithm_tolerance
+    from autotensor.schedule.primitives.algorithm import algorithm_tolerance
     from autotensor.search.measure import LocalMeasurer
     from autotensor.search.request import MeasureOptions
 

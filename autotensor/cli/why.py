@@ -113,7 +113,9 @@ def _best(s: Subject, store: TrialStore | None) -> dict[str, Any] | None:
 
 def _algorithm(s: Subject) -> str:
     """Another way to compute a stage, which the schedule uses; "" if none."""
-    return next((name for step in s.trace.steps if (name := getattr(step, "algorithm", ""))), "")
+    from autotensor.schedule.primitives.algorithm import algorithms_of
+
+    return next(iter(algorithms_of(s.trace.steps)), "")
 
 
 def ablation_document(whole: MeasureResult, found: tuple[Ablated, ...]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from autotensor.base.registry import Registry
 from autotensor.schedule.state import Stage, State
-from autotensor.schedule.trace import Trace
 from autotensor.te.dag import StageOp
 
 Expand = Callable[[State, Stage], tuple[StageOp, ...] | None]
@@ -36,9 +35,3 @@ class Algorithm:
 FEWEST_OPERATIONS = 0.25
 
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
-
-
-def algorithm_tolerance(trace: Trace) -> float | None:
-    """The error that a trace may have by the algorithms that it names; None when they are exact."""
-    named = [ALGORITHMS.get(name).tolerance for s in trace.steps if (name := getattr(s, "algorithm", None))]
-    return max((t for t in named if t is not None), default=None)

@@ -2,7 +2,8 @@
 
 A step is a frozen dataclass of its arguments; `apply` is a pure function from `State` to `State`. The
 decorator files the class in STEPS under its name, which is also its tag in JSON. There are no handles: stages
-and axes are named.
+and axes are named. An argument's type says what it is (KINDS): a `StageName` and an `AxisName` are others in
+another DAG's names, a `Word` is not; an axis belongs to the stage that is named last before it.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar, dataclass_transform, get_type_hints
 
 from autotensor.base.errors import ScheduleError
-from autotensor.schedule.state import Ref, State
+from autotensor.schedule.state import Ref, Size, State
 
 
 class Step(Protocol):
@@ -28,6 +30,10 @@ class Step(Protocol):
         ...
 
 
+StageName = Annotated[str, "a stage or a tensor"]
+AxisName = Annotated[str, "a loop of the stage named last before it"]
+Word = Annotated[str, "what is no name: a scope, an instruction, …"]
+
 STEPS: dict[str, type] = {}
 
 C = TypeVar("C", bound=type)
@@ -35,8 +41,9 @@ C = TypeVar("C", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def step(cls: C) -> C:
-    """Makes the class a frozen dataclass and files it in STEPS."""
+    """Makes the class a frozen dataclass and files it in STEPS. Raises ScheduleError as `kinds` does."""
     made: Any = dataclasses.dataclass(frozen=True, slots=True)(cls)
+    kinds(made)
     STEPS[made.__name__] = made
     return made  # type: ignore[no-any-return]
 
@@ -54,12 +61,16 @@ def from_json(data: Any) -> Step:
             f"step {name!r} is unknown to this version.", fix=f"Known: {', '.join(sorted(STEPS))}."
         )
     cls = STEPS[name]
-    fields = dataclasses.fields(cls)
-    if len(data) - 1 != len(fields):
-        raise ScheduleError(f"step {name!r} takes {len(fields)} arguments, got {len(data) - 1}.")
+    taken = kinds(cls)
+    if len(data) - 1 != len(taken):
+        raise ScheduleError(f"step {name!r} takes {len(taken)} arguments, got {len(data) - 1}.")
     made: Step = cls(*(_frozen(v) for v in data[1:]))
-    for f in fields:
-        _check(name, f, getattr(made, f.name))
+    for argument, kind in taken.items():
+        value = getattr(made, argument)
+        if not kind.test(value):
+            raise ScheduleError(
+                f"step {name!r}: argument {argument!r} is {_plain(value)!r}; it must be {kind.words}."
+            )
     return made
 
 
@@ -91,33 +102,70 @@ def _is_size(v: Any) -> bool:
     return isinstance(v, Ref) or (_is_int(v) and v > 0)
 
 
-def _is_tuple(v: Any, test: Callable[[Any], bool]) -> bool:
-    return isinstance(v, tuple) and all(test(x) for x in v)
+Names = Mapping[str, str]  # stages and tensors by name, axes as `stage.axis`
 
 
-# annotation of a step's field → what its values are, in words and as a test
-_ARGUMENTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "str": ("a text", _is_text),
-    "int": ("a whole number", _is_int),
-    "Size": ("a positive whole number or a hole", _is_size),
-    "Size | None": ("a positive whole number, a hole or null", lambda v: v is None or _is_size(v)),
-    "tuple[str, ...]": ("a list of texts", lambda v: _is_tuple(v, _is_text)),
-    "tuple[Size, ...]": ("a list of positive whole numbers or holes", lambda v: _is_tuple(v, _is_size)),
-    "tuple[tuple[int, Size], ...]": (
-        "a list of pairs: a dimension, and a positive whole number or a hole",
-        lambda v: _is_tuple(
-            v, lambda x: isinstance(x, tuple) and len(x) == 2 and _is_int(x[0]) and _is_size(x[1])
-        ),
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind:
+    """What an argument of a step is: in words, as a test, and in other names."""
+
+    words: str
+    test: Callable[[Any], bool]
+    rename: Callable[[Any, str, Names], Any] = lambda value, stage, names: (
+        value
+    )  # `stage`: whose axes it names
+
+
+def _each(words: str, kind: Kind) -> Kind:
+    """Any number of arguments of a kind."""
+    return Kind(
+        words,
+        lambda v: isinstance(v, tuple) and all(map(kind.test, v)),
+        lambda v, stage, names: tuple(kind.rename(x, stage, names) for x in v),
+    )
+
+
+_STAGE = Kind("a text", _is_text, lambda v, stage, names: rename_stage(v, names))
+_AXIS = Kind("a text", _is_text, lambda v, stage, names: rename_axis(v, stage, names))
+_SIZE = Kind("a positive whole number or a hole", _is_size)
+_TILE = Kind("", lambda v: isinstance(v, tuple) and len(v) == 2 and _is_int(v[0]) and _is_size(v[1]))
+
+KINDS: dict[Any, Kind] = {  # by the annotation of a step's field
+    StageName: _STAGE,
+    AxisName: _AXIS,
+    Word: Kind("a text", _is_text),
+    int: Kind("a whole number", _is_int),
+    Size: _SIZE,
+    Size | None: Kind("a positive whole number, a hole or null", lambda v: v is None or _is_size(v)),
+    tuple[StageName, ...]: _each("a list of texts", _STAGE),
+    tuple[AxisName, ...]: _each("a list of texts", _AXIS),
+    tuple[Size, ...]: _each("a list of positive whole numbers or holes", _SIZE),
+    tuple[tuple[int, Size], ...]: _each(
+        "a list of pairs: a dimension, and a positive whole number or a hole", _TILE
     ),
 }
 
 
-def _check(name: str, field: dataclasses.Field[Any], value: Any) -> None:
-    words, test = _ARGUMENTS[str(field.type)]
-    if not test(value):
+@lru_cache(maxsize=256)
+def kinds(cls: type) -> Mapping[str, Kind]:
+    """The kinds of a step's arguments, in order.
+
+    Raises ScheduleError for an argument of another type, and unless a stage or tensor comes first.
+    """
+    types = get_type_hints(cls, include_extras=True)
+    known = {f.name: KINDS.get(types[f.name]) for f in dataclasses.fields(cls)}
+    found = {name: kind for name, kind in known.items() if kind is not None}
+    if strange := known.keys() - found.keys():
         raise ScheduleError(
-            f"step {name!r}: argument {field.name!r} is {_plain(value)!r}; it must be {words}."
+            f"step {cls.__name__!r}: the type of argument {min(strange)!r} does not say what it is.",
+            fix="Take StageName, AxisName, Word, int, Size or a tuple as in KINDS of schedule/step.py.",
         )
+    if next(iter(found.values()), None) is not _STAGE:
+        raise ScheduleError(
+            f"step {cls.__name__!r}: its first argument is no StageName.",
+            fix="Begin with the stage, or the tensor, that the step is about.",
+        )
+    return found
 
 
 def refs(s: Step) -> tuple[Ref, ...]:
@@ -163,27 +211,18 @@ def quoted(names: tuple[str, ...]) -> str:
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def rename(s: Step, names: Mapping[str, str]) -> Step:
-    """The step in other names: base names inside derived ones (`(y.0*x)`, `A.local:C`) are mapped too.
-
-    names: stages and tensors by name, axes as `stage.axis`. The step's `stage` argument says whose axes it
-    names.
-    """
-    owner = str(getattr(s, "host", None) or getattr(s, "stage", ""))
-    return type(s)(*(_rename(f.name, getattr(s, f.name), owner, names) for f in dataclasses.fields(s)))
-
-
-def _rename(field: str, value: Any, owner: str, names: Mapping[str, str]) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_rename(field, v, owner, names) for v in value)
-    if not isinstance(value, str) or field in ("scope", "key", "value", "order", "thread", "algorithm"):
-        return value
-    if field in ("axis", "axes", "outer", "inner"):
-        return rename_axis(value, owner, names)
-    return rename_stage(value, names)
+def rename(s: Step, names: Names) -> Step:
+    """The step in other names: base names inside derived ones (`(y.0*x)`, `A.local:C`) are mapped too."""
+    stage, values = "", []
+    for argument, kind in kinds(type(s)).items():
+        value = getattr(s, argument)
+        values.append(kind.rename(value, stage, names))
+        if kind is _STAGE:
+            stage = value
+    return type(s)(*values)
 
 
-def rename_stage(name: str, names: Mapping[str, str]) -> str:
+def rename_stage(name: str, names: Names) -> str:
     """`A.local:C` under the map: every base word but the derived suffixes."""
     parts = re.split(r"([.:])", name)
     return "".join(
@@ -192,7 +231,7 @@ def rename_stage(name: str, names: Mapping[str, str]) -> str:
     )
 
 
-def rename_axis(name: str, stage: str, names: Mapping[str, str]) -> str:
+def rename_axis(name: str, stage: str, names: Names) -> str:
     """`(y.0*x)` of `stage` under the map.
 
     Axes of `C.local` and `C.rf` are those of C; copies (`A.local:C`) and packed tensors have axes of their

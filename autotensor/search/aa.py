@@ -18,7 +18,7 @@ from autotensor.base.errors import MeasureError
 from autotensor.base.paired import Paired, paired
 from autotensor.compiler import compile_trace
 from autotensor.resolve import LEAST_GAIN
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
 from autotensor.search.final import SAMPLES
 from autotensor.search.measure import LocalMeasurer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
-from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.rates import Rates
 from autotensor.search.task import Task
@@ -18,7 +18,7 @@ def lower_bound(task: Task, rates: Rates, *, cold: bool = True, sketches: Sequen
     an algorithm among them, fewer operations do.
     """
     dag = task.workload.dag
-    other = any(isinstance(step, UseAlgorithm) for sketch in sketches for step in sketch.steps)
+    other = any(algorithms_of(sketch.steps) for sketch in sketches)
     operations = dag.flops() * (FEWEST_OPERATIONS if other else 1.0)
     weights = sum(b.bytes for b in dag.inputs if b.name in dag.constants) if cold else 0
     return max(operations / (rates.flops * task.target.num_cores), weights / rates.memory_bandwidth)

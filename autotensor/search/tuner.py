@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.schedule.picture import LoopPicture, look
-from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.state import State
 from autotensor.search.acquire import diverse, order
@@ -137,7 +137,7 @@ class Tuner:
         self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._moves = [moves_of(s.holes) for s in self.sketches]
         self._siblings = _siblings(self.sketches)
-        self._algorithms = tuple(_algorithms(s) for s in self.sketches)
+        self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._asked: set[Place] = set()
         self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
         self._told: list[_Told] = []
@@ -458,11 +458,6 @@ class Tuner:
 def is_general(sketch: Sketch) -> bool:
     """Whether no rule that knows the computation made it."""
     return not GENERAL_RULES.isdisjoint(sketch.made_by)
-
-
-def _algorithms(sketch: Sketch) -> tuple[str, ...]:
-    """What computes the stages that are not computed as they are written."""
-    return tuple(step.algorithm for step in sketch.steps if isinstance(step, UseAlgorithm))
 
 
 def _siblings(sketches: Sequence[Sketch]) -> tuple[tuple[int, ...], ...]:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, get_type_hints
+
 import pytest
 from comparison import inverse
 from fixed_cases import CASES
 
 from autotensor import te
-from autotensor.schedule import Ref, Schedule, Trace, create_schedule
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule import Ref, Schedule, State, Trace, create_schedule
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.step import STEPS, fill, from_json, refs, rename, rename_axis, rename_stage, to_json
+from autotensor.schedule.state import Size
+from autotensor.schedule.step import (
+    KINDS,
+    STEPS,
+    AxisName,
+    StageName,
+    Step,
+    Word,
+    fill,
+    from_json,
+    refs,
+    rename,
+    rename_axis,
+    rename_stage,
+    step,
+    to_json,
+)
 
 NAMES = {"C": "t0", "A": "a0", "C.y": "i0", "C.x": "i1", "C.k": "r0", "D": "t1", "D.y": "i0"}
 
@@ -67,6 +89,105 @@ def test_axes_of_copies_are_nobody_s() -> None:
     assert rename(Reorder("A", ("i1", "i0")), names) == Reorder("t0", ("i0", "i1"))
 
 
+# -- what an argument is, by its type ------------------------------------------------------------------------
+
+# the value of an argument of each type, and the same in the names of ROOM; "x" and "C" are names as well
+SAMPLES: dict[Any, tuple[Any, Any]] = {
+    StageName: ("C.local", "t0.local"),
+    AxisName: ("(y.0*x)", "(i0.0*i1)"),
+    Word: ("C x", "C x"),
+    int: (3, 3),
+    Size: (Ref("C", 1), Ref("C", 1)),
+    Size | None: (None, None),
+    tuple[StageName, ...]: (("D", "C"), ("t1", "t0")),
+    tuple[AxisName, ...]: (("x", "k.1"), ("i1", "r0.1")),
+    tuple[Size, ...]: ((2, Ref("x")), (2, Ref("x"))),
+    tuple[tuple[int, Size], ...]: (((0, 4), (1, Ref("C"))), ((0, 4), (1, Ref("C")))),
+}
+ROOM = {"C": "t0", "C.y": "i0", "C.x": "i1", "C.k": "r0", "D": "t1", "D.y": "i1", "D.x": "i0"}
+BACK = {"t0": "C", "t0.i0": "y", "t0.i1": "x", "t0.r0": "k", "t1": "D", "t1.i1": "y", "t1.i0": "x"}
+
+
+@pytest.fixture
+def planting() -> Iterator[None]:
+    """Steps that a test defines are gone behind it."""
+    known = dict(STEPS)
+    yield
+    STEPS.clear()
+    STEPS.update(known)
+
+
+def sampled(cls: type, which: int) -> Step:
+    types = get_type_hints(cls, include_extras=True)
+    made: Step = cls(*(SAMPLES[types[f.name]][which] for f in fields(cls)))
+    return made
+
+
+def test_there_is_a_sample_of_every_kind() -> None:
+    assert list(SAMPLES) == list(KINDS)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_step_in_other_names_and_back(name: str) -> None:
+    mine, theirs = sampled(STEPS[name], 0), sampled(STEPS[name], 1)
+    assert rename(mine, ROOM) == theirs != mine
+    assert rename(theirs, BACK) == mine
+    assert from_json(to_json(mine)) == mine
+
+
+@pytest.mark.usefixtures("planting")
+def test_what_an_argument_is_called_decides_nothing() -> None:
+    """An axis called `other` is an axis, of the stage before it; a word called `axis` is a word."""
+
+    @step
+    class Planted:
+        first: StageName
+        other: AxisName
+        second: StageName
+        third: tuple[AxisName, ...]
+        axis: Word
+
+        def apply(self, state: State) -> State:
+            return state
+
+    mine, theirs = Planted("C", "y.0", "D", ("y", "x"), "y"), Planted("t0", "i0.0", "t1", ("i1", "i0"), "y")
+    assert rename(mine, ROOM) == theirs
+    assert rename(theirs, BACK) == mine
+    assert from_json(to_json(mine)) == mine
+
+
+@pytest.mark.usefixtures("planting")
+def test_an_argument_of_no_known_kind_is_refused_where_the_step_is_defined() -> None:
+    said = (
+        "step 'Planted': the type of argument 'axis' does not say what it is. "
+        "Take StageName, AxisName, Word, int, Size or a tuple as in KINDS of schedule/step.py."
+    )
+    with pytest.raises(ScheduleError, match=re.escape(said)):
+
+        @step
+        class Planted:
+            stage: StageName
+            axis: str
+
+    assert "Planted" not in STEPS
+
+
+@pytest.mark.usefixtures("planting")
+def test_an_axis_of_nobody_is_refused_where_the_step_is_defined() -> None:
+    said = (
+        "step 'Planted': its first argument is no StageName. "
+        "Begin with the stage, or the tensor, that the step is about."
+    )
+    with pytest.raises(ScheduleError, match=re.escape(said)):
+
+        @step
+        class Planted:
+            axis: AxisName
+            stage: StageName
+
+    assert "Planted" not in STEPS
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_canonical_names_and_back(name: str) -> None:
     s = CASES[name]()
@@ -100,13 +221,13 @@ def test_equal_computations_share_traces() -> None:
 
 
 def test_json_of_every_kind_of_argument() -> None:
-    for step in (
+    for made in (
         SplitStep("C", "y", (2, Ref("tile", 1))),
         SplitStep("C", "y", (), Ref("parts")),
         CacheRead("A", "local", ()),
         Layout("A", ((1, 4), (0, Ref("f"))), "1.0 0.0 1.1 0.1"),
     ):
-        assert from_json(to_json(step)) == step
+        assert from_json(to_json(made)) == made
 
 
 def test_json_is_stable() -> None:

@@ -12,7 +12,7 @@ from shelves import product, put, record, traces, use
 from autotensor.base import switches
 from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
 from autotensor.search.measure import LocalMeasurer
 from autotensor.search.request import MeasureOptions

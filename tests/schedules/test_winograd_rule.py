@@ -12,8 +12,7 @@ from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS
 from autotensor.runtime.module import Module
-from autotensor.schedule.algorithm import algorithm_tolerance
-from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.primitives.algorithm import UseAlgorithm, algorithm_tolerance
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate

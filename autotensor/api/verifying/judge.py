@@ -10,7 +10,7 @@ import numpy as np
 
 from autotensor.api.verifying.steps import Step
 from autotensor.base.errors import AutotensorError
-from autotensor.schedule.algorithm import algorithm_tolerance
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.checks import Verdict, compare, compare_wide, output_bounds
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.algorithm import ALGORITHMS
 from autotensor.schedule.state import Stage, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import StageName, Step, Word, step
+from autotensor.schedule.trace import Trace
 
 
 @step
@@ -20,8 +22,8 @@ class UseAlgorithm:
     Raises ScheduleError for an unknown algorithm, a scheduled stage, or one that it does not fit.
     """
 
-    stage: str
-    algorithm: str
+    stage: StageName
+    algorithm: Word
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
@@ -44,3 +46,14 @@ class UseAlgorithm:
 
     def call(self) -> str:
         return f's.algorithm("{self.stage}", "{self.algorithm}")'
+
+
+def algorithms_of(steps: Sequence[Step]) -> tuple[str, ...]:
+    """What computes the stages that are not computed as they are written."""
+    return tuple(s.algorithm for s in steps if isinstance(s, UseAlgorithm))
+
+
+def algorithm_tolerance(trace: Trace) -> float | None:
+    """The error that a trace may have by the algorithms that it names; None when they are exact."""
+    named = [ALGORITHMS.get(name).tolerance for name in algorithms_of(trace.steps)]
+    return max((t for t in named if t is not None), default=None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import At, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, Word, step
 from autotensor.te.tensor import AxisKind
 from autotensor.te.thread import ALL_AXES, BLOCK_AXES, VTHREAD
 
@@ -32,9 +32,9 @@ class Bind:
     Source: `bind` of TVM (Chen et al., OSDI 2018); virtual threads, section 4.4 there.
     """
 
-    stage: str
-    axis: str
-    thread: str
+    stage: StageName
+    axis: AxisName
+    thread: Word
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

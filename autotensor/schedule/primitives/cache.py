@@ -9,7 +9,7 @@ from autotensor.ir.expr import Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.state import Root, Stage, State, redirect
-from autotensor.schedule.step import quoted, step
+from autotensor.schedule.step import StageName, Word, quoted, step
 from autotensor.te.dag import IterDef, StageOp
 
 SCOPES = {"global": Scope.GLOBAL, "shared": Scope.SHARED, "local": Scope.LOCAL}
@@ -31,9 +31,9 @@ class CacheRead:
     Raises ScheduleError for an unknown tensor or scope, or a reader that does not read it.
     """
 
-    tensor: str
-    scope: str
-    readers: tuple[str, ...]
+    tensor: StageName
+    scope: Word
+    readers: tuple[StageName, ...]
 
     def apply(self, state: State) -> State:
         scope = scope_of("cache_read", self.scope)
@@ -70,8 +70,8 @@ class CacheWrite:
     Raises ScheduleError when the stage's loops have been changed already, or it has several outputs.
     """
 
-    stage: str
-    scope: str
+    stage: StageName
+    scope: Word
 
     def apply(self, state: State) -> State:
         scope = scope_of("cache_write", self.scope)

@@ -9,7 +9,7 @@ from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
 from autotensor.schedule.state import At, Inlined, Root, Stage, State, inline_into, nested
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 from autotensor.te.thread import BLOCK_AXES
 
 
@@ -25,9 +25,9 @@ class ComputeAt:
     Raises ScheduleError when the stage is an output, is read outside that loop, or the loop is vectorized.
     """
 
-    stage: str
-    host: str
-    axis: str
+    stage: StageName
+    host: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage, host = state.stage(self.stage), state.stage(self.host)
@@ -91,7 +91,7 @@ def _check_cycle(state: State, stage: Stage) -> None:
 class ComputeRoot:
     """Compute a stage by itself again, undoing compute_at."""
 
-    stage: str
+    stage: StageName
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
@@ -115,7 +115,7 @@ class Inline:
     expression would be nested too deep.
     """
 
-    stage: str
+    stage: StageName
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.func import Scope
 from autotensor.schedule.state import At, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import StageName, step
 
 MOST = 4  # turns: more have never paid, and shared memory is short
 
@@ -28,7 +28,7 @@ class DoubleBuffer:
     Source: `double_buffer` of TVM; software pipelining (Lam, PLDI 1988).
     """
 
-    stage: str
+    stage: StageName
     turns: int
 
     def apply(self, state: State) -> State:

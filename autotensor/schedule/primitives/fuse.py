@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Axis, Mark, fuse_name
 from autotensor.schedule.state import Fuse, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 
 
 @step
@@ -21,9 +21,9 @@ class FuseStep:
     stages.
     """
 
-    stage: str
-    outer: str
-    inner: str
+    stage: StageName
+    outer: AxisName
+    inner: AxisName
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

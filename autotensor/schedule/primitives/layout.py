@@ -10,7 +10,7 @@ from autotensor.ir.func import Buffer
 from autotensor.schedule.axis import Mark, fresh
 from autotensor.schedule.extents import ceil_div
 from autotensor.schedule.state import Ref, Size, Stage, State, redirect
-from autotensor.schedule.step import step
+from autotensor.schedule.step import StageName, Word, step
 from autotensor.te.dag import IterDef, StageOp
 
 
@@ -26,9 +26,9 @@ class Layout:
     Raises ScheduleError for an unknown tensor or an order that does not name every part once.
     """
 
-    tensor: str
+    tensor: StageName
     tiles: tuple[tuple[int, Size], ...]
-    order: str
+    order: Word
 
     def apply(self, state: State) -> State:
         buffer = state.buffer(self.tensor)

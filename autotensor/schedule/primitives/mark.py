@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import Root, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 from autotensor.te.tensor import AxisKind
 
 
@@ -43,8 +43,8 @@ class Vectorize:
     Raises ScheduleError for a marked axis; lowering raises when another stage is computed inside it.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         return _marked(state, "vectorize", self.stage, self.axis, Mark.VECTORIZED, spatial=False)
@@ -60,8 +60,8 @@ class Unroll:
     for i in 0..2: S(i)     ──Unroll("C", "i")──▶     S(0); S(1)
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         return _marked(state, "unroll", self.stage, self.axis, Mark.UNROLLED, spatial=False)
@@ -80,8 +80,8 @@ class Parallel:
     Raises ScheduleError for a reduction, a marked axis, or an attached stage.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

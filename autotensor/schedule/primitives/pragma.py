@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, Word, step
 
 PRAGMAS = {
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
@@ -24,10 +24,10 @@ class Pragma:
     Raises ScheduleError for an unknown axis or key.
     """
 
-    stage: str
-    axis: str
-    key: str
-    value: str
+    stage: StageName
+    axis: AxisName
+    key: Word
+    value: Word
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

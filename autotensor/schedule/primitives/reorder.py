@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
-from autotensor.schedule.step import quoted, step
+from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 
 @step
@@ -18,8 +18,8 @@ class Reorder:
     Raises ScheduleError for an unknown or repeated axis.
     """
 
-    stage: str
-    axes: tuple[str, ...]
+    stage: StageName
+    axes: tuple[AxisName, ...]
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

@@ -12,7 +12,7 @@ from autotensor.ir.rewrite import substitute
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.extents import Extents, root_extents
 from autotensor.schedule.state import At, Fuse, Split, Stage, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.tensor import AxisKind
 
@@ -32,8 +32,8 @@ class RFactor:
     Source: `rfactor` of Halide (Suriana et al., CGO 2017).
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

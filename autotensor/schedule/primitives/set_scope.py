@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.primitives.cache import scope_of
 from autotensor.schedule.state import State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import StageName, Word, step
 
 
 @step
@@ -21,8 +21,8 @@ class SetScope:
     Source: `set_scope` of TVM.
     """
 
-    stage: str
-    scope: str
+    stage: StageName
+    scope: Word
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import Fuse, Root, Split, Stage, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 from autotensor.te.terms import ranking, running, solutions
 
 
@@ -26,8 +26,8 @@ class Solve:
     does not depend on it, the stage is computed by itself, and the loop is serial.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage = _alone(state, self.stage, "solve")
@@ -59,8 +59,8 @@ class Scan:
     Raises ScheduleError unless the stage is such a reduction, computed by itself.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage = _alone(state, self.stage, "scan")
@@ -91,8 +91,8 @@ class Sort:
     Raises ScheduleError unless `before` is an order of all elements, and the stage is computed by itself.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
 
     def apply(self, state: State) -> State:
         stage = _alone(state, self.stage, "sort")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Axis, Mark, split_names
 from autotensor.schedule.state import Ref, Size, Split, State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, step
 
 
 @step
@@ -27,8 +27,8 @@ class SplitStep:
     Source: `split` of Halide (Ragan-Kelley et al., PLDI 2013).
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
     factors: tuple[Size, ...]
     nparts: Size | None = None
 

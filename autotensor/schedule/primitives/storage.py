@@ -9,7 +9,7 @@ from typing import TypeVar
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.func import Scope
 from autotensor.schedule.state import At, Stage, State
-from autotensor.schedule.step import quoted, step
+from autotensor.schedule.step import AxisName, StageName, quoted, step
 
 T = TypeVar("T")
 
@@ -28,8 +28,8 @@ class Storage:
     Source: `storage_align` of TVM and `reorder_storage` of Halide, in one.
     """
 
-    stage: str
-    axes: tuple[str, ...]
+    stage: StageName
+    axes: tuple[AxisName, ...]
     pad: int
 
     def apply(self, state: State) -> State:
@@ -65,8 +65,8 @@ class StorageAlign:
     Source: `storage_align` of TVM.
     """
 
-    stage: str
-    axis: str
+    stage: StageName
+    axis: AxisName
     factor: int
     offset: int
 
@@ -110,7 +110,7 @@ class Swizzle:
     Source: `Swizzle` of CUTLASS (Thakkar et al.); the xor layouts of Triton.
     """
 
-    stage: str
+    stage: StageName
     chunk: int
 
     def apply(self, state: State) -> State:

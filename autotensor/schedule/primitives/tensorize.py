@@ -9,7 +9,7 @@ from autotensor.base.plugins import plugin
 from autotensor.codegen.tensor_intrinsics import INTRINSICS, Mma, intrinsic
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
-from autotensor.schedule.step import step
+from autotensor.schedule.step import AxisName, StageName, Word, step
 from autotensor.te.tensor import AxisKind
 
 
@@ -32,34 +32,34 @@ class Tensorize:
     Source: `tensorize` of TVM (Chen et al., OSDI 2018).
     """
 
-    stage: str
-    axis: str
-    algorithm: str  # the name of the instruction (`rename` leaves fields of this name alone)
+    stage: StageName
+    axis: AxisName
+    instruction: Word
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
         axis = stage.leaf(self.axis)
-        instruction = intrinsic(self.algorithm)
-        if instruction is None:
+        meant = intrinsic(self.instruction)
+        if meant is None:
             raise ScheduleError(
-                f"tensorize: instruction {self.algorithm!r} is unknown.",
-                fix=f"Known: {', '.join(_known(self.algorithm))}.",
+                f"tensorize: instruction {self.instruction!r} is unknown.",
+                fix=f"Known: {', '.join(_known(self.instruction))}.",
             )
-        if isinstance(instruction, Mma) and (axis.mark, axis.kind) != (Mark.SERIAL, AxisKind.REDUCE):
+        if isinstance(meant, Mma) and (axis.mark, axis.kind) != (Mark.SERIAL, AxisKind.REDUCE):
             raise ScheduleError(
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is no plain reduction loop.",
-                fix=f"Split the reduction by {instruction.depth}, tensorize the inner loop.",
+                fix=f"Split the reduction by {meant.depth}, tensorize the inner loop.",
             )
         if axis.mark is not Mark.SERIAL:
             raise ScheduleError(
                 f"tensorize: axis {axis.name!r} of stage {stage.name!r} is {axis.mark.value} already.",
                 fix="An instruction stands for plain loops.",
             )
-        marked = replace(axis, mark=Mark.UNROLLED, thread=self.algorithm)
+        marked = replace(axis, mark=Mark.UNROLLED, thread=self.instruction)
         return state.with_stage(stage.replacing(axis.name, marked))
 
     def call(self) -> str:
-        return f's["{self.stage}"].tensorize("{self.axis}", "{self.algorithm}")'
+        return f's["{self.stage}"].tensorize("{self.axis}", "{self.instruction}")'
 
 
 def _known(name: str) -> tuple[str, ...]:
