@@ -28,8 +28,8 @@ from peers import Spec
 from peers.environments import python_of
 
 from autotensor.base.errors import MeasureError
-from autotensor.runtime.children import Child, Status
-from autotensor.runtime.lock import timing_lock
+from autotensor.runtime.timing_lock import timing_lock
+from autotensor.runtime.workers.children import Child, Status
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-4  # of the largest element of torch's output

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from peers import KINDS, PACKAGES, Skip, Spec
 
-from autotensor.runtime.serving import serve
+from autotensor.runtime.workers.serving import serve
 
 SAMPLE_S = 1e-4  # least length of a sample: the clock and the loop must not count
 MOST_WARM_S = 0.15

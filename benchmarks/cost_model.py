@@ -38,9 +38,9 @@ from model_scores import Scores, mean_scores, scores
 from model_variants import VARIANTS
 from results import machine
 
-from autotensor.search.acquire import expected_improvement
-from autotensor.search.boosted import XGBModel
-from autotensor.search.model import CostModel, Floats, Prediction
+from autotensor.search.propose.acquisition import expected_improvement
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.model import CostModel, Floats, Prediction
 from tuning_db import connect
 
 FEWEST = 8  # measured candidates of a task that is scored

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from histories import History, read
 
-from autotensor.search.tuner import is_general
+from autotensor.search.propose.tuner import is_general
 from schedules.generate import generate
 from tuning_db import connect
 from tuning_db.records import TrialRecord

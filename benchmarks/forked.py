@@ -73,9 +73,9 @@ def main() -> None:
     options = parser.parse_args()
 
     def load() -> Any:
-        from autotensor.runtime import model
+        from autotensor.runtime import saved_model
 
-        return model.load(options.model, threads=options.threads)
+        return saved_model.load(options.model, threads=options.threads)
 
     own = Worker(load, options.calls)  # forked before anything is loaded
     if options.torch:

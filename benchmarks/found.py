@@ -35,8 +35,8 @@ from search_tasks import TASKS, chosen, family
 from table import Plan, Row, arguments, installed, make, peers
 
 from autotensor.base.target import Target, parse
-from autotensor.search.calibrate import calibrated
-from autotensor.search.prior import Rates
+from autotensor.search.machine.calibration import calibrated
+from autotensor.search.score.prior import Rates
 from tuning_db import MemoryStore
 
 TRIAL_S = 0.15  # of searching, as a guess

@@ -37,8 +37,8 @@ from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_trace
 from autotensor.models import MODELS
 from autotensor.operators import OPERATORS
-from autotensor.runtime.device import device_of
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.device.devices import device_of
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 

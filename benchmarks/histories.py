@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
-from autotensor.search.allocate import seconds_of
-from autotensor.search.calibrate import calibrated, rates_of
 from autotensor.search.journal import retell
-from autotensor.search.model import CostModel, Prediction
-from autotensor.search.phases import relative_gain
-from autotensor.search.rates import Rates, as_timed
+from autotensor.search.machine.calibration import calibrated, rates_of
+from autotensor.search.machine.rates import Rates, as_timed
+from autotensor.search.propose.allocation import seconds_of
+from autotensor.search.propose.phases import relative_gain
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.model import CostModel, Prediction
 from autotensor.search.task import Task
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Status, TrialRecord

@@ -21,12 +21,12 @@ from autotensor.api.models import ModelPlan, default_traces, link_model
 from autotensor.base.machine import host_machine
 from autotensor.base.paired import Paired, paired
 from autotensor.resolve import safe_default
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.kernel_times import KernelClock
-from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.timing_lock import timing_lock
 from autotensor.schedule.trace import Trace
-from autotensor.search.measure import LocalMeasurer
+from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord

@@ -33,9 +33,9 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Hole, Sketch
 from autotensor.schedule.step import from_json as step_from_json
 from autotensor.schedule.step import to_json as step_to_json
-from autotensor.search.population import sample
-from autotensor.search.rates import MicroKernels, Rates
-from autotensor.search.request import Measurer
+from autotensor.search.machine.rates import MicroKernels, Rates
+from autotensor.search.measuring.request import Measurer
+from autotensor.search.propose.population import sample
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure
 from tuning_db.records import Status

@@ -41,11 +41,11 @@ from autotensor.base.target import Target, host
 from autotensor.models import MODELS
 from autotensor.resolve import LEAST_GAIN, safe_default
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
-from autotensor.search.aa import AAPair, aa_pair, sample_kernels, told_from, variation
-from autotensor.search.final import SAMPLES
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.probes import cpu_times, others_cores
-from autotensor.search.request import Residency
+from autotensor.search.final_race import SAMPLES
+from autotensor.search.machine.equal_kernels import AAPair, aa_pair, sample_kernels, told_from, variation
+from autotensor.search.machine.probes import cpu_times, others_cores
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring.request import Residency
 from tuning_db import StoreError, connect
 
 RESULTS = Path(__file__).parent / "results" / "measurement.json"

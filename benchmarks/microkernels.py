@@ -21,13 +21,13 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 from codegen_kernels import conv, gemm, pack, pack_filters  # noqa: E402
 
 from autotensor.base.target import host  # noqa: E402
-from autotensor.codegen.llvm import compile_kernels, compile_program, module_text  # noqa: E402
-from autotensor.codegen.llvm_asm import asm_facts  # noqa: E402
+from autotensor.codegen.llvm.assembly import asm_facts  # noqa: E402
+from autotensor.codegen.llvm.backend import compile_kernels, compile_program, module_text  # noqa: E402
 from autotensor.codegen.peak import measure_peak  # noqa: E402
 from autotensor.ir.func import Program  # noqa: E402
-from autotensor.runtime import loader  # noqa: E402
 from autotensor.runtime.arrays import aligned_empty  # noqa: E402
-from autotensor.runtime.threads import choose, launch  # noqa: E402
+from autotensor.runtime.linking import loader  # noqa: E402
+from autotensor.runtime.native.threads import choose, launch  # noqa: E402
 
 GEMM_TILES = ((6, 4), (4, 4), (8, 3), (10, 2), (14, 2))
 CONV_TILES = {

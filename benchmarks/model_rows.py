@@ -17,12 +17,12 @@ import numpy.typing as npt
 from autotensor.base import log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
-from autotensor.search.calibrate import rates_of
 from autotensor.search.journal import decisions_of, retell
-from autotensor.search.model import PriorModel
-from autotensor.search.rates import Rates, as_timed
+from autotensor.search.machine.calibration import rates_of
+from autotensor.search.machine.rates import Rates, as_timed
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.model import PriorModel
 from autotensor.search.task import Task
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Session, TrialRecord

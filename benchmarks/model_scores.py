@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.insight.history import spearman
-from autotensor.search.model import Prediction
+from autotensor.search.score.model import Prediction
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.search.boosted import XGBModel
-from autotensor.search.ensemble import PARAMETERS, centred
-from autotensor.search.model import CostModel, Floats, Prediction, PriorModel
+from autotensor.search.score.boosted.ensemble import PARAMETERS, centred
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.model import CostModel, Floats, Prediction, PriorModel
 
 ROUNDS = 80
 GRADES = 15  # of relevance, from the slowest to the fastest

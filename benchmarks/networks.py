@@ -204,7 +204,7 @@ class Network:
         from operator_job import target_of
 
         from autotensor.api.models import link_model, plan_model
-        from autotensor.runtime import artifact
+        from autotensor.runtime.files import artifact
 
         facts: dict[str, float] = {}
         known: dict[tuple[str, str], Mapping[str, str]] = {}

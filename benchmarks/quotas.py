@@ -27,9 +27,9 @@ CASES = ((0.0, 1), (0.0, 2), (1.0, 0), (1.25, 1), (1.25, 2), (1.5, 0), (1.5, 1),
 def child(path: str, threads: int, seconds: float) -> None:
     """Prints mean, median and 99th percentile of a call in milliseconds, and the number of threads."""
     (GROUP / "cgroup.procs").write_text(str(os.getpid()))
-    from autotensor.runtime import model
+    from autotensor.runtime import saved_model
 
-    f = model.load(path, threads=threads or None)
+    f = saved_model.load(path, threads=threads or None)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(a.shape).astype(a.dtype) for a in f.signature.inputs]
     for _ in range(3):

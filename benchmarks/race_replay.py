@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from autotensor.search.race_rule import racing
+from autotensor.search.measuring.race_rule import racing
 
 SEEN = 15  # rounds that a way may look at; the others say what the truth is
 FIXED = 10

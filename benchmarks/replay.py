@@ -20,12 +20,12 @@ import numpy as np
 from measured_space import Space
 
 from autotensor.search.loop import make_model
-from autotensor.search.model import CostModel
-from autotensor.search.population import sample
-from autotensor.search.prior import predict
+from autotensor.search.propose.population import sample
+from autotensor.search.propose.transfer import MOST, OF_ONE, refit, shape_of
+from autotensor.search.propose.tuner import SearchOptions, Tuner
+from autotensor.search.score.model import CostModel
+from autotensor.search.score.prior import predict
 from autotensor.search.task import Candidate
-from autotensor.search.transfer import MOST, OF_ONE, refit, shape_of
-from autotensor.search.tuner import SearchOptions, Tuner
 from schedules.generate import structure
 
 BATCH = 8  # as the tuner's own

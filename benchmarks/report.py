@@ -321,7 +321,7 @@ def add_ceilings(results: Results, threads: int) -> None:
 def ceilings(threads: int) -> dict[str, float]:
     """FLOP/s and bytes/s that all threads together reach, for the roofline. Takes a few seconds."""
     from autotensor.base.target import host
-    from autotensor.search.calibrate import measure
+    from autotensor.search.machine.calibration import measure
 
     rates = {n: value for n, (value, _) in measure(host().with_threads(threads)).items()}
 

@@ -25,10 +25,10 @@ from histories import History, Told, rates_in
 from histories import read as read_histories
 from stopping import replayed
 
-from autotensor.search.allocate import Standing
-from autotensor.search.bound import lower_bound
-from autotensor.search.rates import Rates
-from autotensor.search.stopping import outlook
+from autotensor.search.machine.rates import Rates
+from autotensor.search.propose.allocation import Standing
+from autotensor.search.propose.stopping import outlook
+from autotensor.search.score.roofline import lower_bound
 from schedules.generate import generate
 from tuning_db import connect
 

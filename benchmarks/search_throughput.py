@@ -20,15 +20,15 @@ from results import machine
 from search_tasks import workload as task_workload
 
 from autotensor.base.target import Target, host
-from autotensor.search.boosted import XGBModel
-from autotensor.search.features import features
 from autotensor.search.loop import tune
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.options import TuneOptions
-from autotensor.search.population import sample
-from autotensor.search.prior import Rates, predict
+from autotensor.search.propose.population import sample
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.features import features
+from autotensor.search.score.prior import Rates, predict
 from autotensor.search.task import Task
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 from tuning_db import MemoryStore

@@ -28,16 +28,16 @@ from autotensor.base.target import Target, host
 from autotensor.codegen.peak import measure_peak
 from autotensor.compiler import compile_trace
 from autotensor.runtime.arrays import aligned_copy
-from autotensor.runtime.lock import timing_lock
 from autotensor.runtime.module import Module
+from autotensor.runtime.timing_lock import timing_lock
 from autotensor.schedule.trace import Trace
-from autotensor.search.calibrate import calibrated
 from autotensor.search.events import Event, RoundDone
 from autotensor.search.loop import tune
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.machine.calibration import calibrated
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.options import TuneOptions
-from autotensor.search.prior import Rates
-from autotensor.search.request import MeasureResult
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.reference import random_inputs
 from autotensor.te.workload import Workload

@@ -28,9 +28,8 @@ from histories import History, Told, rates_in, read, retold
 
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
-from autotensor.search.boosted import XGBModel
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.stopping import (
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
+from autotensor.search.propose.stopping import (
     QUIET_BATCHES,
     TAIL,
     UNLIKELY,
@@ -39,6 +38,7 @@ from autotensor.search.stopping import (
     confident,
     quiet_batches,
 )
+from autotensor.search.score.boosted.xgb_model import XGBModel
 from tuning_db import connect
 from tuning_db.records import TrialRecord
 

@@ -27,10 +27,10 @@ from autotensor.base.target import Target
 from autotensor.resolve import resolve
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.loop import tune
-from autotensor.search.measure import LocalMeasurer
+from autotensor.search.measuring.measurer import LocalMeasurer
+from autotensor.search.measuring.request import MeasureOptions
 from autotensor.search.options import TuneOptions
-from autotensor.search.prior import Rates
-from autotensor.search.request import MeasureOptions
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from schedules.generate import default_trace
 from tuning_db import MemoryStore

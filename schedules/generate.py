@@ -18,7 +18,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
 from schedules import rules as _rules  # noqa: F401  # registers them
-from schedules.analysis import untouched
+from schedules.kit.analysis import untouched
 from schedules.registry import RULES, Extension, SketchRule
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here

@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from autotensor.base.machine import HostMachine
 from autotensor.base.target import Target
-from autotensor.codegen.llvm import needs
+from autotensor.codegen.llvm.backend import needs
 
 # What schedules are built on. Others (dot products of int8, bfloat16) change the code of single operations.
 VECTORS = frozenset(

@@ -20,7 +20,7 @@ import numpy as np
 
 from autotensor.base.target import Target, host
 from autotensor.codegen import backend
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.compiler import te_text
 from autotensor.ir.expr import Binary, Call, Load, Op, Select
 from autotensor.ir.func import PrimFunc, Program
@@ -28,7 +28,7 @@ from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.verify import Level, check_bounds, verify
 from autotensor.ir.visit import any_node, collect
-from autotensor.lowering.nest import build_program
+from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.pipeline import Pass, lower
 from autotensor.runtime import module as runtime_module
 from autotensor.runtime.module import Module

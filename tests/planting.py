@@ -15,7 +15,7 @@ from autotensor.ir.node import Node, map_children
 from autotensor.ir.stmt import For, Store
 from autotensor.ir.visit import walk
 from autotensor.lowering.pipeline import lower
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.files.artifact import Artifact
 
 Mutation = Callable[[Program], Program | None]  # None: there is nothing of that kind in the program
 

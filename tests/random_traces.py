@@ -15,7 +15,7 @@ from math import prod
 from typing import TypeVar
 
 from autotensor.base.errors import ScheduleError
-from autotensor.lowering.nest import build_program
+from autotensor.lowering.nest.nest import build_program
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite

@@ -10,7 +10,7 @@ from autotensor import compiler, te
 from autotensor.base import switches
 from autotensor.base.target import host
 from autotensor.compiler import compile_workload
-from autotensor.runtime.cache import ObjectCache
+from autotensor.runtime.files.object_cache import ObjectCache
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG

@@ -30,14 +30,14 @@ from autotensor.autodiff.steps import gradient_graph, update_graph
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arrays import aligned_copy
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.children import Child, Reply, Status
-from autotensor.runtime.gradient_worker import Mapped, split
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.module import Module
+from autotensor.runtime.workers.children import Child, Reply, Status
+from autotensor.runtime.workers.gradient_worker import Mapped, split
 
-WORKER = "autotensor.runtime.gradient_worker"
+WORKER = "autotensor.runtime.workers.gradient_worker"
 Delay = Callable[[int, int], float]  # (step, worker) → seconds
 
 

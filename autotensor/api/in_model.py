@@ -20,11 +20,11 @@ from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import ranked, safe_default
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.device_times import DeviceKernelClock
+from autotensor.runtime.device.kernel_times import DeviceKernelClock
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
-from autotensor.runtime.lock import timing_by
 from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore

@@ -9,14 +9,14 @@ from autotensor.api.log import Log, log_name, open_existing, open_log
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import InputError, TensorError
 from autotensor.base.target import Target, parse
-from autotensor.codegen.resources import refuse_unfit
+from autotensor.codegen.c.resources import refuse_unfit
 from autotensor.compiler import compile_state, nest_text
 from autotensor.ir.func import Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import lower as lower_state
 from autotensor.resolve import resolve
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
 from autotensor.search.events import Listener

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotensor.base.errors import ArtifactError, CodegenError
-from autotensor.runtime import model
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime import saved_model
 from autotensor.runtime.by_shape import ByShape
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
-from autotensor.runtime.opening import Function
+from autotensor.runtime.open_artifact import Function
 
 
 def load(path: str | Path, *, threads: int | None = None, recompile: bool = False) -> Function:
@@ -26,8 +26,8 @@ def load(path: str | Path, *, threads: int | None = None, recompile: bool = Fals
             fix="at.OnnxModel calls it; `autotensor tune` makes an .atm file of it.",
         )
     if not recompile:
-        return model.load(path, threads=threads, check=_fitting)
-    return model.load(path, threads=threads, recompile=True, compiler=_compile_text)
+        return saved_model.load(path, threads=threads, check=_fitting)
+    return saved_model.load(path, threads=threads, recompile=True, compiler=_compile_text)
 
 
 def by_shape(modules: Sequence[Module]) -> ByShape:
@@ -42,7 +42,7 @@ def by_shape(modules: Sequence[Module]) -> ByShape:
 def _fitting(artifact: Artifact) -> Artifact:
     """The artifact, if a card can launch its kernels."""
     if artifact.target.kind == "cuda":  # others need no code generation to be loaded
-        from autotensor.codegen.resources import refuse_unfit
+        from autotensor.codegen.c.resources import refuse_unfit
 
         return refuse_unfit(artifact)
     return artifact
@@ -52,8 +52,8 @@ def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
     """Object code of LLVM text for this machine, and the CPU features it needs. A child compiles it: what the
     text of a file does to LLVM, nobody knows."""
     from autotensor.base.target import host
-    from autotensor.codegen.apart import build_apart
-    from autotensor.codegen.llvm import needs
+    from autotensor.codegen.llvm.backend import needs
+    from autotensor.codegen.llvm.child_build import build_apart
 
     here = host()
     try:

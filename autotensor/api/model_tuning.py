@@ -39,19 +39,19 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.resolve import Resolved, gain, resolve
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import default_cache
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock
-from autotensor.runtime.lock import timing_by
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener, ModelSaved, Raced
-from autotensor.search.known import known_run
+from autotensor.search.finished_run import known_run
+from autotensor.search.measuring.request import Residency
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
-from autotensor.search.request import Residency
 from tuning_db import TrialStore
 
 SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second

@@ -18,7 +18,7 @@ from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import ArtifactError, InputError, TargetError
 from autotensor.base.source import source_digest
 from autotensor.base.target import GPU_KINDS, Target, parse
-from autotensor.codegen.resources import refuse_unfit
+from autotensor.codegen.c.resources import refuse_unfit
 from autotensor.compiler import compile_workload, made_of
 from autotensor.graph.in_place import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
@@ -28,10 +28,10 @@ from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
 from autotensor.resolve import Resolved, resolve, safe_default
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import default_cache, object_key
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import default_cache, object_key
+from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions

@@ -21,7 +21,7 @@ from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.narrow_floats import float32_inside
-from autotensor.runtime.opening import Function
+from autotensor.runtime.open_artifact import Function
 
 if TYPE_CHECKING:
     import onnx

@@ -17,7 +17,7 @@ from autotensor.graph.ir import Graph
 from autotensor.graph.open import OpenGraph
 from autotensor.runtime.by_shape import ByShape, Shapes
 from autotensor.runtime.module import Module
-from autotensor.runtime.opening import Function
+from autotensor.runtime.open_artifact import Function
 
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first
 

@@ -27,7 +27,7 @@ from autotensor.graph.storage import storage
 from autotensor.insight.timeline import Span, Timeline
 from autotensor.operators import Kind
 from autotensor.resolve import safe_default
-from autotensor.runtime.cache import default_cache
+from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.module import Module
 
 

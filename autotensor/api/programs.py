@@ -35,7 +35,7 @@ from autotensor.graph.rules.canonical import transpose
 from autotensor.graph.rules.layout import LAST, to_first, to_last
 from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.ir.rewrite import Rules, rule
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.open_artifact import Function, open_artifact
 
 # These look at several operators and may write other arithmetic for them, so that a value would depend on
 # what is computed beside it.

@@ -22,12 +22,12 @@ from autotensor.base.machine import HostMachine
 from autotensor.base.target import Target
 from autotensor.resolve import race_order, relative_time, safe_default
 from autotensor.schedule.trace import Trace
-from autotensor.search.boosted import XGBModel
-from autotensor.search.calibrate import rates_of
 from autotensor.search.journal import retell
-from autotensor.search.rates import as_timed
+from autotensor.search.machine.calibration import rates_of
+from autotensor.search.machine.rates import as_timed
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Task
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from schedules.machines import identity
 from schedules.records import SCHEDULES, TunedClass, TunedRecord, merged, read_class, to_text

@@ -31,8 +31,8 @@ from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter, constant
 from autotensor.graph.replacing import replaced
-from autotensor.runtime import checkpoint
 from autotensor.runtime.arrays import aligned_copy
+from autotensor.runtime.files import checkpoint
 from autotensor.runtime.module import Module
 from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions

@@ -9,9 +9,9 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.target import host
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, Listener
+from autotensor.search.measuring.request import MeasureOptions, Residency
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched
-from autotensor.search.request import MeasureOptions, Residency
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
@@ -39,9 +39,9 @@ def run_tuning(
     """
     # here: a run that the log holds whole ends before, without the search and what measures
     from autotensor.search import loop
-    from autotensor.search.calibrate import calibrated
-    from autotensor.search.measure import LocalMeasurer, check_measurable
-    from autotensor.search.rates import Rates
+    from autotensor.search.machine.calibration import calibrated
+    from autotensor.search.machine.rates import Rates
+    from autotensor.search.measuring.measurer import LocalMeasurer, check_measurable
 
     until = deadline or Deadline.after(options.limit_s)
     if until.left_s() < LEAST_SEARCH_S:

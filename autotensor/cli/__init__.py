@@ -1,5 +1,6 @@
 """The command `autotensor`: one file per verb.
 
+    verbs/        the verbs
     main.py       which verb; every error is one sentence and an exit code
     options.py    options that several verbs share, and their spelling
     output.py     tables, JSON, units

@@ -19,7 +19,7 @@ from autotensor.base.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-    from autotensor.runtime.artifact import ArgSpec
+    from autotensor.runtime.files.artifact import ArgSpec
 
     Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from autotensor.cli.onnx_parts import InParts
     from autotensor.graph.ir import Graph
     from autotensor.resolve import Resolved
-    from autotensor.runtime.artifact import ArgSpec
-    from autotensor.runtime.opening import Function
+    from autotensor.runtime.files.artifact import ArgSpec
+    from autotensor.runtime.open_artifact import Function
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -119,7 +119,7 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
     """Raises InputError when the file at `path` holds something else than the plan will give: another model,
     or this one for other inputs, weights, or another target. One that cannot be read may go."""
     from autotensor.base.errors import ArtifactError
-    from autotensor.runtime import artifact as artifacts
+    from autotensor.runtime.files import artifact as artifacts
 
     if force or not path.exists():
         return
@@ -152,7 +152,7 @@ def check_known(path: Path, plan: ModelPlan, db: str | None, force: bool) -> Non
     from autotensor.api.log import open_existing
     from autotensor.api.models import held_in, resolved
     from autotensor.base.errors import ArtifactError
-    from autotensor.runtime import artifact as artifacts
+    from autotensor.runtime.files import artifact as artifacts
 
     if force or not path.exists():
         return
@@ -222,7 +222,7 @@ class Known:
 def compile_known(plan: ModelPlan, db: str | None) -> Known:
     from autotensor.api.log import open_existing
     from autotensor.api.models import link_model, resolved
-    from autotensor.runtime.opening import open_artifact
+    from autotensor.runtime.open_artifact import open_artifact
 
     with open_existing(db) as store:
         found = resolved(plan, store)

@@ -99,7 +99,7 @@ def _run(verb: str, words: Sequence[str]) -> int:
     import typer
     import typer.main
 
-    app = importlib.import_module(f"autotensor.cli.{verb}").app
+    app = importlib.import_module(f"autotensor.cli.verbs.{verb}").app
     command = typer.main.get_command(app)
     try:  # not command.main: that would turn Ctrl-C into an exit code without a word
         with command.make_context(f"autotensor {verb}", list(words)) as context:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
-from autotensor.runtime.artifact import ArgSpec
+from autotensor.runtime.files.artifact import ArgSpec
 
 if TYPE_CHECKING:
     from autotensor.api.onnx_models import OnnxModel

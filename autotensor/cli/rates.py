@@ -28,7 +28,7 @@ def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterat
 
 def spoilt(rates: Mapping[str, Mapping[str, Any]]) -> str:
     """What is to be said of rates that others disturbed; "" of others."""
-    from autotensor.search.calibrate import SPOILT
+    from autotensor.search.machine.calibration import SPOILT
 
     values = {name: float(r["value"]) for name, r in rates.items()}
     if values.get("disturbed", 0.0) <= SPOILT:
@@ -74,8 +74,8 @@ def _bandwidths(values: Mapping[str, float], teams: list[int], kind: str, title:
 
 
 def _kernels(values: Mapping[str, float], target: Target) -> Iterator[str]:
-    from autotensor.search.calibrate import kernels_of
-    from autotensor.search.rates import LEVELS
+    from autotensor.search.machine.calibration import kernels_of
+    from autotensor.search.machine.rates import LEVELS
 
     steps = kernels_of(values, target).steps
     if not steps:

@@ -15,7 +15,7 @@ from autotensor.base.registry import suggest
 if TYPE_CHECKING:
     import numpy as np
 
-    from autotensor.runtime.artifact import ArgSpec
+    from autotensor.runtime.files.artifact import ArgSpec
 
     Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -16,7 +16,7 @@ from autotensor.insight.units import amount, gflops, micros, percent, size
 if TYPE_CHECKING:
     from autotensor.insight.ablation import Ablated
     from autotensor.insight.subject import Subject
-    from autotensor.search.request import MeasureResult
+    from autotensor.search.measuring.request import MeasureResult
     from tuning_db import TrialStore
 
 SURE = 1.645  # standard deviations within which nine of ten lie

@@ -2,14 +2,13 @@
 
     compile(program, parse("llvm"), name="matmul") ──▶ Artifact
 
-A module of this package registers itself with `@backend("kind")`; the modules are imported at the first
+A function registers itself with `@backend("kind")`; the modules that hold ours are imported at the first
 look-up. A target from elsewhere brings its own (`base/plugins.py`).
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -18,8 +17,8 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import Program
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import ObjectCache
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import ObjectCache
 
 
 class Backend(Protocol):
@@ -38,6 +37,8 @@ class Backend(Protocol):
 
 BACKENDS: dict[str, Backend] = {}
 B = TypeVar("B", bound=Backend)
+
+OURS = ("autotensor.codegen.llvm.backend", "autotensor.codegen.c.opencl", "autotensor.codegen.c.cuda")
 
 
 def backend(kind: str) -> Callable[[B], B]:
@@ -72,6 +73,5 @@ def compile(
 
 @lru_cache(maxsize=1)
 def _import_all() -> None:
-    package = importlib.import_module(__package__ or "autotensor.codegen")
-    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"{package.__name__}.{module}")
+    for module in OURS:
+        importlib.import_module(module)

@@ -5,9 +5,10 @@
       C[y, x] = C[y, x] + A[k, y]*B[k, x]   and      CL[y, x] = CL[y, x]          ──▶  A ◀─ AL[0:+8][0:+8]
                                                        + AL[ki, y]*W[ko*8+ki, x]       B ◀─ W[ko*8:+8][0:+8]
 
-The meaning is a te function, lowered (`lowering/declare.py`). A nest fits if its loops can be named so that
-both do the same; each buffer of the meaning then stands for a box, which begins where no loop of the nest has
-a say. Nothing is recognised that was not marked by `tensorize`, but for the beginning of a marked sum.
+The meaning is a te function, lowered (`lowering/declaration.py`). A nest fits if its loops can be named so
+that both do the same; each buffer of the meaning then stands for a box, which begins where no loop of the
+nest has a say. Nothing is recognised that was not marked by `tensorize`, but for the beginning of a marked
+sum.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from autotensor.codegen.backend import compile
 from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store, seq
-from autotensor.runtime import loader
 from autotensor.runtime.arrays import Array, aligned_empty
-from autotensor.runtime.threads import launch
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native.threads import launch
 
 _SUMS = 8  # vectors that are summed side by side: hides the latency of an addition
 _LEAST_BYTES = 1 << 20  # read in one run, so that starting it costs nothing

@@ -31,7 +31,7 @@ from autotensor.flow.nodes import Array, Node, Placeholder, Source
 from autotensor.flow.scope import current
 from autotensor.flow.state import Variable, stored_value
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.runtime import checkpoint
+from autotensor.runtime.files import checkpoint
 
 _active: ContextVar[Session | None] = ContextVar("autotensor_flow_session", default=None)
 

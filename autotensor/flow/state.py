@@ -19,7 +19,7 @@ from autotensor.flow import scope
 from autotensor.flow.nodes import Array, Effect, Node, Source, Spec
 from autotensor.flow.ops import as_node, binary
 from autotensor.flow.origin import here
-from autotensor.runtime import checkpoint
+from autotensor.runtime.files import checkpoint
 
 
 class Variable(Node):

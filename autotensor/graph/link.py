@@ -22,17 +22,17 @@ import numpy as np
 
 from autotensor.base.errors import GraphError
 from autotensor.base.target import Target
-from autotensor.codegen.llvm import Call, emit_plan
+from autotensor.codegen.llvm.backend import Call, emit_plan
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.binding import bound
-from autotensor.runtime.device import LAUNCHES, launches
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.device.devices import LAUNCHES, launches
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.binding import bound
+from autotensor.runtime.open_artifact import Function, open_artifact
 
 ARENA = "workspace.arena"
 DEVICE_ALIGNMENT = 512  # bytes: no OpenCL device is known that wants parts of buffers to start at more

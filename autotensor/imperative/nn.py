@@ -20,7 +20,7 @@ import numpy as np
 from autotensor.base.errors import InputError
 from autotensor.imperative import engine, ops
 from autotensor.imperative.tensor import Tensor
-from autotensor.runtime import checkpoint
+from autotensor.runtime.files import checkpoint
 
 
 def Parameter(value: Any) -> Tensor:

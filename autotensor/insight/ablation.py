@@ -21,7 +21,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.step import refs
 from autotensor.schedule.trace import Trace
-from autotensor.search.request import Measurer, MeasureResult
+from autotensor.search.measuring.request import Measurer, MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from autotensor.insight.subject import Subject
 from autotensor.schedule.picture import LoopPicture
-from autotensor.search.bound import lower_bound
-from autotensor.search.prior import Terms, predict
+from autotensor.search.score.prior import Terms, predict
+from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task
 
 

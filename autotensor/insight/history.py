@@ -17,7 +17,7 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.insight.subject import known_rates
 from autotensor.resolve import safe_default
-from autotensor.search.bound import lower_bound
+from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate

@@ -16,10 +16,10 @@ import numpy as np
 
 from autotensor.insight.subject import Subject
 from autotensor.schedule.picture import LoopPicture
-from autotensor.search.boosted import MIN_ROWS, XGBModel
-from autotensor.search.features import NAMES, features
 from autotensor.search.knowledge import Knowledge, known_trials
-from autotensor.search.prior import predict
+from autotensor.search.score.boosted.xgb_model import MIN_ROWS, XGBModel
+from autotensor.search.score.features import NAMES, features
+from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord

@@ -6,7 +6,7 @@
 
 A cache keeps what the outermost loop touches whose operands fit into it together. Whenever that loop begins
 anew, they are brought in again, but for what is the same as the last time: these are the bytes whose time the
-prior predicts (`search/prior.py`), and from the same functions.
+prior predicts (`search/score/prior.py`), and from the same functions.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
-from autotensor.search.prior import FITS, brought, entered, full_sizes, kept, moved
-from autotensor.search.tile import full
+from autotensor.search.score.prior import FITS, brought, entered, full_sizes, kept, moved
+from autotensor.search.score.tile import full
 
 Floats = npt.NDArray[np.float64]
 

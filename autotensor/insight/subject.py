@@ -20,12 +20,12 @@ from autotensor.schedule.picture import LoopPicture, picture
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace
-from autotensor.search.calibrate import rates_of
 from autotensor.search.journal import decisions_of
-from autotensor.search.population import Population, encode
-from autotensor.search.rates import Rates
-from autotensor.search.request import Residency
-from autotensor.search.shipped import with_shipped
+from autotensor.search.machine.calibration import rates_of
+from autotensor.search.machine.rates import Rates
+from autotensor.search.measuring.request import Residency
+from autotensor.search.propose.population import Population, encode
+from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure

@@ -32,14 +32,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 from autotensor.api.models import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
-from autotensor.frontends.torch.creation import from_tensor
-from autotensor.frontends.torch.decompositions import extended
+from autotensor.frontends.torch.decomposed.table import extended
 from autotensor.frontends.torch.exported import first_line
+from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
 from autotensor.integrations.torch_options import Options
-from autotensor.runtime.opening import Function
+from autotensor.runtime.open_artifact import Function
 
 Run = Callable[..., Any]
 KEPT_SHAPES = 64  # of one part whose sizes change

@@ -6,7 +6,7 @@
     converted(x, int8)                     casts
     allowed_ulps("sin", float32)           how far from the exact value the code generators may be
 
-The code generators (`codegen/llvm_expr.py`, `codegen/intrinsics.py`, `codegen/cstyle_expr.py`) write the
+The code generators (`codegen/llvm/expr.py`, `codegen/llvm/intrinsics.py`, `codegen/c/expr.py`) write the
 same in their languages; `tests/semantics` compares all of them, element by element, with what NumPy and
 mpmath say. In words it stands in docs/numerics.md. NumPy's meaning holds wherever it defines one. Else:
 

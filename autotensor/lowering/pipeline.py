@@ -21,7 +21,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, Stmt
 from autotensor.ir.verify import Level, verify
 from autotensor.ir.visit import any_node
-from autotensor.lowering.device import device_of
+from autotensor.lowering.device_features import device_of
 from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
 from autotensor.lowering.gpu.copies import start_copies, wait_before_meeting
@@ -32,7 +32,7 @@ from autotensor.lowering.gpu.swizzle import swizzle
 from autotensor.lowering.gpu.tensorize import check_tensorized
 from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
-from autotensor.lowering.nest import build_program
+from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
 from autotensor.lowering.passes.join import join
 from autotensor.lowering.passes.partition import partition

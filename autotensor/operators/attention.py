@@ -5,7 +5,8 @@
     out[i, c]     = sum_j weights[j, i] * v[j, c] / sum_j weights[j, i]
 
 Causal attention takes the maximum and both sums over the keys j <= i only: what it hides is a term that a
-select leaves out, so that a schedule may leave out computing it (lowering/skip.py, lowering/needs.py).
+select leaves out, so that a schedule may leave out computing it (lowering/nest/when/skipped_terms.py,
+lowering/nest/when/unread.py).
 
 Scores are written with keys first: then one vector holds as many queries, maxima and sums over keys need no
 sums across a vector, and `weights` is the operand that the second product reads number by number. Dividing

@@ -13,7 +13,7 @@ from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArgumentError
 from autotensor.base.registry import suggest
 from autotensor.runtime.arrays import Array, address
-from autotensor.runtime.artifact import ArgSpec
+from autotensor.runtime.files.artifact import ArgSpec
 
 _ROW_MAJOR, _ALIGNED, _WRITEABLE = 0x001, 0x100, 0x400  # NumPy's NPY_ARRAY_* bits, as in `flags.num`
 

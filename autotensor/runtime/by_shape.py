@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from autotensor.base.errors import ArgumentError
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.signature import Signature
 

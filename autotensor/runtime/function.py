@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Self
 from autotensor.base.absent import absent
 from autotensor.base.errors import ArgumentError
 from autotensor.base.registry import suggest
-from autotensor.runtime import artifact as artifacts
 from autotensor.runtime.arguments import Slot
 from autotensor.runtime.arrays import Array, aligned_copy
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 
 _ELSEWHERE = {  # what TVM's modules have
@@ -130,7 +130,7 @@ class CompiledFunction(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled are the bytes of the `.atm` file, bound constants among them, and the number of threads."""
-        from autotensor.runtime.model import unpickled
+        from autotensor.runtime.saved_model import unpickled
 
         return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
 

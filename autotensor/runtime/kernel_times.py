@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.runtime import loader, threads
 from autotensor.runtime.arrays import address, aligned_copy, aligned_empty
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.device import DEVICE_KINDS
-from autotensor.runtime.device_times import DeviceKernelClock
+from autotensor.runtime.device.devices import DEVICE_KINDS
+from autotensor.runtime.device.kernel_times import DeviceKernelClock
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native import threads
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -25,7 +25,6 @@ import numpy as np
 from autotensor.base import switches
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import default_threads
-from autotensor.runtime import direct, loader, threads
 from autotensor.runtime.arguments import fill, place_all
 from autotensor.runtime.arrays import (
     ALIGNMENT,
@@ -36,9 +35,11 @@ from autotensor.runtime.arrays import (
     aligned_empty_at,
     aligned_together,
 )
-from autotensor.runtime.artifact import Artifact
 from autotensor.runtime.exchange import adopted
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.function import CompiledFunction
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native import direct_call, threads
 from autotensor.runtime.timer import Residency, sample
 
 _IDLE_FRAMES = (
@@ -59,7 +60,7 @@ class _Frame:
 class _Short:
     """The short way of calls; frames and caller belong to one size of team."""
 
-    call: direct.Caller
+    call: direct_call.Caller
     threads: int
     idle: deque[_Frame]
 
@@ -152,10 +153,10 @@ class Module(CompiledFunction):
     def _shorten(self, nthreads: int, idle: deque[_Frame]) -> None:
         """From now on calls take the short way; not those that prepare, or have no outputs."""
         table = threads.table_of(self._provider)
-        if self._prepare_each_call or not self._outputs or not direct.layout_is_known():
+        if self._prepare_each_call or not self._outputs or not direct_call.layout_is_known():
             return
         team = 1 if self._alone else nthreads
-        call = direct.caller(table, self._loaded.entry, team, self._inputs, self._outputs)
+        call = direct_call.caller(table, self._loaded.entry, team, self._inputs, self._outputs)
         self._short = _Short(call, nthreads, idle)
 
     def _run(self, given: Sequence[Array], results: Sequence[Array] | None) -> Sequence[Array]:

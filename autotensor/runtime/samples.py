@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.runtime.artifact import ArgSpec
+from autotensor.runtime.files.artifact import ArgSpec
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.runtime.artifact import ArgSpec
+from autotensor.runtime.files.artifact import ArgSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Between the search and the log: results become trial records, records become told candidates.
 
-A run is one session. Its races (`final.py`) are in another, whose run key begins with `race:`.
+A run is one session. Its races (`final_race.py`) are in another, whose run key begins with `race:`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
-from autotensor.search.request import MeasureResult
+from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.task import Candidate, Task
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification, now
 
 if TYPE_CHECKING:
-    from autotensor.search.tuner import Tuner
+    from autotensor.search.propose.tuner import Tuner
 
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 

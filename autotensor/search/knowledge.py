@@ -17,11 +17,11 @@ from autotensor.base import log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.search.journal import Journal, retell
-from autotensor.search.model import CostModel
-from autotensor.search.rates import Rates, as_timed
+from autotensor.search.machine.rates import Rates, as_timed
+from autotensor.search.propose.transfer import seeds
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.model import CostModel
 from autotensor.search.task import Candidate, Task
-from autotensor.search.transfer import seeds
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord

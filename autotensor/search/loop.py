@@ -17,7 +17,16 @@ from statistics import median
 from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.allocate import (
+from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
+from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
+from autotensor.search.final_race import Final, final_race
+from autotensor.search.identity import final_reasons, key_options
+from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
+from autotensor.search.knowledge import recall
+from autotensor.search.measuring.request import Measurer, OutOfTime
+from autotensor.search.options import TuneOptions
+from autotensor.search.pace import Pace
+from autotensor.search.propose.allocation import (
     CLOSE,
     NEAR_LIMIT,
     TOO_LITTLE,
@@ -26,20 +35,9 @@ from autotensor.search.allocate import (
     seconds_of,
     stop_reason,
 )
-from autotensor.search.boosted import XGBModel
-from autotensor.search.bound import lower_bound
-from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
-from autotensor.search.ensemble import Ensemble
-from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
-from autotensor.search.final import Final, final_race
-from autotensor.search.identity import final_reasons, key_options
-from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
-from autotensor.search.knowledge import recall
-from autotensor.search.model import CostModel, PriorModel, RandomModel
-from autotensor.search.options import TuneOptions
-from autotensor.search.pace import Pace
-from autotensor.search.phases import relative_gain
-from autotensor.search.prior import Rates
+from autotensor.search.propose.phases import relative_gain
+from autotensor.search.propose.stopping import Outlook
+from autotensor.search.propose.tuner import SearchOptions, Tuner
 from autotensor.search.report import (
     FINISHED_BEFORE,
     LATE,
@@ -49,11 +47,13 @@ from autotensor.search.report import (
     TaskReport,
     TuneReport,
 )
-from autotensor.search.request import Measurer, OutOfTime
-from autotensor.search.shipped import start_model, with_shipped
-from autotensor.search.stopping import Outlook
+from autotensor.search.score.boosted.ensemble import Ensemble
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.model import CostModel, PriorModel, RandomModel
+from autotensor.search.score.prior import Rates
+from autotensor.search.score.roofline import lower_bound
+from autotensor.search.shipped_knowledge import start_model, with_shipped
 from autotensor.search.task import Candidate, Task, merge
-from autotensor.search.tuner import SearchOptions, Tuner
 from schedules.generate import generate
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord

@@ -20,8 +20,8 @@ from autotensor.base.errors import ScheduleError, TargetError
 from autotensor.base.plugins import TargetPlugin
 from autotensor.base.target import Target
 from autotensor.ir.func import Program, Scope
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.hosted import Hosted
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.simulated import Hosted
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG

@@ -21,7 +21,7 @@ from autotensor.codegen.declared import Box, Declared
 from autotensor.ir.expr import Const, Var
 from autotensor.ir.func import Program, Scope
 from autotensor.ir.stmt import Alloc, For, Seq, Stmt
-from autotensor.lowering.declare import declared
+from autotensor.lowering.declaration import declared
 
 TILE = 8
 COPY, GEMM, ZERO = "vdlc.dma_copy2d", "vdlc.fused_gemm8x8_add", "vdlc.fill_zero"

@@ -30,10 +30,10 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import is_constant, lanes_of, matches_elementwise, untouched
-from schedules.loops import fused, host_and_anchor
+from schedules.kit.analysis import is_constant, lanes_of, matches_elementwise, untouched
+from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.tiles import singles
 from schedules.registry import Extension, sketch_rule
-from schedules.tiles import singles
 
 BLOCKS = (1, 2, 3, 4)  # vectors of queries in a block
 CORES = 4  # blocks for every core, so that an unlucky one does not hold up the others

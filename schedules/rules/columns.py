@@ -20,12 +20,12 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import epilogue, lanes_of, reads, untouched
-from schedules.flat import fused_axes
-from schedules.loops import fused
-from schedules.region import divided
+from schedules.kit.analysis import epilogue, lanes_of, reads, untouched
+from schedules.kit.flat_axes import fused_axes
+from schedules.kit.parallel_region import divided
+from schedules.kit.shared_steps import fused
+from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension, sketch_rule
-from schedules.tiles import nearest, powers, singles
 
 SUMS = 8 << 10  # bytes of the sums of a block: they stay in the nearest cache while rows pass by
 ROWS = (1, 2, 4, 7, 8, 16)  # at a time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.analysis import is_constant
+from schedules.kit.analysis import is_constant
 from schedules.registry import Extension, sketch_rule
 
 

@@ -35,15 +35,23 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of, second_cache, untouched
-from schedules.convolutions import Conv, find_convolution, loop_names, uses
-from schedules.grain import parts_of, slowest
-from schedules.loops import fused, host_and_anchor
-from schedules.region import divided
+from schedules.kit.analysis import lanes_of, second_cache, untouched
+from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.kit.grain import parts_of, slowest
+from schedules.kit.parallel_region import divided
+from schedules.kit.partial_sums import in_parts
+from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.tiles import (
+    PUSHED_OUT,
+    SHORT,
+    is_pushed_out,
+    powers,
+    singles,
+    steps_written,
+    two_at_a_time,
+)
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.tile_cpu import tile_cpu
-from schedules.sums import in_parts
-from schedules.tiles import PUSHED_OUT, SHORT, is_pushed_out, powers, singles, steps_written, two_at_a_time
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
 MAX_ROWS = 30

@@ -32,12 +32,12 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
-from schedules.convolutions import Conv, find_convolution, loop_names
-from schedules.loops import fused, host_and_anchor
-from schedules.region import divided
+from schedules.kit.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
+from schedules.kit.convolutions import Conv, find_convolution, loop_names
+from schedules.kit.parallel_region import divided
+from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension, sketch_rule
-from schedules.tiles import nearest, powers, singles
 
 MAX_WRITTEN = 9  # kernel elements that are written out
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from autotensor.base.target import Target
-from autotensor.codegen.resources import registers_for
+from autotensor.codegen.c.resources import registers_for
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.compute_at import ComputeAt
@@ -30,11 +30,11 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Read, epilogue, reads, untouched
-from schedules.gpu import powers_of_two
-from schedules.loops import fused, host_and_anchor
+from schedules.kit.analysis import Read, epilogue, reads, untouched
+from schedules.kit.gpu_threads import powers_of_two
+from schedules.kit.roles import padding_in_front
+from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.registry import GPU, Extension, sketch_rule
-from schedules.roles import padding_in_front
 
 ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
 LEAST_COLUMNS = 4

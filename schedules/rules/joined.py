@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.analysis import digits, epilogue, untouched
+from schedules.kit.analysis import digits, epilogue, untouched
 from schedules.registry import Extension, sketch_rule
 
 

@@ -30,13 +30,13 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
-from schedules.analysis import lanes_of, reads, untouched
-from schedules.convolutions import Conv, find_convolution, loop_names, uses
-from schedules.loops import fused, host_and_anchor
-from schedules.region import divided
+from schedules.kit.analysis import lanes_of, reads, untouched
+from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.kit.parallel_region import divided
+from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension, sketch_rule
 from schedules.rules.convolution import convolution
-from schedules.tiles import nearest, powers, singles
 
 MAX_WRITTEN = 96  # reduction steps that are written out: a row of a kernel times the channels of a group
 BLOCKS = 4  # parallel blocks for each core

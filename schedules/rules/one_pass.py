@@ -28,8 +28,8 @@ from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from autotensor.te.terms import ranking, running, solutions
-from schedules.analysis import lanes_of, untouched
-from schedules.loops import fused
+from schedules.kit.analysis import lanes_of, untouched
+from schedules.kit.shared_steps import fused
 from schedules.registry import Extension, sketch_rule
 
 COUNTED = 32  # elements: their ranks are counted in vectors

@@ -10,11 +10,11 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of, untouched, walks_one_row
-from schedules.loops import fused
-from schedules.region import divided_as_one
+from schedules.kit.analysis import lanes_of, untouched, walks_one_row
+from schedules.kit.parallel_region import divided_as_one
+from schedules.kit.shared_steps import fused
+from schedules.kit.tiles import singles
 from schedules.registry import Extension, sketch_rule
-from schedules.tiles import singles
 
 
 @sketch_rule("pointwise", order=40)

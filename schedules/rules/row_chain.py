@@ -27,14 +27,14 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
-from schedules.flat import fused_axes
-from schedules.loops import fused
-from schedules.region import cycles, is_worth_a_region
+from schedules.kit.analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
+from schedules.kit.flat_axes import fused_axes
+from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.roles import assign_roles
+from schedules.kit.shared_steps import fused
+from schedules.kit.tiles import singles
 from schedules.registry import Extension, sketch_rule
-from schedules.roles import assign_roles
 from schedules.rules.long_reduction import is_long
-from schedules.tiles import singles
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 ROWS = (1, 2, 4, 8)  # at a time

@@ -19,12 +19,12 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.analysis import lanes_of, untouched
-from schedules.region import cycles, is_worth_cutting
+from schedules.kit.analysis import lanes_of, untouched
+from schedules.kit.parallel_region import cycles, is_worth_cutting
+from schedules.kit.roles import assign_roles
+from schedules.kit.tiles import best_tile
 from schedules.registry import Extension, sketch_rule
-from schedules.roles import assign_roles
 from schedules.rules.tile_cpu import tile_cpu
-from schedules.tiles import best_tile
 
 
 @sketch_rule("split_k", order=19)

@@ -16,11 +16,11 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.analysis import lanes_of, untouched
-from schedules.loops import fused
-from schedules.region import divided
+from schedules.kit.analysis import lanes_of, untouched
+from schedules.kit.parallel_region import divided
+from schedules.kit.shared_steps import fused
+from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension, sketch_rule
-from schedules.tiles import nearest, powers, singles
 
 
 @sketch_rule("tile_general", order=60)

@@ -34,13 +34,13 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.analysis import Read, epilogue, lanes_of, reads, untouched
-from schedules.grain import parts_of, slowest
-from schedules.loops import fused, host_and_anchor
-from schedules.region import divided
+from schedules.kit.analysis import Read, epilogue, lanes_of, reads, untouched
+from schedules.kit.grain import parts_of, slowest
+from schedules.kit.parallel_region import divided
+from schedules.kit.roles import padding_in_front
+from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension, sketch_rule
-from schedules.roles import padding_in_front
-from schedules.tiles import powers, singles
 
 SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
 CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)

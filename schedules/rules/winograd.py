@@ -34,14 +34,14 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, match
-from schedules.analysis import epilogue, lanes_of
-from schedules.loops import fused
+from schedules.kit.analysis import epilogue, lanes_of
+from schedules.kit.roles import padding_in_front
+from schedules.kit.shared_steps import fused
+from schedules.kit.tiles import nearest, powers, singles, written_out
+from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
 from schedules.registry import Extension, sketch_rule
-from schedules.roles import padding_in_front
 from schedules.rules.convolution import convolution
 from schedules.rules.tile_cpu import tile_cpu
-from schedules.tiles import nearest, powers, singles, written_out
-from schedules.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
 
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 

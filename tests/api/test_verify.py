@@ -19,7 +19,7 @@ from autotensor import te
 from autotensor.api.verifying.verify import check
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.models import MODELS
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload

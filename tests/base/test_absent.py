@@ -9,7 +9,7 @@ import pytest
 
 import autotensor as at
 from autotensor import te
-from autotensor.cli.doctor import OPTIONAL
+from autotensor.cli.verbs.doctor import OPTIONAL
 
 ROOT = Path(at.__file__).parent
 

@@ -18,9 +18,9 @@ from autotensor.base.target import parse
 MODULE = """
 from autotensor.base.plugins import TargetPlugin
 from autotensor.base.target import Target
-from autotensor.codegen.interp import run_program
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.hosted import Hosted
+from autotensor.codegen.interp.interpreter import run_program
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.simulated import Hosted
 
 PROGRAMS = {}
 

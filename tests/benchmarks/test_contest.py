@@ -9,7 +9,7 @@ import pytest
 from contest import Contestant, Field, Timing, ask, child_of, distance, summary, why_not
 from peers import Spec
 
-from autotensor.runtime.children import Child
+from autotensor.runtime.workers.children import Child
 
 QUICK = Timing(rounds=2, block_s=0.01, tries=1)
 

@@ -23,7 +23,7 @@ from winners import Asked, Found, same_before, steps
 
 from autotensor.base.target import host, parse
 from autotensor.schedule.trace import Trace
-from autotensor.search.prior import Rates
+from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace, generate
 
 ASKED = Asked(24, 0, 2, "fast", "source")

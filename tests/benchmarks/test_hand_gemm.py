@@ -10,7 +10,7 @@ pytestmark = pytest.mark.opencl
 def test_every_tile_is_right() -> None:
     import hand_gemm
 
-    from autotensor.runtime.device import open_device
+    from autotensor.runtime.device.devices import open_device
 
     seconds, tile = hand_gemm.best(open_device("opencl"), 128)  # asserts that each is
     assert seconds > 0
@@ -20,7 +20,7 @@ def test_every_tile_is_right() -> None:
 def test_sizes_that_no_tile_fits_are_refused() -> None:
     import hand_gemm
 
-    from autotensor.runtime.device import open_device
+    from autotensor.runtime.device.devices import open_device
 
     with pytest.raises(ValueError, match="no tile fits 100 x 100"):
         hand_gemm.best(open_device("opencl"), 100)

@@ -16,7 +16,7 @@ from search.fakes import FakeMeasurer, bowl
 from search_tasks import workload
 
 from autotensor.base.target import parse
-from autotensor.search.prior import Rates
+from autotensor.search.score.prior import Rates
 from schedules.generate import generate
 
 TARGET = parse("llvm -mcpu=x86-64-v4 -threads=2")

@@ -10,7 +10,7 @@ from cli_tools import RATES, calibrated_log, cli
 
 from autotensor.base import target
 from autotensor.base.machine import host_machine
-from autotensor.search import calibrate
+from autotensor.search.machine import calibration
 from tuning_db import connect
 from tuning_db.records import Calibration
 
@@ -66,7 +66,7 @@ def test_what_fails_in_doctor_is_one_sentence_and_the_rest_is_said(log, monkeypa
 
     sections = ("machine", "threads", "targets", "optional", "rates", "places", "versions", "platform")
     for name in sections:
-        monkeypatch.setattr(f"autotensor.cli.doctor._{name}", fails)
+        monkeypatch.setattr(f"autotensor.cli.verbs.doctor._{name}", fails)
         said = cli("doctor")
         assert said.code == 1
         assert f"Problem    {name}: ZeroDivisionError: of a kind.\n" in said.out
@@ -91,7 +91,7 @@ def test_doctor_without_folders_to_write(log, monkeypatch, tmp_path):
 def test_doctor_measures_again_what_was_disturbed(log, monkeypatch):
     spoilt = {n: (v, "") for n, v in RATES.items()} | {"disturbed": (0.87, ""), "others": (0.8, "cores")}
     answers = [spoilt | {"disturbed": (0.9, ""), "flops.core": (1e9, "")}, spoilt | {"disturbed": (0.1, "")}]
-    monkeypatch.setattr(calibrate, "measure", lambda *args: answers.pop(0))
+    monkeypatch.setattr(calibration, "measure", lambda *args: answers.pop(0))
     with connect(log) as store:
         store.put_calibration(
             host_machine().fingerprint, [Calibration(n, v, u) for n, (v, u) in spoilt.items()]

@@ -23,7 +23,7 @@ from autotensor.cli.main import main
 from autotensor.insight.units import micros
 from autotensor.models import MODELS
 from autotensor.schedule.trace import Trace
-from autotensor.search.request import MeasureResult
+from autotensor.search.measuring.request import MeasureResult
 from autotensor.te.workload import Workload
 from schedules.generate import generate
 from tuning_db import TrialStore, connect
@@ -177,7 +177,7 @@ class Fixed:
 
 
 def test_ablation(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotensor.search.measure.LocalMeasurer", Fixed)
+    monkeypatch.setattr("autotensor.search.measuring.measurer.LocalMeasurer", Fixed)
     said = cli("explain", "3", "--ablate")
     assert said.code == 0, said.err
     assert re.match(r"Measuring \d+ variants", said.err)
@@ -270,7 +270,7 @@ class Terminal(io.StringIO):
 def test_it_fits_on_a_terminal(
     log: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], width: int
 ) -> None:
-    monkeypatch.setattr("autotensor.search.measure.LocalMeasurer", Fixed)
+    monkeypatch.setattr("autotensor.search.measuring.measurer.LocalMeasurer", Fixed)
     monkeypatch.setenv("COLUMNS", str(width))
     out = Terminal()
     with redirect_stdout(out):

@@ -380,7 +380,7 @@ def test_debug_shows_the_traceback(monkeypatch):
 
 
 def test_a_bug_is_one_sentence_too(monkeypatch):
-    from autotensor.cli import models
+    from autotensor.cli.verbs import models
 
     def broken(*_, **__):
         raise KeyError("x")
@@ -393,7 +393,7 @@ def test_a_bug_is_one_sentence_too(monkeypatch):
 
 
 def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):
-    from autotensor.cli import models
+    from autotensor.cli.verbs import models
 
     def broken(*_, **__):
         raise OSError("Could not load the shared object file.")
@@ -403,7 +403,7 @@ def test_a_sentence_of_another_library_ends_with_one_period(monkeypatch):
 
 
 def test_missing_package(monkeypatch):
-    from autotensor.cli import models
+    from autotensor.cli.verbs import models
 
     def broken(*_, **__):
         raise ModuleNotFoundError("No module named 'xgboost'", name="xgboost")

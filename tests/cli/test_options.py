@@ -11,7 +11,7 @@ from autotensor.base import switches
 from autotensor.base.target import usable_cores
 from autotensor.cli.options import duration_s, share_of, target_of
 from autotensor.cli.output import layout
-from autotensor.cli.tune import use
+from autotensor.cli.verbs.tune import use
 from autotensor.insight.units import clock, gflops, micros, percent, size
 
 

@@ -15,8 +15,9 @@ from autotensor.codegen.backend import compile
 from autotensor.ir.expr import Broadcast, Expr, Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store, seq
-from autotensor.runtime import loader, native
 from autotensor.runtime.arrays import aligned_copy, aligned_empty
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native import launcher
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LANES = 16
@@ -45,7 +46,7 @@ def call(address: int, pointers: Sequence[int], threads: int) -> None:
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(address)
     slots = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
     # Zeros behind the barrier: nothing is shared.
-    ctx = (ctypes.c_void_p * (native.CONTEXT_BYTES // 8))(ctypes.cast(_no_barrier, ctypes.c_void_p).value)
+    ctx = (ctypes.c_void_p * (launcher.CONTEXT_BYTES // 8))(ctypes.cast(_no_barrier, ctypes.c_void_p).value)
     for tid in range(threads):
         entry(ctypes.addressof(ctx), ctypes.addressof(slots), tid, threads)
 

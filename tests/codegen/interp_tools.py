@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.ir.expr import Expr, Ramp, Var, const
 from autotensor.ir.func import Buffer, Launch, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import For, ForKind, Stmt, Store

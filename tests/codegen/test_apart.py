@@ -11,10 +11,10 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.errors import ArtifactError, CodegenError, TargetError
 from autotensor.base.target import host, parse
-from autotensor.codegen import llvm_build
-from autotensor.codegen.apart import build_apart
-from autotensor.codegen.llvm_build import build
-from autotensor.runtime import artifact as artifacts
+from autotensor.codegen.llvm import build as llvm_build
+from autotensor.codegen.llvm.build import build
+from autotensor.codegen.llvm.child_build import build_apart
+from autotensor.runtime.files import artifact as artifacts
 
 EMPTY = "define void @f() {\n  ret void\n}\n"
 # Passes the verifier, but no processor has it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotensor.codegen.asm_loops import blocks, innermost
-from autotensor.codegen.llvm_asm import asm_facts
+from autotensor.codegen.llvm.assembly import asm_facts
+from autotensor.codegen.llvm.assembly_loops import blocks, innermost
 
 # A tile as LLVM lays it out: what ends it stands before the loop that sums it.
 TILE = """

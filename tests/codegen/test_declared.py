@@ -8,7 +8,7 @@ from autotensor import te
 from autotensor.base.errors import LoweringError
 from autotensor.codegen.declared import Declared
 from autotensor.ir.stmt import Seq, Stmt
-from autotensor.lowering.declare import declared
+from autotensor.lowering.declaration import declared
 from autotensor.lowering.pipeline import lower_nest
 
 

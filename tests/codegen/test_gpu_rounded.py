@@ -9,9 +9,9 @@ import pytest
 
 from autotensor import te
 from autotensor.base.target import parse
-from autotensor.codegen import nvrtc
+from autotensor.codegen.c import nvrtc
 from autotensor.compiler import compile_trace
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG

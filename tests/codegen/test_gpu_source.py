@@ -15,11 +15,11 @@ from random_dags import random_dag
 from autotensor import te
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import parse
-from autotensor.codegen import nvrtc
 from autotensor.codegen.backend import compile
+from autotensor.codegen.c import nvrtc
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
-from autotensor.runtime.artifact import Artifact
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.schedule.schedule import create_schedule
 
 Golden = Callable[[str], None]

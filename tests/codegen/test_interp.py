@@ -8,7 +8,7 @@ from interp_tools import IN, OUT, VI, VJ, VK, buffer, kernel, loop, run
 
 from autotensor.base.dtype import float32, int32
 from autotensor.base.errors import ArgumentError, CodegenError
-from autotensor.codegen.interp import IllegalProgram, run_func, run_program, source_of
+from autotensor.codegen.interp.interpreter import IllegalProgram, run_func, run_program, source_of
 from autotensor.ir.expr import Binary, Broadcast, Call, Cast, Load, Op, Ramp, Select, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Stmt, Store, seq

@@ -10,7 +10,7 @@ from interp_tools import IN, OUT, VK, buffer, kernel, loop, run, thread
 
 from autotensor.base.dtype import float32
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.interp import IllegalProgram, run_func
+from autotensor.codegen.interp.interpreter import IllegalProgram, run_func
 from autotensor.ir.expr import Binary, Call, Load, Op, Var, const
 from autotensor.ir.func import Launch, Scope
 from autotensor.ir.stmt import NOTHING, Alloc, Async, Await, Barrier, Commit, If, Stmt, Store, seq

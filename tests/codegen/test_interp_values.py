@@ -13,7 +13,7 @@ import pytest
 from interp_tools import IN, NAN, OUT, VI, VJ, buffer, loop, run, value_of
 
 from autotensor.base.dtype import bool_, dtype_of, float32, float64, int8, int32, uint8
-from autotensor.codegen.interp import IllegalProgram
+from autotensor.codegen.interp.interpreter import IllegalProgram
 from autotensor.ir.expr import (
     MATH,
     Binary,

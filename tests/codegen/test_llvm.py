@@ -16,17 +16,18 @@ from autotensor.base.dtype import float32, int64
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import host, parse
 from autotensor.codegen.backend import compile
-from autotensor.codegen.llvm import Call, compile_kernels, emit_plan, module_text
-from autotensor.codegen.llvm_asm import asm_facts
-from autotensor.codegen.llvm_build import assemble, machine
+from autotensor.codegen.llvm.assembly import asm_facts
+from autotensor.codegen.llvm.backend import Call, compile_kernels, emit_plan, module_text
+from autotensor.codegen.llvm.build import assemble, machine
 from autotensor.codegen.peak import measure_peak
 from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, cast, const, select
 from autotensor.ir.func import PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, Barrier, Evaluate, For, ForKind, If, Let, Store, seq
-from autotensor.runtime import loader, threads
 from autotensor.runtime.arrays import aligned_empty
-from autotensor.runtime.artifact import Artifact
-from autotensor.runtime.cache import ObjectCache
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.object_cache import ObjectCache
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native import threads
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotensor.codegen.llvm_asm import asm_facts
+from autotensor.codegen.llvm.assembly import asm_facts
 
 TEMPORARY = """
 .LBB0_1:

@@ -8,7 +8,7 @@ import pytest
 import autotensor as at
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target, parse
-from autotensor.codegen.llvm_denormals import KEPT, flushing
+from autotensor.codegen.llvm.denormals import KEPT, flushing
 from autotensor.graph.build import input, ops
 
 TINY = np.array([1e-39, -1e-39, 3e-38, 1e-37, 1.0, np.inf, np.nan, 0.0], np.float32)

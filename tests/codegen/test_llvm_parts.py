@@ -12,16 +12,17 @@ from codegen_kernels import buffer, conv, gemm, loop, pack, program
 
 from autotensor.base.dtype import float32
 from autotensor.base.target import host, parse
-from autotensor.codegen import llvm_parts
 from autotensor.codegen.backend import compile
-from autotensor.codegen.llvm import module_text
-from autotensor.codegen.llvm_parts import heavy
+from autotensor.codegen.llvm import parts
+from autotensor.codegen.llvm.backend import module_text
+from autotensor.codegen.llvm.parts import heavy
 from autotensor.ir.expr import Load, Var, cast, const
 from autotensor.ir.func import Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Stmt, Store, seq
 from autotensor.ir.work import operations
-from autotensor.runtime import loader, threads
 from autotensor.runtime.arrays import aligned_empty
+from autotensor.runtime.linking import loader
+from autotensor.runtime.native import threads
 
 Y, X, J, K = (Var(v) for v in "yxjk")
 OUT, IN = buffer("out", 3, 5, 8), buffer("in", 16)
@@ -30,7 +31,7 @@ OUT, IN = buffer("out", 3, 5, 8), buffer("in", 16)
 @pytest.fixture(autouse=True)
 def every_region_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small kernels are cut as large ones are."""
-    monkeypatch.setattr(llvm_parts, "HEAVY_OPERATIONS", 1)
+    monkeypatch.setattr(parts, "HEAVY_OPERATIONS", 1)
 
 
 def parallel(extent: int, body: Stmt) -> For:
@@ -143,9 +144,9 @@ class TestWhatIsCut:
         assert heavy(parallel(1, Store(OUT, (Y,), const(1.0, float32)))) is None
         assert heavy(loop(X, 5, row())) is None
         body = parallel(3, loop(X, 5, row()))
-        monkeypatch.setattr(llvm_parts, "HEAVY_OPERATIONS", operations(body) // 2)
+        monkeypatch.setattr(parts, "HEAVY_OPERATIONS", operations(body) // 2)
         assert heavy(body) is not None
-        monkeypatch.setattr(llvm_parts, "HEAVY_OPERATIONS", operations(body) // 2 + 1)
+        monkeypatch.setattr(parts, "HEAVY_OPERATIONS", operations(body) // 2 + 1)
         assert heavy(body) is None
         assert ".shared" not in module_text(uneven(), host())[0]
 

@@ -15,12 +15,12 @@ from autotensor.api.models import compile_tasks, plan_model
 from autotensor.base.errors import TargetError
 from autotensor.base.target import parse
 from autotensor.cli.inputs import build_graph
-from autotensor.codegen import nvrtc
-from autotensor.codegen.resources import check_resources, refuse_unfit, registers_for, tile_of
+from autotensor.codegen.c import nvrtc
+from autotensor.codegen.c.resources import check_resources, refuse_unfit, registers_for, tile_of
 from autotensor.compiler import compile_state, compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.resolve import Resolved
-from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.files import artifact as artifacts
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te import Tensor

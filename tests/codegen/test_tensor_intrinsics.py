@@ -8,7 +8,7 @@ from gpu_cases import CASES, product, tensor_cores
 
 from autotensor.base.errors import LoweringError, ScheduleError
 from autotensor.base.target import parse
-from autotensor.codegen.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
+from autotensor.codegen.c.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.compiler import compile_state
 from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.stmt import For, Store

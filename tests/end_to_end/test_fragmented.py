@@ -31,7 +31,7 @@ def check(f):
 BUILT = (
     KERNEL
     + """
-from autotensor.runtime import elf
+from autotensor.runtime.linking import elf
 f = at.build(te.create_schedule(B), [A, B])
 (code,) = [s.size for s in elf.read(f.artifact.objects[0]).sections.values() if s.is_code]
 assert code > 16 << 10, code  # fits no hole, as its constants do

@@ -16,8 +16,8 @@ from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.graph.ir import Graph
 from autotensor.models import MODELS, bert, resnet
 from autotensor.models.transformer import Size
-from autotensor.runtime.device_module import DeviceModule
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.device.module import DeviceModule
+from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.search.options import TuneOptions
 
 pytestmark = [pytest.mark.opencl, pytest.mark.timeout(600)]

@@ -23,8 +23,8 @@ from autotensor.compiler import compile_trace
 from autotensor.graph.partition import KernelTask
 from autotensor.models import MODELS
 from autotensor.resolve import safe_default
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.cache import default_cache
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.object_cache import default_cache
 from autotensor.schedule.trace import Trace
 from tuning_db import StoreError, connect
 from tuning_db.records import distinct_traces

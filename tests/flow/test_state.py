@@ -14,7 +14,7 @@ import pytest
 
 import autotensor.flow as tf
 from autotensor.base.errors import GraphError, InputError
-from autotensor.runtime import checkpoint
+from autotensor.runtime.files import checkpoint
 
 
 def started() -> tf.Session:
@@ -126,7 +126,7 @@ def test_same_numbers_after_restoring_at_any_step(optimizer, tmp_path: Path) -> 
 
 WRITER = """
 import sys, numpy as np
-from autotensor.runtime import checkpoint
+from autotensor.runtime.files import checkpoint
 n = 0
 while True:
     n += 1

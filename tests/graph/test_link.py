@@ -19,7 +19,7 @@ from autotensor.graph.link import link
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.rules import optimize
 from autotensor.models import MODELS
-from autotensor.runtime.artifact import ArgSpec, load, save
+from autotensor.runtime.files.artifact import ArgSpec, load, save
 from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
 

@@ -14,7 +14,7 @@ from autotensor.graph.ir import Graph
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.storage import Window, place, storage, window
 from autotensor.models import language_model
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.open_artifact import open_artifact
 
 X = ops.relu(input((4, 3, 5), name="x"))  # 60 bytes a row, 20 a line
 

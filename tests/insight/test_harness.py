@@ -36,7 +36,7 @@ def test_it_is_python_with_the_kernel_inside(kind: str) -> None:
 def test_it_runs_without_us(tmp_path: Path) -> None:
     file = tmp_path / "harness.py"
     # what PoCL needs on a processor that its LLVM does not know is in autotensor only
-    trial = "from autotensor.runtime.device import open_device; open_device('opencl')\n"
+    trial = "from autotensor.runtime.device.devices import open_device; open_device('opencl')\n"
     file.write_text(trial + program("opencl"))
     done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

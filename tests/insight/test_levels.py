@@ -9,8 +9,8 @@ from autotensor.base.target import Target
 from autotensor.insight.levels import BODY, LevelTable, heaviest, level_table
 from autotensor.schedule import Schedule
 from autotensor.schedule.picture import picture
-from autotensor.search.prior import stage_terms
-from autotensor.search.rates import Rates
+from autotensor.search.machine.rates import Rates
+from autotensor.search.score.prior import stage_terms
 from autotensor.te.dag import ComputeDAG
 
 # one row of A and a block of B fit into L1, all of B into L2

@@ -7,7 +7,7 @@ import pytest
 from comparison import check
 
 from autotensor import te
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.lowering.pipeline import lower, lower_nest
 from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG

@@ -11,11 +11,11 @@ from fixed_cases import CASES
 
 from autotensor import te
 from autotensor.base import switches
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.compiler import nest_text
 from autotensor.ir.func import Role
 from autotensor.ir.verify import check_bounds
-from autotensor.lowering.nest import build_program
+from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.pipeline import PIPELINE, lower
 from autotensor.schedule import Schedule, create_schedule
 

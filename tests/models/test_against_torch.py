@@ -19,7 +19,7 @@ from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models import MODELS, bert, dcgan, gpt2, mobilenet, resnet3d, vgg  # noqa: E402
 from autotensor.models.weights import Seeded  # noqa: E402
-from autotensor.runtime.opening import Function  # noqa: E402
+from autotensor.runtime.open_artifact import Function  # noqa: E402
 
 SHAPES = {
     "vgg16": lambda: vgg.shapes(32, 64, 10),

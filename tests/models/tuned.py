@@ -8,7 +8,7 @@ from cli_tools import calibrated_log
 
 from autotensor.api.models import compile_model, link_model, plan_model, resolved
 from autotensor.graph.ir import Graph
-from autotensor.runtime.opening import Function, open_artifact
+from autotensor.runtime.open_artifact import Function, open_artifact
 from tuning_db import connect
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autotensor.base.target import parse
-from autotensor.codegen.llvm_asm import asm_facts
+from autotensor.codegen.llvm.assembly import asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS, Case
 from autotensor.runtime.module import Module

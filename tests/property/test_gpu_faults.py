@@ -16,16 +16,16 @@ from gpu_comparison import check_gpu
 from gpu_traces import TARGET
 
 from autotensor.base.errors import LoweringError
-from autotensor.codegen.interp import IllegalProgram
+from autotensor.codegen.interp.interpreter import IllegalProgram
 from autotensor.ir.expr import Const, Load, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Scope
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, For, If, Stmt, Store
 from autotensor.ir.visit import collect
-from autotensor.lowering import nest
 from autotensor.lowering.gpu import unify
 from autotensor.lowering.gpu.check import check
+from autotensor.lowering.nest import nest
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule import extents
 from autotensor.te.reference import random_inputs
@@ -205,7 +205,7 @@ def condition_of_short_loops_lost(patch: pytest.MonkeyPatch) -> None:
 @fault("row_sums")
 def half_of_the_tree(patch: pytest.MonkeyPatch) -> None:
     """Joining partial results stops one step too early."""
-    from autotensor.lowering.across import Across
+    from autotensor.lowering.nest.reduction.by_threads import Across
 
     original = Across.join
 

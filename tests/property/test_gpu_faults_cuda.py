@@ -17,7 +17,7 @@ from gpu_comparison import check_gpu
 from autotensor import te
 from autotensor.base.errors import LoweringError
 from autotensor.base.target import parse
-from autotensor.codegen.interp import IllegalProgram
+from autotensor.codegen.interp.interpreter import IllegalProgram
 from autotensor.ir.expr import Call, Expr, Load, const
 from autotensor.ir.func import Program, Scope
 from autotensor.ir.node import Node, map_children
@@ -26,8 +26,8 @@ from autotensor.ir.stmt import NOTHING, Await, Barrier, Commit, For, If, Seq, St
 from autotensor.ir.visit import collect
 from autotensor.lowering.gpu import swizzle
 from autotensor.lowering.gpu.check import check
+from autotensor.lowering.nest.reduction.by_shuffles import SHUFFLE
 from autotensor.lowering.pipeline import PIPELINE, lower
-from autotensor.lowering.shuffle import SHUFFLE
 from autotensor.schedule.schedule import create_schedule
 from autotensor.te.reference import random_inputs
 

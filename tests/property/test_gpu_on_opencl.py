@@ -22,7 +22,7 @@ from opencl_traces import Result, drawn, outcomes, read
 
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import random_inputs

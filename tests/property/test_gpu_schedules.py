@@ -16,8 +16,8 @@ from autotensor.ir.expr import Call
 from autotensor.ir.node import Node
 from autotensor.ir.stmt import Async, Barrier
 from autotensor.ir.visit import any_node
+from autotensor.lowering.nest.reduction.by_shuffles import SHUFFLE
 from autotensor.lowering.pipeline import lower
-from autotensor.lowering.shuffle import SHUFFLE
 
 LONG = 2000
 CHUNK = 100

@@ -15,12 +15,13 @@ import pytest
 from comparison import Different, check
 from fixed_cases import CASES
 
-from autotensor.codegen import llvm_kernel
+from autotensor.codegen.llvm import kernel
 from autotensor.ir.bounds import Bounds, Interval
 from autotensor.ir.expr import Const, Load, const
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import NOTHING, For, ForKind, If, Store, seq
-from autotensor.lowering import boxes, nest, pipeline
+from autotensor.lowering import pipeline
+from autotensor.lowering.nest import boxes, nest
 from autotensor.lowering.passes import flatten, partition, protect, unmask, unroll, vectorize
 from autotensor.schedule import extents, regions
 from autotensor.schedule.primitives import compute_at, layout, rfactor
@@ -271,14 +272,14 @@ def all_masks_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def move_chunks(patch: pytest.MonkeyPatch, by: int) -> None:
     """Moves the end of every thread's share."""
-    original = llvm_kernel.Kernel._loop
+    original = kernel.Kernel._loop
 
     def loop(self: Any, s: For, begin: str, end: str, sure: bool) -> None:
         if s.kind is ForKind.PARALLEL:
             end = self.op(f"add nsw i64 {end}, {by}")
         original(self, s, begin, end, sure)
 
-    patch.setattr(llvm_kernel.Kernel, "_loop", loop)
+    patch.setattr(kernel.Kernel, "_loop", loop)
 
 
 @fault

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotensor.runtime import threads
+from autotensor.runtime.native import threads
 
 sys.path.insert(0, str(Path(__file__).parent))
 

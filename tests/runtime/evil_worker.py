@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from autotensor.runtime.serving import serve
+from autotensor.runtime.workers.serving import serve
 
 
 def handle(line: str) -> str:

@@ -23,8 +23,8 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import dtype_of
 from autotensor.compiler import compile_trace
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.container import MANIFEST, container_bytes
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.container import MANIFEST, container_bytes
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 
@@ -337,7 +337,7 @@ def sealed(data: bytes) -> bytes:
     from pathlib import Path
 
     from autotensor.base.errors import ArtifactError
-    from autotensor.runtime import container
+    from autotensor.runtime.files import container
 
     try:
         spans = container._spans(data, Path("it"))

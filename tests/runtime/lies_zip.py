@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from lies import LIES, SEAL, Members, lie, rezipped, right, sealed
 
-from autotensor.runtime.container import MANIFEST
+from autotensor.runtime.files.container import MANIFEST
 
 
 def zipped(name: str, change: Callable[[Members], object]) -> None:

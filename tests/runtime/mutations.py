@@ -13,7 +13,7 @@ from collections import Counter
 from objects import zoo
 
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime.linker import host_machine, link
+from autotensor.runtime.linking.linker import host_machine, link
 
 # offset and bytes of every number, as the standard has them
 HEADER = (

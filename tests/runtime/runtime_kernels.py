@@ -9,7 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from autotensor.base.target import host
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 
 N = 1000  # elements of the vectors below
 

@@ -14,10 +14,10 @@ import pytest
 from runtime_kernels import add_artifact, renamed, vector
 
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime import container
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.container import read_container, write_container
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import container
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.container import read_container, write_container
 
 ARGS = (
     ArgSpec("W", "constant", (5, 7), "float32"),

@@ -9,7 +9,7 @@ import pytest
 
 from autotensor.base import switches
 from autotensor.base.errors import InputError
-from autotensor.runtime.cache import ObjectCache, default_cache, object_key
+from autotensor.runtime.files.object_cache import ObjectCache, default_cache, object_key
 
 KEY = object_key("a")
 

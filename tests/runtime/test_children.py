@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotensor.base.errors import InputError, MeasureError
-from autotensor.runtime.children import Child, Status
+from autotensor.runtime.workers.children import Child, Status
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -107,7 +107,7 @@ def test_worker_ends_when_its_parent_is_killed(child: Child) -> None:
     """Also while it computes, when it cannot notice that its input has ended."""
     script = (
         f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
-        "from autotensor.runtime.children import Child\n"
+        "from autotensor.runtime.workers.children import Child\n"
         f"child = Child('evil_worker', path=[{str(HERE)!r}])\n"
         "print(child.request('pid', 10).text, flush=True)\n"
         "child.request('loop', 100)\n"

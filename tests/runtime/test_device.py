@@ -7,13 +7,13 @@ import pytest
 
 from autotensor.base.errors import ArgumentError, ArtifactError, TargetError
 from autotensor.base.target import parse
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.device import DeviceCall, LaunchSpec, device_of, launches, open_device, opened
-from autotensor.runtime.device_array import DeviceArray, to_device
-from autotensor.runtime.device_module import DeviceModule
-from autotensor.runtime.device_opencl import choose_platform
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.device.array import DeviceArray, to_device
+from autotensor.runtime.device.devices import DeviceCall, LaunchSpec, device_of, launches, open_device, opened
+from autotensor.runtime.device.module import DeviceModule
+from autotensor.runtime.device.opencl import choose_platform
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.open_artifact import open_artifact
 
 SOURCES = {
     "opencl": """

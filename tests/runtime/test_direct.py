@@ -9,8 +9,8 @@ import pytest
 from runtime_kernels import N, add_artifact, indexed_artifact
 
 from autotensor.base.errors import ArgumentError
-from autotensor.runtime import direct, threads
 from autotensor.runtime.module import Module
+from autotensor.runtime.native import direct_call, threads
 
 RNG = np.random.default_rng(0)
 A, B = (RNG.random(N, dtype=np.float32) for _ in range(2))
@@ -52,7 +52,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 def test_this_interpreter_is_known() -> None:
-    assert direct.layout_is_known()
+    assert direct_call.layout_is_known()
 
 
 def test_what_fits_takes_it(add: Module) -> None:

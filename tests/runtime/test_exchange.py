@@ -10,7 +10,7 @@ import pytest
 
 import autotensor as at
 from autotensor.base.errors import ArgumentError, ArtifactError
-from autotensor.runtime import artifact as artifacts
+from autotensor.runtime.files import artifact as artifacts
 from autotensor.runtime.module import Module
 
 RNG = np.random.default_rng(0)

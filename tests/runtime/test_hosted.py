@@ -11,9 +11,9 @@ import pytest
 from autotensor.base.errors import ArgumentError
 from autotensor.base.target import Target
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.artifact import load as load_artifact
-from autotensor.runtime.hosted import Hosted
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import load as load_artifact
+from autotensor.runtime.simulated import Hosted
 
 
 def scaled() -> Hosted:

@@ -7,8 +7,8 @@ import zlib
 import numpy as np
 
 from autotensor.base.target import parse
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.kept import pack, unpack
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.packed import pack, unpack
 
 
 def made() -> Artifact:

@@ -16,10 +16,10 @@ import pytest
 from objects import ANSWERS, FUNCTIONS, OTHER, ZOO, compiled_for, zoo
 
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime import elf, foreign
-from autotensor.runtime.layout import lay_out
-from autotensor.runtime.linker import host_machine, link
-from autotensor.runtime.relocation import KINDS, STUB_BYTES, Of, stub
+from autotensor.runtime.linking import elf, llvm_linker
+from autotensor.runtime.linking.linker import host_machine, link
+from autotensor.runtime.linking.relocation import KINDS, STUB_BYTES, Of, stub
+from autotensor.runtime.linking.sections import lay_out
 
 BASE = 0x7F12_3456_7000
 ROOT = Path(__file__).parents[2]
@@ -111,7 +111,7 @@ class TestLinking:
 
     def test_no_memory_is_a_sentence(self) -> None:
         script = (
-            "import resource; from objects import *; from autotensor.runtime.linker import *\n"
+            "import resource; from objects import *; from autotensor.runtime.linking.linker import *\n"
             "o = compiled_for('@x = global [500000000 x i8] zeroinitializer\\n' + OTHER, host_machine())\n"
             "resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
             "try: link('z', [o], ['double_it'])\n"
@@ -122,7 +122,7 @@ class TestLinking:
     def test_a_system_that_forbids_it_is_a_sentence(self) -> None:
         """As systemd's MemoryDenyWriteExecute does: what was written may not be executed."""
         script = (
-            "import ctypes; from objects import *; from autotensor.runtime.linker import *\n"
+            "import ctypes; from objects import *; from autotensor.runtime.linking.linker import *\n"
             "o = compiled_for(OTHER, host_machine())\n"
             "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): print('not here')\n"
             "try: link('z', [o], ['double_it'])\n"
@@ -135,11 +135,11 @@ class TestLinking:
 
 
 def test_llvm_links_where_we_do_not() -> None:
-    addresses, keep = foreign.link("zoo", zoo(host_machine()), FUNCTIONS)
+    addresses, keep = llvm_linker.link("zoo", zoo(host_machine()), FUNCTIONS)
     check_answers(addresses)
     del keep
     with pytest.raises(ArtifactError, match=r"^z: its object code cannot be loaded: .*"):
-        foreign.link("z", [compiled_for(OTHER, host_machine())], ["nothing"])
+        llvm_linker.link("z", [compiled_for(OTHER, host_machine())], ["nothing"])
 
 
 class TestEncodings:

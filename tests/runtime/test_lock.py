@@ -12,15 +12,15 @@ import pytest
 
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.errors import MeasureError
-from autotensor.runtime import lock
-from autotensor.runtime.lock import BusyError, MachineLock, compiling, timing_by
+from autotensor.runtime import timing_lock
+from autotensor.runtime.timing_lock import BusyError, MachineLock, compiling, timing_by
 
 ROOT = Path(__file__).parents[2]
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from autotensor.runtime.lock import MachineLock
+from autotensor.runtime.timing_lock import MachineLock
 with MachineLock(Path(sys.argv[1]))():
     print("held", flush=True)
     sys.stdin.read()
@@ -29,7 +29,7 @@ with MachineLock(Path(sys.argv[1]))():
 COUNT_UP = """
 import sys
 from pathlib import Path
-from autotensor.runtime.lock import MachineLock
+from autotensor.runtime.timing_lock import MachineLock
 lock, counter = MachineLock(Path(sys.argv[1])), Path(sys.argv[2])
 for _ in range(100):
     with lock():
@@ -40,7 +40,7 @@ for _ in range(100):
 SHARE = """
 import sys
 from pathlib import Path
-from autotensor.runtime.lock import MachineLock
+from autotensor.runtime.timing_lock import MachineLock
 with MachineLock(Path(sys.argv[1])).shared():
     print("held", flush=True)
     sys.stdin.read()
@@ -156,16 +156,16 @@ def test_who_has_it_may_share_it_with_itself(tmp_path: Path) -> None:
 
 
 def test_the_machines_lock_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
-    with lock.timing_lock(), lock.timing_lock():
-        assert lock.private_folder().stat().st_mode & 0o777 == 0o700
-    folder = lock.private_folder()
+    monkeypatch.setattr(timing_lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    with timing_lock.timing_lock(), timing_lock.timing_lock():
+        assert timing_lock.private_folder().stat().st_mode & 0o777 == 0o700
+    folder = timing_lock.private_folder()
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()
     folder.symlink_to(tmp_path)
     with pytest.raises(MeasureError, match="belongs to somebody else"):
-        lock.private_folder()
+        timing_lock.private_folder()
 
 
 def test_a_folder_that_vanished(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_folder_that_vanished(tmp_path: Path) -> None:
 
 def test_who_must_be_done_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process (here: another open file) has it; the deadline comes, and it is not ours afterwards."""
-    monkeypatch.setattr(lock, "private_folder", lambda: tmp_path)
+    monkeypatch.setattr(timing_lock, "private_folder", lambda: tmp_path)
     other = MachineLock(tmp_path / "timing.lock")
     with other():
         with timing_by(Deadline.after(0.05)) as alone:

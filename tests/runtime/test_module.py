@@ -16,10 +16,11 @@ from runtime_kernels import ADD, N, add_artifact, compiled, prepared_artifact, r
 from autotensor.base import switches
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import host
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime import model, threads
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime import saved_model
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.module import Module
+from autotensor.runtime.native import threads
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
@@ -188,7 +189,7 @@ class TestConstants:
     def test_saved_bound_and_loaded(self, tmp_path: Path) -> None:
         path = tmp_path / "scale.atm"
         Module(prepared_artifact()).bind(W=B).save(path)
-        loaded = model.load(path, threads=2)
+        loaded = saved_model.load(path, threads=2)
         assert (loaded(A) == A + 2 * B).all()
         prepared = loaded.artifact.values["P"]
         assert set(loaded.artifact.values) == {"P"}  # `entry` reads no constant, so W is not kept
@@ -258,20 +259,20 @@ class TestLoading:
         broken = renamed(add_artifact(), needs=("avx9000",))
         artifacts.save(path, broken)
         with pytest.raises(ArtifactError, match="recompiling needs a compiler"):
-            model.load(path, recompile=True)
+            saved_model.load(path, recompile=True)
         with pytest.raises(ArtifactError, match="avx9000"):
-            model.load(path)
-        rebuilt = model.load(path, recompile=True, compiler=lambda text: (compiled(text), ()))
+            saved_model.load(path)
+        rebuilt = saved_model.load(path, recompile=True, compiler=lambda text: (compiled(text), ()))
         assert (rebuilt(A, B) == A + B).all()
         artifacts.save(path, renamed(broken, texts={}))
         with pytest.raises(ArtifactError, match="keeps no LLVM text"):
-            model.load(path, recompile=True)
+            saved_model.load(path, recompile=True)
 
     def test_loading_and_running_needs_only_numpy_and_llvmlite(self, tmp_path: Path) -> None:
         path = tmp_path / "add.atm"
         artifacts.save(path, add_artifact())
         script = (
-            "import sys, numpy as np; from autotensor.runtime.model import load\n"
+            "import sys, numpy as np; from autotensor.runtime.saved_model import load\n"
             f"a = np.ones(1000, np.float32); assert (load({str(path)!r})(a, a) == 2).all()\n"
             "print([m for m in ('xgboost', 'sqlalchemy', 'msgspec', 'psutil', 'platformdirs', 'filelock'"
             ", 'typer', 'ml_dtypes', 'autotensor.search') if m in sys.modules])"

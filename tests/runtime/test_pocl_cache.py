@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from autotensor.runtime.cache import ObjectCache
-from autotensor.runtime.pocl_cache import sweep, use_own_folder
+from autotensor.runtime.device.pocl_cache import sweep, use_own_folder
+from autotensor.runtime.files.object_cache import ObjectCache
 
 KERNEL = """
 import numpy as np
-from autotensor.runtime.device import DeviceCall, open_device
+from autotensor.runtime.device.devices import DeviceCall, open_device
 
 source = b"__kernel void twice(__global float* y) { y[get_group_id(0)] *= 2.0f; }"
 device = open_device("opencl")

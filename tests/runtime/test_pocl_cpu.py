@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from autotensor.runtime.pocl_cpu import GENERIC, ZEN_3, name_processor
+from autotensor.runtime.device.pocl_cpu import GENERIC, ZEN_3, name_processor
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/mem")
 

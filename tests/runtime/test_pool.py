@@ -17,8 +17,8 @@ import pytest
 from runtime_kernels import TEAM_SUM
 from test_threads import Kernel, run
 
-from autotensor.runtime import native, pool, threads
-from autotensor.runtime.threads import Provider
+from autotensor.runtime.native import launcher, pool, threads
+from autotensor.runtime.native.threads import Provider
 
 UNTIL_OFFSET = 8  # of a pool's field
 FREE, ASLEEP, LATE = (pool.NUMBERS[name] for name in ("FREE", "ASLEEP", "LATE"))
@@ -182,8 +182,8 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
         """
         import sys, threading, time; sys.path.insert(0, "tests/runtime")
         from test_pool import *
-        native._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
-        native._NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
+        launcher._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
+        launcher._NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
         provider = threads.choose("pool")
         provider.table.cores = 64  # or callers would share them
         assert len(states(provider)) == 7
@@ -213,10 +213,10 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
 @pytest.mark.parametrize(
     ("why", "change"),
     [
-        ("it has waited", "native._NUMBERS['PATIENCE_NS'] = 1_000_000"),
+        ("it has waited", "launcher._NUMBERS['PATIENCE_NS'] = 1_000_000"),
         ("callers take all cores", "provider.table.busy = 100"),
         ("others had its core", "worker.company = time.monotonic_ns()"),
-        ("others have its core", "native._NUMBERS['KEPT_NS'] = -1"),
+        ("others have its core", "launcher._NUMBERS['KEPT_NS'] = -1"),
     ],
 )
 def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
@@ -225,7 +225,7 @@ def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
         f"""
         import sys, time; sys.path.insert(0, "tests/runtime")
         from test_pool import *
-        native._NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
+        launcher._NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
         {early}
         provider = threads.choose("pool")
         worker = Worker.from_address(provider.table.pool + pool.HEADER_BYTES)
@@ -246,9 +246,9 @@ def test_threads_whose_first_calls_come_at_once_have_one_pool() -> None:
     out = run(
         """
         import os, threading
-        from autotensor.runtime import native
-        from autotensor.runtime.threads import choose
-        native.launcher()
+        from autotensor.runtime.native import launcher
+        from autotensor.runtime.native.threads import choose
+        launcher.launcher()
         found, together = [], threading.Barrier(8)
         def first():
             together.wait()
@@ -268,7 +268,7 @@ def test_what_workers_read_outlives_whatever_python_forgets() -> None:
     out = run(
         """
         import gc, weakref
-        from autotensor.runtime import threads
+        from autotensor.runtime.native import threads
         provider = threads.choose("pool")
         shared = [weakref.ref(provider.keep[0]), weakref.ref(provider.table)]
         del provider
@@ -287,7 +287,7 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         """
         import os, sys, time; sys.path.insert(0, "tests/runtime")
         from test_pool import *
-        native._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
+        launcher._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
         before = set(os.listdir("/proc/self/task"))
         provider = threads.choose("pool")
         (worker,) = set(os.listdir("/proc/self/task")) - before
@@ -313,7 +313,7 @@ class Worker(ctypes.Structure):
 
 
 def test_sizes_told_to_python_are_those_of_the_launcher() -> None:
-    module = llvm.parse_assembly(native.launcher_ir("x86_64"))
+    module = llvm.parse_assembly(launcher.launcher_ir("x86_64"))
     # LLVM gives the types other names when this process has parsed the launcher before.
     a_pool, worker = (
         next(t for t in module.struct_types if t.name.startswith(name)) for name in ("pool", "worker")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import autotensor as at
-from autotensor.runtime.artifact import ArgSpec
+from autotensor.runtime.files.artifact import ArgSpec
 from autotensor.runtime.kernel_times import by_workload
 from autotensor.runtime.samples import sample_inputs
 

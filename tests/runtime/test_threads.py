@@ -13,9 +13,9 @@ from runtime_kernels import BARRIER_STRESS, COUNT, TEAM_SUM, compiled
 from scripts import run
 
 from autotensor.base.errors import InputError
-from autotensor.runtime import native, sharing, threads
-from autotensor.runtime.linker import link
-from autotensor.runtime.threads import Provider
+from autotensor.runtime.linking.linker import link
+from autotensor.runtime.native import launcher, sharing, threads
+from autotensor.runtime.native.threads import Provider
 
 FORK_JOIN = """
 define void @inner(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
@@ -250,7 +250,7 @@ def test_a_loaded_openmp_runtime_comes_first(libgomp: str) -> None:
     out = run(
         f"""
         import ctypes
-        from autotensor.runtime import threads
+        from autotensor.runtime.native import threads
         ctypes.CDLL({libgomp!r})
         print(threads.current().name, threads.current().detail == {libgomp!r})
         """,
@@ -263,7 +263,7 @@ def test_that_of_the_cost_model_does_not() -> None:
     out = run(
         """
         import ctypes
-        from autotensor.runtime import threads
+        from autotensor.runtime.native import threads
         ctypes.CDLL(threads.xgboost_openmp()[0])
         print(threads.loaded_openmp(), threads.current().name)
         """,
@@ -275,7 +275,7 @@ def test_that_of_the_cost_model_does_not() -> None:
 def test_without_a_loaded_openmp_runtime_our_own_pool_comes_first() -> None:
     out = run(
         """
-        from autotensor.runtime import threads
+        from autotensor.runtime.native import threads
         assert not threads.loaded_openmp()
         print(threads.current().name)
         """,
@@ -290,7 +290,7 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) 
         f"""
         import ctypes, sys; sys.path.insert(0, "tests/runtime")
         from runtime_kernels import add_artifact
-        from autotensor.runtime import threads
+        from autotensor.runtime.native import threads
         from autotensor.runtime.module import Module
         first = threads.current().name
         Module(add_artifact())
@@ -306,22 +306,22 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) 
 
 
 def test_process_ends_at_once_with_workers_parked() -> None:
-    run("from autotensor.runtime import threads; threads.choose('pool')")
+    run("from autotensor.runtime.native import threads; threads.choose('pool')")
 
 
 def test_offsets_told_to_code_generators_are_those_of_the_launcher() -> None:
-    module = llvm.parse_assembly(native.launcher_ir("x86_64"))
+    module = llvm.parse_assembly(launcher.launcher_ir("x86_64"))
     # LLVM gives the type another name when this process has parsed the launcher before.
     context = next(t for t in module.struct_types if t.name.startswith("ctx"))
     layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
     found = [layout.get_element_offset(context, field) for field in (0, 1, 6, 7, 9, 11)]
-    told = [native.BARRIER_OFFSET, native.FORK_JOIN_OFFSET, native.TAKE_OFFSET]
-    assert found == [*told, native.COUNTER_OFFSET, native.GENERATION_OFFSET, 192]
-    assert native.LINES_OFFSET == native.TAKE_OFFSET + 8
-    assert layout.get_abi_size(context) == native.CONTEXT_BYTES
+    told = [launcher.BARRIER_OFFSET, launcher.FORK_JOIN_OFFSET, launcher.TAKE_OFFSET]
+    assert found == [*told, launcher.COUNTER_OFFSET, launcher.GENERATION_OFFSET, 192]
+    assert launcher.LINES_OFFSET == launcher.TAKE_OFFSET + 8
+    assert layout.get_abi_size(context) == launcher.CONTEXT_BYTES
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_launcher_is_valid_for_other_processors(machine: str, system: str) -> None:
-    llvm.parse_assembly(native.launcher_ir(machine, system)).verify()
+    llvm.parse_assembly(launcher.launcher_ir(machine, system)).verify()

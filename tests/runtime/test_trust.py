@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from autotensor.base import switches
-from autotensor.codegen.llvm_build import _check_target
-from autotensor.runtime.cache import ObjectCache, object_key
-from autotensor.runtime.children import Child, Status, python_path
-from autotensor.runtime.pocl_cache import use_own_folder
-from autotensor.runtime.trust import complaint, complaint_above, complaint_below, make_own, read_own
+from autotensor.codegen.llvm.build import _check_target
+from autotensor.runtime.device.pocl_cache import use_own_folder
+from autotensor.runtime.files.object_cache import ObjectCache, object_key
+from autotensor.runtime.files.ownership import complaint, complaint_above, complaint_below, make_own, read_own
+from autotensor.runtime.workers.children import Child, Status, python_path
 
 ROOT = Path(__file__).parents[2]
 KEY = object_key("k")
@@ -145,7 +145,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_workers_import_nothing_from_the_current_folder(hostile: Path) -> None:
     with Child("evil_worker", path=[Path(__file__).parent]) as child:
         assert child.request("echo hello", 20).status is Status.OK
-    with Child("autotensor.search.worker", ["build"]) as child:
+    with Child("autotensor.search.measuring.worker", ["build"]) as child:
         child.start()
     assert not hostile.exists(), hostile.read_text()
 

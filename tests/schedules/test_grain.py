@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schedules.grain import parts_of, slowest
+from schedules.kit.grain import parts_of, slowest
 
 
 def test_what_is_left_is_the_last_part() -> None:

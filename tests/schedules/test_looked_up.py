@@ -15,8 +15,8 @@ from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.te.dag import ComputeDAG
-from schedules.analysis import packable, reads
 from schedules.generate import default_trace, generate
+from schedules.kit.analysis import packable, reads
 
 TARGET = parse("llvm -threads=2")
 

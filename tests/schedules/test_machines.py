@@ -90,7 +90,7 @@ def test_identity_is_what_exact_asks_of_machines():
 
 def test_vectors_are_features_that_code_may_use():
     """A name that `needs` does not know would be missing everywhere."""
-    from autotensor.codegen.llvm import needs
+    from autotensor.codegen.llvm.backend import needs
 
     everything = Target("llvm", features=",".join(f"+{f}" for f in VECTORS))
     assert set(needs(everything)) == VECTORS

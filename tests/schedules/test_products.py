@@ -21,10 +21,10 @@ from autotensor.schedule.primitives.storage import Storage
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance
-from schedules import tiles
 from schedules.generate import default_trace, generate
-from schedules.grain import block_of, cuts
-from schedules.tiles import column_lanes, lines_per_set
+from schedules.kit import tiles
+from schedules.kit.grain import block_of, cuts
+from schedules.kit.tiles import column_lanes, lines_per_set
 
 HOST, AVX2, SSE = "llvm -threads=2", "llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=3"
 

@@ -14,7 +14,7 @@ from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
 from schedules.generate import default_trace, generate
-from schedules.region import CALLED, L2_RATE, cycles
+from schedules.kit.parallel_region import CALLED, L2_RATE, cycles
 
 TARGET = Target("llvm", "znver4", vector_bytes=64, vector_registers=32, num_cores=2)
 

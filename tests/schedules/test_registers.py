@@ -6,7 +6,7 @@ import pytest
 
 from autotensor.api.models import plan_model
 from autotensor.base.target import Target, parse
-from autotensor.codegen.llvm_asm import AsmFacts, asm_facts
+from autotensor.codegen.llvm.assembly import AsmFacts, asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.models import MODELS
 from schedules.generate import default_trace

@@ -13,7 +13,7 @@ from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from schedules.generate import default_trace
-from schedules.sums import in_parts
+from schedules.kit.partial_sums import in_parts
 
 
 def window(*extents, dtype="float32", reducer=te.sum):

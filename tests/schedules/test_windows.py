@@ -11,7 +11,7 @@ from comparison import check
 
 from autotensor import te
 from autotensor.base.target import Target, parse
-from autotensor.codegen.llvm_asm import asm_facts
+from autotensor.codegen.llvm.assembly import asm_facts
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.operators import OPERATORS

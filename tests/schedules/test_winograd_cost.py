@@ -8,7 +8,7 @@ import pytest
 
 from autotensor.base.target import parse
 from schedules.algorithms.winograd import F2, F4
-from schedules.winograd_cost import FEW, MANY, WIDE, Problem, Variant, best_option, cycles, direct_cycles
+from schedules.kit.winograd_cost import FEW, MANY, WIDE, Problem, Variant, best_option, cycles, direct_cycles
 
 SERVER = (32 << 10, 1 << 20, 32 << 20)  # caches of the processors that the constants were fitted on
 BY_TILES, BY_COLUMNS = Variant(F4, by_columns=False), Variant(F4, by_columns=True)

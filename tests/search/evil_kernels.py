@@ -12,10 +12,10 @@ from dataclasses import replace
 from autotensor import te
 from autotensor.base.dtype import float32
 from autotensor.base.target import host
-from autotensor.codegen.llvm_build import build
-from autotensor.codegen.llvm_text import literal
+from autotensor.codegen.llvm.build import build
+from autotensor.codegen.llvm.text import literal
 from autotensor.compiler import compile_trace
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload

@@ -11,8 +11,8 @@ from zoo import conv, gemm
 from autotensor.search.events import Event
 from autotensor.search.loop import tune
 from autotensor.search.options import TuneOptions
-from autotensor.search.prior import Rates
 from autotensor.search.report import TuneReport
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from tuning_db import MemoryStore, TrialStore

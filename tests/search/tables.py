@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from fakes import TARGET
 
-from autotensor.search.features import NAMES, features
-from autotensor.search.model import Floats
-from autotensor.search.population import sample
-from autotensor.search.prior import Rates, predict
+from autotensor.search.propose.population import sample
+from autotensor.search.score.features import NAMES, features
+from autotensor.search.score.model import Floats
+from autotensor.search.score.prior import Rates, predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotensor.search.acquire import diverse, expected_improvement, order
-from autotensor.search.model import Floats, Prediction
+from autotensor.search.propose.acquisition import diverse, expected_improvement, order
+from autotensor.search.score.model import Floats, Prediction
 
 RNG = np.random.default_rng(0)
 

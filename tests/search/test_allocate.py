@@ -8,7 +8,7 @@ import pytest
 from fakes import task
 from zoo import conv, gemm
 
-from autotensor.search.allocate import (
+from autotensor.search.propose.allocation import (
     DEAD,
     RUNS,
     SURE,
@@ -19,7 +19,7 @@ from autotensor.search.allocate import (
     seconds_of,
     stop_reason,
 )
-from autotensor.search.stopping import Outlook
+from autotensor.search.propose.stopping import Outlook
 
 INF = float("inf")
 HEAVY, LIGHT = task(gemm(64, 64, 64), weight=4.0), task(conv(9, 5, 40, 3))

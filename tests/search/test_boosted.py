@@ -13,10 +13,10 @@ from tables import described, table
 from zoo import gemm
 
 from autotensor.base.errors import InputError
-from autotensor.search.boosted import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
-from autotensor.search.ensemble import centred
-from autotensor.search.features import NAMES, SCHEMA
-from autotensor.search.model import PRIOR_SPREAD, PriorModel
+from autotensor.search.score.boosted.ensemble import centred
+from autotensor.search.score.boosted.xgb_model import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
+from autotensor.search.score.features import NAMES, SCHEMA
+from autotensor.search.score.model import PRIOR_SPREAD, PriorModel
 
 
 def test_without_data_the_model_is_the_prior() -> None:

@@ -9,9 +9,16 @@ import pytest
 
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target, host, usable_cores
-from autotensor.search import calibrate
-from autotensor.search.calibrate import Values, calibrated, kernels_of, measure, rates_of, team_sizes
-from autotensor.search.rates import REGION_S, MicroKernels
+from autotensor.search.machine import calibration
+from autotensor.search.machine.calibration import (
+    Values,
+    calibrated,
+    kernels_of,
+    measure,
+    rates_of,
+    team_sizes,
+)
+from autotensor.search.machine.rates import REGION_S, MicroKernels
 from tuning_db import MemoryStore
 from tuning_db.records import Calibration, now
 
@@ -56,9 +63,9 @@ class Measuring:
 @pytest.fixture
 def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
     made = Measuring(ONE | TEAM)
-    monkeypatch.setattr(calibrate, "measure", made.measure)
-    monkeypatch.setattr(calibrate, "measure_kernels", made.measure_kernels)
-    monkeypatch.setattr(calibrate, "busy_cores", lambda: 0.0)
+    monkeypatch.setattr(calibration, "measure", made.measure)
+    monkeypatch.setattr(calibration, "measure_kernels", made.measure_kernels)
+    monkeypatch.setattr(calibration, "busy_cores", lambda: 0.0)
     return made
 
 
@@ -95,7 +102,7 @@ def test_another_number_of_threads_is_measured_too(measuring: Measuring) -> None
 
 def test_a_log_of_an_older_version_is_completed(measuring: Measuring) -> None:
     store = MemoryStore()
-    calibrate._remember(store, {n: v for n, v in ONE.items() if n != "clock"})
+    calibration._remember(store, {n: v for n, v in ONE.items() if n != "clock"})
     assert calibrated(store, TWO).team_flops == 1.9e11
     assert len(measuring.teams) == 1
 
@@ -109,7 +116,7 @@ def test_what_a_busy_machine_did_not_allow_is_tried_again_later(measuring: Measu
     calibrated(store, TWO)
     assert len(measuring.teams) == 1  # not at once
     late = MemoryStore()
-    calibrate._remember(late, {})
+    calibration._remember(late, {})
     old = now() - timedelta(hours=1)
     records = [Calibration(n, v, u, measured=old) for n, (v, u) in measuring.values.items()]
     late.put_calibration(host_machine().fingerprint, records)
@@ -132,7 +139,7 @@ def test_a_short_look_at_a_busy_machine_is_at_one_core(
     measuring: Measuring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Threads of a team wait for each other's cores there, for seconds, and would not be trusted."""
-    monkeypatch.setattr(calibrate, "busy_cores", lambda: 0.9 * usable_cores())
+    monkeypatch.setattr(calibration, "busy_cores", lambda: 0.9 * usable_cores())
     calibrated(MemoryStore(), TWO, brief=True)
     calibrated(MemoryStore(), TWO)  # who has the time measures all the same
     assert measuring.teams == [(1,), (2,)]
@@ -168,7 +175,7 @@ def test_rates_are_never_the_wrong_way_round() -> None:
 
 
 def test_a_team_is_never_slower_than_one() -> None:
-    found = calibrate._consistent(
+    found = calibration._consistent(
         ONE | TEAM | {"flops.t2": (5e10, "FLOP/s"), "bandwidth.L3.t2": (1.0, "B/s")}
     )
     assert found["flops.t2"] == (1e11, "FLOP/s")

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from autotensor import te
-from autotensor.search.buffers import Fenced, Need, Slab, same_bytes
-from autotensor.search.checks import (
+from autotensor.search.measuring.buffers import Fenced, Need, Slab, same_bytes
+from autotensor.search.measuring.checks import (
     compare,
     compare_wide,
     exact_on_integers,
@@ -20,7 +20,7 @@ from autotensor.search.checks import (
     make_inputs,
     output_bounds,
 )
-from autotensor.search.request import rotation_copies
+from autotensor.search.measuring.request import rotation_copies
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 
@@ -194,7 +194,7 @@ def test_stretches_find_what_the_whole_shows(
     whole = verdicts()
     assert any(v.complaint for v, _ in whole)
     for stretch in (1, 2, 4):
-        monkeypatch.setattr("autotensor.search.buffers.STRETCH", stretch)
+        monkeypatch.setattr("autotensor.search.measuring.buffers.STRETCH", stretch)
         assert verdicts() == whole
 
 

@@ -9,9 +9,9 @@ from autotensor import te
 from autotensor.base.errors import TargetError
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
-from autotensor.runtime.device import opened
-from autotensor.search.measure import LocalMeasurer
-from autotensor.search.request import MeasureOptions
+from autotensor.runtime.device.devices import opened
+from autotensor.search.measuring.measurer import LocalMeasurer
+from autotensor.search.measuring.request import MeasureOptions
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate

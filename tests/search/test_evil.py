@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from evil_kernels import TARGET, addition, evil, good, hungry
 
-from autotensor.search import racing
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring import racing
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from tuning_db.records import Status
 
 HERE = Path(__file__).parent
@@ -104,7 +104,7 @@ def test_nobody_outlives_a_killed_parent() -> None:
     script = (
         f"import sys; sys.path[:0] = [{str(HERE)!r}]\n"
         "from evil_kernels import TARGET, addition, evil, good\n"
-        "from autotensor.search.measure import LocalMeasurer, MeasureOptions\n"
+        "from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions\n"
         "m = LocalMeasurer(TARGET, MeasureOptions(run_timeout_s=100, workers=2, residency='hot'))\n"
         "m.measure_artifacts(addition(), [good()])\n"
         "print(*m.pids(), flush=True)\n"

@@ -8,9 +8,9 @@ from fakes import TARGET
 from tables import RATES, described
 from zoo import SMALL
 
-from autotensor.search.features import NAMES, features
-from autotensor.search.population import Population, sample
-from autotensor.search.prior import predict
+from autotensor.search.propose.population import Population, sample
+from autotensor.search.score.features import NAMES, features
+from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 

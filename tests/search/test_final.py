@@ -12,10 +12,10 @@ from zoo import gemm
 
 from autotensor.resolve import gain, resolve
 from autotensor.schedule.trace import Trace
-from autotensor.search.bound import lower_bound
 from autotensor.search.events import Event, Raced
-from autotensor.search.final import CHALLENGERS, SAMPLES
-from autotensor.search.request import MeasureResult
+from autotensor.search.final_race import CHALLENGERS, SAMPLES
+from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.score.roofline import lower_bound
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
 from tuning_db import MemoryStore

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from autotensor.search.buffers import Need
-from autotensor.search.held import PROTECTED_BYTES, Held
+from autotensor.search.measuring.buffers import Need
+from autotensor.search.measuring.fenced_constants import PROTECTED_BYTES, Held
 
 F32 = np.dtype(np.float32)
 LARGE = (PROTECTED_BYTES // 4 + 3,)
@@ -56,8 +56,8 @@ def test_a_broken_fence_shows_before_they_are_sealed() -> None:
 def test_who_writes_into_a_large_one_ends(where: str) -> None:
     code = (
         "import numpy as np\n"
-        "from autotensor.search.buffers import Need\n"
-        "from autotensor.search.held import Held\n"
+        "from autotensor.search.measuring.buffers import Need\n"
+        "from autotensor.search.measuring.fenced_constants import Held\n"
         f"h = Held([Need('large', {LARGE}, np.dtype(np.float32), True)])\n"
         "h.arrays['large'][...] = 1.0; h.seal()\n"
         "assert h.arrays['large'].sum() > 0; print('sealed', flush=True)\n"

@@ -12,13 +12,13 @@ from zoo import gemm
 
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order, ranked, relative_time, resolve
-from autotensor.search.boosted import XGBModel
 from autotensor.search.journal import Journal, open_journal, retell, run_key
 from autotensor.search.loop import tune
+from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.options import TuneOptions
-from autotensor.search.prior import Rates
-from autotensor.search.request import MeasureResult
-from autotensor.search.tuner import Tuner
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace
 from tuning_db import MemoryStore, TrialStore, connect
 from tuning_db.records import Machine, Sample, Status, TrialRecord, Verification

@@ -9,7 +9,7 @@ import pytest
 from fakes import TARGET, FakeMeasurer, task
 from runs import CONVOLUTION, PRODUCT, SMALL_PRODUCT, run
 
-from autotensor.search.known import known_run
+from autotensor.search.finished_run import known_run
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from schedules.generate import default_trace

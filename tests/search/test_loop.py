@@ -16,13 +16,13 @@ from zoo import gemm, rows
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import resolve
 from autotensor.schedule.trace import Trace
-from autotensor.search.boosted import XGBModel
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.journal import ALL_FINISHED, decisions_of
 from autotensor.search.loop import tune
+from autotensor.search.measuring.request import MeasureResult, OutOfTime
 from autotensor.search.options import TuneOptions
-from autotensor.search.prior import Rates
-from autotensor.search.request import MeasureResult, OutOfTime
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import merge
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
@@ -289,7 +289,7 @@ def test_equal_workloads_are_one_task_with_their_weights_added() -> None:
 
 
 def test_trials_are_in_the_log_before_the_search_learns_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from autotensor.search.tuner import Tuner
+    from autotensor.search.propose.tuner import Tuner
 
     store = MemoryStore()
     original = Tuner.tell

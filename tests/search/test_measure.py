@@ -20,14 +20,14 @@ from evil_kernels import addition, evil, scaled
 from autotensor import te
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target, host
-from autotensor.runtime.children import Child, Reply
+from autotensor.runtime.workers.children import Child, Reply
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
-from autotensor.search import building, racing
-from autotensor.search.building import BuildPool
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.racing import Entrant, Race
-from autotensor.search.request import OutOfTime
+from autotensor.search.measuring import building, racing
+from autotensor.search.measuring.building import BuildPool
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring.racing import Entrant, Race
+from autotensor.search.measuring.request import OutOfTime
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
@@ -424,8 +424,8 @@ def test_four_measurers_take_turns() -> None:
     script = (
         f"import sys, time; sys.path[:0] = [{str(HERE)!r}]\n"
         "from evil_kernels import TARGET, addition, evil\n"
-        "from autotensor.search.measure import LocalMeasurer, MeasureOptions\n"
-        "from autotensor.search.racing import Race\n"
+        "from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions\n"
+        "from autotensor.search.measuring.racing import Race\n"
         "right = Race.run\n"
         "def timed(*a):\n"
         "    began = time.monotonic()\n"

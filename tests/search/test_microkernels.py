@@ -9,8 +9,8 @@ from autotensor import te
 from autotensor.base.target import Target, host
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
-from autotensor.search import microkernels
-from autotensor.search.microkernels import Tile, measure_microkernels, tile_trace, tiles
+from autotensor.search.machine import microkernels
+from autotensor.search.machine.microkernels import Tile, measure_microkernels, tile_trace, tiles
 from autotensor.te.dag import ComputeDAG
 
 

@@ -8,7 +8,7 @@ from strategies import case_of
 
 from autotensor import te
 from autotensor.schedule.trace import Trace
-from autotensor.search.oracle import LONG_POINTS, oracle_trace, wide_workload
+from autotensor.search.measuring.oracle import LONG_POINTS, oracle_trace, wide_workload
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

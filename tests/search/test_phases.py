@@ -11,12 +11,12 @@ from zoo import gemm
 
 from autotensor import te
 from autotensor.operators import OPERATORS
-from autotensor.search.boosted import XGBModel
-from autotensor.search.model import PriorModel
-from autotensor.search.phases import FIRST, WORTH, Phase, phase, relative_gain
-from autotensor.search.population import encode
+from autotensor.search.propose.phases import FIRST, WORTH, Phase, phase, relative_gain
+from autotensor.search.propose.population import encode
+from autotensor.search.propose.tuner import SearchOptions, Tuner, is_general
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.model import PriorModel
 from autotensor.search.task import Candidate, Task
-from autotensor.search.tuner import SearchOptions, Tuner, is_general
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

@@ -14,7 +14,7 @@ from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.step import refs
 from autotensor.schedule.trace import Trace
-from autotensor.search.population import Population, sample
+from autotensor.search.propose.population import Population, sample
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance

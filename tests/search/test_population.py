@@ -9,7 +9,7 @@ from zoo import SMALL, gemm
 
 from autotensor.schedule.sketch import Hole, Sketch
 from autotensor.schedule.state import State
-from autotensor.search.population import (
+from autotensor.search.propose.population import (
     Ints,
     Population,
     crossover,

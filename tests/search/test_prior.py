@@ -11,8 +11,8 @@ from zoo import conv, gemm
 
 from autotensor.base.target import Target, parse
 from autotensor.schedule.picture import picture
-from autotensor.search.prior import predict, stage_terms
-from autotensor.search.rates import MicroKernels, Rates
+from autotensor.search.machine.rates import MicroKernels, Rates
+from autotensor.search.score.prior import predict, stage_terms
 from autotensor.te.workload import Workload
 from schedules.generate import generate
 

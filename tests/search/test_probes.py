@@ -7,8 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotensor.search import probes
-from autotensor.search.probes import ENOUGH, LEAST_CALM, Clocks, cpu_times, measure_rates, others_cores
+from autotensor.search.machine import probes
+from autotensor.search.machine.probes import (
+    ENOUGH,
+    LEAST_CALM,
+    Clocks,
+    cpu_times,
+    measure_rates,
+    others_cores,
+)
 
 REAL_RATE = 1000.0  # of everything here, a second
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from autotensor.search.race_rule import racing
+from autotensor.search.measuring.race_rule import racing
 
 
 def test_everybody_gets_three() -> None:

@@ -11,10 +11,10 @@ from autotensor.base.target import host
 from autotensor.compiler import compile_trace
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
-from autotensor.search import checks, running
-from autotensor.search.checks import fill_large, large_constants
-from autotensor.search.mark import Mark
-from autotensor.search.running import Bench
+from autotensor.search.measuring import checks, running
+from autotensor.search.measuring.checks import fill_large, large_constants
+from autotensor.search.measuring.running import Bench
+from autotensor.search.measuring.running_mark import Mark
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

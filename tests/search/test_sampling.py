@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from evil_kernels import TARGET, N, evil
 
-from autotensor.runtime import loader
 from autotensor.runtime.arrays import aligned_copy, aligned_empty
-from autotensor.search import sampling
-from autotensor.search.native_loop import native_loop, touch_list
-from autotensor.search.sampling import Sampler, _calm, _first
+from autotensor.runtime.linking import loader
+from autotensor.search.measuring import timing
+from autotensor.search.measuring.native_loop import native_loop, touch_list
+from autotensor.search.measuring.timing import Sampler, _calm, _first
 
 
 class Calls:
@@ -34,7 +34,7 @@ class Calls:
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Calls]:
     calls: list[Calls] = []
-    monkeypatch.setattr(sampling, "_switches", lambda: calls[0].switches)
+    monkeypatch.setattr(timing, "_switches", lambda: calls[0].switches)
     return calls
 
 
@@ -126,7 +126,7 @@ def test_a_sample_ends_when_its_time_is_up_many_times_over(monkeypatch: pytest.M
             asked.append(calls)
             return np.full(calls, 0.008)
 
-    monkeypatch.setattr(sampling, "native_loop", Loop)
+    monkeypatch.setattr(timing, "native_loop", Loop)
     candidate = SimpleNamespace(frames=np.zeros(3, np.uint64), turn=0, loaded=SimpleNamespace(entry=0))
     sampler = Sampler(lambda number, phase: nullcontext())  # type: ignore[arg-type]
     seconds = sampler._run(0, candidate, 2, None, 1.0, 0.04, 1000)  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ import pytest
 
 from autotensor.base.paired import Paired, paired
 from autotensor.base.target import host
-from autotensor.cli.doctor import aa_lines
+from autotensor.cli.verbs.doctor import aa_lines
 from autotensor.schedule.trace import Trace
-from autotensor.search.aa import AAPair, aa_pair, sample_kernels, told_from, variation
-from autotensor.search.measure import LocalMeasurer, MeasureOptions
-from autotensor.search.selfcheck import SelfCheck, judged
+from autotensor.search.machine.equal_kernels import AAPair, aa_pair, sample_kernels, told_from, variation
+from autotensor.search.machine.selfcheck import SelfCheck, judged
+from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 
 
 def pair(ratio: float = 1.0, width: float = 0.0, seconds: float = 1e-3, reference: float = 1e-4) -> AAPair:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotensor.search.model import Prediction
-from autotensor.search.stopping import (
+from autotensor.search.propose.stopping import (
     QUIET_BATCHES,
     UNLIKELY,
     WORTHWHILE,
@@ -16,6 +15,7 @@ from autotensor.search.stopping import (
     outlook,
     quiet_batches,
 )
+from autotensor.search.score.model import Prediction
 
 
 def prediction(seconds: list[float], spread: float = 0.1, valid: float = 1.0) -> Prediction:

@@ -9,7 +9,7 @@ from zoo import conv, gemm
 
 from autotensor.schedule.picture import StagePicture, picture
 from autotensor.schedule.schedule import Schedule
-from autotensor.search.tile import Tile, is_product, tile_of, ways
+from autotensor.search.score.tile import Tile, is_product, tile_of, ways
 from autotensor.te.workload import Workload
 
 

@@ -10,10 +10,10 @@ from runs import CONVOLUTION, PRODUCT, RATES, SMALL_PRODUCT, run
 from zoo import SMALL, batched, conv, gemm, rows
 
 from autotensor.schedule.trace import Trace
-from autotensor.search.boosted import XGBModel
+from autotensor.search.propose.transfer import MOST, refit, seeds, shape_of
+from autotensor.search.propose.tuner import Tuner
+from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Candidate
-from autotensor.search.transfer import MOST, refit, seeds, shape_of
-from autotensor.search.tuner import Tuner
 from autotensor.te.workload import Workload
 from schedules.generate import generate
 from tuning_db import MemoryStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotensor.search.model import PRIOR_SPREAD
-from autotensor.search.trust import PARTS, Rows, Trust, learned
+from autotensor.search.score.boosted.trust import PARTS, Rows, Trust, learned
+from autotensor.search.score.model import PRIOR_SPREAD
 
 GROUPS = np.repeat([f"w{n}" for n in range(10)], 20)
 Y = np.random.default_rng(0).standard_normal(200)

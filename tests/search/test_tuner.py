@@ -15,13 +15,13 @@ from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS
 from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.boosted import XGBModel
-from autotensor.search.model import CostModel, PriorModel, RandomModel
-from autotensor.search.population import encode
-from autotensor.search.prior import Rates
-from autotensor.search.request import source_sha
+from autotensor.search.measuring.request import source_sha
+from autotensor.search.propose.population import encode
+from autotensor.search.propose.tuner import SearchOptions, Tuner, is_general
+from autotensor.search.score.boosted.xgb_model import XGBModel
+from autotensor.search.score.model import CostModel, PriorModel, RandomModel
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate
-from autotensor.search.tuner import SearchOptions, Tuner, is_general
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace

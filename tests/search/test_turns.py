@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from autotensor.runtime import lock
-from autotensor.runtime.lock import MachineLock
-from autotensor.search import turns
-from autotensor.search.request import OutOfTime
-from autotensor.search.turns import WAIT_SHARE, Turns
+from autotensor.runtime import timing_lock
+from autotensor.runtime.timing_lock import MachineLock
+from autotensor.search.measuring import turns
+from autotensor.search.measuring.request import OutOfTime
+from autotensor.search.measuring.turns import WAIT_SHARE, Turns
 
 
 @pytest.fixture
 def other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineLock:
     """Another process's view of the machine's lock (here: another open file)."""
-    monkeypatch.setattr(lock, "private_folder", lambda: tmp_path)
+    monkeypatch.setattr(timing_lock, "private_folder", lambda: tmp_path)
     return MachineLock(tmp_path / "timing.lock")
 
 

@@ -14,10 +14,10 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import dtype_of
 from autotensor.base.target import parse
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.compiler import compile_trace
 from autotensor.lowering.pipeline import lower
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 

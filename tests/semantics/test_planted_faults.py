@@ -9,8 +9,10 @@ import pytest
 from test_walk import walk
 
 from autotensor.base.dtype import int64
-from autotensor.codegen import interp, interp_runtime, intrinsics, llvm_expr
-from autotensor.codegen.opencl import OPENCL
+from autotensor.codegen.c.opencl import OPENCL
+from autotensor.codegen.interp import interpreter, runtime
+from autotensor.codegen.llvm import expr as llvm_expr
+from autotensor.codegen.llvm import intrinsics
 from autotensor.ir import expr
 from autotensor.ir.expr import Compare, match_types
 from autotensor.ir.ops import Op
@@ -51,9 +53,7 @@ def _as_signed(m: pytest.MonkeyPatch) -> None:
 
 
 def _shift_modulo(m: pytest.MonkeyPatch) -> None:
-    m.setitem(
-        interp_runtime.OF_INTEGERS, Op.SHL, lambda t: lambda a, b: (a << (b % t.bits)) & ((1 << t.bits) - 1)
-    )
+    m.setitem(runtime.OF_INTEGERS, Op.SHL, lambda t: lambda a, b: (a << (b % t.bits)) & ((1 << t.bits) - 1))
 
 
 def _truncated(m: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def _truncated(m: pytest.MonkeyPatch) -> None:
 def _interpreted_anew() -> Iterator[None]:
     """The interpreter remembers what kernels became; a fault must not stay, nor be missed."""
     yield
-    interp._compiled.cache_clear()
+    interpreter._compiled.cache_clear()
 
 
 FAULTS: dict[str, tuple[Plant, str, str, str]] = {
@@ -86,7 +86,7 @@ def test_the_walk_finds(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, machine, name, operation = FAULTS[fault]
     assert not walk(machine, (name,), operation)[1]
     plant(monkeypatch)
-    interp._compiled.cache_clear()
+    interpreter._compiled.cache_clear()
     assert walk(machine, (name,), operation)[1]
 
 

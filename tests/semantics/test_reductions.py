@@ -14,7 +14,7 @@ from autotensor.base.dtype import dtype_of
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS
-from autotensor.runtime.opening import open_artifact
+from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace
 

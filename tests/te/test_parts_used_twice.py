@@ -18,10 +18,10 @@ from autotensor.compiler import te_text
 from autotensor.ir.expr import Var, const, select
 from autotensor.ir.printer import to_text
 from autotensor.ir.visit import LEAST_SHARED, MOST_WRITTEN, shared, sizes
-from autotensor.lowering.nest import build_program
+from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.protect import protect
 from autotensor.schedule.trace import Trace
-from autotensor.search.checks import exact_on_integers
+from autotensor.search.measuring.checks import exact_on_integers
 from autotensor.te.dag import ComputeDAG, operations
 from autotensor.te.indices import index_ranges
 from autotensor.te.inside import check_reads

@@ -10,7 +10,7 @@ import pytest
 
 from autotensor import te
 from autotensor.base.errors import ArgumentError, TensorError
-from autotensor.codegen.interp import run_program
+from autotensor.codegen.interp.interpreter import run_program
 from autotensor.ir.expr import Load, Select, const
 from autotensor.ir.func import PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute

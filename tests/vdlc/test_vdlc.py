@@ -23,7 +23,7 @@ from autotensor.base.errors import (
 )
 from autotensor.base.target import Target
 from autotensor.schedule.schedule import Schedule
-from autotensor.search import calibrate
+from autotensor.search.machine import calibration
 
 GEMM, COPY = "vdlc.fused_gemm8x8_add", "vdlc.dma_copy2d"
 
@@ -171,7 +171,7 @@ def test_other_computations_get_one_sentence() -> None:
 
 
 def test_tuning_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "calibrated", lambda *_, **__: pytest.fail("a processor was calibrated"))
+    monkeypatch.setattr(calibration, "calibrated", lambda *_, **__: pytest.fail("a processor was calibrated"))
     with pytest.raises(InputError, match=r"'vdlc' cannot be measured here.*build takes its default schedule"):
         at.tune(product(8, 8, 8), trials=4, target="vdlc", db=":memory:", progress=False)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.runtime import artifact as artifacts
-from autotensor.runtime.artifact import ArgSpec, Artifact
-from autotensor.runtime.files import replacing
+from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.atomic import replacing
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ import numpy as np
 from autotensor.api.verifying.steps import Step
 from autotensor.base.errors import AutotensorError
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
-from autotensor.search.checks import Verdict, compare, compare_wide, output_bounds
+from autotensor.search.measuring.checks import Verdict, compare, compare_wide, output_bounds
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 from autotensor.te.tolerance import coarsest_rounding, term_sizes

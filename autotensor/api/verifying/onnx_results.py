@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.api.verifying.run import Run
-from autotensor.search.checks import compare_wide
+from autotensor.search.measuring.checks import compare_wide
 
 Array = np.ndarray[Any, Any]
 

@@ -18,9 +18,9 @@ from autotensor.api.verifying.wide import Wide
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError, TensorError
 from autotensor.graph.ir import Constant
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.kernel_times import KernelClock
-from autotensor.search.checks import compare, output_bounds
+from autotensor.search.measuring.checks import compare, output_bounds
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 from autotensor.te.tolerance import scale

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.compiler import STEPS, WORKLOAD
-from autotensor.runtime.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore

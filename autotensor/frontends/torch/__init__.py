@@ -3,48 +3,24 @@
     graph = at.from_torch(module, (example,))         ATen operators, a node each ──▶ at.ops
     model = at.compile_model(graph)
 
-Start reading at `importer.py`. One file holds one family of operators; a converter is a function under
-`@converts("aten.relu.default")` that takes what the ATen operator takes, tensors as graph nodes.
+Start reading at `importer.py`. One file of `families/` holds one family of operators; a converter is a
+function under `@converts("aten.relu.default")` that takes what the ATen operator takes, tensors as graph
+nodes.
 """
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
+from autotensor.frontends.torch import constants as _constants  # noqa: F401  # converters, too
+from autotensor.frontends.torch import decomposed, families
 from autotensor.frontends.torch.exported import from_torch
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.registry import CONVERTERS, Unsupported, converts
 
-_FAMILIES = (
-    "antialiased",
-    "attention",
-    "branches",
-    "complex",
-    "complex_arithmetic",
-    "constants",
-    "convolution",
-    "creation",
-    "decomposed_arithmetic",
-    "decomposed_order",
-    "decomposed_places",
-    "decomposed_sampling",
-    "elementwise",
-    "encoder",
-    "experts",
-    "flex",
-    "fourier",
-    "indexing",
-    "matmul",
-    "matrices",
-    "norm",
-    "pooling",
-    "recurrent",
-    "reduction",
-    "shape",
-    "special",
-    "strided",
-)
-for _family in _FAMILIES:
-    importlib.import_module(f"{__name__}.{_family}")
+for _room in (families, decomposed):
+    for _module in sorted(m.name for m in pkgutil.iter_modules(_room.__path__)):
+        importlib.import_module(f"{_room.__name__}.{_module}")
 
 __all__ = ["CONVERTERS", "Unsupported", "converts", "from_torch", "import_nodes"]

@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from autotensor.base.errors import InputError
-from autotensor.frontends.torch.creation import from_tensor
-from autotensor.frontends.torch.decompositions import extended
+from autotensor.frontends.torch.decomposed.table import extended
+from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
 from autotensor.frontends.torch.registry import Unsupported

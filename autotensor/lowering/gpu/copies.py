@@ -4,13 +4,14 @@
     commit()                                           commit()
 
 Only whole copies of 4, 8 or 16 bytes can go their own way; other stores stay as they are, and where none can,
-nothing is committed or awaited. The loop over turns already has its commits and awaits (`ahead.py`): here
-each await comes right before a barrier, so that what one thread awaited all may read.
+nothing is committed or awaited. The loop over turns already has its commits and awaits
+(`nest/when/prefetched.py`): here each await comes right before a barrier, so that what one thread awaited all
+may read.
 """
 
 from __future__ import annotations
 
-from autotensor.codegen.copy_width import width_of_copy
+from autotensor.codegen.c.copy_width import width_of_copy
 from autotensor.ir.expr import Load
 from autotensor.ir.func import Scope
 from autotensor.ir.node import Node, map_children

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotensor.base.errors import LoweringError
-from autotensor.codegen.tensor_intrinsics import LANE_AXIS, LANES, fragments, is_tensorized
+from autotensor.codegen.c.tensor_intrinsics import LANE_AXIS, LANES, fragments, is_tensorized
 from autotensor.ir.expr import Load
 from autotensor.ir.node import children, map_children
 from autotensor.ir.rewrite import substitute

@@ -115,7 +115,7 @@ class _Unifier:
         """Axes along which the threads store different elements, or elements of their own.
 
         Shared memory is filled by the loops inside of its allocation; around that all threads do the same,
-        unless each has a row (across.py).
+        unless each has a row (nest/reduction/by_threads.py).
         """
         match s.buffer.scope:
             case Scope.GLOBAL:

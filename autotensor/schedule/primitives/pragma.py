@@ -19,7 +19,7 @@ PRAGMAS = {
 
 @step
 class Pragma:
-    """Attach a hint to a loop; it never changes the meaning (but for infinities, see lowering/skip.py).
+    """Attach a hint to a loop; it never changes the meaning (but for infinities: nest/when/skipped_terms.py).
 
     Raises ScheduleError for an unknown axis or key.
     """

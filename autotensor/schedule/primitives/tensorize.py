@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from autotensor.base.errors import ScheduleError
 from autotensor.base.plugins import plugin
-from autotensor.codegen.tensor_intrinsics import INTRINSICS, Mma, intrinsic
+from autotensor.codegen.c.tensor_intrinsics import INTRINSICS, Mma, intrinsic
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 from autotensor.schedule.step import AxisName, StageName, Word, step

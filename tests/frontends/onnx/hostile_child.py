@@ -56,7 +56,7 @@ def main_(files: str, answers: str) -> None:
 
     import autotensor.frontends.onnx  # noqa: F401
     from autotensor.api import onnx_models  # noqa: F401
-    from autotensor.cli import run  # noqa: F401
+    from autotensor.cli.verbs import run  # noqa: F401
 
     # a file that asks for more is refused memory, not the machine's
     limit = int(3 * GIGABYTES * (1 << 30))

@@ -1,0 +1,128 @@
+"""`autotensor bench MODEL|FILE.atm`: latency, and where it goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    Given,
+    ModelOrFile,
+    NoShipped,
+    Seed,
+    Shapes,
+    TargetText,
+    Threads,
+    Weights,
+    example,
+    new_app,
+)
+from autotensor.cli.output import put_json, say, table
+from autotensor.insight.units import gflops, micros, millis, percent
+
+if TYPE_CHECKING:
+    from autotensor.runtime.kernel_times import KernelTime
+
+app = new_app()
+
+
+@app.command(
+    epilog=example("autotensor bench resnet50.atm", "autotensor bench mlp --threads 1 --repeat 100 --json")
+)
+def bench(
+    model: ModelOrFile,
+    repeat: Annotated[int, typer.Option(min=3, metavar="N", help="Timed inferences.")] = 30,
+    weights: Weights = None,
+    batch: Batch = 1,
+    shape: Shapes = None,
+    input: Given = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    no_shipped: NoShipped = False,
+    json: AsJson = False,
+) -> None:
+    """Time inferences of random input on an otherwise idle machine, then each kernel in its place.
+
+    Waits for tuning runs to finish their batch. Comparing with other programs is what benchmarks/ is for.
+    """
+    from autotensor.base.deadline import NEVER
+    from autotensor.cli.inputs import open_module, sample_arrays
+    from autotensor.cli.onnx_parts import InParts
+    from autotensor.runtime.device.module import DeviceModule
+    from autotensor.runtime.kernel_times import kernel_times
+    from autotensor.runtime.native.threads import current
+    from autotensor.runtime.timing_lock import timing_by
+
+    module = open_module(model, db, batch, weights, target, threads, shape, input)
+    arrays = sample_arrays(module, seed)
+    kernels: list[KernelTime] = []
+    flops = 0.0
+    with timing_by(NEVER):
+        for _ in range(3):
+            module(*arrays)
+        if isinstance(module, InParts):
+            samples = sorted(module.time(arrays, repeat))
+        else:
+            samples = sorted(module.time(arrays, repeat=repeat, min_seconds=0.0))
+            kernels = kernel_times(module.artifact, arrays, module.threads)
+            flops = float(module.artifact.meta.get("flops", 0))
+    found: dict[str, Any] = {
+        "model": module.name,
+        "threads": module.threads,
+        "provider": module.device.name if isinstance(module, DeviceModule) else str(current()),
+        "repeat": repeat,
+        "median_s": quantile(samples, 0.5),
+        "p10_s": quantile(samples, 0.1),
+        "p90_s": quantile(samples, 0.9),
+        "flops": flops,
+        "kernels": _merged(kernels),
+    }
+    if json:
+        put_json({**found, "samples_s": samples})
+        return
+    rate = gflops(flops, found["median_s"])
+    say(
+        f"{module.name}: median {millis(found['median_s'])}, 10 % below {millis(found['p10_s'])}, 90 % below "
+        f"{millis(found['p90_s'])} ({repeat} inferences, {module.threads} threads of {found['provider']}"
+        f"{f', {rate} GFLOP/s' if rate != '-' else ''})"
+    )
+    if kernels:
+        total = sum(k["total_s"] for k in found["kernels"])
+        say()
+        table(
+            ("kernel", "times", "share", "us each", "GFLOP/s"),
+            [
+                (k["name"], k["count"], percent(k["total_s"] / total), micros(k["total_s"] / k["count"]),
+                 gflops(k["flops"] * k["count"], k["total_s"]))
+                for k in found["kernels"]
+            ],
+        )  # fmt: skip
+
+
+def quantile(ordered: list[float], share: float) -> float:
+    """The value below which `share` of the samples lie.
+
+    >>> quantile([1.0, 2.0, 3.0], 0.5)
+    2.0
+    """
+    return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
+
+
+def _merged(kernels: list[KernelTime]) -> list[dict[str, Any]]:
+    """One entry per workload, the most expensive first."""
+    from autotensor.runtime.kernel_times import by_workload
+
+    first = {k.workload: k for k in reversed(kernels)}
+    count = Counter(k.workload for k in kernels)
+    totals = by_workload((k.workload, k.seconds) for k in kernels)
+    return [
+        {"name": first[w].name, "workload": w, "flops": first[w].flops, "count": count[w], "total_s": total}
+        for w, total in sorted(totals.items(), key=lambda item: -item[1])
+    ]

@@ -1,0 +1,176 @@
+"""`autotensor run MODEL|FILE.atm`: one inference, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotensor.base.errors import InputError
+from autotensor.cli.options import (
+    AsJson,
+    Batch,
+    Db,
+    Inputs,
+    ModelOrFile,
+    NoShipped,
+    Seed,
+    Shapes,
+    TargetText,
+    Threads,
+    Weights,
+    example,
+    new_app,
+)
+from autotensor.cli.output import put_json, say, tell
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+app = new_app()
+TOP = 5
+MOST_ROWS = 32  # of a classifier's answer; more is no batch of images but a matrix
+
+EPILOG = example(
+    "autotensor run resnet50.atm --input photo.jpg",
+    "autotensor run resnet50 --weights resnet50.safetensors --input photo.jpg",
+    "autotensor run mlp --input x.npy --output y.npy",
+    "autotensor run voice.onnx --shape input=1x576 --shape state=2x1x128 --input sr=16000",
+    "autotensor run encoder.onnx --shape seq=64 --input ids_and_mask.npz --output answers.npz",
+)
+
+
+@app.command(epilog=EPILOG)
+def run(
+    model: ModelOrFile,
+    input: Inputs = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="Where to keep what comes out: one array in .npy, all in .npz."
+        ),
+    ] = None,
+    weights: Weights = None,
+    batch: Batch = 1,
+    shape: Shapes = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    target: TargetText = None,
+    db: Db = None,
+    no_shipped: NoShipped = False,
+    json: AsJson = False,
+) -> None:
+    """Run a model once, and print the five best classes if it is a classifier.
+
+    Photos are prepared as for ImageNet. A built-in model is compiled first, with what the log
+    knows and defaults for the rest.
+    """
+    from autotensor.cli.inputs import check_place, open_module, sample_arrays, warn_of_weights
+    from autotensor.cli.onnx_parts import InParts
+    from autotensor.cli.values import call_arrays, parted
+
+    if output is not None:
+        if output.suffix not in (".npy", ".npz"):
+            raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
+        check_place(output)
+    parted(input or ())  # before anything is compiled
+    module = open_module(model, db, batch, weights, target, threads, shape)
+    if isinstance(module, InParts):
+        warning, names = "", list(module.output_names)
+    else:
+        warning = warn_of_weights(module.artifact.meta)
+        names = [a.name for a in module.args if a.role == "output"]
+    if output is not None and output.suffix != ".npz" and len(names) > 1:
+        raise InputError(
+            f"{module.name} has {len(names)} results ({', '.join(names)}); {str(output)!r} holds one.",
+            fix=f"--output {output.with_suffix('.npz')} holds all, each by its name.",
+        )
+    wanted = [a for a in module.args if a.role != "output"]
+    arrays, drawn = call_arrays(input or (), wanted, sample_arrays(module, seed), module.name)
+    if input and drawn:
+        tell(f"Note: random numbers for {', '.join(drawn)}.")
+    if warning:
+        (tell if json else say)(warning)
+    answers = module(*arrays)
+    answers = answers if isinstance(answers, tuple) else (answers,)
+    if output is not None:
+        _write(output, dict(zip(names, answers, strict=True)))
+    is_classifier = len(answers) == 1 and _is_scores(answers[0])
+    if json:
+        outputs = [_json(n, a, is_classifier) for n, a in zip(names, answers, strict=True)]
+        put_json({"model": model, "warning": warning, "outputs": outputs})
+        return
+    for name, answer in zip(names, answers, strict=True):
+        for line in _lines(name, answer, is_classifier):
+            say(line)
+
+
+def _write(path: Path, named: Mapping[str, Array]) -> None:
+    """All arrays as .npz, or the only one as .npy; whole or not at all."""
+    import io
+    from zipfile import ZipFile
+
+    import numpy as np
+
+    from autotensor.runtime.files.atomic import replacing
+
+    data = io.BytesIO()
+    if path.suffix == ".npz":  # by hand: np.savez cannot keep an array that is called "file"
+        with ZipFile(data, "w") as archive:
+            for name, array in named.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.save(member, array, allow_pickle=False)
+    else:
+        (array,) = named.values()
+        np.save(data, array)
+    try:
+        with replacing(path) as file:
+            file.write(data.getbuffer())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def _is_scores(answer: Array) -> bool:
+    """Whether these, as a model's only result, look like a classifier's logits."""
+    return (
+        answer.ndim == 2 and answer.shape[0] <= MOST_ROWS and answer.shape[1] > 1 and answer.dtype.kind == "f"
+    )
+
+
+def best_classes(row: Array) -> list[dict[str, Any]]:
+    """The most likely classes of one row of logits, by softmax."""
+    import numpy as np
+
+    from autotensor.cli.images import class_name
+
+    scores = row.astype(np.float64)
+    shares = np.exp(scores - scores.max())
+    shares /= shares.sum()
+    order = np.argsort(-scores, kind="stable")[:TOP]
+    return [{"class": int(n), "name": class_name(int(n), len(row)), "share": float(shares[n])} for n in order]
+
+
+def _json(name: str, answer: Array, is_classifier: bool) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": name, "shape": list(answer.shape), "dtype": str(answer.dtype)}
+    if is_classifier:
+        document["top"] = [best_classes(row) for row in answer]
+    return document
+
+
+def _lines(name: str, answer: Array, is_classifier: bool) -> list[str]:
+    kind = f"{name}: {answer.dtype}[{', '.join(map(str, answer.shape))}]"
+    if not is_classifier:
+        if answer.size == 0:
+            return [kind]
+        low, high, mean = (float(x) for x in (answer.min(), answer.max(), answer.mean()))
+        return [f"{kind}, from {low:.4g} to {high:.4g}, mean {mean:.4g}"]
+    lines = [kind]
+    for n, row in enumerate(answer):
+        if len(answer) > 1:
+            lines.append(f"row {n}")
+        lines += [f"{c['share'] * 100:6.2f} %  {c['class']:>4}  {c['name']}" for c in best_classes(row)]
+    return lines

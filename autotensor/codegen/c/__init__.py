@@ -1,0 +1,1 @@
+"""Kernels as source text of the C family: OpenCL C and CUDA C++. Start reading at `kernel.py`."""

@@ -1,0 +1,1 @@
+"""The interpreter, which defines the loop IR. Start reading at `interpreter.py`."""

@@ -1,0 +1,1 @@
+"""The CPU backend: programs as LLVM IR, compiled to objects. Start reading at `backend.py`."""

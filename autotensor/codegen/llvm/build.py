@@ -1,0 +1,194 @@
+"""From LLVM text to object bytes: the target machine, the passes, the object and on request the assembly.
+
+    text ──parse, passes──▶ module ──generate code──▶ object
+                                   └─generate code──▶ listing ──assemble──▶ object      asm=True
+
+Generating code takes most of the time and is done once: where the listing is wanted, the object is assembled
+from it. The bytes of its code are the same.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite.binding.newpassmanagers import NewPassManager
+
+from autotensor.base import forks
+from autotensor.base.errors import CodegenError, TargetError
+from autotensor.base.target import Target
+from autotensor.codegen.llvm.child_build import build_apart
+
+# target machines are shared, and LLVM compiles under one lock in llvmlite anyway
+_LOCK = forks.safe(threading.Lock())
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What compiling one module gave."""
+
+    object: bytes
+    asm: str | None
+    seconds: tuple[float, float, float]  # parse, optimise, emit
+
+
+@lru_cache(maxsize=1)
+def _initialize() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+
+
+@lru_cache(maxsize=1)
+def _initialize_all() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+_USUAL = {  # known to be well known, as a test checks
+    "x86_64": (
+        "", "generic", "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "haswell", "skylake-avx512",
+        "cascadelake", "icelake-server", "sapphirerapids", "znver2", "znver3", "znver4", "znver5",
+    ),
+    "aarch64": ("", "generic", "neoverse-n1", "neoverse-v1", "neoverse-v2", "apple-m1"),
+}  # fmt: skip
+# A function of what kernels are made of: vectors, a call, floating point.
+_SAMPLE = """
+declare float @expf(float)
+define void @sample(ptr %p, i64 %n) {
+  %v = load <4 x float>, ptr %p, align 4
+  %w = fmul <4 x float> %v, %v
+  store <4 x float> %w, ptr %p, align 4
+  %x = load float, ptr %p
+  %y = call float @expf(float %x)
+  store float %y, ptr %p
+  ret void
+}
+"""
+
+
+@lru_cache(maxsize=64)
+def _check_target(triple: str, arch: str, features: str) -> None:
+    """Raises TargetError for a target that LLVM cannot compile for: some would end the process, others be
+    ignored with a warning. A child tries those that are not this machine or well known."""
+    if features == "" and arch in _USUAL.get(triple.partition("-")[0], ()):
+        return
+    is_host = triple == llvm.get_process_triple() and arch == llvm.get_host_cpu_name()
+    if is_host and features in ("", llvm.get_host_cpu_features().flatten()):
+        return
+    try:
+        _, said = build_apart(_SAMPLE, triple, arch, features)
+    except CodegenError as error:
+        with_features = f" with features {features!r}" if 0 < len(features) < 80 else ""
+        raise TargetError(
+            f"there is no code for processor {arch!r}{with_features} of {triple}: {error.what}",
+            fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
+        ) from error
+    if "is not a recognized processor" in said:
+        raise TargetError(
+            f"LLVM knows no processor {arch!r} for {triple}.",
+            fix="Use -mcpu=native for this machine, or a name like haswell, znver4 or x86-64-v3.",
+        )
+    unknown = re.search(r"'(.*)' is not a recognized feature", said)
+    if unknown:
+        raise TargetError(f"LLVM knows no feature {unknown[1]!r} of {arch!r} for {triple}.")
+
+
+def machine(triple: str, arch: str, features: str, opt: int = 3) -> Any:
+    """LLVM's target machine, for a target that LLVM can compile for. Raises TargetError for others."""
+    _target(triple)
+    _check_target(triple or str(llvm.get_process_triple()), arch, features)
+    return target_machine(triple, arch, features, opt)
+
+
+@lru_cache(maxsize=8)
+def target_machine(triple: str, arch: str, features: str, opt: int) -> Any:
+    """LLVM's target machine; position-independent, so that objects can be linked as well as loaded."""
+    found = _target(triple)
+    return found.create_target_machine(cpu=arch, features=features, opt=opt, reloc="pic", codemodel="small")
+
+
+def _target(triple: str) -> Any:
+    """Raises CodegenError for a triple that LLVM has no code generator for."""
+    _initialize()
+    if triple and triple != llvm.get_process_triple():
+        _initialize_all()
+    try:
+        return llvm.Target.from_triple(triple) if triple else llvm.Target.from_default_triple()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM has no code generator for {triple!r}: {error}.") from error
+
+
+def build(text: str, target: Target, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
+    """Object bytes of a module.
+
+    lean: only the passes that a register-tiled kernel needs. opt: 0 to 3, of code generation; 0 runs no
+    passes. Raises CodegenError when LLVM rejects the text, which is a bug of the emitter.
+    """
+    tm = machine(target.triple, target.arch, target.features, opt)
+    with _LOCK:
+        return build_with(tm, text, lean=lean, asm=asm, opt=opt)
+
+
+def build_with(tm: Any, text: str, *, lean: bool = False, asm: bool = False, opt: int = 3) -> Built:
+    """As `build`, with LLVM's own machine, for one thread at a time."""
+    started = time.perf_counter()
+    try:
+        module = llvm.parse_assembly(text, context=llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM rejects the generated code: {error}", context=lambda: text) from error
+    module.triple = tm.triple
+    module.data_layout = str(tm.target_data)
+    parsed = time.perf_counter()
+    if opt > 1:
+        _optimise(module, tm, lean)
+    optimised = time.perf_counter()
+    listing = tm.emit_assembly(module) if asm and _assembles(tm.triple) else None
+    data = tm.emit_object(module) if listing is None else assemble(listing, tm)
+    emitted = time.perf_counter()
+    if asm and listing is None:
+        listing = tm.emit_assembly(module)
+    return Built(data, listing, (parsed - started, optimised - parsed, emitted - optimised))
+
+
+def _assembles(triple: str) -> bool:
+    """Whether there is an assembler for it: of all that LLVM has, llvmlite brings this machine's own."""
+    return triple.partition("-")[0] == str(llvm.get_process_triple()).partition("-")[0]
+
+
+def assemble(listing: str, tm: Any) -> bytes:
+    """The object of a listing, by a module that has nothing else in it. No second code generation: a tenth of
+    the time."""
+    escaped = listing.replace("\\", "\\5C").replace('"', "\\22").replace("\n", "\\0A")
+    module = llvm.parse_assembly(f'module asm "{escaped}"\n', context=llvm.create_context())
+    module.triple, module.data_layout = tm.triple, str(tm.target_data)
+    data: bytes = tm.emit_object(module)
+    return data
+
+
+def _optimise(module: Any, tm: Any, lean: bool) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # explicit in schedules; LLVM's own would undo register tiles and double the compile time
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(tm, options)
+    if lean:
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_always_inliner_pass()  # of helpers.py
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+    else:
+        manager = builder.getModulePassManager()
+    manager.run(module, builder)
+    # 75 kB; llvmlite 0.50 forgets them: a `ModulePassManager` finds ObjectRef's empty `_dispose` first.
+    NewPassManager._dispose(manager)
+    manager.detach()

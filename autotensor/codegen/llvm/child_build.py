@@ -1,0 +1,48 @@
+"""Compiling LLVM text in a child: text out of a file, or for a target that nobody has tried here.
+
+LLVM answers some of what it cannot do by ending its process: a processor without 64 bits, a feature called
+"help", text that passes its verifier and fails an assertion. In a child that is one sentence.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from autotensor.base.errors import CodegenError
+from autotensor.runtime.workers.children import Child, Status
+
+TIMEOUT_S = 600.0
+
+
+def build_apart(text: str, triple: str, arch: str, features: str) -> tuple[bytes, str]:
+    """Object bytes of a module, and what LLVM said meanwhile. Raises CodegenError in one sentence."""
+    request = {"text": text, "triple": triple, "arch": arch, "features": features}
+    with Child("autotensor.codegen.llvm.child_build") as child:
+        reply = child.request(json.dumps(request), TIMEOUT_S)
+    if reply.status is not Status.OK:
+        said = reply.output.strip().splitlines()
+        last = next((line for line in said if "LLVM ERROR" in line or "Assertion" in line), "")
+        raise CodegenError(f"LLVM cannot compile it: {last.strip() or reply.detail}")
+    answer = json.loads(reply.text)
+    if "error" in answer:
+        raise CodegenError(answer["error"])
+    return base64.b64decode(answer["object"]), reply.output
+
+
+def _handle(line: str) -> str:
+    from autotensor.codegen.llvm.build import build_with, target_machine
+
+    request = json.loads(line)
+    try:
+        machine = target_machine(request["triple"], request["arch"], request["features"], opt=3)
+        built = build_with(machine, request["text"])
+    except CodegenError as error:
+        return json.dumps({"error": " ".join(error.what.split())})
+    return json.dumps({"object": base64.b64encode(built.object).decode()})
+
+
+if __name__ == "__main__":
+    from autotensor.runtime.workers.serving import serve
+
+    serve(_handle)

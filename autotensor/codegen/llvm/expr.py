@@ -1,0 +1,446 @@
+"""Expressions as LLVM instructions: arithmetic, casts and calls (memory is in memory.py).
+
+Every expression without loads is written once, at the head of the outermost scope in which its variables
+exist; LLVM finds loop invariants already outside their loops. Expressions with loads are written where they
+are used and reused until a store to one of their buffers.
+
+Choices:
+* `x*y + z` becomes `llvm.fmuladd`, which is one fused instruction where the CPU has it.
+* min and max return NaN when either side is NaN, as NumPy's do; one vminps/vmaxps when a side is a constant,
+  else three instructions of which two are in the dependency chain.
+* what LLVM leaves undefined (division by zero, shifts too far, floats that no integer holds) is made what
+  `ir/semantics.py` says; constant divisors and amounts need nothing for that.
+* bfloat16 computes in float32 and rounds after every operation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
+from autotensor.base.errors import CodegenError
+from autotensor.codegen.llvm import intrinsics
+from autotensor.codegen.llvm.index import Affine, below, not_negative, positive_constant
+from autotensor.codegen.llvm.text import Writer, literal, suffix, ty
+from autotensor.ir.expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Cmp,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Neg,
+    Op,
+    Ramp,
+    Select,
+    Unary,
+    Var,
+)
+from autotensor.ir.node import children
+from autotensor.ir.semantics import stopover
+
+_FLOAT_OPS = {Op.ADD: "fadd", Op.SUB: "fsub", Op.MUL: "fmul", Op.DIV: "fdiv"}
+_INT_OPS = {
+    Op.ADD: "add",
+    Op.SUB: "sub",
+    Op.MUL: "mul",
+    Op.AND: "and",
+    Op.OR: "or",
+    Op.XOR: "xor",
+}
+_BOOL_OPS = {**dict.fromkeys((Op.ADD, Op.OR, Op.MAX), "or"), **dict.fromkeys((Op.MUL, Op.AND, Op.MIN), "and")}
+_FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT: "ogt", Cmp.GE: "oge"}
+_INT_CMP = {Cmp.EQ: "eq", Cmp.NE: "ne", Cmp.LT: "lt", Cmp.LE: "le", Cmp.GT: "gt", Cmp.GE: "ge"}
+
+
+class Values(Writer):
+    """A writer that knows expressions. `Memory` adds loads, `Kernel` statements."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name  # of the kernel, for messages
+        self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
+        # buffer → remembered expressions that load it
+        self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
+        self.nonnegative: set[Expr] = set()
+        self.affines: dict[Expr, Affine] = {}
+        self._reads: dict[Expr, frozenset[Any]] = {}
+        self._loads: dict[Expr, tuple[Load, ...]] = {}
+
+    def error(self, what: str, fix: str = "") -> CodegenError:
+        return CodegenError(f"kernel {self.name!r}: {what}", fix=fix)
+
+    # -- where things are computed -----------------------------------------------------------------------
+    def reads(self, e: Expr) -> frozenset[Any]:
+        """The buffers that `e` loads."""
+        found = self._reads.get(e)
+        if found is None:
+            found = frozenset[Any]().union(*(self.reads(c) for c in children(e) if isinstance(c, Expr)))
+            if isinstance(e, Load):
+                found |= {e.buffer}
+            self._reads[e] = found
+        return found
+
+    def loads(self, e: Expr) -> tuple[Load, ...]:
+        """The distinct loads in `e`. Remembered for every part: an unrolled tile uses each operand in a
+        whole row or column of sums."""
+        found = self._loads.get(e)
+        if found is None:
+            below = [load for c in children(e) if isinstance(c, Expr) for load in self.loads(c)]
+            found = tuple(dict.fromkeys([e, *below] if isinstance(e, Load) else below))
+            self._loads[e] = found
+        return found
+
+    def level(self, e: Expr) -> int:
+        """The outermost scope in which `e` can be computed; the innermost one for anything that loads."""
+        if self.reads(e):
+            return self.depth
+        found = self.levels.get(e)
+        if found is None:
+            if isinstance(e, Var):
+                raise self.error(f"nothing binds variable {e.name!r} here.")
+            found = max((self.level(c) for c in children(e) if isinstance(c, Expr)), default=0)
+            self.levels[e] = found
+            self.scopes[found].keys.append(e)
+        return found
+
+    def bind(self, var: Var, value: str) -> None:
+        """`var` is `value` in the innermost scope."""
+        self.remember(var, value, self.depth)
+        self.levels[var] = self.depth
+
+    def close(self) -> None:
+        for key in self.scopes.pop().keys:
+            self.known.pop(key, None)
+            self.levels.pop(key, None)
+
+    def forget(self, buffer: Any) -> None:
+        """What was loaded from `buffer` may have changed."""
+        for e in self.readers.pop(buffer, ()):
+            self.known.pop(e, None)
+
+    def value(self, e: Expr) -> str:
+        """The operand that holds `e`."""
+        found = self.known.get(e)
+        if found is not None:
+            return found
+        if isinstance(e, Const):
+            return literal(e.value, e.dtype)
+        reads = self.reads(e)
+        level = self.depth if reads else self.level(e)
+        saved = self.cur if reads else self.at_head(level)
+        result = self._emit(e)
+        self.cur = saved
+        for buffer in reads:
+            self.readers[buffer].append(e)
+        return self.remember(e, result, level)
+
+    # -- one case per node -------------------------------------------------------------------------------
+    def load(self, e: Load) -> str:
+        raise NotImplementedError
+
+    def _emit(self, e: Expr) -> str:
+        match e:
+            case Load():
+                return self.load(e)
+            case Binary(op, a, b):
+                return self._binary(op, a, b)
+            case Broadcast(a, _):
+                return self.splat(self.value(a), e.dtype)
+            case Unary(Neg.NEG, a):
+                return self._in_float32(a.dtype, [self.value(a)], self._negate) or self._negate(
+                    a.dtype, self.value(a)
+                )
+            case Unary(Neg.NOT, a):
+                return self.op(
+                    f"xor {ty(a.dtype)} {self.value(a)}, {literal(-1 if a.dtype.is_int else True, a.dtype)}"
+                )
+            case Compare(op, a, b):
+                return self._compare(op, a.dtype, self.value(a), self.value(b))
+            case Select(cond, a, b):
+                t = ty(e.dtype)
+                c = self.value(cond)
+                return self.op(f"select {ty(cond.dtype)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
+            case Cast(_, a):
+                return self.cast(self.value(a), a.dtype, e.dtype)
+            case Call(name, args, _):
+                return self._call(name, args[0].dtype, [self.value(a) for a in args])
+            case Ramp(base, stride, lanes):
+                steps = ", ".join(f"{ty(base.dtype)} {k * stride}" for k in range(lanes))
+                return self.op(f"add {ty(e.dtype)} {self.splat(self.value(base), e.dtype)}, <{steps}>")
+        raise self.error(f"the CPU backend cannot compile a {type(e).__name__}.")
+
+    def _binary(self, op: Op, a: Expr, b: Expr) -> str:
+        t = a.dtype
+        if t.is_bool and op in _BOOL_OPS:
+            return self.op(f"{_BOOL_OPS[op]} {ty(t)} {self.value(a)}, {self.value(b)}")
+        if t.is_float:
+            fused = self._fused(op, a, b) if t.kind == "float" else None
+            return fused or self._float_binary(op, t, a, b)
+        if op in _INT_OPS:
+            return self.op(f"{_INT_OPS[op]} {ty(t)} {self.value(a)}, {self.value(b)}")
+        if op in (Op.SHL, Op.SHR):
+            return self._shift(op, t, self.value(a), b)
+        if op in (Op.MIN, Op.MAX):
+            name = f"llvm.{'u' if t.kind == 'uint' else 's'}{op.value}.{suffix(t)}"
+            return self.call(name, t, (t, self.value(a)), (t, self.value(b)))
+        if op in (Op.FLOORDIV, Op.MOD):
+            return self._divide(op, a, b)
+        raise self.error(f"{op.value!r} is not defined for {t}.")
+
+    def _fused(self, op: Op, a: Expr, b: Expr) -> str | None:
+        """`x*y + z`, `x*y - z`, `z - x*y` in one operation."""
+        if op not in (Op.ADD, Op.SUB):
+            return None
+        t = a.dtype
+        match a, b:
+            case Binary(Op.MUL, x, y), z:
+                first, last = self.value(x), self.value(z)
+                if op is Op.SUB:
+                    last = self._negate(t, last)
+            case z, Binary(Op.MUL, x, y):
+                first, last = self.value(x), self.value(z)
+                if op is Op.SUB:
+                    first = self._negate(t, first)
+            case _:
+                return None
+        return self.call(f"llvm.fmuladd.{suffix(t)}", t, (t, first), (t, self.value(y)), (t, last))
+
+    def _float_binary(self, op: Op, t: DType, a: Expr, b: Expr) -> str:
+        x, y = self.value(a), self.value(b)
+        if t.kind == "bfloat":
+            wide = float32.with_lanes(t.lanes)
+            x, y = self.cast(x, t, wide), self.cast(y, t, wide)
+            return self.cast(self._float_op(op, wide, a, b, x, y), wide, t)
+        return self._float_op(op, t, a, b, x, y)
+
+    def _float_op(self, op: Op, t: DType, a: Expr, b: Expr, x: str, y: str) -> str:
+        if op in _FLOAT_OPS:
+            return self.op(f"{_FLOAT_OPS[op]} {ty(t)} {x}, {y}")
+        if op not in (Op.MIN, Op.MAX):
+            raise self.error(f"{op.value!r} is not defined for {t}.")
+        if _is_number(a):
+            a, b, x, y = b, a, y, x
+        # `y < x ? y : x` gives x when either is NaN, so only a NaN in y has to be restored. Of a reduction y
+        # is the new element: the test stays out of the chain. Without the freeze LLVM joins the two selects,
+        # and no vminps is left.
+        order = self.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
+        cond = ty(DType("bool", 1, t.lanes))
+        best = self.op(f"select {cond} {order}, {ty(t)} {y}, {ty(t)} {x}")
+        if _is_number(b):
+            return best
+        best = self.op(f"freeze {ty(t)} {best}")
+        nan = self.op(f"fcmp uno {ty(t)} {y}, {literal(0.0, t)}")
+        return self.op(f"select {cond} {nan}, {ty(t)} {y}, {ty(t)} {best}")
+
+    def _shift(self, op: Op, t: DType, x: str, amount: Expr) -> str:
+        """A shift; where the amount may be negative or too large, nothing but the sign is left."""
+        word, y = ty(t), self.value(amount)
+        name = "shl" if op is Op.SHL else "lshr" if t.kind == "uint" else "ashr"
+        if below(amount, t.bits):
+            return self.op(f"{name} {word} {x}, {y}")
+        if name == "ashr":
+            most = self.call(f"llvm.umin.{suffix(t)}", t, (t, y), (t, literal(t.bits - 1, t)))
+            return self.op(f"ashr {word} {x}, {most}")
+        inside = self.op(f"icmp ult {word} {y}, {literal(t.bits, t)}")
+        shifted = self.op(
+            f"{name} {word} {x}, {y}"
+        )  # of no value where the amount is too large: not chosen there
+        return self.op(
+            f"select {ty(DType('bool', 1, t.lanes))} {inside}, {word} {shifted}, {word} {literal(0, t)}"
+        )
+
+    def _divide(self, op: Op, a: Expr, b: Expr) -> str:
+        """Floor division and modulo."""
+        t, word = a.dtype, ty(a.dtype)
+        x, y = self.value(a), self.value(b)
+        quotient = op is Op.FLOORDIV
+        divisor = positive_constant(b)
+        if divisor is not None and divisor & (divisor - 1) == 0:
+            if quotient:
+                shift = "lshr" if t.kind == "uint" else "ashr"
+                return self.op(f"{shift} {word} {x}, {literal(divisor.bit_length() - 1, t)}")
+            return self.op(f"and {word} {x}, {literal(divisor - 1, t)}")
+        if divisor is not None and (t.kind == "uint" or not_negative(a, self.nonnegative)):
+            return self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {y}")
+        cond = ty(DType("bool", 1, t.lanes))
+        zero, one = literal(0, t), literal(1, t)
+        odd = None
+        if divisor is None:
+            # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
+            odd = self.op(f"icmp eq {word} {y}, {zero}")
+            if t.kind == "int":
+                minus = self.op(f"icmp eq {word} {y}, {literal(-1, t)}")
+                odd = self.op(f"or {cond} {odd}, {minus}")
+            safe = self.op(f"select {cond} {odd}, {word} {one}, {word} {y}")
+        else:
+            safe = y
+        if t.kind == "uint":
+            result = self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {safe}")
+        else:
+            rest = self.op(f"srem {word} {x}, {safe}")
+            # the remainder has the sign of x; where that differs from the divisor's, go one step down
+            sign = rest if divisor is not None else self.op(f"xor {word} {rest}, {safe}")
+            down = self.op(f"icmp slt {word} {sign}, {zero}")
+            if divisor is None:
+                nonzero = self.op(f"icmp ne {word} {rest}, {zero}")
+                down = self.op(f"and {cond} {down}, {nonzero}")
+            if quotient:
+                towards_zero = self.op(f"sdiv {word} {x}, {safe}")
+                step = self.op(f"sext {cond} {down} to {word}")
+                result = self.op(f"add {word} {towards_zero}, {step}")
+            else:
+                step = self.op(f"select {cond} {down}, {word} {safe}, {word} {zero}")
+                result = self.op(f"add {word} {rest}, {step}")
+        if odd is None:
+            return result
+        # x // -1 is -x, x // 0 is 0, and both remainders are 0
+        instead = self.op(f"mul {word} {x}, {y}") if quotient else zero
+        return self.op(f"select {cond} {odd}, {word} {instead}, {word} {result}")
+
+    def _compare(self, op: Cmp, t: DType, x: str, y: str) -> str:
+        if t.kind == "bfloat":
+            wide = float32.with_lanes(t.lanes)
+            return self._compare(op, wide, self.cast(x, t, wide), self.cast(y, t, wide))
+        if t.is_float:
+            return self.op(f"fcmp {_FLOAT_CMP[op]} {ty(t)} {x}, {y}")
+        signed = "" if op in (Cmp.EQ, Cmp.NE) else "s" if t.kind == "int" else "u"
+        return self.op(f"icmp {signed}{_INT_CMP[op]} {ty(t)} {x}, {y}")
+
+    def _negate(self, t: DType, x: str) -> str:
+        return self.op(f"fneg {ty(t)} {x}" if t.is_float else f"sub {ty(t)} {literal(0, t)}, {x}")
+
+    def _call(self, name: str, t: DType, args: list[str]) -> str:
+        result = self._in_float32(
+            t, args, lambda wide, *xs: intrinsics.emit(self, name, wide, list(xs)), name
+        )
+        return result or intrinsics.emit(self, name, t, args)
+
+    def _in_float32(self, t: DType, args: list[str], fn: Any, name: str = "") -> str | None:
+        """`fn` in float32 when `t` is a 16-bit float (float16 negates natively), else None."""
+        if t.kind != "bfloat" and not (name and t.kind == "float" and t.bits == 16):
+            return None
+        wide = float32.with_lanes(t.lanes)
+        result: str = fn(wide, *(self.cast(x, t, wide) for x in args))
+        return result if name in ("isnan", "isinf") else self.cast(result, wide, t)
+
+    # -- casts -------------------------------------------------------------------------------------------
+    def cast(self, x: str, old: DType, new: DType) -> str:
+        """`x` of type `old` as type `new`, correctly rounded."""
+        if old == new:
+            return x
+        a, b = ty(old), ty(new)
+        if old.kind == "bfloat" or new.kind == "bfloat":
+            return self._cast_bfloat(x, old, new)
+        if new.is_bool:
+            return self.op(f"{'fcmp une' if old.is_float else 'icmp ne'} {a} {x}, {literal(0, old)}")
+        if old.is_float and new.is_float:
+            if old.bits == 64 and new.bits == 16:
+                wide = float32.with_lanes(old.lanes)
+                return self.op(f"fptrunc {ty(wide)} {self._round_to_odd(x, old)} to {b}")
+            return self.op(f"{'fpext' if new.bits > old.bits else 'fptrunc'} {a} {x} to {b}")
+        if old.is_float:
+            return self._float_to_int(x, old, new)
+        if new.is_float:
+            return self.op(f"{'sitofp' if old.kind == 'int' else 'uitofp'} {a} {x} to {b}")
+        if old.bits == new.bits:
+            return x
+        extend = "sext" if old.kind == "int" else "zext"
+        return self.op(f"{extend if new.bits > old.bits else 'trunc'} {a} {x} to {b}")
+
+    def _float_to_int(self, x: str, old: DType, new: DType) -> str:
+        """The fraction is dropped; what the integer on the way does not hold is its least number."""
+        if old.bits == 16:
+            wide = float32.with_lanes(old.lanes)
+            return self._float_to_int(self.cast(x, old, wide), wide, new)
+        via, word, cond = stopover(new), ty(old), ty(DType("bool", 1, old.lanes))
+        end = 2.0 ** (via.bits - 1)
+        size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
+        inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
+        whole = self.op(
+            f"fptosi {word} {x} to {ty(via)}"
+        )  # of no value where it is not inside: not chosen there
+        least = literal(-(1 << (via.bits - 1)), via)
+        result = self.op(f"select {cond} {inside}, {ty(via)} {whole}, {ty(via)} {least}")
+        if new.kind == "int" or new.bits < 64:
+            return self.cast(result, via, new)
+        high = self.op(f"fcmp oge {word} {x}, {literal(end, old)}")
+        below_end = self.op(f"fcmp olt {word} {x}, {literal(2 * end, old)}")
+        above = self.op(f"and {cond} {high}, {below_end}")
+        unsigned = self.op(f"fptoui {word} {x} to {ty(new)}")
+        return self.op(f"select {cond} {above}, {ty(new)} {unsigned}, {ty(new)} {result}")
+
+    def _cast_bfloat(self, x: str, old: DType, new: DType) -> str:
+        n = old.lanes
+        single, word, half = float32.with_lanes(n), ty(uint32.with_lanes(n)), ty(uint16.with_lanes(n))
+        if old.kind == "bfloat":
+            bits = self.op(f"zext {half} {x} to {word}")
+            shifted = self.op(f"shl {word} {bits}, {literal(16, uint32.with_lanes(n))}")
+            return self.cast(self.op(f"bitcast {word} {shifted} to {ty(single)}"), single, new)
+        if old.is_float and old.bits == 64:
+            x = self._round_to_odd(x, old)
+        elif old.is_int and old.bits >= 32:
+            x = self._integer_to_odd(x, old)
+        elif old != single:  # every integer below 2**24 is exact
+            x = self.cast(x, old, single)
+        whole = uint32.with_lanes(n)
+        bits = self.op(f"bitcast {ty(single)} {x} to {word}")
+        top = self.op(f"lshr {word} {bits}, {literal(16, whole)}")
+        odd = self.op(f"and {word} {top}, {literal(1, whole)}")
+        bias = self.op(f"add {word} {odd}, {literal(0x7FFF, whole)}")
+        rounded = self.op(f"lshr {word} {self.op(f'add {word} {bits}, {bias}')}, {literal(16, whole)}")
+        nan = self.op(f"fcmp uno {ty(single)} {x}, {literal(0.0, single)}")
+        quiet = self.op(f"or {word} {top}, {literal(0x40, whole)}")
+        chosen = self.op(f"select {ty(DType('bool', 1, n))} {nan}, {word} {quiet}, {word} {rounded}")
+        return self.op(f"trunc {word} {chosen} to {half}")
+
+    def _round_to_odd(self, x: str, old: DType) -> str:
+        """float64 as float32 such that rounding it again to 16 bits is as good as rounding once.
+
+        Truncated towards zero, with the last bit set when anything was cut off (Boldo and Melquiond, 2008).
+        """
+        n = old.lanes
+        double, single = ty(old), ty(float32.with_lanes(n))
+        whole, cond = int32.with_lanes(n), ty(DType("bool", 1, n))
+        near = self.op(f"fptrunc {double} {x} to {single}")
+        back = self.op(f"fpext {single} {near} to {double}")
+        fabs = f"llvm.fabs.{suffix(old)}"
+        over = self.op(
+            f"fcmp ogt {double} {self.call(fabs, old, (old, back))}, {self.call(fabs, old, (old, x))}"
+        )
+        cut = self.op(f"fcmp one {double} {back}, {x}")
+        bits = self.op(f"bitcast {single} {near} to {ty(whole)}")
+        lower = self.op(f"add {ty(whole)} {bits}, {self.op(f'sext {cond} {over} to {ty(whole)}')}")
+        sticky = self.op(f"or {ty(whole)} {lower}, {self.op(f'zext {cond} {cut} to {ty(whole)}')}")
+        return self.op(f"bitcast {ty(whole)} {sticky} to {single}")
+
+    def _integer_to_odd(self, x: str, old: DType) -> str:
+        """An integer of 32 or 64 bits as float32, such that rounding to 16 bits is like rounding once."""
+        double, word = float64.with_lanes(old.lanes), ty(old)
+        if old.bits == 64:  # of more than 53 bits the last 11 only tell that something is there
+            rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
+            any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
+            sticky = self.op(f"zext {ty(DType('bool', 1, old.lanes))} {any_} to {word}")
+            high = self.op(f"and {word} {x}, {literal(wrap_int(~0x7FF, old), old)}")
+            cut = self.op(f"or {word} {high}, {self.op(f'shl {word} {sticky}, {literal(11, old)}')}")
+            magnitude = x if old.kind == "uint" else intrinsics.emit(self, "abs", old, [x])
+            large = self.op(f"icmp ugt {word} {magnitude}, {literal((1 << 53) - 1, old)}")
+            x = self.op(f"select {ty(DType('bool', 1, old.lanes))} {large}, {word} {cut}, {word} {x}")
+        return self._round_to_odd(self.cast(x, old, double), double)
+
+    def index(self, e: Expr) -> str:
+        """An integer expression as int64 operand."""
+        return self.cast(self.value(e), e.dtype, int64.with_lanes(e.dtype.lanes))
+
+
+def _is_number(e: Expr) -> bool:
+    """A value that cannot be NaN."""
+    if isinstance(e, Broadcast):
+        e = e.a
+    if isinstance(e, Const):
+        return bool(e.value == e.value)
+    return isinstance(e, Cast) and not e.a.dtype.is_float

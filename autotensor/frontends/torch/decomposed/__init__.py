@@ -1,0 +1,1 @@
+"""Operators taken apart into those that have converters: one family per file, filed by `table.py`."""

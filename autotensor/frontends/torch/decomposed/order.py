@@ -1,0 +1,82 @@
+"""What is told by sorting: medians, k-th values, modes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autotensor.frontends.torch.decomposed.table import decomposes
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
+    """What stands at one place of a line, from slices that keep the axis."""
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+@decomposes("aten.kthvalue.default")
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
+    if not x.dim():
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    values, places = torch.sort(x, dim=dim, stable=True)
+    return _picked(values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1), dim, keepdim)
+
+
+@decomposes("aten.median.dim")
+def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
+    """The lower one of two; not a number, and the first such place, where the line has one."""
+    if not x.dim():
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    value, place = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
+    if x.dtype.is_floating_point:
+        bad = x.isnan()
+        any_bad = bad.any(dim, keepdim=True)
+        first = bad.to(torch.int32).argmax(dim, keepdim=True)
+        value = torch.where(any_bad, float("nan"), value)
+        place = torch.where(any_bad, first, place)
+    return _picked(value, place, dim, keepdim)
+
+
+@decomposes("aten.median.default")
+def median(x: Tensor) -> Tensor:
+    if not x.numel():
+        return torch.full((), float("nan"), dtype=x.dtype)
+    return median_along(x.reshape(-1), 0)[0]
+
+
+@decomposes("aten.nanmedian.dim")
+def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
+    """The median of those that are numbers."""
+    if not x.dtype.is_floating_point or not x.dim():
+        return median_along(x, dim, keepdim)
+    values, places = torch.sort(x, dim=dim, stable=True)
+    count = (~x.isnan()).sum(dim, keepdim=True)
+    middle = ((count - 1) // 2).clamp(min=0)
+    return _picked(values.gather(dim, middle), places.gather(dim, middle), dim, keepdim)
+
+
+@decomposes("aten.nanmedian.default")
+def nanmedian(x: Tensor) -> Tensor:
+    if not x.numel():
+        return torch.full((), float("nan"), dtype=x.dtype)
+    return nanmedian_along(x.reshape(-1), 0)[0]
+
+
+@decomposes("aten.mode.default")
+def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
+    """The commonest value, the least of several; its last place."""
+    if not x.dim():
+        return x.clone(), torch.zeros((), dtype=torch.int64)
+    line = x.movedim(dim, -1)  # [..., n]
+    same = line.unsqueeze(-1) == line.unsqueeze(-2)
+    count = same.sum(-1)
+    common = count == count.amax(-1, keepdim=True)
+    values, order = torch.sort(line, dim=-1, stable=True)
+    first = common.gather(-1, order).to(torch.int32).argmax(-1, keepdim=True)
+    value = values.gather(-1, first)
+    n = torch.arange(line.shape[-1])
+    place = torch.where(line == value, n, -1).amax(-1, keepdim=True)
+    if keepdim:
+        return value.movedim(-1, dim), place.movedim(-1, dim)
+    return value.squeeze(-1), place.squeeze(-1)

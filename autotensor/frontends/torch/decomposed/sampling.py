@@ -1,0 +1,67 @@
+"""Reading volumes at places between their elements: `grid_sample` along three axes.
+
+Torch takes the sampling of images apart, that of volumes not. Source of the rules: torch's kernel,
+`aten/src/ATen/native/GridSampler.h`.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import torch
+from torch import Tensor
+
+from autotensor.frontends.torch.decomposed.table import decomposes
+
+_NEAREST = 1
+_ZEROS, _BORDER = 0, 1  # else reflection
+
+
+def _reflected(place: Tensor, low: float, span: float) -> Tensor:
+    """Thrown back at `low` and `low + span` until it lies between."""
+    if span == 0:
+        return torch.zeros_like(place)
+    away = (place - low).abs()
+    flips = torch.floor(away / span)
+    rest = away - flips * span
+    return torch.where(torch.remainder(flips, 2.0) == 0, low + rest, low + span - rest)
+
+
+def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) -> Tensor:
+    """Where -1 … 1 lie among `extent` elements; 0 is the middle of the first one."""
+    scale = (extent - 1) / 2 if align_corners else extent / 2
+    place = coordinate * scale + (extent - 1) / 2
+    if padding == _ZEROS:
+        return place
+    if padding != _BORDER:
+        low, span = (0.0, extent - 1.0) if align_corners else (-0.5, float(extent))
+        place = _reflected(place, low, span)
+    return place.clamp(0, extent - 1)
+
+
+@decomposes("aten.grid_sampler_3d.default")
+def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """x: [n, c, depth, height, width]; grid: [n, *out, 3], its last axis (x, y, z). Result: [n, c, *out]."""
+    n, channels, *extents = x.shape
+    out = grid.shape[1:-1]
+    near: list[list[tuple[Tensor, Tensor]]] = []  # of each axis: places among its elements, and weights
+    for axis, extent in enumerate(extents):
+        place = _places(grid[..., len(extents) - 1 - axis], extent, padding, align_corners)
+        if mode == _NEAREST:
+            near.append([(place.round(), torch.ones_like(place))])
+            continue
+        first = place.floor()
+        near.append([(first, first + 1 - place), (first + 1, place - first)])
+    flat = x.reshape(n, channels, prod(extents))
+    total = x.new_zeros((n, channels, prod(out)))
+    for corner in product(*near):
+        at = torch.zeros(grid.shape[:-1], dtype=torch.int64)
+        weight = torch.ones_like(grid[..., 0])
+        for (place, part), extent in zip(corner, extents, strict=True):
+            inside = (place >= 0) & (place < extent)
+            at = at * extent + torch.where(inside, place, 0).to(torch.int64)
+            weight = torch.where(inside, weight * part, 0)
+        index = at.reshape(n, 1, -1).expand(n, channels, -1)
+        total = total + flat.gather(2, index) * weight.reshape(n, 1, -1)
+    return total.reshape(n, channels, *out)

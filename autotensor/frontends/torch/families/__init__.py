@@ -1,0 +1,1 @@
+"""Converters of ATen operators, one family of operators per file."""

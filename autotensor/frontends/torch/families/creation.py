@@ -1,0 +1,136 @@
+"""Tensors that depend on no other: constants of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.families.complex import Complex
+from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.torch.types import Ints, as_type, to_array
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode, constant
+
+
+def _full(shape: Ints, value: Any, dtype: str) -> Any:
+    """One number, spread: a large constant would be memory that is read."""
+    if isinstance(value, GraphNode):  # a number that is data
+        return ops.broadcast_to(as_type(value, dtype_of(dtype)), shape=tuple(shape))
+    number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
+    return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
+
+
+def _type_of(value: Any) -> str:
+    return "bool" if isinstance(value, bool) else "int64" if isinstance(value, int) else "float32"
+
+
+@converts("aten.full.default")
+def full(size: Ints, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, value, dtype or _type_of(value))
+
+
+@converts("aten.full_like.default")
+def full_like(x: GraphNode, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, value, dtype or str(x.dtype))
+
+
+@converts("aten.new_full.default")
+def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, value, dtype or str(x.dtype))
+
+
+# What `empty` holds is unspecified; zeros are as good as anything.
+@converts("aten.zeros.default", "aten.empty.memory_format", "aten.empty_permuted.default")
+def zeros(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
+    return _full(size, 0, dtype or "float32")
+
+
+@converts("aten.ones.default")
+def ones(size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 1, dtype or "float32")
+
+
+@converts("aten.zeros_like.default", "aten.empty_like.default")
+def zeros_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, 0, dtype or str(x.dtype))
+
+
+@converts("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
+def new_zeros(x: GraphNode, size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
+    return _full(size, 0, dtype or str(x.dtype))
+
+
+@converts("aten.new_ones.default")
+def new_ones(x: GraphNode, size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 1, dtype or str(x.dtype))
+
+
+@converts("aten.ones_like.default")
+def ones_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(x.shape, 1, dtype or str(x.dtype))
+
+
+@converts("aten.scalar_tensor.default")
+def scalar_tensor(value: Any, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full((), value, dtype or _type_of(value))
+
+
+@converts("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(*bounds: Any, dtype: str | None = None, **_: Any) -> Any:
+    found = dtype or ("int64" if all(isinstance(b, int) for b in bounds) else "float32")
+    return constant(np.arange(*bounds).astype(dtype_of(found).numpy))
+
+
+@converts("prims.iota.default")
+def iota(length: int, *, start: int, step: int, dtype: str, **_: Any) -> Any:
+    return constant((start + step * np.arange(length)).astype(dtype_of(dtype).numpy))
+
+
+@converts("aten.empty_strided.default")
+def empty_strided(size: Ints, stride: Ints, *, dtype: str | None = None, **_: Any) -> Any:
+    return _full(size, 0, dtype or "float32")
+
+
+@converts("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(x: GraphNode, value: Any) -> Any:
+    one = as_type(value, x.dtype)
+    return ops.broadcast_to(one, shape=x.shape) if x.shape else one
+
+
+@converts("aten.tril_indices.default")
+def tril_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.stack(np.tril_indices(rows, offset, columns)).astype(dtype or "int64"))
+
+
+@converts("aten.triu_indices.default")
+def triu_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.stack(np.triu_indices(rows, offset, columns)).astype(dtype or "int64"))
+
+
+@converts("aten.linspace.default")
+def linspace(start: float, end: float, steps: int, *, dtype: str | None = None, **_: Any) -> Any:
+    return constant(np.linspace(start, end, steps).astype(dtype_of(dtype or "float32").numpy))
+
+
+@converts("aten.tril.default")
+def tril(x: GraphNode, diagonal: int = 0) -> Any:
+    return _triangle(x, np.tri(x.shape[-2], x.shape[-1], diagonal, dtype=bool))
+
+
+@converts("aten.triu.default")
+def triu(x: GraphNode, diagonal: int = 0) -> Any:
+    return _triangle(x, ~np.tri(x.shape[-2], x.shape[-1], diagonal - 1, dtype=bool))
+
+
+def _triangle(x: GraphNode, seen: np.ndarray[Any, Any]) -> Any:
+    return ops.where(constant(seen), x, constant(np.zeros((), x.dtype.numpy)))
+
+
+def from_tensor(tensor: Any, name: str = "") -> GraphNode | Complex:
+    """A torch tensor as a constant."""
+    if tensor.is_complex():
+        parts = tensor.detach().resolve_conj()
+        return Complex(constant(to_array(parts.real), name), constant(to_array(parts.imag), f"{name}.imag"))
+    return constant(to_array(tensor), name)

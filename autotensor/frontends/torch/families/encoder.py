@@ -1,0 +1,132 @@
+"""Layers of `nn.TransformerEncoder` and `nn.MultiheadAttention`, each of which torch runs as one operator in
+eval mode, as the operators that it stands for.
+
+Source: aten/src/ATen/native/transformers/transformer.cpp and attention.cpp.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+from autotensor.frontends.torch.families.attention import attention
+from autotensor.frontends.torch.families.matmul import linear
+from autotensor.frontends.torch.families.norm import layer_norm
+from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode, constant
+
+ATTENTION, PADDING = 0, 1  # kinds of masks: [queries, keys], [batch, keys]; others have all four axes
+
+
+@converts("aten._transformer_encoder_layer_fwd.default")
+def encoder_layer(
+    x: GraphNode,
+    wide: int,
+    heads: int,
+    qkv_weight: GraphNode,
+    qkv_bias: GraphNode,
+    projection: GraphNode,
+    projection_bias: GraphNode,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_1: GraphNode,
+    norm_1_bias: GraphNode,
+    norm_2: GraphNode,
+    norm_2_bias: GraphNode,
+    first: GraphNode,
+    first_bias: GraphNode,
+    second: GraphNode,
+    second_bias: GraphNode,
+    mask: GraphNode | None = None,
+    mask_type: int | None = None,
+) -> Any:
+    """x: [batch, n, wide]. Norms stand before both halves, or behind their sums."""
+
+    def attend(y: GraphNode) -> Any:
+        q, k, v = _heads(linear(y, qkv_weight, qkv_bias), heads)
+        seen = _seen(mask, mask_type)
+        return linear(_together(attention(q, k, v, seen)), projection, projection_bias)
+
+    def feed(y: GraphNode) -> Any:
+        inner = linear(y, first, first_bias)
+        return linear(ops.gelu(inner) if use_gelu else ops.relu(inner), second, second_bias)
+
+    def norm(y: GraphNode, weight: GraphNode, bias: GraphNode) -> Any:
+        return layer_norm(y, (wide,), weight, bias, eps)
+
+    if norm_first:
+        y = x + attend(norm(x, norm_1, norm_1_bias))
+        return y + feed(norm(y, norm_2, norm_2_bias))
+    y = norm(x + attend(x), norm_1, norm_1_bias)
+    return norm(y + feed(y), norm_2, norm_2_bias)
+
+
+@converts("aten._native_multi_head_attention.default")
+def native_attention(
+    query: GraphNode,
+    key: GraphNode,
+    value: GraphNode,
+    wide: int,
+    heads: int,
+    qkv_weight: GraphNode,
+    qkv_bias: GraphNode,
+    projection: GraphNode,
+    projection_bias: GraphNode,
+    mask: GraphNode | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
+    """Inputs: [batch, n, wide]. Gives the result, and the weights: their mean over heads, or of each."""
+    parts = []
+    for n, x in enumerate((query, key, value)):
+        rows = slice(n * wide, (n + 1) * wide)
+        weight, bias = (
+            ops.slice(w, begin=(rows.start,), end=(rows.stop,), axes=(0,)) for w in (qkv_weight, qkv_bias)
+        )
+        parts.append(_split(linear(x, weight, bias), heads))
+    q, k, v = parts
+    seen = _seen(mask, mask_type)
+    result = linear(_together(attention(q, k, v, seen)), projection, projection_bias)
+    if not need_weights:
+        return result, Missing("the weights of attention")
+    scores = ops.batch_matmul(q / sqrt(q.shape[-1]), ops.transpose(k, axes=(0, 1, 3, 2)))
+    if seen is not None:
+        scores = ops.where(seen, scores, constant(scores.dtype.numpy.type("-inf")))
+    weights = ops.softmax(scores, axis=-1)
+    return result, ops.mean(weights, axis=(1,)) if average_attn_weights else weights
+
+
+def _heads(x: GraphNode, heads: int) -> tuple[GraphNode, ...]:
+    """[batch, n, 3 wide] ──▶ queries, keys and values, each [batch, heads, n, depth]."""
+    wide = x.shape[-1] // 3
+    return tuple(
+        _split(ops.slice(x, begin=(p * wide,), end=((p + 1) * wide,), axes=(2,)), heads) for p in range(3)
+    )
+
+
+def _split(x: GraphNode, heads: int) -> Any:
+    batch, n, wide = x.shape
+    return ops.transpose(ops.reshape(x, shape=(batch, n, heads, wide // heads)), axes=(0, 2, 1, 3))
+
+
+def _together(x: GraphNode) -> Any:
+    batch, heads, n, depth = x.shape
+    return ops.reshape(ops.transpose(x, axes=(0, 2, 1, 3)), shape=(batch, n, heads * depth))
+
+
+def _seen(mask: GraphNode | None, kind: int | None) -> Any:
+    """What attention may look at. torch's kernel takes every number but 0 for "hidden"."""
+    if mask is None:
+        return None
+    hidden = mask if mask.dtype.is_bool else ops.not_equal(mask, constant(mask.dtype.numpy.type(0)))
+    seen = ops.logical_not(hidden)
+    if len(mask.shape) == 4:
+        return seen
+    if kind == PADDING:
+        return ops.reshape(seen, shape=(mask.shape[0], 1, 1, mask.shape[1]))
+    if len(mask.shape) == 2:
+        return ops.reshape(seen, shape=(1, 1, *mask.shape))
+    raise Unsupported(f"an attention mask with {len(mask.shape)} axes is not supported here.")

@@ -1,0 +1,268 @@
+"""Systems of equations: triangular ones of any size, others by elimination, written out step by step.
+
+    inverse of a unit lower triangle, log2(n) times: the inverses of two blocks make that of the block of both
+
+        | A    |-1     | A'        |
+        | C  B |    =  | -B'CA' B' |
+
+    LU with partial pivoting, Cholesky: a step for each row
+
+(Golub and Van Loan, Matrix Computations, 3.4 and 4.2; Higham, Accuracy and Stability, 14.2.)
+
+What torch refuses (a matrix without inverse) gives inf or nan here: nobody checks data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotensor.frontends.torch.families.matmul import matmul
+from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.graph.build import ops
+from autotensor.graph.ir import GraphNode, constant
+
+MOST_ROWS = 16  # of what is written out: each is a few kernels
+
+
+@converts("aten._linalg_check_errors.default", known=True)
+def check_errors(info: GraphNode, name: str, *, is_matrix: bool) -> None:
+    """Of data nobody checks; what is known, torch does."""
+
+
+# -- triangles -------------------------------------------------------------------------------------------
+
+
+@converts("aten.linalg_solve_triangular.default", known=True)
+def solve_triangular(
+    a: GraphNode, b: GraphNode, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    """x of a @ x = b, or x @ a = b; the other triangle of `a` is not read."""
+    if not left:
+        turned = solve_triangular(_turned(a), _turned(b), upper=not upper, unitriangular=unitriangular)
+        return _turned(turned)
+    if not unitriangular:
+        d = ops.sum(ops.where(_eye(a), a, _zero(a)), axis=(-1,), keepdims=True)
+        a, b = a / d, b / d
+    inverse = _inverse_of_unit_lower(_turned(a) if upper else a)
+    return matmul(_turned(inverse) if upper else inverse, b)
+
+
+@converts("aten.triangular_solve.default", known=True)
+def triangular_solve(
+    b: GraphNode, a: GraphNode, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    if transpose:
+        a, upper = _turned(a), not upper
+    return (
+        solve_triangular(a, b, upper=upper, unitriangular=unitriangular),
+        Missing("the copied coefficients of triangular_solve"),
+    )
+
+
+def _inverse_of_unit_lower(a: GraphNode) -> GraphNode:
+    """What is above the diagonal, or on it, is not read."""
+    n = a.shape[-1]
+    rows, columns = np.arange(n)[:, None], np.arange(n)
+    inverse: GraphNode = constant(np.eye(n, dtype=a.dtype.numpy))
+    size = 1
+    while size < n:
+        below = (rows // size == columns // size + 1) & (rows // (2 * size) == columns // (2 * size))
+        c = ops.where(constant(below), a, _zero(a))
+        inverse = inverse - (c if size == 1 else matmul(matmul(inverse, c), inverse))
+        size *= 2
+    return inverse
+
+
+# -- LU --------------------------------------------------------------------------------------------------
+
+
+@converts("aten.linalg_lu_factor_ex.default", known=True)
+def lu_factor(a: GraphNode, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    lu, swaps = _lu(a, pivot)
+    return lu, _pivots(swaps, a), _info(lu)
+
+
+@converts("aten.linalg_lu_solve.default", known=True)
+def lu_solve(
+    lu: GraphNode, pivots: GraphNode, b: GraphNode, *, left: bool = True, adjoint: bool = False
+) -> Any:
+    """pivots: [..., n], which row from 1 on took the place of each."""
+    n = lu.shape[-1]
+    _check_size(n)
+    at = ops.unsqueeze(ops.cast(pivots, dtype="int64") - 1, axes=(-1,))
+    swaps = [ops.slice(at, begin=(k,), end=(k + 1,), axes=(-2,)) for k in range(n)]
+    if not left:
+        return _turned(_solved(lu, swaps, _turned(b), not adjoint))
+    return _solved(lu, swaps, b, adjoint)
+
+
+@converts("aten._linalg_solve_ex.default", known=True)
+def solve(a: GraphNode, b: GraphNode, *, left: bool = True, check_errors: bool = False) -> Any:
+    """b: a matrix, or a vector for each of a's."""
+    is_vector = len(b.shape) == 1 or b.shape == a.shape[:-1]
+    columns = ops.unsqueeze(b, axes=(-1,)) if is_vector else b
+    lu, swaps = _lu(a)
+    if left or is_vector:
+        x = _solved(lu, swaps, columns)
+    else:
+        x = _turned(_solved(lu, swaps, _turned(columns), adjoint=True))
+    x = ops.squeeze(x, axes=(-1,)) if is_vector else x
+    return x, lu, _pivots(swaps, a), _info(lu)
+
+
+@converts("aten.linalg_inv_ex.default", known=True)
+def inverse(a: GraphNode, *, check_errors: bool = False) -> Any:
+    lu, swaps = _lu(a)
+    return _solved(lu, swaps, constant(np.eye(a.shape[-1], dtype=a.dtype.numpy))), _info(lu)
+
+
+@converts("aten._linalg_det.default", known=True)
+def determinant(a: GraphNode) -> Any:
+    lu, swaps = _lu(a)
+    found = _sign_of(swaps, a) * ops.prod(_diagonal(lu), axis=(-1,))
+    return found, lu, _pivots(swaps, a)
+
+
+@converts("aten._linalg_slogdet.default", known=True)
+def log_determinant(a: GraphNode) -> Any:
+    lu, swaps = _lu(a)
+    d = _diagonal(lu)
+    sign = _sign_of(swaps, a) * ops.prod(ops.sign(d), axis=(-1,))
+    return sign, ops.sum(ops.log(ops.abs(d)), axis=(-1,)), lu, _pivots(swaps, a)
+
+
+def _lu(a: GraphNode, pivot: bool = True) -> tuple[GraphNode, list[GraphNode]]:
+    """L below the diagonal and U from it on; the row that is swapped with each, [..., 1, 1]."""
+    m, n = a.shape[-2:]
+    _check_size(min(m, n))
+    rows, columns = np.arange(m)[:, None], np.arange(n)
+    swaps = []
+    for k in range(min(m, n)):
+        column = ops.abs(_part(a, -1, k))
+        candidates = ops.where(constant(rows >= k), column, constant(np.array(-1, a.dtype.numpy)))
+        first = ops.cast(ops.argmax(candidates, axis=-2, keepdims=True), dtype="int64")
+        swaps.append(first if pivot else first * 0 + k)
+        a = _swapped(a, k, swaps[k])
+        top = _part(a, -2, k)
+        head, left = _part(top, -1, k), _part(a, -1, k)
+        factor = ops.where(ops.equal(head, _zero(a)), left, left / head)
+        rest = ops.where(constant(columns == k), factor, a - factor * top)
+        a = ops.where(constant((rows > k) & (columns >= k)), rest, a)
+    return a, swaps
+
+
+def _solved(lu: GraphNode, swaps: list[GraphNode], b: GraphNode, adjoint: bool = False) -> Any:
+    """Of the matrix that was taken apart so, or (adjoint) of the transposed one."""
+    if adjoint:
+        inner = solve_triangular(_turned(lu), b, upper=False)
+        b = solve_triangular(_turned(lu), inner, upper=True, unitriangular=True)
+        for k in reversed(range(len(swaps))):
+            b = _swapped(b, k, swaps[k])
+        return b
+    for k, p in enumerate(swaps):
+        b = _swapped(b, k, p)
+    return solve_triangular(lu, solve_triangular(lu, b, upper=False, unitriangular=True), upper=True)
+
+
+def _swapped(a: GraphNode, k: int, p: GraphNode) -> Any:
+    """With rows k and p in each other's place; p: [..., 1, 1]."""
+    rows = np.arange(a.shape[-2])[:, None]
+    is_p = ops.equal(constant(rows), p)
+    row_p = ops.sum(ops.where(is_p, a, _zero(a)), axis=(-2,), keepdims=True)
+    return ops.where(constant(rows == k), row_p, ops.where(is_p, _part(a, -2, k), a))
+
+
+def _pivots(swaps: list[GraphNode], a: GraphNode) -> Any:
+    if not swaps:
+        return constant(np.zeros((*a.shape[:-2], 0), np.int32))
+    rows = ops.concat(*(ops.squeeze(p, axes=(-1,)) for p in swaps), axis=-1)
+    return ops.cast(rows + 1, dtype="int32")
+
+
+def _info(a: GraphNode) -> Any:
+    """LAPACK's: the first row, from 1 on, whose diagonal element is 0 or no number; 0 if there is none."""
+    d = _diagonal(a)
+    fails = ops.cast(ops.logical_or(ops.equal(d, _zero(a)), ops.isnan(d)), dtype="int32")
+    first = ops.cast(ops.argmax(fails, axis=-1), dtype="int32") + 1
+    return first * ops.max(fails, axis=(-1,))
+
+
+def _sign_of(swaps: list[GraphNode], a: GraphNode) -> Any:
+    """-1 for each row that moved, multiplied: [...]."""
+    sign = constant(np.ones((), a.dtype.numpy))
+    for k, p in enumerate(swaps):
+        stays = ops.equal(ops.squeeze(p, axes=(-2, -1)), constant(np.array(k)))
+        sign = ops.where(stays, sign, ops.neg(sign))
+    return sign
+
+
+# -- Cholesky --------------------------------------------------------------------------------------------
+
+
+@converts("aten.linalg_cholesky_ex.default", known=True)
+def cholesky_ex(a: GraphNode, *, upper: bool = False, check_errors: bool = False) -> Any:
+    factor = cholesky(a, upper)
+    return factor, _info(factor)
+
+
+@converts("aten.cholesky.default", known=True)
+def cholesky(a: GraphNode, upper: bool = False) -> Any:
+    """Only one triangle is read."""
+    n = a.shape[-1]
+    _check_size(n)
+    a = _turned(a) if upper else a
+    rows = np.arange(n)[:, None]
+    columns = []
+    for k in range(n):
+        column = ops.where(constant(rows >= k), _part(a, -1, k), _zero(a))
+        column = column / ops.sqrt(_part(column, -2, k))
+        columns.append(column)
+        a = a - column * _turned(column)
+    found = ops.concat(*columns, axis=-1) if columns else a
+    return _turned(found) if upper else found
+
+
+@converts("aten.cholesky_solve.default", known=True)
+def cholesky_solve(b: GraphNode, factor: GraphNode, upper: bool = False) -> Any:
+    first = solve_triangular(_turned(factor) if upper else factor, b, upper=False)
+    return solve_triangular(factor if upper else _turned(factor), first, upper=True)
+
+
+@converts("aten.cholesky_inverse.default", known=True)
+def cholesky_inverse(factor: GraphNode, upper: bool = False) -> Any:
+    return cholesky_solve(constant(np.eye(factor.shape[-1], dtype=factor.dtype.numpy)), factor, upper)
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+
+
+def _check_size(n: int) -> None:
+    if n > MOST_ROWS:
+        raise Unsupported(
+            f"a matrix of {n} rows is not taken apart; up to {MOST_ROWS} are.",
+            fix="Do it outside and pass its results in, or compile the model in parts.",
+        )
+
+
+def _turned(a: GraphNode) -> Any:
+    rank = len(a.shape)
+    return ops.transpose(a, axes=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def _part(a: GraphNode, axis: int, k: int) -> Any:
+    """Row or column k, as a matrix."""
+    return ops.slice(a, begin=(k,), end=(k + 1,), axes=(axis % len(a.shape),))
+
+
+def _diagonal(a: GraphNode) -> Any:
+    return ops.sum(ops.where(_eye(a), a, _zero(a)), axis=(-1,))
+
+
+def _eye(a: GraphNode) -> GraphNode:
+    return constant(np.eye(*a.shape[-2:], dtype=bool))
+
+
+def _zero(a: GraphNode) -> GraphNode:
+    return constant(np.zeros((), a.dtype.numpy))

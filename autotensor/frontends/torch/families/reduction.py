@@ -1,0 +1,282 @@
+"""Sums, extremes and positions along axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotensor import te
+from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.families.elementwise import as_bool, floats
+from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.torch.types import as_type, with_axes
+from autotensor.graph.build import call, ops
+from autotensor.graph.ir import GraphNode, constant
+from autotensor.te import Tensor
+
+Axes = Sequence[int] | int | None
+
+
+def _axes(dim: Axes) -> tuple[int, ...] | None:
+    """torch's [] means all axes."""
+    if dim is None:
+        return None
+    found = (dim,) if isinstance(dim, int) else tuple(dim)
+    return found or None
+
+
+def _typed(x: GraphNode, dtype: str | None) -> GraphNode:
+    """x in the type of a sum: bools and integers add up as int64."""
+    if dtype is not None:
+        return as_type(x, dtype_of(dtype))
+    return x if x.dtype.is_float else as_type(x, dtype_of("int64"))
+
+
+@converts("aten.sum.dim_IntList", "aten.sum.default")
+@with_axes
+def total(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
+    return ops.sum(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+
+
+@converts("aten.mean.dim", "aten.mean.default")
+@with_axes
+def mean(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
+    return ops.mean(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+
+
+@converts("aten.prod.default", "aten.prod.dim_int")
+@with_axes
+def product(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
+    return ops.prod(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+
+
+@converts("aten.amax.default")
+@with_axes
+def amax(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
+    return ops.max(x, axis=_axes(dim), keepdims=keepdim)
+
+
+@converts("aten.amin.default")
+@with_axes
+def amin(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
+    return ops.min(x, axis=_axes(dim), keepdims=keepdim)
+
+
+@converts("aten.max.default")
+def max_of_all(x: GraphNode) -> Any:
+    return amax(x)
+
+
+@converts("aten.min.default")
+def min_of_all(x: GraphNode) -> Any:
+    return amin(x)
+
+
+@converts("aten.max.dim")
+@with_axes
+def max_along(x: GraphNode, dim: int, keepdim: bool = False) -> Any:
+    return amax(x, dim, keepdim), ops.argmax(x, axis=dim, keepdims=keepdim)
+
+
+@converts("aten.min.dim")
+@with_axes
+def min_along(x: GraphNode, dim: int, keepdim: bool = False) -> Any:
+    return amin(x, dim, keepdim), ops.argmin(x, axis=dim, keepdims=keepdim)
+
+
+@converts("aten.argmax.default")
+@with_axes
+def argmax(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
+    return ops.argmax(x, axis=dim, keepdims=keepdim)
+
+
+@converts("aten.argmin.default")
+@with_axes
+def argmin(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
+    return ops.argmin(x, axis=dim, keepdims=keepdim)
+
+
+@converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
+@with_axes
+def any_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
+    ones = as_type(as_bool(x), dtype_of("int32"))
+    return as_bool(ops.max(ones, axis=_axes(dim), keepdims=keepdim))
+
+
+@converts("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
+@with_axes
+def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
+    ones = as_type(as_bool(x), dtype_of("int32"))
+    return as_bool(ops.min(ones, axis=_axes(dim), keepdims=keepdim))
+
+
+@converts("aten.var.correction")
+@with_axes
+def var(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    """Two passes: the mean, then the mean square around it, of n - correction."""
+    over = _axes(dim)
+    count = prod(x.shape[a] for a in (over if over is not None else range(len(x.shape))))
+    left = count - (1 if correction is None else correction)
+    centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
+    squares = ops.sum(ops.multiply(centred, centred), axis=over, keepdims=keepdim)
+    # of too few elements: 0 / 0 is not a number, anything else / 0 is infinite
+    return squares * (1 / left) if left > 0 else ops.divide(squares, constant(np.zeros((), x.dtype.numpy)))
+
+
+@converts("aten.std.correction")
+@with_axes
+def std(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    return ops.sqrt(var(x, dim, correction=correction, keepdim=keepdim))
+
+
+@converts("aten.var_mean.correction")
+@with_axes
+def var_mean(
+    x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
+
+
+def _number(value: float, like: GraphNode) -> GraphNode:
+    return constant(np.asarray(value, like.dtype.numpy))
+
+
+@converts("aten.linalg_vector_norm.default")
+@with_axes
+def vector_norm(
+    x: GraphNode, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None
+) -> Any:
+    y = floats(x if dtype is None else as_type(x, dtype_of(dtype)))
+    over = _axes(dim)
+    each = {"axis": over, "keepdims": keepdim}
+    match float(ord):
+        case 0.0:
+            return ops.sum(as_type(ops.not_equal(y, _number(0, y)), y.dtype), **each)
+        case 1.0:
+            return ops.sum(ops.abs(y), **each)
+        case 2.0:
+            return ops.sqrt(ops.sum(ops.multiply(y, y), **each))
+        case math.inf:
+            return ops.max(ops.abs(y), **each)
+        case p if p == -math.inf:
+            return ops.min(ops.abs(y), **each)
+        case p:
+            total_power = ops.sum(ops.power(ops.abs(y), _number(p, y)), **each)
+            return ops.power(total_power, _number(1 / p, y))
+
+
+# -- along a line ----------------------------------------------------------------------------------------
+
+
+@converts("aten.cumsum.default")
+def cumsum(x: GraphNode, dim: int, *, dtype: str | None = None) -> Any:
+    y = _typed(x, dtype)
+    return ops.cumsum(y, axis=dim) if y.shape else y
+
+
+@converts("aten.cumprod.default")
+def cumprod(x: GraphNode, dim: int, *, dtype: str | None = None) -> Any:
+    y = _typed(x, dtype)
+    return ops.cumprod(y, axis=dim) if y.shape else y
+
+
+@converts("aten.cummax.default")
+@with_axes
+def cummax(x: GraphNode, dim: int) -> Any:
+    return call(lambda t: _extreme_so_far(t, dim % t.ndim, True), x, name="cummax")
+
+
+@converts("aten.cummin.default")
+@with_axes
+def cummin(x: GraphNode, dim: int) -> Any:
+    return call(lambda t: _extreme_so_far(t, dim % t.ndim, False), x, name="cummin")
+
+
+def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
+    """The extreme of the line up to each element, and its last place; not-a-number is more extreme than all
+    numbers. Told so, a line is looked at for each element; processors scan it."""
+    k = te.reduce_axis(x.shape[axis], "k")
+
+    def is_bad(v: Any) -> Any:
+        return te.isnan(v) if x.dtype.is_float else te.const(False, "bool")
+
+    def later(a: Any, b: Any) -> Any:
+        """Of (place, value), place -1 being none: whether b takes the lead."""
+        beyond = b[1] > a[1] if largest else b[1] < a[1]
+        level = te.any(b[1].equal(a[1]), te.all(is_bad(a[1]), is_bad(b[1])))
+        ahead = te.any(te.all(~is_bad(a[1]), te.any(is_bad(b[1]), beyond)), te.all(level, b[0] > a[0]))
+        takes = te.all(b[0] >= 0, te.any(a[0] < 0, ahead))
+        return te.select(takes, b[0], a[0]), te.select(takes, b[1], a[1])
+
+    start = te.min_value if largest else te.max_value
+    reducer = te.comm_reducer(later, lambda i, v: (te.const(-1, i), start(v)), name="extreme_so_far")
+
+    def body(*i: Any) -> Any:
+        value = x[(*i[:axis], k.var, *i[axis + 1 :])]
+        none = te.const(-1, "int64"), start(x.dtype)
+        pairs = zip((k.var, value), none, strict=True)
+        return reducer(tuple(te.select(k.var <= i[axis], t, n) for t, n in pairs), axis=k)
+
+    names = tuple(f"i{n}" for n in range(x.ndim))
+    place, value = te.compute(x.shape, body, name="so_far", axis_names=names)
+    return value, place
+
+
+@converts("aten.logcumsumexp.default")
+@with_axes
+def logcumsumexp(x: GraphNode, dim: int) -> Any:
+    """The logarithm of the sum of exp(x) up to each element."""
+    most, total = call(lambda t: _exponentials_so_far(t, dim % t.ndim), x, name="logcumsumexp")
+    return ops.add(most, ops.log(total))
+
+
+def _exponentials_so_far(x: Tensor, axis: int) -> Any:
+    """The largest element m of the line up to each one, and the sum of exp(x - m): no power overflows."""
+    k = te.reduce_axis(x.shape[axis], "k")
+
+    def joined(a: Any, b: Any) -> Any:
+        most = te.maximum(a[0], b[0])
+
+        def of(m: Any, total: Any) -> Any:  # equal ones may be infinite
+            return total * te.exp(te.select(m.equal(most), te.const(0, m.dtype), m - most))
+
+        return most, of(*a) + of(*b)
+
+    reducer = te.comm_reducer(joined, lambda m, t: (te.min_value(m), te.const(0, t)), name="exponentials")
+
+    def body(*i: Any) -> Any:
+        value, seen = x[(*i[:axis], k.var, *i[axis + 1 :])], k.var <= i[axis]
+        one, none = te.const(1, x.dtype), te.const(0, x.dtype)
+        return reducer((te.select(seen, value, te.min_value(x.dtype)), te.select(seen, one, none)), axis=k)
+
+    names = tuple(f"i{n}" for n in range(x.ndim))
+    return te.compute(x.shape, body, name="so_far", axis_names=names)
+
+
+@converts("aten.topk.default")
+@with_axes
+def topk(x: GraphNode, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    at = ops.top_positions(x, count=k, axis=dim, largest=largest)
+    return ops.gather_elements(x, at, axis=dim), at
+
+
+@converts("aten.sort.default")
+@with_axes
+def sort(x: GraphNode, dim: int = -1, descending: bool = False) -> Any:
+    return topk(x, x.shape[dim], dim, descending)
+
+
+@converts("aten.sort.stable")
+@with_axes
+def sort_stable(x: GraphNode, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+    return topk(x, x.shape[dim], dim, descending)
+
+
+@converts("aten.argsort.default", "aten.argsort.stable")
+@with_axes
+def argsort(x: GraphNode, dim: int = -1, descending: bool = False, **_: Any) -> Any:
+    return topk(x, x.shape[dim], dim, descending)[1]

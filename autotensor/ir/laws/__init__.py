@@ -1,0 +1,1 @@
+"""The laws by which `simplify` rewrites, one kind of expression per file."""

@@ -1,0 +1,1 @@
+"""State → loop IR: the nests of stages. Start reading at `nest.py`."""

@@ -1,0 +1,133 @@
+"""Boxes of attached stages: the small buffer that holds just what is needed where a stage is computed.
+
+boxes.keep(P)                         P[100, 64] at C's loop i ──▶ P[1, 64], which begins at P[i, 0]
+Body(…).redirected(P[i, k] * 2)  ──▶  P[0, k] * 2          reads of kept stages go to their boxes
+"""
+
+from __future__ import annotations
+
+from autotensor.ir.bounds import Interval
+from autotensor.ir.expr import Expr, Load, Select, Var, all_of
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.node import map_children
+from autotensor.ir.rewrite import substitute
+from autotensor.lowering.device_features import Device
+from autotensor.lowering.nest.guards import box_conditions
+from autotensor.lowering.nest.when.prefetched import is_ahead
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import Extents, leaf_var
+from autotensor.schedule.primitives.storage import in_storage_order, stored, swizzle_of
+from autotensor.schedule.regions import Span
+from autotensor.schedule.state import At, Split, Stage, State
+from autotensor.te.indices import clamped
+
+
+class Boxes:
+    """The boxes of one kernel, and the other buffers that it touches."""
+
+    def __init__(self, state: State, extents: Extents, device: Device) -> None:
+        self._state = state
+        self._device = device
+        self._extents = extents
+        self.kept: dict[Buffer, Buffer] = {}  # a stage's buffer → its small replacement
+        self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
+        self._bases: dict[Buffer, tuple[Expr, ...]] = {}
+        self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
+
+    def keep(self, stage: Stage) -> None:
+        """From now on the stage writes, and others read, its box."""
+        box = self._extents.boxes[stage.name]
+        shape = one = stored(stage, self._whole_vectors(stage, tuple(int(s.extent) for s in box)))
+        if is_ahead(stage) and isinstance(stage.place, At):
+            shape = (stage.turns, *shape)
+            turn = leaf_var(stage.place.stage, stage.place.axis) % stage.turns
+            self.slots.update(dict.fromkeys(stage.op.buffers, (turn,)))
+        for b in stage.op.buffers:
+            scope = stage.scope if stage.scope is not Scope.GLOBAL else Scope.LOCAL
+            swizzle = swizzle_of(stage, one, b.dtype.bytes)
+            turns = stage.turns if self._device.copies and is_ahead(stage) else 0
+            self.kept[b] = Buffer(b.name, shape, b.dtype, scope, (), swizzle, turns)
+            self._bases[b] = tuple(base_of(s) for s in box)
+
+    def _whole_vectors(self, stage: Stage, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape with rows of whole vectors: those that overhang stay in the buffer, which then may live
+        in registers, and rows begin where vectors do."""
+        names = [a.name for a in stage.op.axes]
+        inner = stage.storage[0][-1:] if stage.storage is not None else tuple(names[-1:])
+        for relation in stage.relations:
+            if isinstance(relation, Split) and relation.parent in inner:
+                last = next((a for a in stage.leaves if a.name == relation.children[-1]), None)
+                if last is not None and last.mark is Mark.VECTORIZED:
+                    lanes, at = int(self._extents[stage.name, last.name]), names.index(relation.parent)
+                    return (*shape[:at], -(-shape[at] // lanes) * lanes, *shape[at + 1 :])
+        return shape
+
+    def shape(self, buffer: Buffer) -> tuple[int, ...]:
+        """Extents of the box of a stage's buffer."""
+        return tuple(int(s.extent) for s in self._extents.boxes[self._producer(buffer).name])
+
+    def relative(self, load: Load, mapping: dict[Var, Expr]) -> tuple[Expr, ...]:
+        """A load's indices from where the box of its buffer will begin."""
+        box = self._extents.boxes[self._producer(load.buffer).name]
+        return tuple(substitute(i, mapping) - base_of(s) for i, s in zip(load.indices, box, strict=True))
+
+    def place(self, buffer: Buffer, index: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+        """Of a kept buffer's element: its indices in the box, and where that lies in the replacement."""
+        inside = tuple(i - b for i, b in zip(index, self._bases[buffer], strict=True))
+        return inside, (*self.slots.get(buffer, ()), *in_storage_order(self._producer(buffer), inside))
+
+    def _producer(self, buffer: Buffer) -> Stage:
+        producer = self._state.producer(buffer)
+        assert producer is not None
+        return producer
+
+
+class Body:
+    """A stage's body as an expression over loop variables; reads of attached stages go to their boxes.
+    Indices that come from memory stay inside their tensor, whatever memory holds."""
+
+    def __init__(
+        self, boxes: Boxes, stage: Stage, mapping: dict[Var, Expr], ranges: dict[Var, Interval]
+    ) -> None:
+        self._boxes = boxes
+        self._everywhere = isinstance(stage.place, At)  # points that nobody needs are computed too
+        self._mapping = mapping
+        self._ranges = ranges
+        self._memo: dict[tuple[Expr, bool], Expr] = {}
+
+    def redirected(self, e: Expr, guarded: bool = False) -> Expr:
+        """guarded: under a Select: no guard stands outside, and a load that may leave its box gets a mask."""
+        found = self._memo.get((e, guarded))
+        if found is None:
+            found = self._memo[e, guarded] = self._expr(e, guarded)
+        return found
+
+    def _expr(self, e: Expr, guarded: bool) -> Expr:
+        match e:
+            case Var():
+                return self._mapping.get(e, e)
+            case Select(cond, then, otherwise):
+                sides = self.redirected(then, True), self.redirected(otherwise, True)
+                return Select(self.redirected(cond, guarded), *sides)
+            case Load(buffer, indices, mask):
+                pairs = zip(indices, buffer.shape, strict=True)
+                index = tuple(clamped(self.redirected(i, guarded), n) for i, n in pairs)
+                near = self._boxes.kept.get(buffer)
+                if near is None:
+                    self._boxes.touched.append(buffer)
+                    return Load(buffer, index, mask)
+                inside, place = self._boxes.place(buffer, index)
+                loose = guarded and self._everywhere
+                outside = box_conditions(inside, self._boxes.shape(buffer), self._ranges) if loose else []
+                return Load(near, place, all_of(*outside) if outside else mask)
+            case _:
+                return map_children(e, lambda c: self.redirected(c, guarded) if isinstance(c, Expr) else c)
+
+
+def base_of(span: Span) -> Expr:
+    """Where a dimension of a box begins."""
+    assert span.base is not None, "extents were derived without bases"
+    return span.base
+
+
+__all__ = ["Body", "Boxes", "base_of"]

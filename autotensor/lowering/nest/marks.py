@@ -1,0 +1,44 @@
+"""Which marks loops may carry where they stand: parallel outermost, one vectorized, no stage inside it."""
+
+from __future__ import annotations
+
+from autotensor.base.errors import ScheduleError
+from autotensor.lowering.nest.reduction.by_threads import is_private
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.state import Root, Stage, State
+from autotensor.te.tensor import AxisKind
+
+
+def check_marks(state: State, stage: Stage) -> None:
+    """Raises ScheduleError, naming the axis, for a mark that the loops around it or inside it forbid."""
+    for n, leaf in enumerate(stage.leaves):
+        if leaf.thread.startswith("threadIdx") and leaf.kind is AxisKind.SPATIAL and is_private(stage):
+            raise ScheduleError(
+                f"bind: axis {leaf.name!r} of stage {stage.name!r} is bound to {leaf.thread}, but what "
+                "the stage computes is kept by each thread for itself.",
+                fix=f's[{stage.name!r}].set_scope("shared"), or leave the axis unbound.',
+            )
+        if leaf.mark is Mark.PARALLEL and (n > 0 or not isinstance(stage.place, Root)):
+            outside = ", ".join(a.name for a in stage.leaves[:n]) or stage.name
+            raise ScheduleError(
+                f"parallel: axis {leaf.name!r} of stage {stage.name!r} is not outermost "
+                f"({outside} is outside it).",
+                fix=f"Reorder so that {leaf.name!r} comes first, or fuse it with the loops outside.",
+            )
+        if leaf.mark is Mark.VECTORIZED:
+            for inner in stage.leaves[n:]:
+                if hosted := state.attached(stage.name, inner.name):
+                    raise ScheduleError(
+                        f"vectorize: stage {hosted[0].name!r} is computed inside axis {leaf.name!r} "
+                        f"of stage {stage.name!r}.",
+                        fix="Attach it further out.",
+                    )
+                if inner is not leaf and inner.mark is Mark.VECTORIZED:
+                    raise ScheduleError(
+                        f"vectorize: axes {leaf.name!r} and {inner.name!r} of stage {stage.name!r} "
+                        "are both vectorized.",
+                        fix="Fuse them, or vectorize one.",
+                    )
+
+
+__all__ = ["check_marks"]

@@ -1,0 +1,461 @@
+"""State → loop IR: nests with attached stages, guards for tails, initialisation of reductions.
+
+One kernel per root stage. Inside a nest:
+
+    for leaf …                        loops outside the first reduction loop
+      (attached producers)
+      init:   C[…] = identity         over the spatial loops that lie inside the reduction
+      for reduce leaf …: C[…] = combine(C[…], body)
+
+A vectorized reduction loop gets an accumulator per lane (`by_lanes.py`), one that is bound to threads an
+accumulator per thread (`by_threads.py`).
+
+A guard stands as far out as its variables allow (`loops.py`). An attached stage writes a buffer that holds
+just its box (`boxes.py`); which points of the box are guarded is decided in `guards.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from autotensor.base.errors import ScheduleError
+from autotensor.ir.bounds import Interval
+from autotensor.ir.expr import Cmp, Expr, Var, compare, const
+from autotensor.ir.func import Buffer, PrimFunc, Program, Role
+from autotensor.ir.rewrite import substitute
+from autotensor.ir.simplify import simplify
+from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
+from autotensor.ir.visit import free_vars
+from autotensor.lowering.device_features import PLAIN, Device, block_of
+from autotensor.lowering.nest.boxes import Body, Boxes, base_of
+from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
+from autotensor.lowering.nest.loops import Loops, settled, some_need, some_point
+from autotensor.lowering.nest.marks import check_marks
+from autotensor.lowering.nest.reduction.by_lanes import Lanes
+from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, lanes_of
+from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
+from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
+from autotensor.lowering.nest.solved import check_passes, counted, from_before, known, op_in_one_pass
+from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
+from autotensor.lowering.nest.update import guard, store_all, update
+from autotensor.lowering.nest.when.overhang import guard_loads, rows_of_vectors
+from autotensor.lowering.nest.when.prefetched import Ahead, before, check_ahead, is_ahead, within
+from autotensor.lowering.nest.when.skipped_terms import skipping
+from autotensor.lowering.nest.when.unread import needed
+from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
+from autotensor.schedule.primitives.storage import in_storage_order
+from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
+from autotensor.te.tensor import AxisKind
+
+KINDS = {
+    Mark.SERIAL: ForKind.SERIAL,
+    Mark.PARALLEL: ForKind.PARALLEL,
+    Mark.VECTORIZED: ForKind.VECTORIZED,
+    Mark.UNROLLED: ForKind.UNROLLED,
+    Mark.BOUND: ForKind.THREAD,
+}
+
+
+def build_program(state: State, device: Device = PLAIN) -> Program:
+    """The program of a state at loop level: one kernel per root stage, those of constants in `prepare`."""
+    extents = derive(state, symbolic=True)
+    fixed = state.constant_stages()
+    args = _arguments(state, fixed)
+    order = {b.name: n for n, (b, _) in enumerate(args)}
+    prepare: list[PrimFunc] = []
+    run: list[PrimFunc] = []
+    for stage in state.live():
+        if isinstance(stage.place, Root):
+            (prepare if stage.name in fixed else run).append(
+                build_kernel(state, stage, extents, order, device)
+            )
+    return Program(args, tuple(prepare), tuple(run))
+
+
+def _arguments(state: State, fixed: frozenset[str]) -> tuple[tuple[Buffer, Role], ...]:
+    roles = {b.name: Role.CONSTANT if b.name in state.dag.constants else Role.INPUT for b in state.dag.inputs}
+    roles.update({b.name: Role.OUTPUT for b in state.dag.outputs})
+    buffers = {b.name: b for b in (*state.dag.inputs, *state.dag.outputs)}
+    named = [(buffers[name], roles[name]) for name in state.dag.args]
+    for stage in state.live():
+        if isinstance(stage.place, Root):
+            role = Role.PREPARED if stage.name in fixed else Role.WORKSPACE
+            named.extend((b, role) for b in stage.op.buffers if b.name not in roles)
+    return tuple(named)
+
+
+def build_kernel(
+    state: State, stage: Stage, extents: Extents, order: Mapping[str, int], device: Device = PLAIN
+) -> PrimFunc:
+    """The kernel of a root stage; `order` ranks its parameters."""
+    builder = _Nest(state, extents, device, block_of(state, stage, extents))
+    body = builder.nest(stage, {})
+    params = tuple(sorted(dict.fromkeys(builder.boxes.touched), key=lambda b: order[b.name]))
+    return PrimFunc(stage.name, params, body)
+
+
+class _Nest:
+    """Builds one kernel."""
+
+    def __init__(self, state: State, extents: Extents, device: Device, block: Mapping[str, int]) -> None:
+        self.state = state
+        self.extents = extents
+        self.device = device
+        self.block = block  # thread axes of a GPU's block with their extents
+        self.boxes = Boxes(state, extents, device)  # of the stages that are attached to this one
+        self.threads: tuple[ThreadLoop, ...] = ()  # around the statement that is being built, outermost first
+        self.by_thread: set[Var] = set()  # variables that differ between threads of a block
+
+    # -- loops of one stage --------------------------------------------------------------------------------
+
+    def nest(self, stage: Stage, ranges: dict[Var, Interval]) -> Stmt:
+        """The loops that compute a stage, with everything attached to it inside."""
+        check_marks(self.state, stage)
+        check_passes(self.state, stage)
+        ranges = {**ranges, **self._leaf_ranges(stage)}
+        loops = self._loops(stage, ranges)
+        self.by_thread |= thread_vars(loops)
+        outside = self.threads
+        body = self._level(loops, 0, frozenset(), ranges)
+        self.threads = outside
+        return body
+
+    def _leaf_ranges(self, stage: Stage) -> dict[Var, Interval]:
+        found = {
+            leaf_var(stage.name, a.name): Interval(0, self._extent(stage, a.name) - 1) for a in stage.leaves
+        }
+        for r in stage.relations:
+            if isinstance(r, Fuse):
+                found.update(
+                    {leaf_var(stage.name, x): Interval(0, self._extent(stage, x) - 1) for x in (r.a, r.b)}
+                )
+        return found
+
+    def _extent(self, stage: Stage, axis: str) -> int:
+        return int(self.extents[stage.name, axis])
+
+    def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
+        name = stage.name
+        values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
+        # of variables: the loop right inside which they are known
+        owner = {a.name: a.name for a in stage.leaves}
+        # nothing inside needs their parts
+        vectors = {a.name for a in stage.leaves if a.mark is Mark.VECTORIZED}
+        lets: dict[str, tuple[tuple[Var, Expr], ...]] = {}
+        guards: list[Expr] = []
+        for relation in reversed(stage.relations):
+            match relation:
+                case Split(parent, children, _, _):
+                    sizes = [self._extent(stage, c) for c in children]
+                    total: Expr = const(0)
+                    for n, c in enumerate(children):
+                        total = total + values[c] * prod(sizes[n + 1 :])
+                    values[parent] = total
+                    if prod(sizes) > self._extent(stage, parent):
+                        guards.append(compare(Cmp.LT, total, const(self._extent(stage, parent))))
+                case Fuse(a, b, fused):
+                    outer, inner = fused_parts(values[fused], self._extent(stage, b))
+                    if fused in owner and owner[fused] not in vectors:
+                        leaf = owner[fused]  # a variable: its parts are too, so that what uses them is linear
+                        pair = ((leaf_var(name, a), outer), (leaf_var(name, b), inner))
+                        lets[leaf] = (*lets.get(leaf, ()), *pair)
+                        values[a], values[b] = pair[0][0], pair[1][0]
+                        owner[a] = owner[b] = leaf
+                    else:
+                        values[a], values[b] = outer, inner
+        values = counted(stage, values)
+        local = {a.name: values[a.name] for a in stage.op.all_axes}
+        if isinstance(stage.place, At):
+            for axis, span in zip(stage.op.axes, self.extents.boxes[name], strict=True):
+                values[axis.name] = simplify(base_of(span) + local[axis.name], ranges)
+            guards.extend(self._attached_guards(stage, values, ranges))
+        passing = replace(stage, op=op_in_one_pass(stage)) if stage.solved or stage.scanned else stage
+        skips, bodies = skipping(passing, values, ranges)
+        points = {a.var: values[a.name] for a in stage.op.axes}
+        needs = tuple(simplify(substitute(c, points), ranges) for c in needed(self.state, stage))
+        return Loops(stage, values, local, lets, tuple(guards), skips=skips, bodies=bodies, needs=needs)
+
+    def _attached_guards(
+        self, stage: Stage, values: dict[str, Expr], ranges: dict[Var, Interval]
+    ) -> list[Expr]:
+        """Conditions for the points of an attached stage's box to be computed (see guards.py)."""
+        near = {b for s in self.state.live() if isinstance(s.place, At) for b in s.op.buffers}
+        out = domain_guards(stage.op, values, ranges, near)
+        mapping = {a.var: values[a.name] for a in stage.op.all_axes}
+        for read in reads(stage.op):
+            if read.load.buffer in near and not read.conditions:
+                index = self.boxes.relative(read.load, mapping)
+                out.extend(box_conditions(index, self.boxes.shape(read.load.buffer), ranges))
+        return list(dict.fromkeys(out))
+
+    # -- nesting -------------------------------------------------------------------------------------------
+
+    def _level(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        """Loops from `depth` inwards. `placed` are the guards that already stand outside."""
+        stage = loops.stage
+        first = _first_reduction(stage)
+        if depth == first and stage.op.combiner is not None:
+            if any(in_block(a.thread) for a in stage.leaves if a.kind is AxisKind.REDUCE):
+                return self._across_threads(loops, depth, placed, ranges)
+            init = self._init(loops, depth, placed)
+            return seq(init, self._loop(loops, depth, placed, ranges))
+        return self._loop(loops, depth, placed, ranges)
+
+    def _loop(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        if depth == len(stage.leaves):
+            return self._innermost(loops, placed, ranges)
+        leaf = stage.leaves[depth]
+        if leaf.name == stage.sorted:
+            inner = self._sorted(loops, ranges)
+            return guard(settled(loops, placed, stage.leaves[:depth]), inner)
+        if leaf.mark is Mark.VECTORIZED and leaf.kind is AxisKind.REDUCE and not loops.targets:
+            return self._in_lanes(loops, depth, placed, ranges)
+        ready = settled(loops, placed, stage.leaves[: depth + 1])
+        if depth >= _first_reduction(stage):
+            ready += settled(loops, placed, stage.leaves[: depth + 1], loops.skips)
+        if leaf.mark is Mark.SERIAL:
+            ready += some_need(loops, placed, stage.leaves[: depth + 1], ranges)
+        ready = self._uniform(loops, depth, ready)
+        hosted = self.state.attached(stage.name, leaf.name)
+        for producer in hosted:
+            self.boxes.keep(producer)
+        outside = self.threads
+        if leaf.mark is Mark.BOUND:
+            here = ThreadLoop(leaf.thread, leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name))
+            here.check_inside(outside, stage.name, leaf.name)
+            self.threads = (*outside, here)
+        producers = [self.nest(p, ranges) for p in hosted]
+        ahead = self._ahead(loops, leaf, hosted, producers)
+        now = [s for p, s in zip(hosted, producers, strict=True) if not is_ahead(p)]
+        level = self._apart if is_apart(stage, leaf) else self._level
+        inner = level(loops, depth + 1, placed | frozenset(ready), ranges)
+        self.threads = outside
+        if hosted:
+            more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
+            ready += self._uniform(loops, depth, more)
+        body = self._allocating([p for p in hosted if not is_ahead(p)], seq(*now, inner))
+        body = self._guarded(loops, leaf, ready, body)
+        if leaf.name in stage.solved or leaf.name == stage.scanned:
+            seen = self._body(loops, ranges).redirected
+            return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
+        if not ahead:
+            return self._wrap(loops, leaf, body)
+        # what a turn computes for later ones is needed even if nobody needs the turn itself
+        loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
+        return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
+
+    def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
+        for stage in reversed(stages):
+            for b in reversed(stage.op.buffers):
+                body = Alloc(self.boxes.kept[b], body)
+        return body
+
+    def _ahead(
+        self, loops: Loops, leaf: Axis, hosted: tuple[Stage, ...], producers: list[Stmt]
+    ) -> list[Ahead]:
+        """The stages at a loop that are computed ahead of it."""
+        stage = loops.stage
+        for p in hosted:
+            if is_ahead(p):
+                check_ahead(p, stage, leaf, hosted)
+        var, extent = leaf_var(stage.name, leaf.name), self._extent(stage, leaf.name)
+        lets = loops.lets.get(leaf.name, ())
+        pairs = zip(hosted, producers, strict=True)
+        return [Ahead(p, s, var, extent, lets) for p, s in pairs if is_ahead(p)]
+
+    def _uniform(self, loops: Loops, depth: int, conditions: list[Expr]) -> list[Expr]:
+        """Those that may stand around the loops from `depth` on: threads of a block that meet in there must
+        get there together."""
+        if not meets(self.state, loops, depth):
+            return conditions
+        return [c for c in conditions if not free_vars(c) & self.by_thread]
+
+    def _guarded(self, loops: Loops, leaf: Axis, conditions: list[Expr], body: Stmt) -> Stmt:
+        """The body under its conditions; those of lanes that nobody reads stay on what they load."""
+        stage = loops.stage
+        if conditions and leaf.mark is Mark.VECTORIZED and rows_of_vectors(stage, leaf.name):
+            own = {b for b, _ in self._targets(loops)}
+            free = guard_loads(stage, leaf_var(stage.name, leaf.name), conditions, body, own)
+            if free is not None:
+                return free
+        return guard(conditions, body)
+
+    def _apart(self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        """Loops from `depth` inwards with accumulators of their own, which are joined with the stage's."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        wholes = self._targets(loops)
+        part = Part(tuple(b for b, _ in wholes), own)
+        apart = replace(loops, targets=part.targets)
+        main = self._loop(apart, depth, placed, ranges)
+        joined = update(stage.name, stage.op.combiner, wholes, part.results)
+        last = self._over_spatial(loops, depth, placed, joined)
+        return part.around(seq(self._init(apart, depth, placed), main, last))
+
+    def _in_lanes(
+        self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
+    ) -> Stmt:
+        """A vectorized reduction loop: lanes accumulate by themselves and are joined at the end."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        axes = (*inside, stage.leaves[depth])
+        own = [
+            (leaf_var(stage.name, a.name), self._extent(stage, a.name), self._kind(stage, a)) for a in axes
+        ]
+        lanes = Lanes(stage.op, tuple(own))
+        main = self._loop(replace(loops, targets=lanes.targets), depth, placed, ranges)
+        joined = update(stage.name, stage.op.combiner, self._targets(loops), lanes.results)
+        last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))
+        return lanes.around(seq(lanes.cleared(), main, last))
+
+    def _across_threads(
+        self, loops: Loops, depth: int, placed: frozenset[Expr], ranges: dict[Var, Interval]
+    ) -> Stmt:
+        """A reduction loop bound to threads: each sums up its part, then the parts are joined."""
+        stage = loops.stage
+        assert stage.op.combiner is not None
+        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        if bound_inside := [a for a in inside if in_block(a.thread)]:
+            raise ScheduleError(
+                f"bind: axis {bound_inside[0].name!r} of stage {stage.name!r} is bound to threads inside a "
+                "reduction over threads.",
+                fix="Reorder so that it is outside.",
+            )
+        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        joining = tuple(
+            ThreadLoop(a.thread, leaf_var(stage.name, a.name), self._extent(stage, a.name))
+            for a in stage.leaves[depth:]
+            if a.kind is AxisKind.REDUCE and in_block(a.thread)
+        )
+        across: Across = Across(stage.op, self.threads, joining, own)
+        lanes = lanes_of(across, self.block, self.device)
+        if lanes is not None:
+            across = Shuffled(stage.op, self.threads, joining, own, lanes)
+        parts = replace(loops, targets=across.parts)
+        main = self._loop(parts, depth, placed, ranges)
+        bound = (*stage.leaves[:depth], *inside)
+        inner = settled(loops, placed, bound)
+        last: Stmt = guard(inner, store_all(self._targets(loops), across.results))
+        join = seq(across.join(stage.name), last)
+        for a in reversed(inside):
+            join = self._wrap(loops, a, join)
+        return across.around(seq(self._init(parts, depth, placed), main, join))
+
+    def _wrap(self, loops: Loops, leaf: Axis, body: Stmt) -> Stmt:
+        stage = loops.stage
+        for var, value in reversed(loops.lets.get(leaf.name, ())):
+            body = Let(var, value, body)
+        extent = const(self._extent(stage, leaf.name))
+        kind = self._kind(stage, leaf)
+        return For(leaf_var(stage.name, leaf.name), const(0), extent, kind, body, leaf.thread)
+
+    def _kind(self, stage: Stage, leaf: Axis) -> ForKind:
+        return ForKind.UNROLLED if self._auto_unrolled(stage, leaf) else KINDS[leaf.mark]
+
+    def _auto_unrolled(self, stage: Stage, leaf: Axis) -> bool:
+        """Whether a pragma further out asks to unroll loops as small as this one and what is inside it."""
+        at = stage.leaves.index(leaf)
+        if leaf.mark is not Mark.SERIAL:
+            return False
+        steps = prod(self._extent(stage, a.name) for a in stage.leaves[at:])
+        return any(
+            key == "auto_unroll_max_step" and stage.position(axis) <= at and steps <= int(value)
+            for axis, key, value in stage.pragmas
+        )
+
+    def _init(self, loops: Loops, depth: int, placed: frozenset[Expr]) -> Stmt:
+        """`C[…] = identity` over the spatial loops that lie inside the first reduction loop."""
+        combiner = loops.stage.op.combiner
+        assert combiner is not None
+        stores = (Store(b, i, e) for (b, i), e in zip(self._targets(loops), combiner.identity, strict=True))
+        if not loops.stage.scanned or loops.targets:
+            return self._over_spatial(loops, depth, placed, seq(*stores))
+
+        def over(body: Stmt) -> Stmt:
+            return self._over_spatial(loops, depth, placed, body)
+
+        return from_before(loops.stage, loops.values, self._targets(loops), seq(*stores), over)
+
+    def _over_spatial(self, loops: Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
+        """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
+        stage = loops.stage
+        inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        bound = [*stage.leaves[:depth]]
+        guards_at: list[list[Expr]] = []
+        # those that must not stand around a barrier; parts of sums exist for all threads
+        late = [] if loops.targets else settled(loops, placed, tuple(bound))
+        seen = {*placed, *late}
+        for a in inner:
+            bound.append(a)
+            ready = [g for g in settled(loops, frozenset(seen), tuple(bound)) if g not in seen]
+            seen.update(ready)
+            guards_at.append(ready)
+        for a, ready in zip(reversed(inner), reversed(guards_at), strict=True):
+            body = self._wrap(loops, a, self._guarded(loops, a, ready, body))
+        return guard(late, body)
+
+    def _targets(self, loops: Loops) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        """Where the stage writes: (buffer, indices) per output."""
+        stage = loops.stage
+        if loops.targets:
+            return [*loops.targets]
+        out = []
+        for b in stage.op.buffers:
+            near = self.boxes.kept.get(b)
+            if near is None:
+                self.boxes.touched.append(b)
+                out.append((b, tuple(loops.values[a.name] for a in stage.op.axes)))
+            else:
+                index = in_storage_order(stage, tuple(loops.local[a.name] for a in stage.op.axes))
+                out.append((near, (*self.boxes.slots.get(b, ()), *index)))
+        return out
+
+    def _sorted(self, loops: Loops, ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        ((target, index),) = self._targets(loops)
+        at = [a.name for a in stage.op.axes].index(stage.sorted)
+
+        def key(found: Expr, place: Expr) -> Expr:
+            values = {**loops.values, stage.sorted: place}
+            return self._body(replace(loops, values=values), ranges).redirected(found)
+
+        def rank(place: Expr, value: Expr) -> Stmt:
+            return Store(target, (*index[:at], place, *index[at + 1 :]), value)
+
+        return ranks(stage, ranks_needed(self.state, stage), key, rank)
+
+    def _body(self, loops: Loops, ranges: dict[Var, Interval]) -> Body:
+        stage = loops.stage
+        mapping = {a.var: loops.values[a.name] for a in stage.op.all_axes}
+        return Body(self.boxes, stage, mapping, ranges)
+
+    def _innermost(self, loops: Loops, placed: frozenset[Expr], ranges: dict[Var, Interval]) -> Stmt:
+        stage = loops.stage
+        redirected = self._body(loops, ranges).redirected
+        sources = tuple(redirected(b) for b in loops.bodies)
+        targets = self._targets(loops)
+        combiner = stage.op.combiner
+        missing = [g for g in (*loops.guards, *loops.skips) if g not in placed]
+        if combiner is None:
+            return guard(missing, store_all(targets, sources))
+        return guard(missing, update(stage.name, combiner, targets, sources))
+
+
+def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
+    """The two indices that a fused one stands for."""
+    return value // cols, value % cols
+
+
+def _first_reduction(stage: Stage) -> int:
+    """Depth of the outermost reduction loop; the number of loops when there is none."""
+    return next((n for n, a in enumerate(stage.leaves) if a.kind is AxisKind.REDUCE), len(stage.leaves))
+
+
+__all__ = ["build_kernel", "build_program"]

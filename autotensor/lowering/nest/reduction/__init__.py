@@ -1,0 +1,1 @@
+"""How partial results of a divided reduction are kept and joined."""

@@ -1,0 +1,121 @@
+"""shuffle: partial results of a reduction are joined by exchanging values within warps.
+
+    P = …                                            each thread its own part
+    P += shuffle_xor(P, 16); P += shuffle_xor(P, 8); … P += shuffle_xor(P, 1)
+                                                     now all lanes have the sum of their warp
+    if tx % 32 < 1: R[tx // 32] = P                  several warps: one step through shared memory
+    P = 0; if tx % 32 % 4 < 4: P = R[tx % 32 % 4]
+    P += shuffle_xor(P, 2); P += shuffle_xor(P, 1)
+
+Every thread has the result then, in registers. Without such instructions, or where the threads of a warp do
+not all take part, parts are joined in shared memory (`by_threads.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from autotensor.ir.expr import Call, Cmp, Expr, Load, compare, const
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.stmt import Alloc, If, Stmt, seq
+from autotensor.lowering.device_features import Device
+from autotensor.lowering.nest.reduction.by_threads import Across
+from autotensor.lowering.nest.update import store_all, update
+
+LANE_AXIS = "threadIdx.x"
+SHUFFLE = "shuffle_xor"  # of a value and a mask: the value that lane number (own xor mask) has
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Who exchanges values."""
+
+    count: int  # of a row, in one warp; a power of two
+    warps: int  # of a row
+
+
+def lanes_of(across: Across, block: Mapping[str, int], device: Device) -> Lanes | None:
+    """How the threads that join their parts lie in warps; None when they cannot exchange values.
+
+    Rows of threads must be whole warps, or whole parts of one, and no thread of a block may stay behind:
+    lanes that are not there have nothing to give.
+    """
+    if device.warp < 2 or len(across.joining) != 1 or across.joining[0].axis != LANE_AXIS:
+        return None
+    extent = across.joining[0].extent
+    if any(row.extent != block[row.axis] for row in (*across.rows, *across.joining)):
+        return None
+    if prod(block.values()) % device.warp or extent < 2:
+        return None
+    if extent % device.warp == 0:
+        return Lanes(device.warp, extent // device.warp)
+    return Lanes(extent, 1) if extent < device.warp and extent & (extent - 1) == 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled(Across):
+    """The partial results of one reduction, joined without a tree in shared memory."""
+
+    lanes: Lanes = Lanes(1, 1)
+
+    @property
+    def count(self) -> int:
+        """Places of a row in shared memory."""
+        return self.lanes.warps
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        return tuple(Load(b, i) for b, i in self.parts)
+
+    @property
+    def other(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        """Where a thread keeps what it got, per output."""
+        return [(Buffer(f"{b.name}.other", (), b.dtype, Scope.LOCAL), ()) for b in self.op.buffers]
+
+    def join(self, name: str) -> Stmt:
+        """The parts joined; name: of the stage, for variables in between."""
+        steps = self._exchanged(name, self.lanes.count)
+        if self.lanes.warps > 1:
+            assert self.op.combiner is not None
+            size = self.lanes.count
+            around = 1 << (self.lanes.warps - 1).bit_length()  # lanes that see all warps' results once
+            lane = self.number % size
+            first = If(
+                compare(Cmp.LT, lane, const(1)),
+                store_all(self.shared(self.number // size), self.results),
+            )
+            mine = lane % around
+            fetch = store_all(self.parts, tuple(Load(b, i) for b, i in self.shared(mine)))
+            if around > self.lanes.warps:
+                fetch = If(compare(Cmp.LT, mine, const(self.lanes.warps)), fetch)
+            steps += [
+                first,
+                store_all(self.parts, self.op.combiner.identity),
+                fetch,
+                *self._exchanged(f"{name}:warps", around),
+            ]
+        return self._all(seq(*steps))
+
+    def _exchanged(self, name: str, count: int) -> list[Stmt]:
+        """Steps after which each of `count` neighbouring lanes has the result of all of them."""
+        assert self.op.combiner is not None
+        steps: list[Stmt] = []
+        while count > 1:
+            count //= 2
+            values = tuple(Call(SHUFFLE, (x, const(count)), x.dtype) for x in self.results)
+            steps.append(store_all(self.other, values))
+            got = tuple(Load(b, i) for b, i in self.other)
+            steps.append(update(f"{name}:{count}", self.op.combiner, self.parts, got))
+        return steps
+
+    def around(self, body: Stmt) -> Stmt:
+        """The statement in which the parts exist, and the shared rows if there are any."""
+        shared = self.shared(const(0)) if self.lanes.warps > 1 else []
+        for b, _ in (*reversed(self.parts), *reversed(shared), *reversed(self.other)):
+            body = Alloc(b, body)
+        return body
+
+
+__all__ = ["SHUFFLE", "Lanes", "Shuffled", "lanes_of"]

@@ -1,0 +1,58 @@
+"""apart: what one iteration of a reduction loop adds is summed by itself, and then added to the rest.
+
+    C = 0                                  C = 0
+    for k0: for k1: for j in tile:         for k0:
+      C[j] += f(k0, k1, j)         ──▶       P = 0
+                                             for k1: for j in tile: P[j] += f(k0, k1, j)
+                                             for j in tile: C[j] += P[j]
+
+Long sums lose less to rounding that way (Higham, "The accuracy of floating point summation", SIAM J. Sci.
+Comput. 1993). A register tile P keeps the registers; those of C wait on the stack while P is summed. Asked
+for by the pragma `sum_apart`, which changes nothing inside of a vectorized loop, nor where lanes are summed
+apart anyway (by_lanes.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.ir.expr import Expr, Load, Var
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.stmt import Alloc, Stmt
+from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.state import Stage
+from autotensor.te.tensor import AxisKind
+
+
+def is_apart(stage: Stage, leaf: Axis) -> bool:
+    """Whether what an iteration of the loop adds is to be summed by itself."""
+    asked = any(axis == leaf.name and key == "sum_apart" for axis, key, _ in stage.pragmas)
+    if not asked or leaf.kind is not AxisKind.REDUCE:
+        return False
+    outside = stage.leaves[: stage.leaves.index(leaf)]
+    lanes = [a for a in stage.leaves if a.mark is Mark.VECTORIZED]
+    return not any(a.kind is AxisKind.REDUCE or a in outside for a in lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The accumulators of one iteration."""
+
+    wholes: tuple[Buffer, ...]  # what they are added to, per output: a part may be made of parts
+    loops: tuple[tuple[Var, int], ...]  # with their extents
+
+    @property
+    def targets(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+        """Where the stage accumulates, per output."""
+        index, shape = tuple(var for var, _ in self.loops), tuple(extent for _, extent in self.loops)
+        return tuple((Buffer(f"{b.name}.part", shape, b.dtype, Scope.LOCAL), index) for b in self.wholes)
+
+    @property
+    def results(self) -> tuple[Expr, ...]:
+        return tuple(Load(b, i) for b, i in self.targets)
+
+    def around(self, body: Stmt) -> Stmt:
+        """The statement in which they exist."""
+        for b, _ in reversed(self.targets):
+            body = Alloc(b, body)
+        return body

@@ -1,0 +1,1 @@
+"""Which points and terms are computed, and when."""

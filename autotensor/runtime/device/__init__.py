@@ -1,0 +1,1 @@
+"""Memory and kernels that are not the processor's own."""

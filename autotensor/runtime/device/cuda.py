@@ -1,0 +1,181 @@
+"""CUDA through CuPy: kernels as `RawModule`, memory as its arrays, a whole plan as one CUDA graph.
+
+Everything here needs a card; the contract (devices.py) and its tests are the same as OpenCL's, and nothing
+else in autotensor knows CuPy. CuPy compiles with NVRTC and keeps the binaries by the content of the source.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import ArtifactError, TargetError
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.device.devices import DeviceCall, Memory, Run
+
+INSTALL = "pip install 'autotensor[cuda12x]'"
+STATIC_SHARED_BYTES = 48 << 10  # more must be asked for, kernel by kernel
+
+
+class CudaDevice:
+    """The contract of devices.py on CuPy."""
+
+    kind = "cuda"
+    alignment = 256
+
+    def __init__(self) -> None:
+        """Raises TargetError when CuPy, a driver or a card is missing."""
+        self._cupy = cupy = _cupy()
+        properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        self.capability = int(properties["major"]) * 10 + int(properties["minor"])
+        self._properties = properties
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.lock = threading.RLock()
+        self._modules: dict[bytes, Any] = {}
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """What the card has, by the names of Target's fields."""
+        p = self._properties
+        return {
+            "num_cores": int(p["multiProcessorCount"]),
+            "max_threads_per_block": int(p["maxThreadsPerBlock"]),
+            "max_shared_bytes": int(p["sharedMemPerBlockOptin"]),
+            "warp_size": int(p["warpSize"]),
+        }
+
+    def allocate(self, size: int) -> Memory:
+        try:
+            return self._cupy.empty(max(1, size), np.uint8)
+        except self._cupy.cuda.memory.OutOfMemoryError as error:
+            raise TargetError(f"{self.name} has no {size:,} bytes of memory left: {error}.") from error
+
+    def part(self, memory: Memory, offset: int, size: int) -> Memory:
+        return memory[offset : offset + max(1, size)]
+
+    def write(self, memory: Memory, array: Array) -> None:
+        if array.nbytes:
+            memory[: array.nbytes].set(np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._stream)
+            self.finish()
+
+    def read(self, memory: Memory, into: Array) -> None:
+        if into.nbytes:
+            memory[: into.nbytes].get(self._stream, out=into.reshape(-1).view(np.uint8))
+            self.finish()
+
+    def copy(self, source: Memory, into: Memory, size: int) -> None:
+        with self._stream:
+            into[:size] = source[:size]
+
+    def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
+        return _Plan(self._cupy, self._stream, [self._bound(sources[c.object], c) for c in calls], self)
+
+    def finish(self) -> None:
+        try:
+            self._stream.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise TargetError(f"a kernel failed on {self.name}: {error}.") from error
+
+    def seconds(self, run: Run, count: int) -> float:
+        cuda = self._cupy.cuda
+        first, last = cuda.Event(), cuda.Event()
+        self.finish()
+        first.record(self._stream)
+        for _ in range(count):
+            run()
+        last.record(self._stream)
+        self.finish()
+        return float(cuda.get_elapsed_time(first, last)) * 1e-3
+
+    def foreign(self, array: Any) -> Memory | None:
+        """CuPy's, PyTorch's and anybody's row-major array with `__cuda_array_interface__`."""
+        if not hasattr(array, "__cuda_array_interface__"):
+            return None
+        found = self._cupy.asarray(array)
+        if not found.flags.c_contiguous:
+            raise TargetError("an array on the card is not row-major.", fix="Give a contiguous copy of it.")
+        # what was written on the owner's stream must be there before ours reads it
+        self._cupy.cuda.get_current_stream().synchronize()
+        return found.reshape(-1).view(np.uint8)
+
+    def _bound(self, source: bytes, call: DeviceCall) -> tuple[Any, DeviceCall]:
+        if source not in self._modules:
+            self._modules[source] = self._built(source)
+        cuda = self._cupy.cuda
+        try:
+            kernel = self._modules[source].get_function(call.kernel)
+            threads = call.block[0] * call.block[1] * call.block[2]
+            if threads > kernel.max_threads_per_block:
+                raise ArtifactError(
+                    f"kernel {call.kernel!r} needs {threads} threads a block, {self.name} can run "
+                    f"{kernel.max_threads_per_block} of it with its {kernel.num_regs} registers a thread.",
+                    fix="Bind smaller axes to threadIdx, or compute fewer elements per thread.",
+                )
+            if call.dynamic_shared_bytes > STATIC_SHARED_BYTES:
+                kernel.max_dynamic_shared_size_bytes = call.dynamic_shared_bytes
+        except cuda.driver.CUDADriverError as error:
+            raise ArtifactError(
+                f"kernel {call.kernel!r} cannot be set up on {self.name}: {error}."
+            ) from error
+        return kernel, call
+
+    def _built(self, source: bytes) -> Any:
+        try:
+            module = self._cupy.RawModule(code=source.decode(), options=("-std=c++17",), backend="nvrtc")
+            module.compile()
+        except self._cupy.cuda.compiler.CompileException as error:
+            raise ArtifactError(f"NVRTC refuses the kernel source: {error}.") from error
+        return module
+
+
+class _Plan:
+    """Launches; from the second run on as one CUDA graph."""
+
+    def __init__(self, cupy: Any, stream: Any, bound: Sequence[tuple[Any, DeviceCall]], device: Any) -> None:
+        self._cupy, self._stream, self._bound, self._device = cupy, stream, bound, device
+        self._runs = 0
+        self._graph: Any = None
+
+    def __call__(self) -> None:
+        if self._graph is not None:
+            self._graph.launch(self._stream)
+            return
+        self._runs += 1
+        if self._runs == 1 or len(self._bound) < 2:  # modules are loaded by a first launch, not by capturing
+            self._launch()
+            return
+        self._device.finish()
+        with self._stream:
+            self._stream.begin_capture()
+            self._launch()
+            self._graph = self._stream.end_capture()
+        self._graph.launch(self._stream)
+
+    def _launch(self) -> None:
+        with self._stream:
+            for kernel, call in self._bound:
+                kernel(call.grid, call.block, call.memories, shared_mem=call.dynamic_shared_bytes)
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise TargetError(
+            "target 'cuda' needs CuPy, which is not installed.",
+            fix=f"{INSTALL} (cuda13x for drivers of CUDA 13).",
+        ) from error
+    try:
+        cards = int(cupy.cuda.runtime.getDeviceCount())
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise TargetError(
+            f"target 'cuda' finds no driver for an NVIDIA card here ({error}).",
+            fix="Install NVIDIA's driver, or use --target opencl.",
+        ) from error
+    if cards == 0:
+        raise TargetError("target 'cuda' finds no NVIDIA card here.", fix="Use --target opencl.")
+    return cupy

@@ -1,0 +1,30 @@
+"""How long each kernel of a linked model takes on a device, in its place, by the device's clock.
+
+Same as kernel_times.py: `kernels` are the model's, `round()` gives seconds of each in the plan's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.device.devices import Run
+from autotensor.runtime.device.module import DeviceModule
+from autotensor.runtime.files.artifact import Artifact
+
+
+class DeviceKernelClock:
+    """A linked model that is run kernel by kernel on its device."""
+
+    def __init__(self, artifact: Artifact, arrays: Sequence[Array]) -> None:
+        """arrays: the model's inputs."""
+        self.kernels: Sequence[dict[str, Any]] = artifact.meta.get("kernels") or ()
+        self._module = DeviceModule(artifact)
+        self._runs: list[Run] = self._module.plans([int(k["launches"]) for k in self.kernels], arrays)
+
+    def round(self) -> list[float]:
+        """Seconds of every kernel in one inference, in the plan's order."""
+        device = self._module.device
+        with device.lock:
+            return [device.seconds(run, 1) for run in self._runs]

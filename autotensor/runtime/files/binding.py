@@ -1,0 +1,65 @@
+"""What an entry takes, written into its symbol: a description that tells something else is found out.
+
+    conv2d_run_6588b98fee5446fa29e8_abi_0f3c9a1be2d45678
+                                        └── hash of roles, shapes and types of all arguments, in order, of the
+                                            constants that stay, and of the indices that are inside
+
+An `.atm` describes its arguments in JSON, beside code that was compiled for them. Code that is called with
+smaller arrays than those writes into other memory; so who opens a file compares. It guards against mistakes,
+not against an author: the code itself does what it likes (docs/security.md). Symbols of older versions say
+nothing, and are believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from autotensor.base.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from autotensor.runtime.files.artifact import ArgSpec, Artifact
+
+_BOUND = re.compile(r".*_abi_([0-9a-f]{16})")
+
+
+def bound(
+    symbol: str,
+    part: str,
+    args: Sequence[ArgSpec],
+    constants: Collection[str],
+    ranges: Mapping[str, Sequence[int]],
+) -> str:
+    """The symbol of an entry with what it takes at its end.
+
+    part: "run" or "prepare". constants: names of those that stay (Artifact.entry_constants). ranges: of
+    arguments that hold indices, by name.
+    """
+    told = [
+        part,
+        [[a.role, list(a.shape), a.dtype, a.per_thread] for a in args],
+        [n for n, a in enumerate(args) if a.role == "constant" and a.name in constants],
+        [[n, *map(int, ranges[a.name])] for n, a in enumerate(args) if a.name in ranges],
+    ]
+    return f"{symbol}_abi_{hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}"
+
+
+def check_bound(artifact: Artifact) -> None:
+    """Raises ArtifactError if an entry was compiled for other arguments than the artifact tells."""
+    ranges = artifact.meta.get("index_ranges", {})
+    for part, symbol in (("run", artifact.entry), ("prepare", artifact.prepare)):
+        found = _BOUND.fullmatch(symbol or "")
+        if found is None or symbol is None:
+            continue
+        stem = symbol[: -len("_abi_") - 16]
+        if bound(stem, part, artifact.args, artifact.entry_constants(), ranges) != symbol:
+            raise ArtifactError(
+                f"{artifact.name}: its function {stem!r} was compiled for other arguments than it tells: "
+                f"{', '.join(map(str, artifact.args))}"
+            )
+
+
+__all__ = ["bound", "check_bound"]

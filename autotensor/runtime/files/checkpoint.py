@@ -1,0 +1,69 @@
+"""Named arrays in one file: what training leaves behind and starts from.
+
+    save("run.safetensors", {"W": w, "adam/W/m": m}, {"step": "100"})
+    arrays, facts = load("run.safetensors")
+
+The format is safetensors, which others read too; the file is replaced whole or not at all (`atomic.py`), so
+that a process killed while saving leaves the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.errors import ArtifactError, InputError
+from autotensor.runtime.files.atomic import replacing
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def save(path: str | Path, arrays: Mapping[str, Array], facts: Mapping[str, str] | None = None) -> None:
+    """Writes the arrays and some words about them, atomically.
+
+    Raises InputError when the directory does not exist.
+    """
+    from safetensors.numpy import save as as_bytes  # loading a model must not bring it in
+
+    where = Path(path)
+    if not where.parent.is_dir():
+        raise InputError(
+            f"there is no directory {where.parent} to save {where.name} in.", fix="Make it first."
+        )
+    # ascontiguousarray makes one axis of none
+    whole = {n: np.ascontiguousarray(a).reshape(np.shape(a)) for n, a in arrays.items()}
+    content = as_bytes(whole, dict(facts or {}))
+    with replacing(where) as file:
+        file.write(content)
+
+
+def load(path: str | Path) -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays of a file and the words kept with them.
+
+    Raises InputError when there is no such file, ArtifactError when it is no checkpoint.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    where = Path(path)
+    try:
+        content = where.read_bytes()
+    except OSError as error:
+        raise InputError(f"{where} cannot be read: {error.strerror}.") from error
+    try:
+        arrays = from_bytes(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise ArtifactError(f"{where} is no checkpoint, or is damaged ({error}).") from error
+    return arrays, _facts(content)
+
+
+def _facts(content: bytes) -> dict[str, str]:
+    """The `__metadata__` of the header, which the reader above does not give back."""
+    (size,) = struct.unpack_from("<Q", content)
+    found: dict[str, str] = json.loads(content[8 : 8 + size]).get("__metadata__", {})
+    return found

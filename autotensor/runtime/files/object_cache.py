@@ -1,0 +1,173 @@
+"""Compiled objects on disk, found by the hash of what they were made from, believed only if their own hash
+fits.
+
+    key = object_key(ir_text, target.to_json(), llvm_version)
+    code = cache.get(key) or cache.put(key, compile(…))
+
+    <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
+
+Code from here is executed, so folder and entries must be the user's own and closed to others (ownership.py).
+A cache that cannot be used is no error: everything works without, only slower.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotensor.base import log, switches
+from autotensor.base.errors import InputError
+from autotensor.runtime.files.atomic import replacing
+from autotensor.runtime.files.ownership import complaint, make_own, read_own
+
+_KEY = re.compile(r"[0-9a-f]{32,64}")
+_DIGEST_BYTES = 32
+_PUTS_BETWEEN_SWEEPS = 64
+_PUTS: dict[Path, int] = {}  # by this process into each folder: one cache is opened for every compilation
+_KEEP_AFTER_SWEEP = 0.8  # of the cap, so that not every put has to sweep
+
+
+def object_key(*parts: str | bytes) -> str:
+    """Key of what is made from `parts`; the lengths count, so ("ab", "c") is not ("a", "bc")."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the cache was opened."""
+
+    hits: int = 0
+    misses: int = 0
+    corrupted: int = 0  # entries whose hash did not fit; they were dropped
+    evicted: int = 0
+
+
+class ObjectCache:
+    """A folder of objects with a cap on its size. Any number of processes may share it."""
+
+    def __init__(self, folder: Path | None, max_bytes: int) -> None:
+        """`folder` None, or a cap of 0, gives a cache that keeps nothing."""
+        self.counts = Counts()
+        self.max_bytes = max_bytes
+        self.folder = _usable(folder / "v1") if folder is not None and max_bytes > 0 else None
+
+    def get(self, key: str) -> bytes | None:
+        """The object of that key, or None."""
+        path = self._path(key)
+        data = _read(path) if path is not None else None
+        if path is None or data is None:
+            self.counts.misses += 1
+            return None
+        if len(data) < _DIGEST_BYTES or hashlib.sha256(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+            self.counts.corrupted += 1
+            self.counts.misses += 1
+            log.at(2, lambda: f"cache: dropped damaged entry {path}")
+            with suppress(OSError):
+                path.unlink()
+            return None
+        self.counts.hits += 1
+        with suppress(OSError):
+            os.utime(path)  # what is used last is evicted last
+        return data[_DIGEST_BYTES:]
+
+    def put(self, key: str, data: bytes) -> bytes:
+        """Keep `data` under `key`, if that is possible; gives `data` back."""
+        path = self._path(key)
+        if path is not None and len(data) <= self.max_bytes:
+            try:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                if why := complaint(path.parent):
+                    raise PermissionError(why)
+                with replacing(path, mode=0o600) as file:
+                    file.write(hashlib.sha256(data).digest() + data)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                log.at(1, lambda: f"cache: {self.folder} cannot be written ({reason}); going on without")
+                return data
+            puts = _PUTS[path.parent.parent] = _PUTS.get(path.parent.parent, -1) + 1
+            if puts % _PUTS_BETWEEN_SWEEPS == 0:
+                self.evict()
+        return data
+
+    def evict(self) -> None:
+        """Remove the entries unused for longest until the folder is well below its cap."""
+        entries = _entries(self.folder) if self.folder is not None else []
+        total = sum(size for _, size, _ in entries)
+        if total <= self.max_bytes:
+            return
+        for _, size, path in sorted(entries):
+            with suppress(OSError):
+                path.unlink()
+                self.counts.evicted += 1
+            total -= size
+            if total <= self.max_bytes * _KEEP_AFTER_SWEEP:
+                return
+
+    def clear(self) -> None:
+        for _, _, path in _entries(self.folder) if self.folder is not None else []:
+            with suppress(OSError):
+                path.unlink()
+
+    def _path(self, key: str) -> Path | None:
+        if not _KEY.fullmatch(key):
+            raise InputError(f"cache key {key!r} is not a hash.", fix="Make it with object_key.")
+        return self.folder / key[:2] / key if self.folder is not None else None
+
+
+def default_cache() -> ObjectCache:
+    """A cache as the environment asks for: AUTOTENSOR_CACHE_DIR, AUTOTENSOR_CACHE_BYTES, else the user's
+    cache folder."""
+    folder = switches.cache_dir()
+    if folder is None:
+        import platformdirs  # here, because loading and running a model must not need it
+
+        folder = Path(platformdirs.user_cache_dir("autotensor", appauthor=False))
+    return ObjectCache(folder / "objects", switches.cache_bytes())
+
+
+def _usable(folder: Path) -> Path | None:
+    """`folder`, created if need be; None if it cannot be trusted or used."""
+    try:
+        why = make_own(folder.parent) or make_own(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        log.at(1, lambda: f"cache: {folder} cannot be used ({reason}); going on without")
+        return None
+    if why:
+        log.at(1, lambda: f"cache: {why}; going on without")
+        return None
+    return folder
+
+
+def _read(path: Path) -> bytes | None:
+    """What an entry holds; None if there is none, or somebody else may have written it."""
+    try:
+        if why := complaint(path.parent):
+            raise PermissionError(why)
+        return read_own(path)
+    except PermissionError as error:
+        told = error.strerror or str(error)
+        log.at(1, lambda: f"cache: {told}; this entry is not used")
+        return None
+    except OSError:
+        return None
+
+
+def _entries(folder: Path) -> list[tuple[float, int, Path]]:
+    """(last use, bytes, path) of all entries, abandoned temporary files included."""
+    found = []
+    for path in folder.glob("*/*"):
+        with suppress(OSError):  # another process may have removed it just now
+            info = path.stat()
+            if stat.S_ISREG(info.st_mode):
+                found.append((info.st_mtime, info.st_size, path))
+    return found

@@ -1,0 +1,1 @@
+"""From object files to code in this process."""

@@ -1,0 +1,124 @@
+"""Our linker: object files ──▶ code in this process, all of it in one reservation.
+
+    elf.read ─▶ layout.lay_out ─▶ names outside found ─▶ memory ─▶ bytes, relocated ─▶ pages protected
+
+Whatever refers to each other by 32 bits lies side by side, wherever the process has room for the whole: no
+matter what else is mapped, or where. Functions of the process, any distance away, are reached through a table
+of addresses. Everything is checked before it is mapped or written, constants are read-only, and no page is
+ever writable and executable. What cannot be linked is an ArtifactError of one sentence; nothing here can end
+the process.
+
+LLVM's own loader, MCJIT, maps each section by itself, and asserts where two are more than 2 GiB apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from autotensor.base.errors import ArtifactError
+from autotensor.runtime.linking import elf, llvm_linker
+from autotensor.runtime.linking.elf import Damaged
+from autotensor.runtime.linking.process_symbols import address_of
+from autotensor.runtime.linking.relocation import KINDS
+from autotensor.runtime.linking.sections import Layout, lay_out
+
+_NOT_ELF = ("darwin", "win32", "cygwin")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """Code in memory; its addresses are good for as long as this object lives."""
+
+    addresses: Mapping[str, int]  # of the functions that were asked for
+    keep: Any
+
+    def keep_for_ever(self) -> Code:
+        """For what threads run until the process ends, when the interpreter is long gone."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.keep))
+        return self
+
+
+def link(name: str, objects: Sequence[bytes], wanted: Sequence[str]) -> Code:
+    """Load object files of this processor; `wanted` are the functions whose addresses the caller needs.
+
+    Raises ArtifactError, which begins with `name`, for objects that are damaged, of another machine, or refer
+    to what nobody defines.
+    """
+    machine = host_machine()
+    if machine not in KINDS or sys.platform in _NOT_ELF:
+        return Code(*llvm_linker.link(name, objects, wanted))
+    for data in objects:
+        if elf.is_elf(data) and elf.machine_of(data) != machine:
+            raise ArtifactError(
+                f"{name} holds code for {elf.machine_of(data)}, this machine is {machine}.",
+                fix="Load it with recompile=True, or build it for this machine.",
+            )
+    try:
+        layout = lay_out([elf.read(data) for data in objects], machine)
+        starts = _functions(name, layout, wanted)
+        outside = _outside(name, layout)
+        memory = _reserve(name, layout.ends[-1])
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        layout.write(memory, base, outside)
+    except Damaged as error:
+        raise ArtifactError(f"{name}: one of its object files {error}.") from error
+    _protect(name, base, layout, machine)
+    return Code({symbol: base + start for symbol, start in starts.items()}, memory)
+
+
+def host_machine() -> str:
+    """The processor family of this process, as LLVM calls it."""
+    machine = platform.machine().lower()
+    return {"arm64": "aarch64", "amd64": "x86_64"}.get(machine, machine)
+
+
+def _functions(name: str, layout: Layout, wanted: Sequence[str]) -> dict[str, int]:
+    found = {}
+    for function in wanted:
+        start = layout.function(function)
+        if start is None:
+            raise ArtifactError(f"{name} has no function {function!r} in its object code.")
+        found[function] = start
+    return found
+
+
+def _outside(name: str, layout: Layout) -> dict[str, int]:
+    """Addresses of what the process defines; 0 for what may be missing."""
+    found = {symbol: (address_of(symbol), optional) for symbol, optional in layout.outside.items()}
+    missing = sorted(symbol for symbol, (address, optional) in found.items() if not (address or optional))
+    if missing:
+        raise ArtifactError(f"{name} calls {', '.join(missing)}, which no library here defines.")
+    return {symbol: address or 0 for symbol, (address, _) in found.items()}
+
+
+def _reserve(name: str, size: int) -> mmap.mmap:
+    """Zeros, anywhere; unmapped when nobody has them any more."""
+    try:
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise ArtifactError(f"{name}: no room for {size} bytes of code: {error.strerror}.") from error
+
+
+def _protect(name: str, base: int, layout: Layout, machine: str) -> None:
+    """From now on code is not written, and constants neither."""
+    code, constants, _ = layout.ends
+    process = ctypes.CDLL(None, use_errno=True)
+    groups = ((0, code, mmap.PROT_READ | mmap.PROT_EXEC), (code, constants, mmap.PROT_READ))
+    for start, end, protection in groups:
+        size = ctypes.c_size_t(end - start)
+        if end > start and process.mprotect(ctypes.c_void_p(base + start), size, protection):
+            why = os.strerror(ctypes.get_errno())
+            raise ArtifactError(f"{name}: this system does not let its code be executed: {why}.")
+    if machine == "aarch64":  # whose instruction caches do not see what was stored
+        # Where the compiler's library is not found, the system's own cleaning of pages that become executable
+        # for the first time has to do.
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libgcc_s.so.1")["__clear_cache"](ctypes.c_void_p(base), ctypes.c_void_p(base + code))

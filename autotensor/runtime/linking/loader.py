@@ -1,0 +1,77 @@
+"""From an artifact to addresses: is this machine able to run its code? Then link it.
+
+What the processor would answer with an illegal instruction is checked here first and said in one sentence.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from autotensor.base.errors import ArtifactError
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.linking.linker import Code, host_machine, link
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """Code in memory; the addresses are good for as long as this object lives."""
+
+    entry: int
+    prepare: int  # 0: none
+    code: Code
+
+
+def check_host(artifact: Artifact) -> None:
+    """Raise ArtifactError unless this machine can run the artifact's code."""
+    if artifact.target.kind != "llvm":
+        raise ArtifactError(
+            f"{artifact.name} is compiled for {artifact.target.kind!r}; only code for CPUs is loaded here."
+        )
+    here = (host_machine(), platform.system().lower())
+    if artifact.target.triple and _family(artifact.target.triple) != here:
+        raise ArtifactError(
+            f"{artifact.name} is compiled for {artifact.target.triple}, this machine is {'-'.join(here)}.",
+            fix="Load it with recompile=True, or build it for this machine.",
+        )
+    has = _host_features() if artifact.needs else {}
+    missing = [name for name in (n.lstrip("+") for n in artifact.needs) if not has.get(name, False)]
+    if missing:
+        raise ArtifactError(
+            f"{artifact.name} needs the CPU features {', '.join(missing)}, which this processor lacks.",
+            fix="Load it with recompile=True, or build it for this machine.",
+        )
+
+
+def load(artifact: Artifact, more: Sequence[str] = ()) -> Loaded:
+    """Link the objects of `artifact` into this process. Raises ArtifactError if they cannot be.
+
+    more: functions besides its entries whose addresses `code` shall have.
+    """
+    check_host(artifact)
+    wanted = [name for name in (artifact.entry, artifact.prepare, *more) if name]
+    code = link(artifact.name, artifact.objects, wanted)
+    prepare = code.addresses[artifact.prepare] if artifact.prepare else 0
+    return Loaded(code.addresses[artifact.entry], prepare, code)
+
+
+@cache
+def _host_features() -> dict[str, bool]:
+    import llvmlite.binding as llvm
+
+    return dict(llvm.get_host_cpu_features())
+
+
+def _family(triple: str) -> tuple[str, str]:
+    """Processor family and system of a triple; vendor and library do not matter.
+
+    >>> _family("x86_64-pc-linux-gnu") == _family("x86_64-unknown-linux-gnu")
+    True
+    """
+    parts = triple.split("-")
+    cpu = {"arm64": "aarch64", "amd64": "x86_64"}.get(parts[0], parts[0])
+    systems = ("linux", "darwin", "macos", "windows", "freebsd")
+    system = next((s for s in systems if any(p.startswith(s) for p in parts[1:])), "")
+    return cpu, "darwin" if system == "macos" else system

@@ -1,0 +1,106 @@
+"""The same command again: a run that the log holds whole is read, not repeated.
+
+    tasks, options ──session of this run, ended for good──▶ rows and last races ──▶ TuneReport
+                   └─ anything is open, new or other than then ──▶ None: search
+
+What the search would have done without asking for a single trial, without building a single tuner.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from autotensor.base.machine import host_machine
+from autotensor.resolve import race_order
+from autotensor.search.effort import COVERED, EFFORT_SPENT
+from autotensor.search.final_race import contestants, raced_traces
+from autotensor.search.identity import final_reasons, key_options
+from autotensor.search.journal import Journal, run_key
+from autotensor.search.options import TuneOptions
+from autotensor.search.report import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
+from autotensor.search.task import Task, merge
+from tuning_db import TrialStore
+from tuning_db.records import Session, Status, TrialRecord
+
+
+def known_run(
+    tasks: Sequence[Task],
+    options: TuneOptions,
+    store: TrialStore,
+    defaults: Mapping[str, str],
+    residency: str = "graph",
+) -> TuneReport | None:
+    """The report of a run of which nothing is left to do; None when there is.
+
+    defaults: hashes of the rules' default traces, by workload key; a task whose rules have changed is new.
+    """
+    began = time.monotonic()
+    merged = merge(tasks)
+    session = _ended(merged, options, store, residency)
+    if session is None or session.stop_reason is None:
+        return None
+    rows: dict[str, list[TrialRecord]] = {t.workload.key: [] for t in merged}
+    for row in store.trials(target_key=merged[0].target.key(), session=session.id):
+        rows.setdefault(row.workload, []).append(row)
+    trials = sum(r.status is not Status.REJECTED for mine in rows.values() for r in mine)
+    if session.stop_reason == SPENT and trials < options.trials:
+        return None
+    journal = Journal(store, session, session.environment, (), "")
+    reports = []
+    for task in merged:
+        mine = rows[task.workload.key]
+        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason)
+        if report is None:
+            return None
+        reports.append(report)
+    elapsed = time.monotonic() - began
+    return TuneReport(tuple(reports), trials, trials, elapsed, session.stop_reason)
+
+
+def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, residency: str) -> Session | None:
+    """The session of this run if it ended for good."""
+    if options.fresh:
+        return None
+    target = tasks[0].target
+    key = run_key(tasks, target.key(), key_options(options, target, residency), options.seed)
+    session = store.find_session(key)
+    if session is None or session.machine != host_machine().fingerprint:
+        return None
+    return session if session.stop_reason in {SPENT, *final_reasons(options)} else None
+
+
+def _report(
+    task: Task, rows: Sequence[TrialRecord], journal: Journal, default_hash: str, reason: str
+) -> TaskReport | None:
+    """How a task went; None when something is left to do."""
+    if not rows:
+        left = reason == EFFORT_SPENT
+        return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
+    default = next((r for r in rows if r.trace_hash == default_hash), None)
+    place = (task.workload.key, task.target.key(), journal.session.machine)
+    entered = contestants(rows, default_hash, journal.store.best(*place))
+    several = len(entered) > 1
+    raced = journal.store.last_race(*place) if several else ()
+    open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
+    if several and open_:  # the last race was among others
+        open_ -= raced_traces(*place, journal.store)
+    if default is None or (several and open_):
+        return None
+    ran = [r for r in rows if r.status is not Status.REJECTED]
+    order = race_order(raced, default_hash) if several else entered
+    beside = next((r for r in order if r.trace_hash == default_hash), None)
+    return TaskReport(
+        task,
+        default_s=None if beside is None else beside.median_s,
+        best_s=order[0].median_s if order else None,
+        best=None,
+        trials=len(ran),
+        failures=sum(r.status is not Status.OK for r in ran),
+        reason=FINISHED_BEFORE,
+        raced=several,
+        rejected=len(rows) - len(ran),
+    )
+
+
+__all__ = ["known_run"]

@@ -1,0 +1,280 @@
+"""Calibration: what this machine can do, measured once and kept in the log by fingerprint.
+
+    rates = calibrated(store, target)      measures in a few seconds if the log does not know it yet
+    measure(target, (1, 2, 4))             names → (value, unit), for several teams
+
+    clock                    cycles a second, of one core
+    flops.core flops.t2      fused multiply-adds on registers: one core, a team of two threads
+    bandwidth.L2 …L2.t2      reading from what fits into L2; L1, L3 and memory (.core) likewise
+    copying.L2 …L2.t2        bytes read and written per second, one as many as the other; L3 likewise
+    region.t2                seconds of a fork and join
+    kernel.v64.6x4.L2        a step of a register tile, see microkernels.py; only on demand
+
+`probes.py` says how this stands others on the machine; `disturbed` is the share of runs that they disturbed.
+What a team could not measure for them is left out, and tried again at a later occasion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import psutil
+
+from autotensor.base import log
+from autotensor.base.deadline import NEVER, Deadline
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target, usable_cores
+from autotensor.codegen.peak import fma_yardstick
+from autotensor.codegen.yardstick import (
+    Yardstick,
+    clock_yardstick,
+    copying_yardstick,
+    reading_yardstick,
+    region_yardstick,
+)
+from autotensor.runtime.arrays import Array, aligned_empty
+from autotensor.runtime.timing_lock import timing_by
+from autotensor.search.machine.microkernels import measure_microkernels
+from autotensor.search.machine.probes import (
+    BUDGET_S,
+    ROUNDS,
+    busy_cores,
+    cpu_times,
+    measure_rates,
+    others_cores,
+)
+from autotensor.search.machine.rates import LEVELS, REGION_S, MicroKernels, Rates
+from tuning_db import TrialStore
+from tuning_db.records import Calibration, now
+
+Values = dict[str, tuple[float, str]]  # by name, with units
+Said = Callable[[int, int], None]  # how many of all micro-kernels are measured
+
+BEYOND = 4  # times the last cache: an array that only memory can hold
+MOST_BYTES = 1 << 30
+WINDOW = 8 << 20  # of it in one run, all threads together; the next run reads the next
+BUSY = 0.25  # cores that others used on average, from which on it is worth saying
+CROWDED = 0.5  # of the cores used by others, from which on a short look is at one core only
+RETRY_S = 900.0  # what a busy machine did not let us measure is not tried again before
+SPOILT = 0.25  # share of disturbed runs from which on rates are provisional: measured again, and said
+FMA_STEPS = 5_000
+BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    name: str
+    unit: str
+    stick: Yardstick
+
+
+def team_sizes(cores: int) -> tuple[int, ...]:
+    """1, 2, 4, … and all."""
+    sizes = [1]
+    while sizes[-1] * 2 < cores:
+        sizes.append(sizes[-1] * 2)
+    return tuple(dict.fromkeys((*sizes, cores)))
+
+
+def measure(
+    target: Target, teams: Sequence[int] | None = None, brief: bool = False, patience: Deadline = NEVER
+) -> Values:
+    """Clock, peaks, bandwidths and region latencies of this machine, by name, with units.
+
+    teams: numbers of threads; those of one core are always there. Takes about two seconds for two teams, up
+    to `probes.BUDGET_S` more where others keep the cores busy. Does not wait for them: says so instead.
+    brief: a short look, for who has no such seconds; what others disturbed is not tried again.
+    patience: until when others may time before us.
+    """
+    wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
+    with timing_by(patience):
+        began = cpu_times()
+        probes = [p for threads in wanted for p in _probes(target, threads)]
+        rounds, budget_s = (BRIEF_ROUNDS, 0.0) if brief else (ROUNDS, BUDGET_S)
+        measured = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
+        others = others_cores(began, cpu_times())
+    found: Values = {}
+    for p, m in zip(probes, measured, strict=True):
+        if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
+            found[p.name] = (1.0 / m.value if p.unit == "s" else m.value, p.unit)
+    runs = sum(len(m.samples) for m in measured)
+    found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
+    found["others"] = (others, "cores")
+    if others > BUSY:
+        log.warn(
+            f"this machine is not quiet: other programs used {others:.1f} cores while it was calibrated; "
+            "`autotensor doctor --calibrate` does it again."
+        )
+    return _consistent(found)
+
+
+def _probes(target: Target, threads: int) -> list[_Probe]:
+    caches = target.cache_bytes
+    end = "" if threads == 1 else f".t{threads}"
+    core = ".core" if threads == 1 else end
+    arena = _arena(caches[-1])
+    out = [_Probe(f"flops{core}", "FLOP/s", fma_yardstick(threads, steps=FMA_STEPS))]
+    for level, size in enumerate(caches):
+        each = _footprint(level, size, caches, threads)
+        part = arena[: threads * each // 4]
+        out.append(_Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
+        if level:  # small kernels start in L2, larger ones in L3: nothing that is called starts in L1
+            out.append(_Probe(f"copying.L{level + 1}{end}", "B/s", copying_yardstick(threads, each, part)))
+    far = reading_yardstick(threads, max(1 << 20, WINDOW // threads), arena)
+    out.append(_Probe(f"bandwidth.memory{core}", "B/s", far))
+    if threads == 1:
+        out.append(_Probe("clock", "Hz", clock_yardstick()))
+    else:
+        out.append(_Probe(f"region{end}", "s", region_yardstick(threads)))
+    return out
+
+
+def _footprint(level: int, size: int, caches: Sequence[int], threads: int) -> int:
+    """Bytes per thread that are in this cache and not in the one before. The last cache is shared, perhaps
+    with strangers."""
+    if level == 0 or level < len(caches) - 1:
+        return size // 2
+    before = caches[level - 1]
+    return min(4 * before, max(2 * before, size // (2 * threads)))
+
+
+def _arena(last_cache: int) -> Array:
+    """Written memory: pages that never were written share one page of zeros."""
+    free = psutil.virtual_memory().available // 4
+    size = max(min(BEYOND * last_cache, MOST_BYTES, free), 4 * WINDOW)
+    arena = aligned_empty((size // 4,), "float32")
+    arena.fill(1.0)
+    return arena
+
+
+def _consistent(found: Values) -> Values:
+    """Less what a busy machine got wrong: a team is never slower than one thread."""
+    out = dict(found)
+    for name, (value, unit) in found.items():
+        base, _, last = name.rpartition(".")
+        if last.startswith("t") and last[1:].isdigit() and unit != "s":
+            alone = found.get(base) or found.get(f"{base}.core")
+            out[name] = (max(value, alone[0]), unit) if alone else (value, unit)
+    return out
+
+
+# -- from and to the log ------------------------------------------------------------------------------------
+
+
+def calibrated(
+    store: TrialStore | None,
+    target: Target,
+    *,
+    again: bool = False,
+    teams: Sequence[int] | None = None,
+    kernels: bool = False,
+    brief: bool = False,
+    patience: Deadline = NEVER,
+    listener: Said = lambda done, all_: None,
+) -> Rates:
+    """Rates from the log for the target's number of threads, measured first when they are missing.
+
+    again: measure all of it anew. What others disturbed is measured again later, and replaced if that is
+    disturbed less. teams: numbers of threads to have besides. kernels: micro-kernels too,
+    which take about ten seconds once; without them the prior has its formula. brief: what is missing is had
+    from a short look, which is not kept; of one core only where others use half of them, for teams wait long
+    there and would not be trusted. patience: until when others on the machine may time before us.
+    """
+    wanted = tuple(dict.fromkeys((*(teams or ()), target.num_cores)))
+    values, missing, open_ = _known(store, target, wanted)
+    if not (again or missing or (kernels and open_)):
+        return rates_of(values, target)  # whoever has the machine: nothing is measured
+    with timing_by(patience):
+        values, missing, open_ = _known(store, target, wanted)  # who had it before may have measured the same
+        if again or missing:
+            crowded = brief and busy_cores() > CROWDED * usable_cores()
+            found = measure(target, (1,) if crowded else wanted, brief, patience)
+            values |= {n: v for n, (v, _) in found.items()} if brief else _remember(store, found)
+        if kernels and (again or open_):
+            values |= _remember(store, measure_kernels(target, listener))
+    return rates_of(values, target)
+
+
+def _known(
+    store: TrialStore | None, target: Target, teams: Sequence[int]
+) -> tuple[dict[str, float], bool, bool]:
+    """Values of the log by name; whether rates are missing, whether micro-kernels are."""
+    known = {} if store is None else dict(store.calibration(host_machine().fingerprint))
+    values = {name: c.value for name, c in known.items()}
+    return values, _missing(known, teams), not kernels_of(values, target).steps
+
+
+def _missing(known: Mapping[str, Calibration], teams: Sequence[int]) -> bool:
+    """Whether something must be measured: always for one core, for teams not again and again."""
+    if any(n not in known for n in ("clock", "flops.core", "bandwidth.memory.core")):
+        return True
+    names = [f"{n}.t{t}" for t in teams if t > 1 for n in ("flops", "bandwidth.memory", "region")]
+    last = max(known[n].measured for n in ("clock", "tried") if n in known)
+    disturbed = known["disturbed"].value if "disturbed" in known else 0.0
+    just_tried = disturbed > 0.0 and (now() - last).total_seconds() < RETRY_S
+    return (disturbed > SPOILT or any(n not in known for n in names)) and not just_tried
+
+
+def measure_kernels(target: Target, listener: Said = lambda done, all_: None) -> Values:
+    """Steps of the micro-kernels, by name."""
+    with timing_by(NEVER):
+        found = measure_microkernels(target, listener=listener)
+    return {
+        f"kernel.v{target.vector_bytes}.{rows}x{vectors}.{level}": (step, "FMA")
+        for (rows, vectors), steps in found.steps.items()
+        for level, step in zip(LEVELS, steps, strict=False)
+    }
+
+
+def kernels_of(values: Mapping[str, float], target: Target) -> MicroKernels:
+    """The measured micro-kernels of the target's vector width."""
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    start = f"kernel.v{target.vector_bytes}."
+    for name, value in values.items():
+        if name.startswith(start):
+            shape, _, level = name.removeprefix(start).partition(".")
+            rows, _, vectors = shape.partition("x")
+            found.setdefault((int(rows), int(vectors)), {})[level] = value
+    steps = {t: tuple(s[n] for n in LEVELS if n in s) for t, s in found.items() if LEVELS[0] in s}
+    return MicroKernels(target.lanes(32), steps)
+
+
+def rates_of(values: Mapping[str, float], target: Target) -> Rates:
+    """Rates of the target's threads from measured values by name."""
+    threads = target.num_cores
+    core = values["bandwidth.memory.core"]
+    levels, team = [core], [max(core, values.get(f"bandwidth.memory.t{threads}", core))]
+    for n in range(len(target.cache_bytes), 1, -1):
+        if (name := f"bandwidth.L{n}") in values:
+            levels.insert(0, max(values[name], levels[0]))
+            together = values.get(f"{name}.t{threads}", values[name] * threads)
+            team.insert(0, max(together, levels[0], team[0]))
+    rates = Rates(values["flops.core"], tuple(levels), team[-1], kernels=kernels_of(values, target))
+    if threads == 1:
+        return replace(rates, team_flops=rates.flops, team_bandwidths=tuple(levels), region_s=0.0)
+    return replace(
+        rates,
+        team_flops=values.get(f"flops.t{threads}"),
+        team_bandwidths=tuple(team),
+        region_s=values.get(f"region.t{threads}", REGION_S),
+    )
+
+
+def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
+    """Writes to the log, if there is one, what is no worse than the log's; gives the plain values."""
+    values = {name: value for name, (value, _) in measured.items()}
+    if store is None:
+        return values
+    from autotensor.search.journal import know_machine
+
+    know_machine(store)
+    machine = host_machine().fingerprint
+    rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]
+    before = store.calibration(machine)
+    disturbed = values.get("disturbed", 0.0)
+    if "disturbed" in before and disturbed > SPOILT and before["disturbed"].value < disturbed:
+        rates = [Calibration("tried", disturbed)] + [r for r in rates if r.name not in before]
+        values = {name: before[name].value if name in before else value for name, value in values.items()}
+    store.put_calibration(machine, rates)
+    return values

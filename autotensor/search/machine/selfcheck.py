@@ -1,0 +1,77 @@
+"""Can differences be told on this machine, here and now? A quarter of a minute of A/A races.
+
+    kernels × rounds ──aa_pair──▶ pairs ──judged──▶ SelfCheck(told_from=0.012, spread=0.008, …)
+
+Every round races each kernel against itself, in code that is loaded anew; so the pairs differ in where their
+memory lies as two candidates do. The same kernel comes again round after round: how its times vary is what
+two batches differ by.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from autotensor.base.target import Target
+from autotensor.resolve import safe_default
+from autotensor.search.machine.equal_kernels import AAPair, aa_pair, sample_kernels, told_from, variation
+from autotensor.search.machine.probes import cpu_times, others_cores
+from autotensor.search.measuring.measurer import LocalMeasurer
+
+BUDGET_S = 12.0  # for the races; starting children and compiling take another second or two
+LEAST_ROUNDS = 2  # of all kernels
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """What the measurer said of equal kernels. Shares, unless the name has a unit."""
+
+    pairs: int
+    claimed: int  # pairs of which a difference was claimed
+    apart: float  # median difference of two copies
+    told_from: float  # the smallest difference that 95 % of the pairs would have shown
+    spread: float  # standard deviation of a kernel's times, round to round
+    normalised: float  # the same of its times over the reference kernel's
+    drift: float  # of the reference kernel, from its fastest round to its slowest
+    others_cores: float  # that other programs used meanwhile, on average
+    wall_s: float
+
+    def can_tell(self, difference: float) -> bool:
+        return self.told_from <= difference
+
+
+def self_check(
+    target: Target, budget_s: float = BUDGET_S, clock: Callable[[], float] = time.monotonic
+) -> SelfCheck:
+    """Races kernels against themselves for so long. Raises MeasureError where nothing can be measured."""
+    before, began = cpu_times(), clock()
+    kernels = sample_kernels()
+    rounds: list[list[AAPair]] = []
+    with LocalMeasurer(target) as measurer:
+        while len(rounds) < LEAST_ROUNDS or clock() - began < budget_s:
+            rounds.append([aa_pair(measurer, w, safe_default(w, target)) for w in kernels])
+    # the children have ended: what they used counts as ours
+    return judged(rounds, others_cores(before, cpu_times()), clock() - began)
+
+
+def judged(rounds: Sequence[Sequence[AAPair]], others: float, wall_s: float) -> SelfCheck:
+    """What rounds of the same kernels say."""
+    pairs = [p for r in rounds for p in r]
+    by_kernel = [[r[n] for r in rounds] for n in range(len(rounds[0]))]
+    references = [median(x for p in r for x in p.references) for r in rounds]
+    return SelfCheck(
+        pairs=len(pairs),
+        claimed=sum(p.claimed for p in pairs),
+        apart=median(abs(p.ratio.middle - 1) for p in pairs),
+        told_from=told_from(pairs),
+        spread=fmean(variation([p.seconds for p in mine]) for mine in by_kernel),
+        normalised=fmean(variation([p.beside_reference for p in mine]) for mine in by_kernel),
+        drift=max(references) / min(references) - 1,
+        others_cores=others,
+        wall_s=wall_s,
+    )
+
+
+__all__ = ["SelfCheck", "judged", "self_check"]

@@ -1,0 +1,1 @@
+"""Measuring candidates: built in children, checked against references, raced side by side."""

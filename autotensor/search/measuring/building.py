@@ -1,0 +1,199 @@
+"""The build phase, seen from the parent: traces go to children, one at a time each, and artifacts come back.
+
+pool = BuildPool(target, options)
+pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a result is a failure
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.target import Target, usable_cores
+from autotensor.runtime.workers import children
+from autotensor.runtime.workers.children import Child, Reply
+from autotensor.schedule.trace import Trace
+from autotensor.search.measuring import alarm
+from autotensor.search.measuring.request import MeasureOptions, MeasureResult, default_memory_bytes
+from autotensor.search.measuring.turns import Turns
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+WORKER = "autotensor.search.measuring.worker"
+KEPT_BYTES = 64 << 20  # of code that is kept; a candidate has 20 to 200 KB
+_BUILDS_PER_CHILD = 2000  # then a new one, whatever may have piled up
+_NO_MEMORY = ("out of memory", "bad_alloc", "cannot allocate memory", "memoryerror")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate that compiled."""
+
+    artifact: Mapping[str, Any]  # as request.to_plain
+    sha: str
+    seconds: float = 0.0
+    asm: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Of memory, roughly: nearly all of it is code."""
+        return sum(len(code) for code in self.artifact["objects"])
+
+
+class _Builder:
+    """One child and the workloads that it has been told."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._told: set[str] = set()
+        self._builds = 0
+
+    def ask(self, workload: Workload, request: dict[str, Any], timeout_s: float) -> Reply:
+        if self._builds >= _BUILDS_PER_CHILD:
+            self.child.close()
+        if self.child.pid is None:
+            self._told.clear()
+            self._builds = 0
+            self.child.start()  # not within the time of a candidate
+        text = "" if workload.key in self._told else workload.text
+        self._told.add(workload.key)
+        self._builds += 1
+        return self.child.request(json.dumps({**request, "key": workload.key, "workload": text}), timeout_s)
+
+
+class BuildPool:
+    """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time.
+
+    What compiled for the pool's target is kept: a task's final race asks for its best again.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: MeasureOptions,
+        modules: Sequence[str] = (),
+        path: Sequence[str | Path] = (),
+        turns: Turns | None = None,
+    ) -> None:
+        """turns: of the run; others who time something are waited for, within its patience."""
+        self.target, self.options = target, options
+        self._turns = turns or Turns()
+        count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
+        memory = options.memory_bytes or default_memory_bytes()
+        self._builders = [
+            _Builder(Child(WORKER, ["build", *modules], path=path, memory_bytes=memory)) for _ in range(count)
+        ]
+        self._idle: queue.SimpleQueue[_Builder] = queue.SimpleQueue()
+        for builder in self._builders:
+            self._idle.put(builder)
+        self._threads = ThreadPoolExecutor(count, thread_name_prefix="autotensor-build")
+        self._kept: dict[tuple[str, str], Built] = {}  # by workload and trace, the latest last
+        self._kept_bytes = 0
+
+    def build(self, workload: Workload, traces: Sequence[Trace]) -> list[Built | MeasureResult]:
+        """One per trace, in order. Raises MeasureError when no child can be started, OutOfTime when the
+        deadline came while others timed something."""
+        known = {t.hash: b for t in traces if (b := self._recalled(workload, t))}
+        new = [t for t in traces if t.hash not in known]
+        built = dict(
+            zip((t.hash for t in new), self.build_for([(workload, t) for t in new], self.target), strict=True)
+        )
+        for trace_hash, result in built.items():
+            self._keep((workload.key, trace_hash), result)
+        return [known.get(t.hash) or built[t.hash] for t in traces]
+
+    def build_for(
+        self, jobs: Sequence[tuple[Workload, Trace]], target: Target
+    ) -> list[Built | MeasureResult]:
+        """The same for any computations and target; nothing is kept."""
+        if not jobs:
+            return []
+        text = target.to_json()
+        for workload, _ in jobs:
+            workload.text, workload.key  # noqa: B018  # cached properties: made before threads read them
+
+        def one(job: tuple[Workload, Trace]) -> Built | MeasureResult:
+            workload, trace = job
+            builder = self._idle.get()
+            try:
+                request = {"trace": trace.to_json(), "target": text, "asm": self.options.asm}
+                return _outcome(builder.ask(workload, request, self.options.build_timeout_s))
+            finally:
+                self._idle.put(builder)
+
+        with self._turns.compiling():  # not beside what another times
+            return list(self._threads.map(one, jobs))
+
+    def _recalled(self, workload: Workload, trace: Trace) -> Built | None:
+        """What a trace was compiled to before; it is the latest now."""
+        found = self._kept.pop((workload.key, trace.hash), None)
+        if found is not None:
+            self._kept[workload.key, trace.hash] = found
+        return found
+
+    def _keep(self, place: tuple[str, str], built: Built | MeasureResult) -> None:
+        """Remembers what compiled, and forgets what was not asked for for longest."""
+        if isinstance(built, Built) and place not in self._kept:
+            self._kept[place] = built
+            self._kept_bytes += built.bytes
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= self._kept.pop(next(iter(self._kept))).bytes
+
+    def pids(self) -> tuple[int, ...]:
+        return tuple(b.child.pid for b in self._builders if b.child.pid is not None)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for builder in self._builders:
+            builder.child.close()
+
+
+def _outcome(reply: Reply) -> Built | MeasureResult:
+    if reply.status is children.Status.OK:
+        answer = json.loads(reply.text)
+        if "artifact" in answer:
+            return Built(answer["artifact"], answer["sha"], answer["seconds"], answer["asm"])
+        status = Status(answer["status"] or Status.BUILD_ERROR)
+        status = Status.BUILD_ERROR if status is Status.RUN_ERROR else status
+        return MeasureResult(status, error=answer["error"], build_seconds=reply.seconds)
+    match failure(reply):
+        case Status.RUN_TIMEOUT, error:
+            return MeasureResult(
+                Status.BUILD_TIMEOUT, error=f"building: {error}", build_seconds=reply.seconds
+            )
+        case (Status.OUT_OF_MEMORY | Status.OUTPUT_LIMIT) as status, error:
+            return MeasureResult(status, error=f"building: {error}", build_seconds=reply.seconds)
+        case _, error:
+            return MeasureResult(
+                Status.BUILD_ERROR, error=f"the compiler died: {error}", build_seconds=reply.seconds
+            )
+
+
+def failure(reply: Reply) -> tuple[Status, str]:
+    """Status and full text of a request whose child did not survive."""
+    text = (
+        reply.detail if not reply.output.strip() else f"{reply.detail}\nIt printed:\n{reply.output.strip()}"
+    )
+    starved = any(sign in reply.output.lower() for sign in _NO_MEMORY)
+    match reply.status:
+        case children.Status.TIMEOUT:
+            return Status.RUN_TIMEOUT, text
+        case children.Status.OUTPUT_LIMIT:
+            return Status.OUTPUT_LIMIT, text
+        case _ if starved:
+            return Status.OUT_OF_MEMORY, text
+        case children.Status.CRASHED if "SIGKILL" in reply.detail:
+            return Status.OUT_OF_MEMORY, text  # not killed by us: the system was short of memory
+        case children.Status.CRASHED if alarm.SIGNAL in reply.detail:
+            return Status.RUN_TIMEOUT, text
+        case children.Status.CRASHED if "SIGABRT" in reply.detail:
+            return Status.ABORTED, text
+        case children.Status.CRASHED:
+            return Status.CRASHED, text
+        case _:
+            return Status.RUN_ERROR, text

@@ -1,0 +1,93 @@
+"""Held: arrays that candidates only read, kept between fences for as long as a task lasts.
+
+    held = Held([Need("w", …), …])      ▒ w ▒        somebody fills held.arrays["w"]
+    held.seal()                                      from now on nobody may write
+    held.complaint() ──▶ "" or what was changed      which is mended
+
+Small arrays are compared with a copy after every run. Large ones lie in pages of their own, which the
+processor lets nobody write: a kernel that does ends its process. That takes no time however large they are;
+comparing the 400 MB of VGG-16's largest weights takes longer than the kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotensor.runtime.arrays import Array, address
+from autotensor.search.measuring.buffers import Fenced, Need, Slab, lay, room_of, same_bytes
+
+PROTECTED_BYTES = 1 << 20  # from here on; smaller ones are compared in less than 0.1 ms
+_READ_ONLY = 1  # PROT_READ
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Held:
+    """Arrays by name; whoever makes it fills them before `seal`."""
+
+    def __init__(self, needs: Sequence[Need], shift: int = 0, changed: str = "it changed its input") -> None:
+        """shift: elements by which they are off alignment. changed: the complaint, before an array's name."""
+        self._changed = changed
+        self._pages: list[Array] = []  # of large arrays, each with its fences
+        self._copies: dict[str, Array] = {}
+        small = [n for n in needs if n.bytes < PROTECTED_BYTES]
+        self.fenced: dict[str, Fenced] = {f.name: f for f in Slab().place(small, shift)}
+        for need in needs:
+            if need.bytes >= PROTECTED_BYTES:
+                pages = _pages(room_of(need, shift))
+                self.fenced[need.name] = lay(need, pages, 0, shift)
+                self._pages.append(pages)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        return {name: f.array for name, f in self.fenced.items()}
+
+    @property
+    def bytes(self) -> int:
+        """Of memory, roughly."""
+        return sum(f.array.nbytes for f in self.fenced.values())
+
+    def trap(self) -> None:
+        """Fill with what no right answer contains."""
+        for f in self.fenced.values():
+            f.trap()
+
+    def broken(self) -> str:
+        """Where somebody wrote into a fence; "" when all are whole."""
+        return next((c for f in self.fenced.values() if (c := f.complaint())), "")
+
+    def seal(self) -> None:
+        """What they hold now is what they hold from now on."""
+        self._copies = {
+            name: f.array.copy() for name, f in self.fenced.items() if f.array.nbytes < PROTECTED_BYTES
+        }
+        for pages in self._pages:
+            if _libc.mprotect(address(pages), pages.nbytes, _READ_ONLY):
+                error = ctypes.get_errno()
+                raise OSError(error, f"large inputs cannot be protected: {os.strerror(error)}")
+
+    def complaint(self) -> str:
+        """What was done to sealed arrays or their fences; they are mended."""
+        found = ""
+        for name, copy in self._copies.items():
+            fenced = self.fenced[name]
+            if complaint := fenced.complaint():
+                found = found or complaint
+                fenced.mend()
+            if not same_bytes(fenced.array, copy):
+                found = found or f"{self._changed} {name!r}"
+                fenced.array[...] = copy
+        return found
+
+
+def _pages(size: int) -> Array:
+    """Whole pages that hold so many bytes; they are given back with the last array in them."""
+    block = mmap.mmap(-1, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does for arrays of this size
+    return np.frombuffer(block, np.uint8)

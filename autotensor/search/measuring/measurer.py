@@ -1,0 +1,224 @@
+"""Measure candidates on this machine: build them in children, then check and time them in another.
+
+    with LocalMeasurer(target) as measurer:
+        measurer.measure(workload, traces) ──▶ [MeasureResult, …]
+
+    traces ──building.py──▶ artifacts ──code_gate.py──▶ ══ timing lock ══ racing.py ──▶ results
+            N children, N at once      no tile on the stack     one child, one candidate at a time
+
+Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
+their times. Children end with their parent. Start reading in racing.py (what is decided) and running.py (what
+the run child does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotensor.base import log
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target, host
+from autotensor.runtime.device.devices import device_of
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.building import BuildPool, Built
+from autotensor.search.measuring.code_gate import refusal
+from autotensor.search.measuring.oracle import Oracle, oracle_trace, wide_workload
+from autotensor.search.measuring.racing import Entrant, Race
+from autotensor.search.measuring.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
+from autotensor.search.measuring.turns import Turns
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+BESIDE = "others timed or compiled meanwhile"
+Numerics = Callable[[Trace], float | None]
+
+
+@dataclass(slots=True)
+class Spent:
+    """Wall seconds by phase since the measurer was made."""
+
+    build: float = 0.0
+    wait: float = 0.0  # for the timing lock
+    run: float = 0.0
+    check: float = 0.0  # of `run`
+    sample: float = 0.0  # of `run`
+    trials: int = 0
+
+
+def check_measurable(target: Target) -> None:
+    """Raises InputError for a target whose code is not timed (an interpreter, a simulation, a plug-in), or
+    for a device that is not there."""
+    if target.kind != "llvm" and not target.is_gpu:
+        raise InputError(
+            f"target {target.kind!r} cannot be measured here; 'llvm', 'opencl' and 'cuda' can.",
+            fix="build takes its default schedule, or one that you write.",
+        )
+    if target.is_gpu:
+        device_of(target)
+
+
+class LocalMeasurer:
+    """The Measurer of this machine's processor and its devices."""
+
+    def __init__(
+        self,
+        target: Target,
+        options: MeasureOptions = MeasureOptions(),  # noqa: B008  # frozen
+        *,
+        modules: Sequence[str] = (),
+        path: Sequence[str | Path] = (),
+        numerics: Numerics | None = None,
+        recalibrate: Callable[[], float] | None = None,
+        left_s: Callable[[], float] = lambda: float("inf"),
+    ) -> None:
+        """modules: imported by children first (steps, algorithms, operators of the user); `path`: from where.
+
+        numerics: the error that a trace may have by its algorithm, against float64 and relative to the
+        output's largest element; None (also as its answer): what follows from types and reduction lengths,
+        with equal bits on integers wherever these are exact.
+        recalibrate: measures the machine's peak again (FLOP/s of all threads) when a candidate is well above
+        it. left_s: seconds until the deadline; a reference that takes longer is given up (OutOfTime).
+        """
+        check_measurable(target)
+        self.target, self.options = target, options
+        self._processor = host() if target.is_gpu else target  # that runs the reference
+        self.spent = Spent()
+        self._numerics = numerics or (lambda trace: None)
+        self._turns = Turns(left_s)
+        self._pool = BuildPool(target, options, modules, path, self._turns)
+        self._race = Race(target, options, modules, path, recalibrate, left_s)
+        self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
+        self._widened: dict[str, Workload] = {}  # computations in float64
+        self._best: dict[str, float] = {}  # seconds, by workload
+
+    def measure(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> list[MeasureResult]:
+        """One result per trace, in order. repeat: samples of each, if not as the options say.
+
+        gated: numbers of traces that their machine code may rule out before they run.
+        Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
+        program itself fails.
+        """
+        tolerances = [self._numerics(t) for t in traces]
+        oracle = self._oracle(workload, tolerances)
+        began = time.perf_counter()
+        built = self._pool.build(workload, traces)
+        self.spent.build += time.perf_counter() - began
+        let_in = [_gate(b) if n in gated else b for n, b in enumerate(built)]
+        return self._run(workload, oracle, let_in, tolerances, repeat)
+
+    def measure_artifacts(
+        self,
+        workload: Workload,
+        artifacts: Sequence[Artifact],
+        tolerance: float | None = None,
+        repeat: int | None = None,
+    ) -> list[MeasureResult]:
+        """The same for code that is compiled already; its arguments have the workload's canonical names."""
+        built = [Built(to_plain(a), source_sha(a)) for a in artifacts]
+        oracle = self._oracle(workload, [tolerance])
+        return self._run(workload, oracle, built, [tolerance] * len(built), repeat)
+
+    def pids(self) -> tuple[int, ...]:
+        """The children that live now."""
+        return (*self._pool.pids(), *self._race.pids())
+
+    def close(self) -> None:
+        """End all children."""
+        self._pool.close()
+        self._race.close()
+
+    def __enter__(self) -> LocalMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _oracle(self, workload: Workload, tolerances: Sequence[float | None]) -> Oracle:
+        """What the candidates of a batch are compared with: unscheduled programs, compiled once."""
+        wanted = [workload]
+        if any(t is not None for t in tolerances):
+            if workload.key not in self._widened:
+                self._widened[workload.key] = wide_workload(workload)
+            wanted.append(self._widened[workload.key])
+        missing = [w for w in wanted if w.key not in self._oracles]
+        jobs = [(w, oracle_trace(w.dag)) for w in missing]
+        for w, built in zip(missing, self._pool.build_for(jobs, self._processor), strict=True):
+            if isinstance(built, MeasureResult):
+                raise MeasureError(f"the reference of workload {w.name!r} cannot be built: {built.error}")
+            self._oracles[w.key] = built.artifact
+        plain, wide = (*(self._oracles[w.key] for w in wanted), None)[:2]
+        assert plain is not None
+        return Oracle(plain, wide)
+
+    def _run(
+        self,
+        workload: Workload,
+        oracle: Oracle,
+        built: Sequence[Built | MeasureResult],
+        tolerances: Sequence[float | None],
+        repeat: int | None = None,
+    ) -> list[MeasureResult]:
+        entrants: dict[tuple[str, float | None], Entrant] = {}
+        for n, (b, tolerance) in enumerate(zip(built, tolerances, strict=True)):
+            if isinstance(b, Built):
+                entrants.setdefault((b.sha, tolerance), Entrant(n, b, tolerance))
+        self._race.start()
+        began = time.perf_counter()
+        with self._turns.timing() as alone:
+            got = time.perf_counter()
+            if entrants:
+                incumbent_s = self._best.get(workload.key)
+                self._race.run(workload, oracle, tuple(entrants.values()), incumbent_s, repeat)
+        self.spent.wait += got - began
+        self.spent.run += time.perf_counter() - got
+        self.spent.check, self.spent.sample = self._race.check_seconds, self._race.sample_seconds
+        self.spent.trials += len(entrants)
+        results = []
+        for n, (b, tolerance) in enumerate(zip(built, tolerances, strict=True)):
+            if isinstance(b, MeasureResult):
+                results.append(b)
+                continue
+            entrant = entrants[b.sha, tolerance]
+            result = replace(entrant.result(), build_seconds=b.seconds)
+            if entrant.number != n:
+                result = replace(
+                    result,
+                    note=f"same object code as candidate {entrant.number} of this batch; not run again",
+                )
+            if not alone and result.ok and not result.note:
+                result = replace(result, note=BESIDE)
+            if entrant.alive:
+                self._best[workload.key] = min(entrant.median, self._best.get(workload.key, entrant.median))
+            results.append(result)
+        log.at(3, lambda: f"measured {workload.name}: {_summary(results)}")
+        return results
+
+
+def _gate(built: Built | MeasureResult) -> Built | MeasureResult:
+    """What compiled, or why it is not run."""
+    if isinstance(built, MeasureResult) or not (error := refusal(built.asm)):
+        return built
+    return MeasureResult(
+        Status.REJECTED, build_seconds=built.seconds, error=error, source_sha=built.sha, asm=built.asm
+    )
+
+
+def _summary(results: Sequence[MeasureResult]) -> str:
+    counts: dict[str, int] = {}
+    for r in results:
+        counts[r.status] = counts.get(r.status, 0) + 1
+    return ", ".join(f"{n} {status}" for status, n in sorted(counts.items()))
+
+
+__all__ = ["LocalMeasurer", "MeasureOptions", "MeasureResult", "Measurer", "Numerics", "Spent"]

@@ -1,0 +1,223 @@
+"""Three native functions for timing: calls of a kernel, what the layer before it does, a fixed piece of work.
+
+    touch ┊ call 0 ┊ touch ┊ call 1 ┊ touch ┊ …        only the calls are timed, each of them
+
+Python between two calls would take longer than a small kernel, so the loop over calls is native. Before every
+call the activations are written as the kernel that made them would have: each thread its part of every
+array, in order. The reference kernel does the same arithmetic for ever and ever, on every thread: when its
+time moves, the machine has changed, not the candidate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.target import host
+from autotensor.codegen.llvm.build import build
+from autotensor.runtime.linking.linker import Code, link
+from autotensor.runtime.native import launcher, threads
+
+_ROTATE = """
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @now() {
+  %t = alloca { i64, i64 }
+  %unused = call i32 @clock_gettime(i32 CLOCK, ptr %t)
+  %pn = getelementptr { i64, i64 }, ptr %t, i32 0, i32 1
+  %s = load i64, ptr %t
+  %n = load i64, ptr %pn
+  %m = mul i64 %s, 1000000000
+  %r = add i64 %m, %n
+  ret i64 %r
+}
+
+define void @rotate(ptr %launch, ptr %provider, ptr %fn, ptr %frames,
+                    i64 %first, i64 %copies, i64 %count, i32 %n, ptr %touched, ptr %times) {
+entry:
+  %cold = icmp ne ptr %touched, null
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %next, %call ]
+  %slot = phi i64 [ %first, %entry ], [ %following, %call ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %body, label %exit
+body:
+  %place = getelementptr ptr, ptr %frames, i64 %slot
+  %args = load ptr, ptr %place
+  br i1 %cold, label %before, label %call
+before:
+  call void %launch(ptr %provider, ptr @touch, ptr %touched, i32 %n, i64 1)
+  br label %call
+call:
+  %began = call i64 @now()
+  call void %launch(ptr %provider, ptr %fn, ptr %args, i32 %n, i64 1)
+  %ended = call i64 @now()
+  %took = sub i64 %ended, %began
+  %time = getelementptr i64, ptr %times, i64 %k
+  store i64 %took, ptr %time
+  %next = add i64 %k, 1
+  %after = add i64 %slot, 1
+  %over = icmp eq i64 %after, %copies
+  %following = select i1 %over, i64 0, i64 %after
+  br label %head
+exit:
+  ret void
+}
+
+; of the kernel ABI. Its one argument: the number of arrays, then of each the address and its lines of 64
+; bytes. A thread writes what is there into its share of the lines: its core's cache has them then, changed.
+define void @touch(ptr %ctx, ptr %arrays, i32 %tid, i32 %n) {
+entry:
+  %t = sext i32 %tid to i64
+  %all = sext i32 %n to i64
+  %count = load i64, ptr %arrays
+  br label %array
+array:
+  %a = phi i64 [ 0, %entry ], [ %a1, %line ]
+  %left = icmp slt i64 %a, %count
+  br i1 %left, label %share, label %exit
+share:
+  %a2 = shl i64 %a, 1
+  %at = add i64 %a2, 1
+  %pp = getelementptr i64, ptr %arrays, i64 %at
+  %base = load ptr, ptr %pp
+  %pl = getelementptr i64, ptr %pp, i64 1
+  %lines = load i64, ptr %pl
+  %before = mul i64 %lines, %t
+  %from = sdiv i64 %before, %all
+  %until = add i64 %before, %lines
+  %to = sdiv i64 %until, %all
+  br label %line
+line:
+  %l = phi i64 [ %from, %share ], [ %l1, %write ]
+  %a1 = add i64 %a, 1
+  %inside = icmp slt i64 %l, %to
+  br i1 %inside, label %write, label %array
+write:
+  %offset = shl i64 %l, 6
+  %p = getelementptr i8, ptr %base, i64 %offset
+  %value = load volatile i64, ptr %p
+  store volatile i64 %value, ptr %p
+  %l1 = add i64 %l, 1
+  br label %line
+exit:
+  ret void
+}
+"""
+Array = np.ndarray[Any, np.dtype[Any]]
+_CHAINS = 8  # independent sums, one per lane: as many as hide the latency of fused multiply-adds on two units
+_TURNS = 40_000  # about 50 us
+_LINE = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeLoop:
+    """The loaded functions."""
+
+    _rotate: Callable[..., None]
+    _launch: int
+    _reference: int
+    code: Code
+
+    def run(
+        self, fn: int, frames: Array, first: int, count: int, nthreads: int, touched: Array | None = None
+    ) -> Array:
+        """Seconds of each of `count` calls of `fn`; the k-th call has frames[(first + k) mod copies].
+
+        touched: what is written before each call (`touch_list`); None: caches stay as the last call left it.
+        """
+        table = ctypes.addressof(threads.current().table)
+        times = np.empty(count, np.int64)
+        copies, before = len(frames), None if touched is None else touched.ctypes.data
+        address = frames.ctypes.data
+        self._rotate(
+            self._launch,
+            table,
+            fn,
+            address,
+            first % copies,
+            copies,
+            count,
+            nthreads,
+            before,
+            times.ctypes.data,
+        )
+        return times * 1e-9
+
+    def call(self, fn: int, args: Array, nthreads: int) -> float:
+        """Seconds of one call with these arguments."""
+        return float(self.run(fn, np.array([args.ctypes.data], np.uint64), 0, 1, nthreads)[0])
+
+    def reference_seconds(self, nthreads: int) -> float:
+        """Seconds of the reference kernel in a team: the median of three."""
+        results = np.zeros(nthreads * _LINE, np.uint8)
+        return sorted(self.call(self._reference, results, nthreads) for _ in range(3))[1]
+
+
+def touch_list(arrays: Sequence[Array]) -> Array:
+    """What `NativeLoop.run` takes as `touched`: whole lines of 64 bytes of each array, the first one last.
+
+    A kernel's first input is what the layer before it made; others, a shortcut's for one, are older.
+    """
+    listed = [len(arrays)]
+    for a in reversed(arrays):
+        listed += [a.ctypes.data, a.nbytes // _LINE]
+    return np.array(listed, np.int64)
+
+
+@cache
+def native_loop() -> NativeLoop:
+    """Compiled once per process, in about 10 ms."""
+    target = host()
+    text = _ROTATE.replace("CLOCK", str(time.CLOCK_MONOTONIC)) + _reference_text()
+    code = build(text, target, opt=1).object
+    linked = link("timing", (code,), ("rotate", "reference", "touch"))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    rotate = ctypes.CFUNCTYPE(None, *[pointer] * 4, number, number, number, ctypes.c_int32, pointer, pointer)
+    return NativeLoop(
+        rotate(linked.addresses["rotate"]),
+        launcher.launcher()["launch"],
+        linked.addresses["reference"],
+        linked,
+    )
+
+
+def _reference_text() -> str:
+    """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains.
+
+    Its one argument is an array with a line for each thread's result.
+    """
+    vector, fma = "<8 x float>", "@llvm.fma.v8f32"
+    names = range(_CHAINS)
+    lines = [
+        f"declare {vector} {fma}({vector}, {vector}, {vector})",
+        "define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {",
+    ]
+    # thread 0 starts from 0, but LLVM does not know who it is
+    lines += ["entry:", "  %f = sitofp i32 %tid to float"]
+    # every chain starts in another lane, or LLVM would see that all are one
+    lines += [f"  %s{n} = insertelement {vector} zeroinitializer, float %f, i32 {n}" for n in names]
+    lines += [f"  %h = fmul {vector} %s0, zeroinitializer", "  br label %loop", "loop:"]
+    lines += ["  %k = phi i64 [ 0, %entry ], [ %next, %loop ]"]
+    lines += [f"  %a{n} = phi {vector} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in names]
+    lines += [f"  %b{n} = call {vector} {fma}({vector} %a{n}, {vector} %h, {vector} %s{n})" for n in names]
+    lines += [
+        "  %next = add i64 %k, 1",
+        f"  %more = icmp slt i64 %next, {_TURNS}",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+    ]
+    total = "%b0"
+    for n in names[1:]:
+        lines.append(f"  %t{n} = fadd {vector} {total}, %b{n}")
+        total = f"%t{n}"
+    lines += ["  %t64 = sext i32 %tid to i64", f"  %line = getelementptr [{_LINE} x i8], ptr %args, i64 %t64"]
+    lines += [f"  store {vector} {total}, ptr %line, align 4", "  ret void", "}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,168 @@
+"""What is asked of a measurer and what it answers; and compiled code as JSON, for the way between children.
+
+measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Literal, Protocol
+
+from autotensor.base.control_group import memory_limit
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target, host_caches
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.schedule.trace import Trace
+from autotensor.te.workload import Workload
+from tuning_db.records import Status
+
+Residency = Literal["graph", "hot"]
+
+
+class OutOfTime(MeasureError):
+    """The deadline came while something was still at work; nothing is wrong with the workload."""
+
+
+LEAST_SAMPLES = 3  # what makes a trial (DESIGN D14)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """How candidates are built, checked and timed."""
+
+    repeat: int = 4  # samples of each candidate that is not slower than another: race_rule.py
+    min_seconds: float = 0.002  # one sample lasts at least so long
+    build_timeout_s: float = 20.0
+    run_timeout_s: float = 10.0  # of one sample, or of one run while checking
+    oracle_timeout_s: float = 300.0  # of the unscheduled program on one set of inputs
+    # of the random inputs; one of small integers is added where that is exact
+    seeds: tuple[int, ...] = (0, 1)
+    memory_bytes: int | None = None  # address space of a child; None: three quarters of this machine's memory
+    # weights from memory as in a whole model, or everything as the last call left it
+    residency: Residency = "graph"
+    workers: int | None = None  # children that build; None: one per core
+    # measured FLOP/s of all threads; what claims more than 1.10 of it is verified again
+    peak_flops: float | None = None
+    racing: bool = True  # False: as many samples of each candidate, however slow it is
+    asm: bool = True  # facts of the machine code in the result; costs a quarter of the build
+
+    def __post_init__(self) -> None:
+        if self.repeat < LEAST_SAMPLES:
+            raise InputError(
+                f"measuring with repeat={self.repeat}: a trial has at least {LEAST_SAMPLES} samples."
+            )
+        if not self.seeds:
+            raise InputError("measuring with no seeds: an answer must be checked on at least one input.")
+        if self.residency not in ("graph", "hot"):
+            raise InputError(f"residency {self.residency!r} is unknown.", fix="Known: graph, hot.")
+        for name in ("min_seconds", "build_timeout_s", "run_timeout_s", "oracle_timeout_s"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"measuring with {name}={getattr(self, name)!r}: it must be positive.")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """What became of one candidate."""
+
+    status: Status
+    seconds: tuple[float, ...] = ()  # of one call, one per sample, in order; empty unless status is OK
+    build_seconds: float | None = None  # replaying, lowering and compiling; None: it was not built
+    error: str | None = None  # why it failed, in full
+    source_sha: str | None = None  # of the object code
+    # of its answers, relative (see checks.compare); None: no answer was checked
+    max_error: float | None = None
+    tolerance: float | None = None  # in the same unit
+    asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
+    reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed beside each sample
+    prepared_bytes: int = 0  # of constants that each call reads
+    note: str = ""  # anything unusual about an OK result
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+
+class Measurer(Protocol):
+    """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum."""
+
+    def measure(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> list[MeasureResult]:
+        """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
+
+        gated: numbers of traces that may be REJECTED for what they compile to (code_gate.py); others always
+        run. Raises MeasureError only when nothing can be measured at all.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+def source_sha(artifact: Artifact) -> str:
+    """Hash of the object code and of what it is called with: equal ones need not be measured twice."""
+    digest = sha256(
+        repr((artifact.entry, artifact.prepare, artifact.args, artifact.entry_constants())).encode()
+    )
+    for data in artifact.objects:
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def to_plain(artifact: Artifact) -> dict[str, Any]:
+    """The artifact as JSON data, without texts and bound values."""
+    return {
+        "name": artifact.name,
+        "target": artifact.target.to_json(),
+        "entry": artifact.entry,
+        "prepare": artifact.prepare,
+        "args": [asdict(a) for a in artifact.args],
+        "needs": list(artifact.needs),
+        "objects": [base64.b64encode(data).decode("ascii") for data in artifact.objects],
+        "meta": dict(artifact.meta),
+    }
+
+
+def from_plain(data: Mapping[str, Any]) -> Artifact:
+    return Artifact(
+        name=data["name"],
+        target=Target.from_json(data["target"]),
+        entry=data["entry"],
+        prepare=data["prepare"],
+        args=tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in data["args"]),
+        objects=tuple(base64.b64decode(text) for text in data["objects"]),
+        needs=tuple(data["needs"]),
+        meta=data["meta"],
+    )
+
+
+@lru_cache(maxsize=1)
+def default_memory_bytes() -> int:
+    """Three quarters of the memory that this process may use."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(total, memory_limit() or total) // 4 * 3
+
+
+ROTATION_BYTES = 160 << 20  # most memory that copies of weights take
+ROTATION_COPIES = 512
+
+
+def rotation_copies(constant_bytes: int, residency: Residency) -> int:
+    """Copies of constants to rotate among: each call then finds them in memory, as in a whole model.
+
+    >>> rotation_copies(0, "graph"), rotation_copies(1 << 20, "hot")
+    (1, 1)
+    """
+    if residency == "hot" or constant_bytes == 0:
+        return 1
+    last = host_caches()[-1]
+    wanted = 2 * last // constant_bytes + 1
+    return max(1, min(wanted, ROTATION_COPIES, ROTATION_BYTES // constant_bytes))

@@ -1,0 +1,69 @@
+"""Drafts: of whole spaces, the candidates that the prior promises most of, and some by chance.
+
+every sketch ──all of it, or a sample that the prior breeds from──▶ prior ──best of all together──▶ drafts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.state import State
+from autotensor.search.propose.population import Ints, Population, moves_of, mutate, sample, unique
+from autotensor.search.score.prior import Rates, predict
+
+Floats = npt.NDArray[np.float64]
+
+PARENTS = 256  # of a sample, from which one more generation is bred
+CHILDREN = 8  # of each
+
+
+def draft(
+    spaces: Sequence[tuple[Sketch, State]],
+    target: Target,
+    rates: Rates,
+    rng: np.random.Generator,
+    looked_at: int,
+    keep: int,
+    spread: int,
+) -> list[tuple[int, Ints]]:
+    """Number of the sketch and rows of option numbers [candidates, holes], of those sketches that have any.
+
+    looked_at: candidates of one sketch, at most; smaller ones are looked at whole. keep: the best by the
+    prior, of all together. spread: by chance, lest the prior hides something.
+    """
+    pops, priors = [], []
+    for sketch, state in spaces:
+        pop = sample(sketch, state, looked_at, rng)
+        prior, _ = predict(pop.picture, target, rates)
+        if sketch.size > len(pop):
+            pop, prior = _bred(pop, prior, target, rates, rng)
+        pops.append(pop)
+        priors.append(prior)
+    everything = np.concatenate(priors)
+    owner = np.concatenate([np.full(len(p), n) for n, p in enumerate(priors)])
+    rows = np.concatenate([np.arange(len(p)) for p in priors])
+    order = np.argsort(everything, kind="stable")
+    by_chance = rng.permutation(len(everything))[:spread]
+    kept = np.unique(np.concatenate([order[:keep], by_chance]))
+    found = ((n, pops[n].choices[rows[kept[owner[kept] == n]]]) for n in range(len(pops)))
+    return [(n, choices) for n, choices in found if len(choices)]
+
+
+def _bred(
+    pop: Population, prior: Floats, target: Target, rates: Rates, rng: np.random.Generator
+) -> tuple[Population, Floats]:
+    """One generation of evolution by the prior alone, for sketches too large to look at whole."""
+    parents = pop.choices[np.argsort(prior, kind="stable")[:PARENTS]]
+    moves = moves_of(pop.sketch.holes)
+    rows = np.concatenate([mutate(parents, moves, rng) for _ in range(CHILDREN)])
+    young = Population(pop.sketch, pop.state, unique(rows))
+    found, _ = predict(young.picture, target, rates)
+    choices = np.concatenate([pop.choices, young.choices])
+    _, first = np.unique(choices, axis=0, return_index=True)
+    first = np.sort(first)
+    return Population(pop.sketch, pop.state, choices[first]), np.concatenate([prior, found])[first]

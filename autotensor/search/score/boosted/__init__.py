@@ -1,0 +1,1 @@
+"""The learned cost model: XGBoost on what the prior gets wrong."""

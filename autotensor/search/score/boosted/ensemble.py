@@ -1,0 +1,198 @@
+"""Ensemble: boosters that were fitted to differently weighted rows, and a classifier of what works.
+
+    fit(rows)                labels centred in each workload; BAGS boosters; a classifier if anything failed
+    ensemble.predict(…)      mean of the boosters, and from how far they are apart the spread
+    trust(rows)              what the boosters would be worth in a workload of which there are no rows
+    ensemble.at(trust)       the same, saying so much less
+
+Only the stable API of xgboost is used; the import is lazy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.search.score.boosted.trust import Rows, Trust, learned
+from autotensor.search.score.model import Floats, Prediction
+
+BAGS = 4
+ROUNDS = 60
+PARAMETERS: Mapping[str, Any] = {
+    "objective": "reg:squarederror",
+    "base_score": 0.0,
+    "max_depth": 6,
+    "eta": 0.15,
+    "subsample": 0.8,
+    "colsample_bytree": 0.6,
+    "min_child_weight": 1,
+    "lambda": 1.0,
+    "tree_method": "hist",
+    "max_bin": 64,
+    "nthread": 1,  # the cores are busy measuring; one is enough for some thousand rows
+    "verbosity": 0,
+}
+VALID_ROUNDS = 30
+VALID_PARAMETERS: Mapping[str, Any] = {
+    **PARAMETERS,
+    "objective": "binary:logistic",
+    "base_score": 0.9,
+    "max_depth": 4,
+}
+LEAST_WEIGHT = 0.1  # of a row, however slow
+APART = 1.5  # standard deviation for each by which the boosters are apart
+NOISE = 0.08  # and what they all do not know
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ensemble:
+    """Fitted boosters. Prediction of a booster = margin of its fellow in `start` + its own trees."""
+
+    boosters: tuple[Any, ...]
+    levels: Mapping[str, float]  # by workload: by how much the prior is off; "": in an unknown one
+    rows: int  # that it was fitted to
+    validity: Any = None  # the classifier; None: nothing failed
+    start: Ensemble | None = field(default=None, repr=False)
+    weight: float = 1.0  # 0 to 1: of what all of these say
+    noise: float = NOISE  # spread beside that by which they are apart
+
+    def at(self, trust: Trust) -> Ensemble:
+        """As it speaks of workloads of which it knows no row."""
+        return replace(self, weight=trust.weight, noise=trust.spread)
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        x = features.astype(np.float32)
+        found = self.residuals(x)
+        level = self.levels.get(group, self.levels[""])
+        spread = np.sqrt((APART * found.std(axis=0)) ** 2 + self.noise**2)
+        return Prediction(np.log(prior) + level + found.mean(axis=0), spread, self.valid(x))
+
+    def residuals(self, x: npt.NDArray[np.float32]) -> Floats:
+        """[boosters, candidates]: logarithms of what the prior is multiplied with, but for the level."""
+        before = None if self.start is None else self.start.residuals(x)
+        out = [
+            b.inplace_predict(x, base_margin=None if before is None else before[n % len(before)])
+            for n, b in enumerate(self.boosters)
+        ]
+        return self.weight * np.asarray(out, dtype=np.float64)
+
+    def contributions(self, features: Floats) -> Floats:
+        """[candidates, features + 1]: what each feature adds to the mean's logarithm, and last what is added
+        to all (TreeSHAP). Beside the prior and the workload's level they are the whole of it.
+        """
+        import xgboost as xgb
+
+        data = xgb.DMatrix(features.astype(np.float32), nthread=1)
+        found = np.asarray([b.predict(data, pred_contribs=True) for b in self.boosters], dtype=np.float64)
+        mine: Floats = found.mean(axis=0)
+        return self.weight * (mine if self.start is None else mine + self.start.contributions(features))
+
+    def valid(self, x: npt.NDArray[np.float32]) -> Floats:
+        if self.validity is None:
+            return np.ones(len(x)) if self.start is None else self.start.valid(x)
+        return 1.0 - self.weight * (1.0 - np.asarray(self.validity.inplace_predict(x), dtype=np.float64))
+
+
+def fit(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    seed: int,
+    start: Ensemble | None = None,
+) -> Ensemble | None:
+    """An ensemble that knows these rows; None when all of them failed."""
+    import xgboost as xgb
+
+    known = _labelled(x, prior, seconds, groups, start)
+    if known is None:
+        return None
+    data = xgb.QuantileDMatrix(known.x, label=known.labels, max_bin=PARAMETERS["max_bin"], nthread=1)
+    boosters = []
+    for n in range(BAGS):
+        rng = np.random.default_rng((seed, n))
+        data.set_weight(known.weights * rng.exponential(size=len(known.y)))
+        data.set_base_margin(known.before[n % len(known.before)])
+        boosters.append(xgb.train({**PARAMETERS, "seed": seed + n}, data, num_boost_round=ROUNDS))
+    validity, worked = None, np.isfinite(seconds)
+    if not worked.all():
+        data = xgb.QuantileDMatrix(x, label=worked, max_bin=PARAMETERS["max_bin"], nthread=1)
+        validity = xgb.train({**VALID_PARAMETERS, "seed": seed}, data, num_boost_round=VALID_ROUNDS)
+    return Ensemble(tuple(boosters), known.levels, len(x), validity, start)
+
+
+def trust(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    seed: int,
+    start: Ensemble | None = None,
+) -> Trust:
+    """What an ensemble that knows these rows is worth in a workload that is not among them."""
+    import xgboost as xgb
+
+    all_rows = _labelled(x, prior, seconds, groups, start)
+    if all_rows is None:
+        return Trust()
+    x, labels, weights, before = all_rows.x, all_rows.labels, all_rows.weights, all_rows.before.mean(axis=0)
+
+    def say(known: Rows, asked: Rows) -> Floats:
+        data = xgb.DMatrix(
+            x[known], labels[known], weight=weights[known], base_margin=before[known], nthread=1
+        )
+        booster = xgb.train({**PARAMETERS, "seed": seed}, data, num_boost_round=ROUNDS)
+        return np.asarray(booster.inplace_predict(x[asked], base_margin=before[asked]), dtype=np.float64)
+
+    return learned(all_rows.y, weights, all_rows.groups, say)
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """Rows that worked, and what boosters are to say of them."""
+
+    x: npt.NDArray[np.float32]
+    y: Floats  # logarithm of seconds over the prior's
+    groups: npt.NDArray[np.str_]
+    before: Floats  # [boosters that were there, rows]: what these say
+    labels: Floats
+    weights: Floats
+    levels: dict[str, float]
+
+
+def _labelled(
+    x: npt.NDArray[np.float32],
+    prior: Floats,
+    seconds: Floats,
+    groups: npt.NDArray[np.str_],
+    start: Ensemble | None,
+) -> _Labelled | None:
+    """None when all failed."""
+    worked = np.isfinite(seconds)
+    if not worked.any():
+        return None
+    x, y, groups = x[worked], np.log(seconds[worked] / prior[worked]), groups[worked]
+    before = np.zeros((1, len(y))) if start is None else start.residuals(x)
+    return _Labelled(x, y, groups, before, *centred(y, before.mean(axis=0), seconds[worked], groups))
+
+
+def centred(
+    y: Floats, before: Floats, seconds: Floats, groups: npt.NDArray[np.str_]
+) -> tuple[Floats, Floats, dict[str, float]]:
+    """Labels, row weights, and by how much the prior is off in each group ("": in an unknown one).
+
+    The label is log(measured / prior) less its median in the group: what counts is the order within a
+    workload, and by how much the prior misses the whole of it is a number of its own. Fast candidates count
+    more: the ranking matters at the top.
+    """
+    weights, levels = np.ones(len(y)), {}
+    for group in np.unique(groups):
+        mine = groups == group
+        levels[str(group)] = float(np.median(y[mine] - before[mine]))
+        weights[mine] = np.maximum(LEAST_WEIGHT, seconds[mine].min() / seconds[mine])
+    levels[""] = float(np.median(list(levels.values())))
+    return y - np.asarray([levels[str(g)] for g in groups]), weights, levels

@@ -1,0 +1,85 @@
+"""An ensemble as a file: JSON with version and names of its features, so that it is never used on others.
+
+    {"autotensor_model": 1, "schema": 3, "features": […], "rows": 2000, "levels": {"": 0.1},
+     "boosters": [trees, …], "validity": trees or null, "start": null or the same again,
+     "weight": 0.9, "noise": 0.2}
+
+Compressed when the name ends in `.gz`. The levels of single workloads are left out: on another machine, or
+after a change of the code, they are other ones; what the trees say of the order within a workload lasts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from autotensor.base.errors import InputError
+from autotensor.search.score.boosted.ensemble import NOISE, Ensemble
+from autotensor.search.score.features import NAMES, SCHEMA
+
+FORMAT = 1
+
+
+def save(ensemble: Ensemble, path: Path) -> None:
+    head = {"autotensor_model": FORMAT, "schema": SCHEMA, "features": list(NAMES)}
+    text = json.dumps({**head, **_to_json(ensemble)}, separators=(",", ":")).encode()
+    # without a time of writing: the same model is the same file
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+
+
+def load(path: Path) -> Ensemble:
+    """Raises InputError for what is no such file, or one of other features."""
+    try:
+        raw = path.read_bytes()
+        data = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
+        kind, schema, names = data["autotensor_model"], data["schema"], data["features"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is no saved cost model: {error}") from error
+    if (kind, schema, names) != (FORMAT, SCHEMA, list(NAMES)):
+        raise InputError(
+            f"the cost model in {path} was fitted to features of version {schema}; this is version {SCHEMA}.",
+            fix="Fit it anew, from a tuning log.",
+        )
+    try:
+        return _from_json(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"the cost model in {path} is damaged: {error}") from error
+
+
+def _to_json(ensemble: Ensemble) -> dict[str, Any]:
+    return {
+        "rows": ensemble.rows,
+        "levels": {"": ensemble.levels[""]},
+        "boosters": [_trees(b) for b in ensemble.boosters],
+        "validity": None if ensemble.validity is None else _trees(ensemble.validity),
+        "start": None if ensemble.start is None else _to_json(ensemble.start),
+        "weight": ensemble.weight,
+        "noise": ensemble.noise,
+    }
+
+
+def _from_json(data: dict[str, Any]) -> Ensemble:
+    return Ensemble(
+        tuple(_booster(t) for t in data["boosters"]),
+        {"": float(data["levels"][""])},
+        int(data["rows"]),
+        None if data["validity"] is None else _booster(data["validity"]),
+        None if data["start"] is None else _from_json(data["start"]),
+        float(data.get("weight", 1.0)),  # files of before 2026-11-23 have neither
+        float(data.get("noise", NOISE)),
+    )
+
+
+def _trees(booster: Any) -> Any:
+    return json.loads(booster.save_raw("json"))
+
+
+def _booster(trees: Any) -> Any:
+    import xgboost as xgb
+
+    booster = xgb.Booster()
+    booster.load_model(bytearray(json.dumps(trees).encode()))
+    booster.set_param({"nthread": 1})
+    return booster

@@ -1,0 +1,86 @@
+"""XGBModel: learns what the prior gets wrong, across workloads, and says how sure it is.
+
+    seconds = prior × exp(level of the workload + trees(features))
+
+    rows ──centred in each workload──▶ labels ──bootstrap──▶ BAGS boosters ──▶ mean, spread
+    rows with failures ──────────────────────────────────▶ one classifier ──▶ P(valid)
+    workloads, parts left out ───────────────────────────▶ weight of both in one without rows (`trust.py`)
+
+A model may `start` from an ensemble that was fitted before (shipped, or saved by another run): that predicts
+before there are rows, and what is learned then is what *it* gets wrong. With neither, the model is the prior.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.search.score.boosted.ensemble import Ensemble, fit, trust
+from autotensor.search.score.boosted.model_file import load, save
+from autotensor.search.score.model import Floats, Prediction, PriorModel
+
+MIN_ROWS = 16  # fewer samples say nothing that the prior does not
+REFIT = 16  # new rows until the next fit: two batches
+MAX_ROWS = 4000  # newest kept: a refit stays below a second
+
+
+class XGBModel:
+    """Fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows
+    and their order, never on when it was asked.
+    """
+
+    def __init__(self, seed: int = 0, start: Ensemble | None = None) -> None:
+        self.seed = seed
+        self.start = start
+        self._rows: list[tuple[Floats, Floats, Floats, str]] = []  # features, prior, seconds, group
+        self._count = 0
+        self._fitted = 0  # rows that the ensemble knows
+        self._ensemble = start
+        self._elsewhere: Ensemble | None = None  # the same, for workloads of which it knows no row
+
+    @staticmethod
+    def load(path: Path, seed: int = 0) -> XGBModel:
+        """A model that starts where a saved one ended. Raises InputError for a file of other features."""
+        return XGBModel(seed, load(path))
+
+    @property
+    def rows(self) -> int:
+        return self._count
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        if len(seconds):
+            self._rows.append((features.astype(np.float32), prior, seconds, group))
+            self._count += len(seconds)
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        known = self.ensemble(group) or PriorModel()
+        return known.predict(features, prior, group)
+
+    def ensemble(self, group: str = "") -> Ensemble | None:
+        """What is known now of a workload ("": of one that is not known); None before there are enough rows,
+        without a seed.
+        """
+        wanted = self._count - self._count % REFIT
+        if wanted >= MIN_ROWS and wanted != self._fitted:
+            self._ensemble = fit(*self._newest(wanted), self.seed, self.start) or self._ensemble
+            self._elsewhere, self._fitted = None, wanted
+        if self._ensemble in (None, self.start) or (group and group in self._ensemble.levels):
+            return self._ensemble
+        if self._elsewhere is None:  # when it is first asked for: every task has rows of its own soon
+            self._elsewhere = self._ensemble.at(trust(*self._newest(self._fitted), self.seed, self.start))
+        return self._elsewhere
+
+    def _newest(self, count: int) -> tuple[npt.NDArray[np.float32], Floats, Floats, npt.NDArray[np.str_]]:
+        """Features, prior, seconds and groups of the first `count` rows, less those that are too old."""
+        kept = slice(max(0, count - MAX_ROWS), count)
+        x, prior, seconds = (np.concatenate([r[n] for r in self._rows])[kept] for n in range(3))
+        groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[kept]
+        return x.astype(np.float32), prior, seconds, groups
+
+    def save(self, path: Path) -> None:
+        """What is known now, for other workloads and runs; nothing before there are enough rows."""
+        ensemble = self.ensemble()
+        if ensemble is not None:
+            save(ensemble, path)

@@ -1,0 +1,72 @@
+"""Cost models: predicted seconds of candidates with how sure that is, from their features and the prior.
+
+    PriorModel    the prior itself: knows nothing and ranks at once
+    XGBModel      the prior times exp(trees), learned across workloads: `xgb_model.py`
+    RandomModel   noise: the baseline that the others must beat
+
+All speak of logarithms of seconds: being wrong by a factor is equally bad for fast and for slow candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# of log(measured / prior) within a task, on models that nobody had tuned (see benchmarks/cost_model.py)
+PRIOR_SPREAD = 0.35
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """What a model expects of candidates, each an array over them."""
+
+    mean: Floats  # of the logarithm of seconds
+    spread: Floats  # its standard deviation: 90 % of measurements are within 1.64 of them
+    valid: Floats  # probability that it builds, runs and is right
+
+    @property
+    def seconds(self) -> Floats:
+        return np.asarray(np.exp(self.mean))
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
+class CostModel(Protocol):
+    """Predicts and learns. `group` is the workload's key: rows of one workload are comparable."""
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction: ...
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        """What was measured; NaN seconds are failures."""
+        ...
+
+
+class PriorModel:
+    """The analytic prior, unchanged by data."""
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        ones = np.ones(len(prior))
+        return Prediction(np.log(prior), PRIOR_SPREAD * ones, ones)
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        """Learns nothing."""
+
+
+class RandomModel:
+    """Ranks by chance; seeded."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        ones = np.ones(len(prior))
+        return Prediction(self.rng.standard_normal(len(prior)), ones, ones)
+
+    def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
+        """Learns nothing."""

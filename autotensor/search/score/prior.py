@@ -1,0 +1,223 @@
+"""Analytic prior: seconds of every candidate of a population, from the picture and the machine's rates alone.
+
+Per stage, the time is the larger of computing and moving:
+
+    computing   steps × max(FMA issue, load issue, latency of the accumulators)
+    moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth
+
+Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
+the learned model (`model.py`) corrects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import Number
+from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
+from autotensor.search.machine.rates import Rates
+from autotensor.search.score.prior_gpu import predict_gpu
+from autotensor.search.score.terms import Terms
+from autotensor.search.score.tile import Tile, full, is_product, tile_of, ways
+
+Floats = npt.NDArray[np.float64]
+
+STEP_OVERHEAD = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
+LOAD = 0.6  # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
+LATENCY = 4.0  # cycles from one FMA to the next of the same accumulator
+FITS = 1.0  # share of a cache that one loop level may use before it spills
+SPILLED = 2.5  # slow-down of a tile that needs more registers than there are
+OVERLAP = 0.3  # of what is not the bottleneck, still felt
+FINE_S = 5e-6  # pieces of work so short overlap with what is around them
+CROWDED = 4.0  # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
+CROWDED_WINDOW = 1.0  # the same for a vector of a window: others are on their way meanwhile
+CROWDED_LINES = 2.4  # times the ways more lines than ways, and every scalar must
+
+__all__ = ["Rates", "Terms", "predict", "stage_terms"]
+
+
+def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
+    """Seconds per candidate, and the terms of every stage.
+
+    A stage that is computed in small pieces inside another one (a register tile in its epilogue) overlaps
+    with it: what both compute adds up, and what both move, and of these the larger counts. Blocks of a GPU
+    whose threads take turns on a core are iterations of a parallel loop there.
+    """
+    target = target.processor()
+    if target.is_gpu:
+        return predict_gpu(p, target, rates)
+    terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
+    total = np.zeros(p.count)
+    merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
+    for s, t in zip(p.stages, terms, strict=True):  # what is inside comes before what is around it
+        parts, hidden = merged[s.name]
+        seconds = _together(parts, hidden)
+        if s.own < len(s.levels):
+            visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
+            fine = seconds * target.num_cores < FINE_S * visits
+            outer = s.levels[len(s.levels) - s.own - 1].stage
+            around, inside = merged[outer]
+            both = tuple(a + np.where(fine, x, 0.0) for a, x in zip(around, parts, strict=True))
+            merged[outer] = (both, inside + np.where(fine, hidden, 0.0))
+            seconds = np.where(fine, 0.0, seconds)
+        total = total + seconds + t.launch
+    return np.asarray(total, dtype=np.float64), terms
+
+
+def _together(parts: tuple[Floats, ...], hidden: Floats) -> Floats:
+    """Seconds of things that overlap: the longest, and some of the others."""
+    slowest = np.maximum.reduce(parts)
+    rest = np.maximum(0.0, np.sum(parts, axis=0) - slowest - hidden)
+    return np.asarray(slowest + OVERLAP * rest, dtype=np.float64)
+
+
+def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
+    cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
+    lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))
+    tile = tile_of(s, count, lanes)
+    steps = _steps(s, count)
+    traffic = _traffic(s, count, target, rates)
+    per_step, measured = _measured_step(s, tile, lanes, steps, traffic, rates)
+    per_step = np.where(measured, per_step, _step(s, tile, target)) + _crowding(s, tile, target)
+    compute = steps * per_step * cycle
+    chunks = full(1, count)
+    for level in s.levels:
+        if level.mark is Mark.PARALLEL:
+            chunks = full(level.extent, count)
+        elif level.thread.startswith("blockIdx"):
+            chunks = chunks * full(level.extent, count)
+    cores = np.minimum(float(target.num_cores), chunks)
+    imbalance = np.ceil(chunks / cores) * cores / chunks
+    share = cores / imbalance
+    moves = tuple(t / b for t, b in zip(traffic, rates.bandwidths, strict=False))
+    limits = [rates.team_bandwidth(level, target.num_cores) for level in range(len(moves))]
+    parts = [np.maximum(m / share, t / limit) for m, t, limit in zip(moves, traffic, limits, strict=True)]
+    computing = np.maximum(compute / share, compute * rates.flops / rates.peak(target.num_cores))
+    # what the caches deliver during a measured step is a part of it
+    hidden = np.where(measured, np.sum(parts[:-1], axis=0) if len(parts) > 1 else 0.0, 0.0)
+    launch = rates.region_s if s.own == len(s.levels) else 0.0
+    all_parts = (computing, *parts)
+    total = _together(all_parts, hidden) + launch
+    return Terms(compute, moves, chunks, imbalance, tile.size, tile.loads, all_parts, hidden, launch, total)
+
+
+def _step(s: StagePicture, tile: Tile, target: Target) -> Floats:
+    """Cycles of the innermost unrolled code, by formula."""
+    work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0)
+    chain = LATENCY * tile.depth * tile.chained  # else the next tile's sums fill the gaps
+    per_step = np.maximum(np.maximum(work, LOAD * tile.loads), chain) + STEP_OVERHEAD
+    spills = s.is_reduction & (tile.size + 1 > target.vector_registers)  # others write as they go
+    return np.where(spills, per_step * SPILLED, per_step)
+
+
+def _measured_step(
+    s: StagePicture,
+    tile: Tile,
+    lanes: Floats,
+    steps: Floats,
+    traffic: tuple[Floats, ...],
+    rates: Rates,
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """The same for tiles of matrix products whose micro-kernel was measured; and which these are.
+
+    Between vectors that are all in L1 and such that all come from L2 it is a matter of how many do.
+    """
+    if not rates.kernels.steps or not is_product(s):
+        return np.zeros(len(steps)), np.zeros(len(steps), dtype=np.bool_)
+    costs = rates.kernels.costs(tile.rows, tile.vectors)  # [L1, L2, L3; candidates]
+    streamed = np.maximum(1.0, steps * tile.depth * tile.vectors * lanes * 4.0)  # bytes of vectors
+    cost = costs[0]
+    for level in range(1, min(len(costs), len(traffic))):
+        far = np.minimum(1.0, traffic[level - 1] / streamed)
+        cost = cost + far * np.maximum(0.0, costs[level] - costs[level - 1])
+    known = np.isfinite(cost) & (lanes == rates.kernels.lanes)
+    return np.where(known, cost, 0.0) * tile.depth, known
+
+
+def _crowding(s: StagePicture, tile: Tile, target: Target) -> Floats:
+    """Cycles more of a step whose operands compete for few sets of L1."""
+    w = ways(target)
+    missing = np.clip((tile.lines - w - 1.0) / (CROWDED_LINES * w), 0.0, 1.0) ** 1.5
+    each = CROWDED * tile.rows if is_product(s) else CROWDED_WINDOW * tile.size
+    return np.asarray(each * tile.depth * missing, dtype=np.float64)
+
+
+def _steps(s: StagePicture, count: int) -> Floats:
+    """How often the innermost unrolled code runs."""
+    steps = np.ones(count)
+    for n, level in enumerate(s.levels):
+        own = n >= len(s.levels) - s.own
+        if not own or level.mark not in (Mark.UNROLLED, Mark.VECTORIZED):
+            steps = steps * full(level.trips, count)
+    return steps
+
+
+def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple[Floats, ...]:
+    """Bytes that are brought into each cache because they did not stay in it, nearest first."""
+    operands = [full_sizes(sizes, count) for _, sizes in moved(s)]
+    times = entered(s, count)
+    working = np.sum(operands, axis=0) if operands else np.zeros((len(times), count))  # [levels, candidates]
+    traffic = np.sum([brought(sizes, times) for sizes in operands], axis=0) if operands else working
+    out = []
+    for cache in target.cache_bytes[: len(rates.bandwidths)]:
+        out.append(traffic[kept(working, cache), np.arange(count)])
+    # what fits as a whole is still there since the last call, but for weights that make room for others'
+    stays = [working[0] <= FITS * cache for cache in target.cache_bytes[: len(out)]]
+    if rates.warm_weights:
+        return tuple(np.where(fits, 0.0, t) for fits, t in zip(stays, out, strict=True))
+    out[-1] = np.where(stays[-1], 0.0, out[-1])
+    return (*out[:-1], np.maximum(out[-1], _cold(s, count)))
+
+
+def moved(s: StagePicture) -> list[tuple[Operand, tuple[Number, ...]]]:
+    """Operands that caches hold, with their bytes per level; accumulators are in registers."""
+    return [
+        (o, sizes) for o, sizes in zip(s.operands, s.bytes, strict=True) if not (o.write and s.is_reduction)
+    ]
+
+
+def full_sizes(sizes: Sequence[Number], count: int) -> Floats:
+    """[levels, candidates]"""
+    return np.stack([full(b, count) for b in sizes])
+
+
+def entered(s: StagePicture, count: int) -> Floats:
+    """[levels + 1, candidates]: how often every level begins; last, how often the body runs."""
+    times = [np.ones(count)]
+    for level in s.levels:
+        times.append(times[-1] * full(level.trips, count))
+    return np.stack(times)
+
+
+def brought(sizes: Floats, times: Floats) -> Floats:
+    """[levels + 1, candidates]: bytes of an operand brought in altogether, if a cache keeps what that level
+    touches.
+
+    Whenever the level is entered they are brought in again, but for those that are the same as the last time.
+    """
+    out, again = [], times[0]
+    for n in range(len(times)):
+        if n:
+            again = np.where(sizes[n] == sizes[n - 1], again, times[n])
+        out.append(sizes[n] * again)
+    return np.stack(out)
+
+
+def kept(working: Floats, cache: float) -> npt.NDArray[np.int64]:
+    """Per candidate the outermost level whose operands fit together into a cache; it is what stays there."""
+    fits = working <= FITS * cache
+    return np.where(fits.any(axis=0), fits.argmax(axis=0), len(working) - 1)
+
+
+def _cold(s: StagePicture, count: int) -> Floats:
+    """Bytes of weights: in a whole model they come from memory every time."""
+    total = np.zeros(count)
+    for operand, sizes in zip(s.operands, s.bytes, strict=True):
+        if operand.constant:
+            total = total + full(sizes[0], count)
+    return total

@@ -1,0 +1,137 @@
+"""Prior of a GPU: seconds of every candidate from waves of blocks, occupancy, and traffic.
+
+    seconds of a kernel = waves × max(steps of a block, its bytes / its share of bandwidth) + launch
+
+    waves       blocks / (multiprocessors × blocks that one holds), the last one as long as the others
+    holds       as many blocks as threads, shared memory and registers allow
+    steps       FMAs, loads from shared memory and loads of copies of a block, over what a multiprocessor
+                issues; slower when too few threads hide the latency
+
+Source: the micro-models of Roller (Zhu et al., OSDI 2022) and tritonBLAS (2025), much reduced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.target import Target
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.search.machine.rates import Rates
+from autotensor.search.score.terms import Terms
+from autotensor.search.score.tile import full, tile_of
+
+Floats = npt.NDArray[np.float64]
+
+LAUNCH_S = 3e-6
+THREADS_OF_SM, BLOCKS_OF_SM, REGISTERS_OF_SM = 2048, 32, 65536
+OTHER_REGISTERS = 32.0  # of a thread, beside accumulators and operands
+ENOUGH_THREADS = 512.0  # of a multiprocessor: with so many latencies are hidden
+LOAD = 1.5  # FMAs that an element from shared memory costs: 32 a cycle against 128, some read by a whole warp
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """Per candidate: blocks of a kernel, threads of a block, blocks that a multiprocessor holds."""
+
+    blocks: Floats
+    threads: Floats
+    held: Floats
+
+    def waves(self, cores: int) -> Floats:
+        return np.asarray(np.ceil(self.blocks / np.maximum(1.0, cores * self.held)))
+
+
+def predict_gpu(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple[Terms, ...]]:
+    """Seconds per candidate, and the terms of every stage."""
+    shared, registers = _shared_bytes(p), _registers(p)
+    terms = tuple(_stage(s, p.count, target, rates, shared, registers) for s in p.stages)
+    total = np.zeros(p.count)
+    for t in terms:
+        total = total + t.total
+    return total, terms
+
+
+def _stage(
+    s: StagePicture, count: int, target: Target, rates: Rates, shared: Floats, registers: Floats
+) -> Terms:
+    lanes = np.maximum(1.0, full(s.lanes, count))
+    tile = tile_of(s, count, lanes)
+    launch = _launch(s, count, registers, shared, target)
+    points = full(s.points, count) / (launch.threads if _is_shared(s) else 1.0)  # they divide its work
+    loaded = tile.rows + tile.vectors * lanes  # elements for each step of a thread's tile
+    per_point = 1.0 + LOAD * loaded / np.maximum(1.0, tile.size * lanes)
+    work = points * np.maximum(1.0, s.flops_per_point / 2.0) * per_point  # FMA issues of all threads
+    busy = np.minimum(1.0, launch.threads * launch.held / ENOUGH_THREADS)
+    full_waves = launch.waves(target.num_cores) * target.num_cores * launch.held
+    imbalance = np.maximum(1.0, full_waves / np.maximum(1.0, launch.blocks))
+    compute = work * 2.0 / rates.flops
+    traffic = _global_bytes(s, count, launch)
+    moves = (traffic / rates.bandwidths[0], traffic / rates.bandwidths[-1])
+    computing = compute / target.num_cores * imbalance / np.maximum(0.05, busy)
+    parts = (computing, moves[0] / target.num_cores, np.minimum(moves[1], _least(s, count, rates)))
+    start = LAUNCH_S if s.own == len(s.levels) else 0.0
+    slowest = np.maximum.reduce(parts)
+    total = np.asarray(slowest + 0.2 * (np.sum(parts, axis=0) - slowest) + start, dtype=np.float64)
+    nothing = np.zeros(count)
+    return Terms(
+        compute, moves, launch.blocks, imbalance, tile.size, tile.loads, parts, nothing, start, total
+    )
+
+
+def _launch(s: StagePicture, count: int, registers: Floats, shared: Floats, target: Target) -> _Launch:
+    blocks, threads = np.ones(count), np.ones(count)
+    for level in s.levels:
+        if level.thread.startswith("blockIdx"):
+            blocks = blocks * full(level.extent, count)
+        elif level.thread.startswith("threadIdx") and level.stage == s.levels[0].stage:
+            threads = threads * full(level.extent, count)
+    held = np.minimum(THREADS_OF_SM / threads, REGISTERS_OF_SM / (registers * threads))
+    held = np.minimum(held, target.max_shared_bytes / np.maximum(1.0, shared))
+    return _Launch(blocks, threads, np.clip(np.floor(held), 1.0, BLOCKS_OF_SM))
+
+
+def _shared_bytes(p: LoopPicture) -> Floats:
+    """Bytes of shared memory of a block: what stages that are attached in it and bound again write."""
+    total = np.zeros(p.count)
+    for s in p.stages:
+        if _is_shared(s):
+            for operand, sizes in zip(s.operands, s.bytes, strict=True):
+                if operand.write:
+                    total = total + full(sizes[len(s.levels) - s.own], p.count)
+    return total
+
+
+def _is_shared(s: StagePicture) -> bool:
+    """Whether threads of a block compute the stage together: it is attached in it and bound again."""
+    own = s.levels[len(s.levels) - s.own :]
+    return s.own < len(s.levels) and any(level.mark is Mark.BOUND for level in own)
+
+
+def _registers(p: LoopPicture) -> Floats:
+    """Registers of a thread: accumulators of the largest tile, and others."""
+    most = np.zeros(p.count)
+    for s in p.stages:
+        lanes = np.maximum(1.0, full(s.lanes, p.count))
+        most = np.maximum(most, tile_of(s, p.count, lanes).size * lanes)
+    return np.asarray(most + OTHER_REGISTERS, dtype=np.float64)
+
+
+def _global_bytes(s: StagePicture, count: int, launch: _Launch) -> Floats:
+    """Bytes that all blocks together read and write: what one block touches, times the blocks."""
+    inside = sum(level.thread.startswith("blockIdx") for level in s.levels)
+    total = np.zeros(count)
+    for sizes in s.bytes:
+        total = total + full(sizes[inside], count)
+    return np.asarray(total * launch.blocks, dtype=np.float64)
+
+
+def _least(s: StagePicture, count: int, rates: Rates) -> Floats:
+    """Seconds that every operand takes once from memory; what is read again is in L2."""
+    total = np.zeros(count)
+    for sizes in s.bytes:
+        total = total + full(sizes[0], count)
+    return np.asarray(total / rates.memory_bandwidth, dtype=np.float64)

@@ -1,0 +1,136 @@
+"""What a convolution is: roles of the axes of a sum of products of windows over data and constant weights.
+
+    conv[n, i, p, c] = Σ_{t, k} x[n, i + (p + 1)//2 - t, k] * taps[p, t, k, c]
+         rows: n, i      others: p      vector: c      windows: i → t      phases: i → p
+
+Rows are the axes that the weights do not have. The result may be read through joined axes (`digits`):
+then loops of the reader carry the tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotensor.ir.expr import Load, Select
+from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.regions import linear
+from autotensor.schedule.state import Inlined, Stage, State
+from autotensor.schedule.step import Step
+from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.analysis import Digit, Read, digits, packable, reads, untouched
+from schedules.kit.roles import padding_in_front
+
+
+@dataclass(frozen=True, slots=True)
+class Conv:
+    """What each axis does."""
+
+    op: StageOp
+    vector: IterDef  # output channels
+    rows: tuple[IterDef, ...]  # axes of more than one element that the weights do not have, outer to inner
+    others: tuple[IterDef, ...]  # groups, phases, axes of one element
+    windows: dict[str, tuple[str, ...]]  # row axis → reduce axes that move along with it
+    phases: dict[str, tuple[str, ...]]  # row axis → other axes in the same index
+    data: Load
+    weight: Read
+    pads: tuple[Stage, ...]
+    host: Stage | None
+    place: dict[str, Digit]  # anchor axis → where the host has it
+    lanes: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Distance of neighbouring elements of the innermost row axis in the data."""
+        row = self.rows[-1]
+        for index, step in zip(self.data.indices, self.data.buffer.row_major(), strict=True):
+            if row.var in free_vars(index):
+                found = linear(index)
+                times = dict(found.terms).get(row.name, 1) if found is not None else 1
+                return abs(times) * int(step) * int(self.data.buffer.dtype.bytes)
+        return 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether no axis is a digit of the host's."""
+        return all(not d.by for d in self.place.values())
+
+    @property
+    def skips(self) -> bool:
+        """Whether terms can be left out: there is padding, or some phases have fewer taps than others."""
+        return bool(self.pads) or any_node(self.op.bodies[0], lambda n: isinstance(n, Select))
+
+    def unseen(self, host: StageOp) -> list[str]:
+        """The host's axes, of one element, in which none of the convolution's is found."""
+        return [a.name for a in host.axes if all(d.axis != a.name for d in self.place.values())]
+
+
+def uses(r: Read, axis: IterDef) -> bool:
+    return axis.name in r.strides
+
+
+def find_convolution(state: State, op: StageOp, lanes: int) -> Conv | None:
+    """The roles of the axes; None when the stage is no convolution with constant weights."""
+    loads = op.loads()
+    if not op.is_reduction or op.combiner is None or op.combiner.name != "sum":
+        return None
+    if len(op.buffers) != 1 or len(op.axes) < 2 or len(loads) != 2:
+        return None
+    vector, fixed = op.axes[-1], constants(state)
+    weight = next((r for r in reads(op) if r.load.buffer.name in fixed and packable(r, vector.name)), None)
+    if weight is None:
+        return None
+    data = next(x for x in loads if x is not weight.load)
+    if any(vector.var in free_vars(i) for i in data.indices):
+        return None
+    rows = tuple(a for a in op.axes[:-1] if a.extent > 1 and not uses(weight, a))
+    if not rows:
+        return None
+    host, place = _host(state, op)
+    pads = tuple(p for p in padding_in_front(state, op) if p.op.buffers[0] is data.buffer)
+    windows, phases = _companions(op, data, rows)
+    others = tuple(a for a in op.axes[:-1] if a not in rows)
+    return Conv(op, vector, rows, others, windows, phases, data, weight, pads, host, place, lanes)
+
+
+def constants(state: State) -> frozenset[str]:
+    """Tensors that depend on constants only."""
+    stages = state.constant_stages()
+    made = (b.name for s in state.stages if s.name in stages for b in s.op.buffers)
+    return frozenset(state.dag.constants) | frozenset(made)
+
+
+def _host(state: State, op: StageOp) -> tuple[Stage | None, dict[str, Digit]]:
+    """The stage behind that reads every element once, and where it has the op's axes; none of an output."""
+    own = {a.name: Digit(a.name) for a in op.axes}
+    stage = state.stage(op.name)
+    consumers = state.consumers(stage)
+    if len(consumers) != 1 or isinstance(consumers[0].place, Inlined) or state.is_output(stage):
+        return None, own
+    host = consumers[0]
+    found = digits(host.op, op)
+    if found is None or host.op.is_reduction or not untouched(host):
+        return None, own
+    return host, found
+
+
+def _companions(
+    op: StageOp, data: Load, rows: tuple[IterDef, ...]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """Reduce axes, and other spatial axes, that stand in an index of the data together with a row axis."""
+    windows: dict[str, tuple[str, ...]] = {}
+    phases: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        near = [free_vars(i) for i in data.indices if row.var in free_vars(i)]
+        windows[row.name] = tuple(a.name for a in op.reduce_axes if any(a.var in v for v in near))
+        phases[row.name] = tuple(
+            a.name for a in op.axes[:-1] if a not in rows and any(a.var in v for v in near)
+        )
+    return windows, phases
+
+
+def loop_names(conv: Conv, host: str) -> tuple[dict[str, str], list[Step]]:
+    """The host's loops for the convolution's axes, and splits of those that hold two digits."""
+    cuts = dict.fromkeys((d.axis, d.by) for d in conv.place.values() if d.by)
+    names = {a: d.axis if not d.by else f"{d.axis}.{int(d.low)}" for a, d in conv.place.items()}
+    return names, [SplitStep(host, axis, (by,)) for axis, by in cuts]

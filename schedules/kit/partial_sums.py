@@ -1,0 +1,65 @@
+"""Long sums in parts: where the loops of a reduction are cut so that its rounding errors stay small.
+
+    for k in 2048: acc += …     ──▶     for k.0 in 8: { part = 0;  for k.1 in 256: part += …;  acc += part }
+
+Of n terms that one accumulator takes, one after the other, each is rounded at the size of the whole sum; in
+parts of m terms at the size of a part, and n/m times at that of the whole. A part costs an addition, a load
+and a store of every accumulator, and leaving one more loop (see lowering/nest/reduction/partial_sums.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, prod
+
+from autotensor.schedule.primitives.pragma import Pragma
+from autotensor.schedule.primitives.split import SplitStep
+from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
+from schedules.kit.analysis import divisors
+
+PART = 256  # terms of a part: < 1 % of a full register tile's time (128: 1 to 3 %; Xeon, two FMAs a cycle)
+ROW_PART = 64  # the same of a tile of one row, which waits for its operands anyway (2048 x 1000: not seen)
+WHOLE = 4  # parts up to which a sum stays whole: 3x3 windows over 64 channels lost 2 %, and gained little
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The reduction loops of a stage, outer to inner, and the steps that make its parts."""
+
+    loops: tuple[str, ...]
+    inner: int  # extent of the last one
+    cut: tuple[Step, ...] = ()  # before the loops are put in order
+    mark: tuple[Step, ...] = ()
+
+
+def at_once(op: StageOp) -> Parts:
+    """One accumulator for each result. Products of rows sum so: parts cost 2 to 5 % of 256 rows."""
+    return Parts(tuple(a.name for a in op.reduce_axes), op.reduce_axes[-1].extent)
+
+
+def in_parts(stage: str, op: StageOp, wanted: int = PART) -> Parts:
+    """How a stage sums: at once where the sum is short, or exact, or none; else in parts of about `wanted`
+    terms, which are those of one iteration of some loop.
+
+    stage: whose loops they are (the op's own, or a copy of it).
+    """
+    names, extents = [a.name for a in op.reduce_axes], [a.extent for a in op.reduce_axes]
+    whole = at_once(op)
+    rounds = op.combiner is not None and op.combiner.name == "sum" and op.buffers[0].dtype.is_float
+    if not rounds or prod(extents) <= WHOLE * wanted:
+        return whole
+    loop_of = {prod(extents[n + 1 :]): name for n, name in enumerate(names) if extents[n] > 1}
+    lengths = {*loop_of, *divisors(extents[-1], extents[-1])} - {1, prod(extents)}
+    if not lengths:
+        return whole
+    length = min(lengths, key=lambda n: (abs(log(n / wanted)), n))
+    if length in loop_of:
+        return Parts(whole.loops, whole.inner, (), (_apart(stage, loop_of[length]),))
+    outer, inner = f"{names[-1]}.0", f"{names[-1]}.1"
+    cut = SplitStep(stage, names[-1], (length,))
+    return Parts((*names[:-1], outer, inner), length, (cut,), (_apart(stage, outer),))
+
+
+def _apart(stage: str, loop: str) -> Step:
+    return Pragma(stage, loop, "sum_apart", "1")

@@ -1,0 +1,140 @@
+"""Who does what in a register-tiled product: the vector axis, the row axes, and what becomes of each operand.
+
+    C[b, i, j] = Σ_k A[b, i, k] · B[b, k, j]      vector j   rows (i,)   others (b,)
+                                                  moving B (runs along j)   standing A (broadcast)
+
+A moving operand that is constant is packed into panels once. One that is not is read where it is, or its
+panel is copied into the cache beside the tile (see `copy_pays`); one whose vector axis does not run along
+memory is packed in every call if it is used often enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.analysis import Read, is_padding, packable, reads, untouched
+
+MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
+
+
+NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which a part of a vector pays
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What each axis and operand of the anchor does in the kernel."""
+
+    vector: IterDef
+    rows: tuple[IterDef, ...]  # tiled, outer to inner: one or two, or none
+    others: tuple[IterDef, ...]  # spatial, not tiled
+    packed: tuple[Read, ...]  # moving operands to repack as a whole
+    direct: tuple[Read, ...]  # moving operands that lie well
+    turned: tuple[Read, ...]  # moving operands that run along the reduction: their panels are transposed
+    standing: tuple[Read, ...]  # the others: scalars to the tile
+    lanes: int
+    row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
+    depth: int  # steps of the reduction
+
+    @property
+    def outer(self) -> int:
+        """Extent of the outer of two tiled row axes."""
+        return self.rows[0].extent if len(self.rows) == 2 else 1
+
+    @property
+    def inner(self) -> int:
+        """Extent of the (inner) tiled row axis."""
+        return self.rows[-1].extent if self.rows else 1
+
+    @property
+    def columns(self) -> int:
+        return self.vector.extent
+
+
+def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
+    """The roles in a reduction; None when it has no axis worth a vector."""
+    if not op.axes:
+        return None
+    vector = op.axes[-1]
+    narrow = vector.extent < min(lanes, 8) and vector.extent != max(a.extent for a in op.axes)
+    if narrow and not _is_narrow_product(op):
+        return None
+    moving = [r for r in reads(op) if r.uses(vector.name)]
+    if not moving:
+        return None
+    packed, direct, turned = [], [], []
+    reused = prod(a.extent for a in op.axes[:-1] if any(not r.uses(a.name) for r in moving))
+    for r in moving:
+        along = r.strides.get(vector.name) == 1
+        constant = r.load.buffer.name in state.dag.constants
+        if not constant and reused >= MIN_REUSE and can_turn(op, r, vector.name):
+            turned.append(r)
+        elif (constant or (not along and reused >= MIN_REUSE and _is_input(state, r))) and packable(
+            r, vector.name
+        ):
+            packed.append(r)
+        elif along:
+            direct.append(r)
+        else:
+            return None
+    rows = [a for a in op.axes[:-1] if a.extent > 1 and any(not r.uses(a.name) for r in moving)]
+    chosen = tuple(rows[-2:])
+    others = tuple(a for a in op.axes[:-1] if a not in chosen)
+    standing = tuple(r for r in reads(op) if r.load not in [m.load for m in moving])
+    row_bytes = max((distance(r, chosen[-1].name) for r in standing), default=0) if chosen else 0
+    depth = prod(a.extent for a in op.reduce_axes)
+    moves = tuple(packed), tuple(direct), tuple(turned)
+    return Roles(vector, chosen, others, *moves, standing, lanes, row_bytes, depth)
+
+
+def _is_narrow_product(op: StageOp) -> bool:
+    """A product of many rows and few columns: a part of a vector is still better than no vector."""
+    return (
+        len(op.reduce_axes) == 1
+        and op.axes[-1].extent >= NARROWEST
+        and op.axes[-1].extent * op.reduce_axes[0].extent >= NARROW_WORK
+    )
+
+
+def can_turn(op: StageOp, r: Read, axis: str) -> bool:
+    """Whether an operand runs along the one reduction axis, and `axis` walks another of its dimensions."""
+    if len(op.reduce_axes) != 1 or r.strides.get(op.reduce_axes[0].name) != 1:
+        return False
+    same = [x for x in reads(op) if x.load.buffer is r.load.buffer]
+    return (
+        len(same) == 1 and dimension(r, axis) is not None and dimension(r, op.reduce_axes[0].name) is not None
+    )
+
+
+def dimension(r: Read, axis: str) -> int | None:
+    """The dimension that an axis walks by itself, step by step; None when there is no such one."""
+    found = [n for n, d in enumerate(r.dims) if d is not None and axis in dict(d.linear.terms)]
+    if len(found) != 1:
+        return None
+    d = r.dims[found[0]]
+    assert d is not None
+    plain = not d.div and not d.mod and d.linear.terms == ((axis, 1),) and d.linear.const == 0
+    return found[0] if plain else None
+
+
+def distance(r: Read, axis: str) -> int:
+    """Bytes between neighbours along an axis."""
+    return int(abs(r.strides.get(axis, 0)) * r.load.buffer.dtype.bytes)
+
+
+def _is_input(state: State, r: Read) -> bool:
+    return any(b.name == r.load.buffer.name for b in state.dag.inputs)
+
+
+def padding_in_front(state: State, op: StageOp) -> tuple[Stage, ...]:
+    """Padding stages that only this stage reads."""
+    found = []
+    for b in op.reads():
+        producer = state.producer(b)
+        if producer is None or not is_padding(producer.op) or not untouched(producer):
+            continue
+        if not state.is_output(producer) and [c.name for c in state.consumers(producer)] == [op.name]:
+            found.append(producer)
+    return tuple(found)

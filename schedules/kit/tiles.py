@@ -1,0 +1,209 @@
+"""Register tiles of matrix-product kernels: which fit, and which suits given extents best.
+
+    option (outer rows, rows, vectors, columns)      columns = vectors × lanes
+
+One step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` scalars of the other,
+and needs rows × vectors accumulators. Also the small helpers with which rules write holes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, gcd, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Option
+from autotensor.te.dag import StageOp
+from schedules.kit.analysis import lanes_of, second_cache
+from schedules.kit.roles import Roles
+
+MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
+MAX_ROWS = 30
+LEAST_TILE = 4  # accumulators: fewer wait for their own sums all the time
+PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
+WAYS = 8  # lines that such a set holds
+CROWDED = 0.8  # cycles by which a row then costs more; rising with the square when L2 is crowded too (Zen 4)
+PANEL = 0.75  # of L2 that a panel may take beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4)
+STREAM = 2.5  # cycles for a vector that comes from the last cache, at its bandwidth
+STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads (Zen 4); favours larger tiles
+# processors that run an operation on a whole register in two halves, one on half of it in half the time
+HALVING = frozenset({"znver4"})
+# steps of a reduction that are written out where two whole registers are multiplied a cycle: the loop's own
+# instructions and its end then cost 3 to 15 % (Sapphire Rapids, 2026-11); a Zen 4 hides them
+WRITTEN = 4
+STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
+SHORT = 8  # extent of the last reduction axis up to which as many as may be are
+# FMAs that a vector from L2 costs there beside those that it is for: 14 x 2 tiles in place of 5 x 5 make 49
+# rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128 rows of 3072 steps 1.12 x (the same)
+FROM_L2 = 0.25
+# steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
+# costs RUN FMAs beside those that it is for. The wider, the fewer runs of lines are written side by side
+# (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x 2, by
+# where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
+WRITES, RUN = 32, 0.25
+# registers, of 32, that steps written out want beside a tile, its vectors and two scalars: LLVM moves loads
+# of the next step ahead. Of 28 sums one then went through the stack, of 27 up to 15, of 26 none (2026-11)
+AHEAD = 1
+PUSHED_OUT = 0.96  # of its speed that such a tile is taken to keep: less than 28 sums in one vector have
+SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
+
+
+def column_lanes(op: StageOp, target: Target) -> int:
+    """Lanes of the vectors of a product's columns.
+
+    24 columns are one and a half registers of 16: as two registers a quarter of the work is for nothing, as
+    three halves none, where halves are cheaper (Zen 4, 2026-11: 24 columns 1.3 x, 8 columns 1.8 x as fast).
+    """
+    lanes, columns = lanes_of(op, target), op.axes[-1].extent if op.axes else 0
+    half = lanes // 2
+    if two_at_a_time(target):
+        return lanes
+    return half if ceil(columns / lanes) * lanes >= SAVED * ceil(columns / half) * half else lanes
+
+
+def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
+    return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target)
+
+
+def best_tile(roles: Roles, target: Target) -> Option:
+    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
+    others = prod(a.extent for a in roles.others)
+    l2 = second_cache(target)
+    packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
+    column = packed / roles.columns  # bytes of a packed panel for each
+    results = 4 * roles.outer * roles.inner * roles.columns * others
+    # panels that are more than rows and results (about) are divided among the cores, not the rows
+    heavy = packed > results + standing
+    streamed = roles.depth <= WRITES and results > l2 * target.num_cores
+
+    def quality(o: Option) -> tuple[float, bool, int]:
+        extents = roles.outer, roles.inner, roles.columns, roles.lanes
+        share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
+        rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
+        even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
+        fed = 1.0 if near(column * o[3]) else o[0] * o[1] / (o[0] * o[1] + FROM_L2)
+        runs = o[2] / (o[2] + RUN) if streamed else 1.0
+        whole = PUSHED_OUT if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
+        return share * even * fed * runs * whole, column * o[3] <= PANEL * l2, o[2]
+
+    def near(panel: float) -> bool:
+        return not two_at_a_time(target) or panel <= target.cache_bytes[0]
+
+    return max(tiles_of(roles, target), key=quality)
+
+
+def two_at_a_time(target: Target) -> bool:
+    """Whether the processor multiplies two whole registers a cycle, as all do that do not halve them."""
+    return target.arch not in HALVING or target.vector_bytes < 64
+
+
+def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
+    """Steps of a tile's last reduction loop that may be written out, and how many are without measuring."""
+    options = tuple(d for d in STEPS if extent % d == 0)
+    return options, options[-1] if extent <= SHORT else written_out(extent, target)
+
+
+def written_out(extent: int, target: Target) -> int:
+    """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
+    return max(d for d in range(1, WRITTEN + 1) if extent % d == 0) if two_at_a_time(target) else 1
+
+
+def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
+    """Whether steps written out, of a reduction of this extent, take registers that a tile needs itself.
+
+    Of 16 none can be spared.
+    """
+    if target.vector_registers <= 16 or written_out(extent, target) == 1:
+        return False
+    return rows * vectors + vectors + 2 + AHEAD > target.vector_registers
+
+
+def _balance(rows: int, columns: int, others: int, cores: int) -> float:
+    """How evenly a grid of tiles divides among the cores: by columns, by rows, or at worst tile by tile."""
+
+    def even(parts: int) -> float:
+        return parts / (cores * ceil(parts / cores))
+
+    return max(even(columns * others), even(rows * others), 0.97 * even(rows * columns * others))
+
+
+@lru_cache(maxsize=64)  # every form of a sketch asks for them
+def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Target) -> tuple[Option, ...]:
+    """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
+    registers = target.vector_registers
+    widest = min(MAX_COLUMNS, ceil(columns / lanes))
+    out = []
+    for nv in range(1, widest + 1):
+        for tw in range(1, min(inner, MAX_ROWS) + 1):
+            for th in range(1, min(outer, 6) + 1):
+                if th > 1 and tw < min(inner, 8):
+                    continue  # two-dimensional tiles only where a row of them is short
+                acc = th * tw * nv
+                spare = 1 if nv == 1 else nv + 1
+                if acc + spare > registers:
+                    continue
+                out.append((th, tw, nv, nv * lanes))
+    best = max(o[0] * o[1] * o[2] for o in out)
+    floor = max(LEAST_TILE, registers // 4)
+    floor = floor if best >= floor else min(best, LEAST_TILE)
+    kept = tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
+    return kept or tuple(out)
+
+
+def tile_quality(
+    option: Option, outer: int, inner: int, columns: int, lanes: int, registers: int, row_bytes: int = 0
+) -> float:
+    """Rough share of peak of a tile on these extents: loads per FMA, latency, tails.
+
+    row_bytes: distance of neighbouring rows of the scalar operand. Where they fall into few sets of the
+    nearest cache, tall tiles push their own rows out of it.
+    """
+    th, tw, nv, _ = option
+    once = STREAM if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
+
+    def blocks(h: int) -> tuple[float, ...]:
+        """Cycles of the tiles of one row of them, whole ones and the last."""
+        found = []
+        for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
+            fma = h * w * nv
+            cycles = max(fma, h * w + nv, 8.0, once * nv) + STEP_OVERHEAD + _crowding(h * w, row_bytes)
+            found.append(times * cycles if fma else 0.0)
+        return tuple(found)
+
+    whole = blocks(th)  # once: a tile is asked for thousands of times, and there may be hundreds of rows
+    total = 0.0
+    for part in (*(whole * (outer // th)), *(blocks(outer % th) if outer % th else ())):
+        total += part
+    tiles = ceil(columns / (nv * lanes))
+    useful = outer * inner * columns / lanes
+    tight = 1.0 if th * tw * nv + nv + 2 <= registers else 0.97
+    return tight * useful / (total * tiles)
+
+
+def _crowding(rows: int, row_bytes: int) -> float:
+    """Cycles that a step loses when its rows push one another out of the nearest cache."""
+    lines = lines_per_set(rows, row_bytes)
+    return 0.0 if lines <= WAYS else CROWDED * rows * max(1.0, lines / (2 * WAYS)) ** 2
+
+
+def lines_per_set(rows: int, row_bytes: int) -> int:
+    """Cache lines that compete for one set when `rows` rows, so far apart, are walked side by side."""
+    step = row_bytes % PAGE
+    sets = PAGE // gcd(step, PAGE) if step or row_bytes else rows
+    return ceil(rows / max(1, sets))
+
+
+def powers(n: int) -> tuple[int, ...]:
+    """1, 2, 4, … and n."""
+    out = [1]
+    while out[-1] * 2 < n:
+        out.append(out[-1] * 2)
+    return tuple(dict.fromkeys([*out, n]))
+
+
+def singles(values: tuple[int, ...]) -> tuple[Option, ...]:
+    return tuple((v,) for v in values)
+
+
+def nearest(choices: tuple[int, ...], wanted: int) -> int:
+    return min(choices, key=lambda c: (abs(c - wanted), c))
