@@ -25,17 +25,17 @@ from autotensor.api.models import plan_model
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target
 from autotensor.codegen import backend
-from autotensor.codegen.llvm import module_text
+from autotensor.codegen.llvm.backend import module_text
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import lower
 from autotensor.models import MODELS
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.step import to_json
 from autotensor.schedule.trace import Trace
-from autotensor.search.features import features
-from autotensor.search.population import sample
-from autotensor.search.prior import predict
-from autotensor.search.rates import Rates
+from autotensor.search.machine.rates import Rates
+from autotensor.search.propose.population import sample
+from autotensor.search.score.features import features
+from autotensor.search.score.prior import predict
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate, structure
 

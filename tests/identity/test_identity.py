@@ -14,9 +14,8 @@ import fingerprints
 import pytest
 from fingerprints import MODELS, SAMPLE, TARGETS, differences, read, table, write
 
-from autotensor.codegen import llvm
 from autotensor.lowering.passes import promote
-from autotensor.search import features
+from autotensor.search.score import features
 from schedules import generate
 from schedules.rules import convolution
 
