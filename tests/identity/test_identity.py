@@ -14,6 +14,7 @@ import fingerprints
 import pytest
 from fingerprints import MODELS, SAMPLE, TARGETS, differences, read, table, write
 
+from autotensor.codegen.llvm import backend
 from autotensor.lowering.passes import promote
 from autotensor.search.score import features
 from schedules import generate
@@ -65,7 +66,7 @@ def _forget() -> None:
 PLANTED = [
     (convolution, "MAX_ROWS", 12, {"trace", "sketches", "ir", "source", "features"}),
     (promote, "MAX_BYTES", 0, {"ir"}),
-    (llvm, "ABI_ALIGNMENT", 64, {"source"}),
+    (backend, "ABI_ALIGNMENT", 64, {"source"}),
     (features, "LEAST_SHARE", 0.5, {"features"}),
 ]
 

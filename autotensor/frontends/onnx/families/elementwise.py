@@ -222,8 +222,8 @@ def mod(c: Call) -> Value:
     a, b = _same_type(c)
     if c.attr("fmod", 0):
         return ops.mod_trunc(a, b)
-    if a.dtype.is_float:
-        raise c.malformed("a Mod of floats needs fmod=1.")
+    if a.dtype.is_float and c.opset < 28:  # what onnxruntime refuses, too
+        raise c.malformed("a Mod of floats needs fmod=1 before opset 28.")
     return ops.mod_floor(a, b)
 
 
