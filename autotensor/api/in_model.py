@@ -17,7 +17,7 @@ from dataclasses import replace
 from statistics import median
 
 from autotensor.base.deadline import NEVER, Deadline
-from autotensor.base.machine import environment_versions, host_machine
+from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import ranked, safe_default
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
@@ -26,9 +26,10 @@ from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clo
 from autotensor.runtime.samples import sample_inputs
 from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
+from autotensor.search.races import Races, contestants
 from autotensor.te.workload import Workload
-from tuning_db import RACE, TrialStore
-from tuning_db.records import Sample, TrialRecord, distinct_traces, now
+from tuning_db import TrialStore
+from tuning_db.records import Sample, TrialRecord
 
 Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
 
@@ -53,7 +54,7 @@ def race_in_model(
     patience: until when others on the machine may time before us; a race that did not begin then is not held.
     Nothing is measured when the log's last race of every task was such a one.
     """
-    entered = {w.key: contestants(w, target, store) for w in workloads}
+    entered = {w.key: entrants(w, target, store) for w in workloads}
     most = max((len(rows) for rows in entered.values()), default=0)
     if most < 2 or all(_settled(rows) for rows in entered.values()):
         return 0
@@ -75,20 +76,18 @@ def race_in_model(
             if key in first and n < len(entered[key]):
                 times[key].append(samples)
     rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
-    _store(rows, store)
+    if rows:
+        races = Races(store, IN_MODEL, IN_MODEL)
+        races.add(rows)
+        races.end("raced in the model")
     return sum(bool(samples) for samples in times.values())
 
 
-def contestants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
-    """What `resolve` would choose, the default, then the others in its order; () without measurements.
-
-    The default comes early, so that no race ends without it.
-    """
+def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
+    """What `resolve` would choose, the default, then the others in its order; () without measurements."""
     default = safe_default(workload, target).hash
-    found = ranked(store, workload, target, host_machine().fingerprint, default)
-    rows = distinct_traces(found, len(found))
-    rules = [r for r in rows[1:] if r.trace_hash == default]
-    return (*rows[:1], *rules, *(r for r in rows[1:] if r.trace_hash != default))[:SCHEDULES]
+    known = ranked(store, workload, target, host_machine().fingerprint, default)
+    return contestants(known, default, SCHEDULES)
 
 
 def _settled(rows: Sequence[TrialRecord]) -> bool:
@@ -142,24 +141,8 @@ def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> li
     for row, mine in zip(rows, ([1.0] * count, *ratios), strict=False):  # some may not have had their turn
         samples = tuple(Sample(base * r, IN_MODEL) for r in mine[:count])
         middle = median(s.seconds for s in samples)
-        out.append(replace(row, median_s=middle, samples=samples, round=None, created=now(), id=None))
+        out.append(replace(row, median_s=middle, samples=samples))
     return out
 
 
-def _store(rows: Sequence[TrialRecord], store: TrialStore) -> None:
-    if not rows:
-        return
-    machine = host_machine().fingerprint
-    environment = store.ensure_environment(environment_versions())
-    session = store.start_session(
-        run_key=f"{RACE}{IN_MODEL}",
-        seed=0,
-        machine=machine,
-        environment=environment,
-        options={"of": IN_MODEL},
-    )
-    store.add_trials([replace(r, session=session.id, environment=environment) for r in rows])
-    store.end_session(session.id, "raced in the model")
-
-
-__all__ = ["BUDGET_S", "IN_MODEL", "contestants", "race_in_model"]
+__all__ = ["BUDGET_S", "IN_MODEL", "entrants", "race_in_model"]

@@ -11,13 +11,14 @@ measured when every contestant has been in a race.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotensor.resolve import race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
 from autotensor.search.measuring.request import Measurer
+from autotensor.search.races import contestants
 from autotensor.search.task import Task
 from tuning_db import RACE, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
@@ -48,7 +49,7 @@ def final_race(
     """Races a task's best, if that has not been done. None when there is nothing to choose from."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
     mine = journal.store.trials(*place[:2], session=journal.session.id)
-    entered = contestants(mine, default_hash, journal.store.best(*place))
+    entered = entrants(mine, default_hash, journal.store.best(*place))
     if len(entered) < 2:
         return None
     raced = journal.store.last_race(*place)
@@ -71,13 +72,9 @@ def raced_traces(workload_key: str, target_key: str, machine: str, store: TrialS
     return frozenset(r.trace_hash for r in rows if r.session in races)
 
 
-def contestants(
-    run: Sequence[TrialRecord], default_hash: str, known: Sequence[TrialRecord]
-) -> list[TrialRecord]:
-    """The best of this run's trials of a task, the default, and the best of the whole log, `known`, each
-    once; all of them verified."""
-    mine = [t for t in run if t.verified]
-    mine.sort(key=lambda t: (t.median_s or 0.0, t.id or 0))
-    default = [t for t in mine if t.trace_hash == default_hash]
-    challengers = distinct_traces((t for t in mine if t.trace_hash != default_hash), CHALLENGERS)
-    return list(distinct_traces((*default, *challengers, *known), CHALLENGERS + 2))
+def entrants(
+    run: Iterable[TrialRecord], default_hash: str, known: Iterable[TrialRecord]
+) -> tuple[TrialRecord, ...]:
+    """The verified ones that meet: the best of a run's trials of a task, its default, the best of the log."""
+    mine = sorted((t for t in run if t.verified), key=lambda t: (t.median_s or 0.0, t.id or 0))
+    return distinct_traces((*contestants(mine, default_hash, CHALLENGERS + 1), *known), CHALLENGERS + 2)

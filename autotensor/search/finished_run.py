@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order
 from autotensor.search.effort import COVERED, EFFORT_SPENT
-from autotensor.search.final_race import contestants, raced_traces
+from autotensor.search.final_race import entrants, raced_traces
 from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import Journal, run_key
 from autotensor.search.options import TuneOptions
@@ -79,7 +79,7 @@ def _report(
         return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
     default = next((r for r in rows if r.trace_hash == default_hash), None)
     place = (task.workload.key, task.target.key(), journal.session.machine)
-    entered = contestants(rows, default_hash, journal.store.best(*place))
+    entered = entrants(rows, default_hash, journal.store.best(*place))
     several = len(entered) > 1
     raced = journal.store.last_race(*place) if several else ()
     open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}

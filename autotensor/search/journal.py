@@ -1,6 +1,6 @@
 """Between the search and the log: results become trial records, records become told candidates.
 
-A run is one session. Its races (`final_race.py`) are in another, whose run key begins with `race:`.
+A run is one session. Its races are in another (`races.py`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.races import Races
 from autotensor.search.task import Candidate, Task
-from tuning_db import RACE, TrialStore
-from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification, now
+from tuning_db import TrialStore
+from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification
 
 if TYPE_CHECKING:
     from autotensor.search.propose.tuner import Tuner
@@ -35,8 +36,11 @@ class Journal:
     environment: str
     seeds: tuple[int, ...]
     residency: str
-    races: Session | None = None  # started by the first race
     ended_before: str = ""  # why the run that is continued ended, if it did
+    races: Races = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.races = Races(self.store, self.session.run_key, self.session.id, self.session.seed)
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
@@ -72,20 +76,9 @@ class Journal:
         self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult]
     ) -> tuple[TrialRecord, ...]:
         """Stores how trials did that were measured again, side by side; gives them as stored."""
-        if self.races is None:
-            self.races = self.store.start_session(
-                run_key=RACE + self.session.run_key,
-                seed=self.session.seed,
-                machine=self.session.machine,
-                environment=self.environment,
-                options={"of": self.session.id},
-            )
-        created = now()
-        rows = [
+        return self.races.add(
             replace(
                 t,
-                session=self.races.id,
-                environment=self.environment,
                 status=r.status,
                 median_s=median(r.seconds) if r.ok else None,
                 samples=self._samples(r),
@@ -94,19 +87,13 @@ class Journal:
                 error=r.error,
                 assembly=dict(r.asm),
                 source_sha=r.source_sha,
-                round=None,
-                created=created,
-                id=None,
             )
             for t, r in zip(contestants, results, strict=True)
-        ]
-        self.store.add_trials(rows)
-        return tuple(rows)
+        )
 
     def end(self, reason: str) -> None:
         self.store.end_session(self.session.id, reason)
-        if self.races is not None:
-            self.store.end_session(self.races.id, reason)
+        self.races.end(reason)
 
     def _samples(self, r: MeasureResult) -> tuple[Sample, ...]:
         references = (*r.reference_seconds, *(None for _ in r.seconds))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from told import tell, two_convolutions
 
-from autotensor.api.in_model import IN_MODEL, contestants, race_in_model
+from autotensor.api.in_model import IN_MODEL, entrants, race_in_model
 from autotensor.api.models import link_model, traces_from_log
 from autotensor.base.machine import host_machine
 from autotensor.resolve import resolve, safe_default
@@ -60,7 +60,7 @@ def test_the_default_takes_part_even_when_there_is_no_time(plan, store: TrialSto
     tell(plan, store, slow_s=1e-6, default_s=1e-3)
     workload = next(t.workload for t in plan.tasks if "conv2d" in t.name)
     default = safe_default(workload, plan.target).hash
-    assert [r.trace_hash for r in contestants(workload, plan.target, store)] == [Trace().hash, default]
+    assert [r.trace_hash for r in entrants(workload, plan.target, store)] == [Trace().hash, default]
     race(plan, store, budget_s=0.0)
     rows = store.last_race(workload.key, plan.target.key(), host_machine().fingerprint)
     assert default in {r.trace_hash for r in rows}

@@ -1,0 +1,62 @@
+"""Races in the log: who meets, and the session that their rows are kept in.
+
+    trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ session "race:…"
+
+Of a kernel alone (`final_race.py`) or inside its model (`api/in_model.py`); `resolve` reads both alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from autotensor.base.machine import environment_versions, host_machine
+from tuning_db import RACE, TrialStore
+from tuning_db.records import Session, TrialRecord, distinct_traces, now
+
+
+def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tuple[TrialRecord, ...]:
+    """The first of these, the default, then the others in their order, each trace once, `most` of them.
+
+    The default comes early, so that no race ends without it.
+    """
+    defaults = (r for r in rows if r.trace_hash == default_hash)
+    return distinct_traces((*rows[:1], *defaults, *rows), most)
+
+
+@dataclass(slots=True)
+class Races:
+    """The races of one run, one session from the first of them on. `of`: the run that they belong to."""
+
+    store: TrialStore
+    run_key: str
+    of: str
+    seed: int = 0
+    session: Session | None = None
+
+    def add(self, rows: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+        """Keeps the rows of a race; gives them as stored. Raises StoreError."""
+        environment = self.store.ensure_environment(environment_versions())
+        if self.session is None:
+            self.session = self.store.start_session(
+                run_key=RACE + self.run_key,
+                seed=self.seed,
+                machine=host_machine().fingerprint,
+                environment=environment,
+                options={"of": self.of},
+            )
+        place, created = self.session.id, now()
+        raced = tuple(
+            replace(r, session=place, environment=environment, round=None, created=created, id=None)
+            for r in rows
+        )
+        self.store.add_trials(raced)
+        return raced
+
+    def end(self, reason: str) -> None:
+        """The last race was held."""
+        if self.session is not None:
+            self.store.end_session(self.session.id, reason)
+
+
+__all__ = ["Races", "contestants"]
