@@ -432,3 +432,7 @@ def tensor_cores_swizzled() -> Schedule:
 def untouched() -> Schedule:
     """The empty schedule: one thread does everything."""
     return create_schedule(product(3, 4, 5))
+
+
+TENSOR_CORES = ("tensor_cores_tf32", "tensor_cores_f16", "tensor_cores_swizzled")  # of CUDA alone
+ANYWHERE = tuple(name for name in CASES if name not in TENSOR_CORES)

@@ -28,8 +28,13 @@ PLAIN = Device()
 def device_of(target: Target | None) -> Device:
     if target is None or target.kind != "cuda":
         return PLAIN
+    return Device(target.warp_size, capability(target) >= FIRST_WITH_COPIES)
+
+
+def capability(target: Target) -> int:
+    """Compute capability of a CUDA target, 80 for 8.0; 0 where it is not known, and of others."""
     number = target.arch.removeprefix("sm_")
-    return Device(target.warp_size, number.isdigit() and int(number) >= FIRST_WITH_COPIES)
+    return int(number) if target.kind == "cuda" and number.isdigit() else 0
 
 
 def block_of(state: State, root: Stage, extents: Extents) -> dict[str, int]:

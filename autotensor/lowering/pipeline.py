@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from autotensor.base import switches
-from autotensor.base.errors import ScheduleError
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
 from autotensor.ir.func import PrimFunc, Program
@@ -21,6 +20,7 @@ from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, Stmt
 from autotensor.ir.verify import Level, verify
 from autotensor.ir.visit import any_node
+from autotensor.lowering.capabilities import check_capabilities
 from autotensor.lowering.device_features import device_of
 from autotensor.lowering.gpu.barriers import barriers
 from autotensor.lowering.gpu.check import check
@@ -41,7 +41,6 @@ from autotensor.lowering.passes.protect import protect
 from autotensor.lowering.passes.unmask import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
-from autotensor.schedule.axis import Mark
 from autotensor.schedule.state import State
 
 SOURCE_COPIES = 2  # extra loop bodies in OpenCL source: 12 compile ten times as long in PoCL (2026-11)
@@ -126,11 +125,11 @@ def lower(
     """The program of a state after all passes for a target; None is any CPU.
 
     hook: called after every pass with the pass and the kernel it made (verifier, dumps).
-    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops, TargetError when it
-    needs more than a GPU target has.
+    Raises ScheduleError or LoweringError when the schedule cannot be turned into loops or asks for what the
+    target does not do, TargetError when it needs more than a GPU target has.
     """
-    if is_cpu(target) and passes is PIPELINE:
-        refuse_threads(state, "llvm" if target is None else target.kind)
+    if passes is PIPELINE:
+        check_capabilities(state, target)
     program = build_program(state, device_of(target))
     careful = switches.verify() or switches.debug() >= VERIFY_AT
     brought = None if target is None else plugin(target.kind)
@@ -148,14 +147,6 @@ def lower(
     return replace(
         program, prepare=tuple(finish(f) for f in program.prepare), run=tuple(finish(f) for f in program.run)
     )
-
-
-def refuse_threads(state: State, kind: str) -> None:
-    """Raises ScheduleError for a schedule that binds loops to threads that the target has not."""
-    for stage in state.live():
-        for axis in stage.leaves:
-            if axis.thread and axis.mark is Mark.BOUND:
-                raise ScheduleError(f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).")
 
 
 def lower_nest(state: State) -> Program:

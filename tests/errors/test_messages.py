@@ -216,6 +216,11 @@ def odd_pragma() -> None:
     schedule()["C"].pragma("i", "auto_unroll_max_step", "many")
 
 
+@CASES.says("pragma: skip_zeros is 3; it must be 1 or 2. Leave the pragma out where it is not wanted.")
+def pragma_value() -> None:
+    schedule()["C"].pragma("i", "skip_zeros", 3)
+
+
 @CASES.says("vectorize: loop 'B:i' has 1000 lanes; at most 256 fit. Split it first.", LoweringError)
 def long_vector() -> None:
     a = te.placeholder((1000,), name="A")

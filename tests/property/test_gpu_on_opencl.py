@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from comparison import blaming, expected
-from gpu_cases import CASES
+from gpu_cases import ANYWHERE, CASES
 from gpu_comparison import check_gpu
 from opencl_traces import Result, drawn, outcomes, read
 
@@ -54,7 +54,7 @@ def _near(got: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(got, wanted, rtol=NEAR, atol=NEAR * float(finite.max(initial=1.0)))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ANYWHERE)
 def test_the_cases(name: str) -> None:
     s = CASES[name]()
     check_on_device(s.dag, s.trace)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from gpu_cases import CASES
+from gpu_cases import ANYWHERE, CASES
 from gpu_comparison import check_gpu
 from gpu_traces import TARGET, gpu_trace
 from random_dags import random_dag
@@ -26,8 +26,11 @@ CHUNK = 100
 CUDA = parse("cuda -arch=sm_80")  # copies go their own way, lanes exchange values
 
 
-@pytest.mark.parametrize("target", [TARGET, CUDA], ids=lambda t: t.kind)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [*((n, TARGET) for n in ANYWHERE), *((n, CUDA) for n in CASES)],
+    ids=lambda x: x if isinstance(x, str) else x.kind,
+)
 def test_the_cases(name: str, target: Target) -> None:
     s = CASES[name]()
     check_gpu(s.dag, s.trace, target=target)

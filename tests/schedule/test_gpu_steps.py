@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from gpu_cases import CASES, fetch, product, tiled
+from gpu_cases import CASES, TENSOR_CORES, fetch, product, tiled
 
 from autotensor import te
 from autotensor.base.errors import AutotensorError, LoweringError, ScheduleError, TargetError
@@ -16,7 +16,11 @@ from autotensor.schedule.schedule import Schedule, create_schedule
 from autotensor.schedule.trace import Trace
 
 Golden = Callable[[str], None]
-OPENCL = parse("opencl")
+OPENCL, CUDA = parse("opencl"), parse("cuda")
+
+
+def target_of(name: str) -> Target:
+    return CUDA if name in TENSOR_CORES else OPENCL
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ OPENCL = parse("opencl")
 )
 def test_loops_and_kernels(name: str, golden: Golden) -> None:
     s = CASES[name]()
-    golden("\n\n".join([str(s.trace), str(s), *(str(f) for f in lower(s.state, OPENCL).run)]))
+    golden("\n\n".join([str(s.trace), str(s), *(str(f) for f in lower(s.state, target_of(name)).run)]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -36,7 +40,8 @@ def test_traces_come_back(name: str) -> None:
     assert again.trace == s.trace
     new, names = s.dag.canonical()
     state = s.trace.renamed(names).replay(new)
-    assert [f.launch for f in lower(state, OPENCL).run] == [f.launch for f in lower(s.state, OPENCL).run]
+    mine, theirs = (lower(x, target_of(name)).run for x in (state, s.state))
+    assert [f.launch for f in mine] == [f.launch for f in theirs]
 
 
 def test_thread_axes() -> None:

@@ -21,7 +21,9 @@ from autotensor.base.errors import (
     ScheduleError,
     TargetError,
 )
-from autotensor.base.target import Target
+from autotensor.base.target import Target, parse
+from autotensor.codegen.interp.interpreter import run_program
+from autotensor.lowering.pipeline import lower
 from autotensor.schedule.schedule import Schedule
 from autotensor.search.machine import calibration
 
@@ -131,11 +133,12 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert str(g.report) == str(f.report)
 
 
-def test_the_same_schedule_runs_on_a_processor() -> None:
+def test_the_interpreter_runs_the_loops_that_are_marked() -> None:
     args = product(16, 16, 16)
     a, b = np.random.default_rng(0).random((2, 16, 16), dtype=np.float32)
-    f = at.build(scheduled(args), args, target="llvm -threads=1")
-    np.testing.assert_allclose(f(a, b), a.T @ b, rtol=1e-5)
+    arrays = {"A": a, "B": b, "C": np.empty((16, 16), np.float32)}
+    run_program(lower(scheduled(args).state, parse("interp")), arrays)
+    np.testing.assert_allclose(arrays["C"], a.T @ b, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Tensor intrinsics: what an instruction of a whole warp computes, and when loops mean just that.
 
 Each declares its meaning (a reduction of products over k), the loops that say the same for one thread, and
-its spelling. Interpreter and OpenCL run the loops; CUDA prints the instruction. `mma.sync` of 16×8×k computes
+its spelling. CUDA prints the instruction, the interpreter runs the loops. `mma.sync` of 16×8×k computes
 
     for k in 8 (or 16): for row in 2: for col in 2:
       acc[row, col] += A[g + 8*row, k] * B[k, 2*t + col]          g = lane // 4, t = lane % 4
@@ -57,6 +57,7 @@ class Mma:
         return first, tuple(k + self.depth // 2 for k in first)
 
 
+FIRST_CAPABILITY = 80  # of a CUDA device that has these instructions: 8.0
 INTRINSICS: dict[str, Mma] = {
     m.name: m
     for m in (

@@ -7,7 +7,7 @@
 
 A loop that is shorter than the axis becomes a condition. What all threads see is stored once: by thread 0 of
 every axis that no loop around the store is bound to. Loops of a schedule for CPUs run here, too: a PARALLEL
-one becomes blocks, if there are none yet.
+one becomes blocks.
 """
 
 from __future__ import annotations
@@ -58,25 +58,18 @@ def unify(body: Stmt) -> Stmt:
 
 
 def _blocks_for_parallel(s: Stmt) -> Stmt:
-    """The statement with its PARALLEL loop bound to blocks, or serial."""
-    parallel = [n for n in collect(s, For) if n.kind is ForKind.PARALLEL]
-    if not parallel:
+    """The statement with its PARALLEL loop bound to blocks."""
+    loops = collect(s, For)
+    parallel = next((n for n in loops if n.kind is ForKind.PARALLEL), None)
+    if parallel is None:
         return s
-    alone = (
-        isinstance(s, For)
-        and s is parallel[0]
-        and not any(n.kind is ForKind.THREAD and n.thread in BLOCK_AXES for n in collect(s, For))
-    )
-
-    def visit(x: Stmt) -> Stmt:
-        new = map_children(x, lambda c: visit(c) if isinstance(c, Stmt) else c)
-        if isinstance(new, For) and new.kind is ForKind.PARALLEL:
-            if alone and x is s:
-                return For(new.var, new.begin, new.extent, ForKind.THREAD, new.body, "blockIdx.x")
-            return For(new.var, new.begin, new.extent, ForKind.SERIAL, new.body)
-        return new
-
-    return visit(s)
+    if parallel is not s or any(n.thread in BLOCK_AXES for n in loops):
+        raise LoweringError(
+            f"parallel: loop {parallel.var.name!r} would run in turn: it is not outermost, or another loop "
+            "has the blocks.",
+            fix="Bind it to an axis of blocks.",
+        )
+    return For(s.var, s.begin, s.extent, ForKind.THREAD, s.body, "blockIdx.x")
 
 
 class _Unifier:

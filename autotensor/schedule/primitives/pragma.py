@@ -8,20 +8,21 @@ from autotensor.base.errors import ScheduleError
 from autotensor.schedule.state import State
 from autotensor.schedule.step import AxisName, StageName, Word, step
 
-PRAGMAS = {
+PRAGMAS = {  # key → what it asks for
     "auto_unroll_max_step": "largest number of statements that lowering may unroll a loop to",
     "skip_zeros": "1: terms of the stage's reduction that a Select makes zero are left out, not added; "
     "2: in single lanes too",
     "skip_unread": "1: points of the stage that no Select of its readers lets through are not computed",
     "sum_apart": "1: what one iteration of a reduction loop adds is summed by itself first",
 }
+VALUES = {"skip_zeros": ("1", "2"), "skip_unread": ("1",), "sum_apart": ("1",)}  # of others any number
 
 
 @step
 class Pragma:
     """Attach a hint to a loop; it never changes the meaning (but for infinities: nest/when/skipped_terms.py).
 
-    Raises ScheduleError for an unknown axis or key.
+    Raises ScheduleError for an unknown axis, key or value.
     """
 
     stage: StageName
@@ -36,6 +37,11 @@ class Pragma:
             raise ScheduleError(f"pragma: key {self.key!r} is unknown.", fix=f"Known: {', '.join(PRAGMAS)}.")
         if not self.value.isdigit():
             raise ScheduleError(f"pragma: {self.key} is {self.value!r}; it must be a whole number.")
+        if self.value not in (known := VALUES.get(self.key, (self.value,))):
+            raise ScheduleError(
+                f"pragma: {self.key} is {self.value}; it must be {' or '.join(known)}.",
+                fix="Leave the pragma out where it is not wanted.",
+            )
         return state.with_stage(replace(stage, pragmas=(*stage.pragmas, (axis.name, self.key, self.value))))
 
     def call(self) -> str:

@@ -21,9 +21,9 @@ class Tensorize:
           C[v, j] += A[lane//4 + 8*v, k.1] * B[k.1, lane%4*2 + j]
             ──Tensorize("C.local", "k.1", "mma.m16n8k8.tf32")──▶     mma.sync, by all 32 lanes
 
-    The loops keep their meaning, and run as they are without such an instruction (interpreter, OpenCL).
-    Whether they are what the instruction computes is checked in lowering: threadIdx.x is a warp of 32, the
-    loop over rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
+    The loops keep their meaning: the interpreter runs them. Lowering refuses a target that has no such
+    instruction, and checks that the loops are what it computes: threadIdx.x is a warp of 32, the loop over
+    rows 8 apart is a virtual thread or serial. tf32 rounds operands to 10 bits of mantissa.
     An instruction of a plug-in's target (`codegen/declared.py`) may stand for any loop:
 
         s[C].tensorize("y.1", "vdlc.dma_copy2d")     the loops y.1 and x.1 are one copy

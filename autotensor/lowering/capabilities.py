@@ -1,0 +1,92 @@
+"""What a schedule asks of its target, and which targets do it: what would be left undone is an error.
+
+    s[C].tensorize(k, "mma.m16n8k8.tf32")     cuda from sm_80 on: the instruction
+                                              interp: the loops, which mean the same
+                                              llvm, opencl: refused here, not run a thousand times slower
+
+Our own targets do what HONOURED says; a plug-in does what its record's `honours` and `intrinsics` say. What
+is decided while loops are built (pragmas but for unrolling, storage, scan, …) is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from autotensor.base.errors import ScheduleError
+from autotensor.base.plugins import OWN, TargetPlugin, plugin
+from autotensor.base.target import GPU_KINDS, Target
+from autotensor.codegen.c.tensor_intrinsics import FIRST_CAPABILITY, INTRINSICS
+from autotensor.ir.func import Scope
+from autotensor.lowering.device_features import capability
+from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.state import At, Stage, State
+
+HONOURED: Mapping[str, Collection[str]] = {  # what is asked → kinds of our own targets that do it
+    "parallel": OWN,  # on a GPU: blocks
+    "vectorize": OWN,
+    "unroll": OWN,
+    "bind": GPU_KINDS,
+    "shared memory": ("interp", *GPU_KINDS),
+}
+MARKS = {
+    Mark.PARALLEL: "parallel",
+    Mark.VECTORIZED: "vectorize",
+    Mark.UNROLLED: "unroll",
+    Mark.BOUND: "bind",
+}
+UNROLLING = "auto_unroll_max_step"  # the pragma that becomes marks
+
+
+def check_capabilities(state: State, target: Target | None) -> None:
+    """Raises ScheduleError for a mark, pragma, scope or instruction that the target does not do; None is any
+    CPU."""
+    kind = "llvm" if target is None else target.kind
+    brought = plugin(kind)
+    does = _own(kind) if brought is None else brought.honours
+    instructions = _instructions(target, brought)
+    for stage in state.live():
+        for axis in stage.leaves:
+            if axis.mark is Mark.UNROLLED and axis.thread:
+                if axis.thread not in instructions and kind != "interp":
+                    raise ScheduleError(
+                        f"tensorize: target {_name(target)!r} has no instruction {axis.thread!r} for axis "
+                        f"{axis.name!r} of stage {stage.name!r}.",
+                        fix=f"Leave the step out; it has {', '.join(instructions) or 'none'}.",
+                    )
+            elif axis.mark is not Mark.SERIAL and MARKS[axis.mark] not in does:
+                raise _refused(MARKS[axis.mark], stage, axis, kind, does)
+        if "unroll" not in does and any(key == UNROLLING for _, key, _ in stage.pragmas):
+            raise ScheduleError(
+                f"pragma: target {kind!r} unrolls no loops of stage {stage.name!r}.",
+                fix=f"Leave {UNROLLING} out.",
+            )
+        if "shared memory" not in does and stage.scope is Scope.SHARED and isinstance(stage.place, At):
+            raise ScheduleError(
+                f"target {kind!r} has no shared memory to keep stage {stage.name!r} in.",
+                fix='Use scope "local".',
+            )
+
+
+def _refused(word: str, stage: Stage, axis: Axis, kind: str, does: Collection[str]) -> ScheduleError:
+    if word == "bind":
+        return ScheduleError(f"bind: target {kind!r} has no thread axes; use parallel({axis.name!r}).")
+    return ScheduleError(
+        f"{word}: target {kind!r} would run axis {axis.name!r} of stage {stage.name!r} as a plain loop.",
+        fix=f"Leave the step out; it honours {', '.join(sorted(does)) or 'no marks'}.",
+    )
+
+
+def _own(kind: str) -> Collection[str]:
+    return [word for word, kinds in HONOURED.items() if kind in kinds]
+
+
+def _instructions(target: Target | None, brought: TargetPlugin | None) -> Collection[str]:
+    if brought is not None:
+        return brought.intrinsics
+    return INTRINSICS if target is not None and capability(target) >= FIRST_CAPABILITY else ()
+
+
+def _name(target: Target | None) -> str:
+    if target is None:
+        return "llvm"
+    return target.arch if target.kind == "cuda" else target.kind
