@@ -186,7 +186,9 @@ def layout_of(op: str, layout: str, known: tuple[str, ...]) -> str:
     return layout.lower()
 
 
-def by_layout(axes: str, spatial: str, around: tuple[Any, Any], inner: Sequence[Any]) -> tuple[Any, ...]:
+def by_layout(
+    axes: Sequence[str], spatial: Sequence[str], around: Sequence[Any], inner: Sequence[Any]
+) -> tuple[Any, ...]:
     """One entry per axis: `around` at "n" and "c", `inner` at the spatial axes.
 
     >>> by_layout("nchw", "hw", (1, 3), (7, 8))

@@ -1,15 +1,18 @@
-"""Pooling over windows of two spatial axes, in NCHW or NHWC.
+"""Pooling over windows of any number of spatial axes, channels first or last.
 
-    pad  = x with -inf (max) or 0 (avg) around it, only if something is read outside
-    max_pool2d[n, h, w, c] = max_{kh, kw} pad[n, h*sh + kh, w*sw + kw, c]
-    avg_pool2d             = sum over the window, then a stage that divides by the number of elements
+    pad[n, c, i]  = x[n, c, i - before], outside of x what changes nothing     only if something is read there
+    pool[n, c, i] = join_k pad[n, c, i*stride + k*dilation]                    max, sum, or of |x|**p
+    average       = a stage that divides by the number of elements; the p-norm's takes the root
+    max_positions: where the largest element of each window is, numbered within its channel
 
-Which elements a window covers and counts: window.py. More axes, and dilation: pool_nd.py.
+Which elements a window covers and counts: window.py. Schedules know `max_pool2d` and `avg_pool2d`, which have
+layouts; `pool` is for more axes or fewer, dilation, other norms and padding as large as the window.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,20 +33,32 @@ from autotensor.operators.common import (
     stage,
 )
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.reduce import argmax_pair
 from autotensor.operators.window import Ints, Window, windows_of
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
+Axes = Sequence[str]  # of x in order: "n" and "c", every other one is spatial
 LAYOUTS = ("NCHW", "NHWC")
+MODES = ("max", "sum", "average", "norm")
+
+
+def _spatial(axes: Axes) -> list[str]:
+    return [a for a in axes if a not in ("n", "c")]
+
+
+def _pictures(op: str, x: Tensor, layout: str) -> tuple[str, tuple[int, ...]]:
+    """The layout in lower case, and the extents along h and w."""
+    axes = layout_of(op, layout, LAYOUTS)
+    require_rank(op, "x", x, 4, f"({layout})")
+    return axes, tuple(x.shape[axes.index(a)] for a in "hw")
 
 
 def _windows(
     op: str, x: Tensor, kernel: Ints, stride: Ints | None, padding: Ints, ceil_mode: bool, layout: str
 ) -> tuple[str, tuple[Window, ...]]:
-    """The layout in lower case, and the windows along h and w."""
-    axes = layout_of(op, layout, LAYOUTS)
-    require_rank(op, "x", x, 4, f"({layout})")
-    extents = [x.shape[axes.index(a)] for a in "hw"]
+    """The layout in lower case, and the windows along h and w, each of which meets x."""
+    axes, extents = _pictures(op, x, layout)
     windows = windows_of(op, extents, kernel, kernel if stride is None else stride, padding, 1, ceil_mode)
     require(
         all(max(w.before, w.after) < w.kernel for w in windows),
@@ -56,62 +71,104 @@ def _windows(
     return axes, windows
 
 
-def _pool(reducer: Any, x: Tensor, fill: Any, axes: str, windows: Sequence[Window], name: str) -> Tensor:
-    """fill: what stands where a window reads outside x."""
-    source = padded(x, by_layout(axes, "hw", ((0, 0), (0, 0)), [w.around for w in windows]), fill, axes)
+def _windows_behind(
+    op: str, x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+) -> tuple[Axes, tuple[Window, ...]]:
+    """The axes [n, c, spatial…] of x, and the windows along the spatial ones."""
+    require(x.ndim > 2, f"{op}: x has shape {x.shape}, expected [N, C] and spatial axes.")
+    windows = windows_of(op, x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    require(
+        all(w.out > 0 for w in windows),
+        f"{op}: the windows reach over {tuple(w.reach for w in windows)} elements, x has fewer.",
+    )
+    return ("n", "c", *(f"i{a}" for a in range(2, x.ndim))), windows
+
+
+Reader = Callable[[Sequence[Expr]], tuple[list[Any], Any]]
+
+
+def _reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window], ks: Sequence[Any]) -> Reader:
+    """From an element's index in the result and k: the places along the spatial axes, padding included, and
+    the element there. fill: what stands outside x; ks: one for each spatial axis, None for 0."""
+    spatial = _spatial(axes)
+    source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, [w.around for w in windows]), fill, axes)
+
+    def read(i: Sequence[Expr]) -> tuple[list[Any], Any]:
+        at = dict(zip(axes, i, strict=True))
+        lines = zip(spatial, windows, ks, strict=True)
+        places = [position(at[a], w.stride, k, w.dilation) for a, w, k in lines]
+        return places, source[by_layout(axes, spatial, (at["n"], at["c"]), places)]
+
+    return read
+
+
+def _shape(x: Tensor, axes: Axes, windows: Sequence[Window]) -> tuple[int, ...]:
+    around = (x.shape[0], x.shape[axes.index("c")])
+    return by_layout(axes, _spatial(axes), around, [w.out for w in windows])
+
+
+def _pool(
+    reducer: Any,
+    x: Tensor,
+    axes: Axes,
+    windows: Sequence[Window],
+    name: str,
+    value: Callable[[Any], Any] = lambda element: element,
+) -> Tensor:
+    """`value` of the elements of each window, reduced by te.max or te.sum."""
     ks = [
         te.reduce_axis(w.kernel, f"k{a}") if w.kernel > 1 else None
-        for a, w in zip("hw", windows, strict=True)
+        for a, w in zip(_spatial(axes), windows, strict=True)
     ]
-
-    def body(*i: Expr) -> Any:
-        at = dict(zip(axes, i, strict=True))
-        place = [position(at[a], w.stride, k) for a, w, k in zip("hw", windows, ks, strict=True)]
-        element = source[by_layout(axes, "hw", (at["n"], at["c"]), place)]
-        return reduced(reducer, element, [k for k in ks if k is not None])
-
-    shape = by_layout(axes, "hw", (x.shape[0], x.shape[axes.index("c")]), [w.out for w in windows])
-    return stage(shape, body, name, axes)
+    read = _reader(x, te.min_value(x.dtype) if reducer is te.max else 0, axes, windows, ks)
+    over = [k for k in ks if k is not None]
+    return stage(_shape(x, axes, windows), lambda *i: reduced(reducer, value(read(i)[1]), over), name, axes)
 
 
 # -- reference -----------------------------------------------------------------------------------------------
 
 
-def _pool_reference(
-    x: Array,
-    average: bool,
-    kernel: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    layout: str = "NCHW",
-) -> Array:
-    """Window by window, as torch's manual describes it."""
-    first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
-    ks = (kernel,) * 2 if isinstance(kernel, int) else kernel
-    ss = ks if stride is None else (stride,) * 2 if isinstance(stride, int) else stride
-    p = (padding,) * 4 if isinstance(padding, int) else tuple(padding) * (2 if len(padding) == 2 else 1)
-    starts = []
-    for d in range(2):
-        n = first.shape[2 + d]
-        last = n + p[d + 2] - ks[d]  # the last start of a window that fits
-        found = list(range(-p[d], last + 1, ss[d]))
-        if ceil_mode and found[-1] < last and found[-1] + ss[d] < n:
-            found.append(found[-1] + ss[d])
-        starts.append(found)
-    result = x.dtype if x.dtype.kind == "f" or not average else np.dtype(np.float32)
-    y = np.zeros((*first.shape[:2], len(starts[0]), len(starts[1])), result)
-    for i, h in enumerate(starts[0]):
-        for j, w in enumerate(starts[1]):
-            part = first[:, :, max(h, 0) : h + ks[0], max(w, 0) : w + ks[1]]
-            ends = (min(h + ks[0], first.shape[2] + p[2]), min(w + ks[1], first.shape[3] + p[3]))
-            count = (ends[0] - h) * (ends[1] - w) if count_include_pad else part.shape[2] * part.shape[3]
-            y[:, :, i, j] = part.sum((2, 3)) / count if average else part.max((2, 3))
+def _channels_first(x: Array, layout: str) -> Array:
+    return np.moveaxis(x, -1, 1) if layout == "NHWC" else x
+
+
+def _as_it_was(y: Array, layout: str) -> Array:
     return np.moveaxis(y, 1, -1) if layout == "NHWC" else y
 
 
-# -- operators -----------------------------------------------------------------------------------------------
+def _pool_reference(
+    x: Array,
+    mode: str,
+    kernel: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    p: int = 2,
+    layout: str = "",
+) -> Array:
+    """Window by window."""
+    x = _channels_first(x, layout)
+    steps = kernel if stride is None else stride
+    windows = windows_of("pool", x.shape[2:], kernel, steps, padding, dilation, ceil_mode)
+    result = np.dtype(np.float32) if mode == "average" and x.dtype.kind != "f" else x.dtype
+    out = np.zeros((*x.shape[:2], *(w.out for w in windows)), result)
+    for i in np.ndindex(*out.shape[2:]):
+        places = [w.places(v) for v, w in zip(i, windows, strict=True)]
+        part = x[np.ix_(range(x.shape[0]), range(x.shape[1]), *places)].reshape(*x.shape[:2], -1)
+        count = size([w.inside(v, count_include_pad) for v, w in zip(i, windows, strict=True)])
+        match mode:
+            case "max":
+                out[(..., *i)] = part.max(-1)
+            case "norm":
+                out[(..., *i)] = (np.abs(part) ** p).sum(-1) ** (1 / p)
+            case _:
+                out[(..., *i)] = part.sum(-1) / (count if mode == "average" else 1)
+    return _as_it_was(out, layout)
+
+
+# -- pools of pictures ---------------------------------------------------------------------------------------
 
 LAST: dict[str, Any] = {"layout": "NHWC"}
 UNPADDED: dict[str, Any] = {"layout": "NHWC", "count_include_pad": False}
@@ -130,7 +187,7 @@ SHARED_CASES = (
 @operator(
     "max_pool2d",
     kind=Kind.REDUCTION,
-    reference=lambda x, **attrs: _pool_reference(x, False, **attrs),
+    reference=partial(_pool_reference, mode="max"),
     cases=(
         *SHARED_CASES,
         Case(((1, 4, 4, 2),), {"kernel": 3, "padding": 1, **LAST}, dtypes=("int8",), low=-9, high=9),
@@ -146,13 +203,13 @@ def max_pool2d(
 ) -> Tensor:
     """Greatest element of every window; stride None means the kernel."""
     axes, windows = _windows("max_pool2d", x, kernel, stride, padding, ceil_mode, layout)
-    return _pool(te.max, x, te.min_value(x.dtype), axes, windows, "max_pool2d")
+    return _pool(te.max, x, axes, windows, "max_pool2d")
 
 
 @operator(
     "avg_pool2d",
     kind=Kind.REDUCTION,
-    reference=lambda x, **attrs: _pool_reference(x, True, **attrs),
+    reference=partial(_pool_reference, mode="average"),
     cases=(
         *SHARED_CASES,
         Case(((2, 3, 9, 7),), {"kernel": 3, "stride": 2, "padding": 1, "count_include_pad": False}),
@@ -172,7 +229,7 @@ def avg_pool2d(
 ) -> Tensor:
     """Mean of every window; padding counts as zeros, or not at all without count_include_pad."""
     axes, windows = _windows("avg_pool2d", x, kernel, stride, padding, ceil_mode, layout)
-    total = _pool(te.sum, x, 0, axes, windows, "sum")
+    total = _pool(te.sum, x, axes, windows, "sum")
 
     def body(*i: Expr) -> Expr:
         at = dict(zip(axes, i, strict=True))
@@ -197,21 +254,23 @@ def _global(
     op: str, reducer: Any, x: Tensor, layout: str, name: str, value: Callable[[Any, int], Any]
 ) -> Tensor:
     """`value(x reduced over h and w, number of elements)`; h and w stay as axes of extent 1."""
-    axes = layout_of(op, layout, LAYOUTS)
-    require_rank(op, "x", x, 4, f"({layout})")
-    c, extents = axes.index("c"), [x.shape[axes.index(a)] for a in "hw"]
+    axes, extents = _pictures(op, x, layout)
+    c = axes.index("c")
     kh, kw = (te.reduce_axis(n, f"k{a}") for a, n in zip("hw", extents, strict=True))
     found = stage(
         (x.shape[0], x.shape[c]),
         lambda n, c: reducer(x[by_layout(axes, "hw", (n, c), (kh, kw))], axis=(kh, kw)),
         name,
     )
-    shape = by_layout(axes, "hw", (found.shape[0], found.shape[1]), (1, 1))
+    shape = by_layout(axes, "hw", found.shape, (1, 1))
     return stage(shape, lambda *i: value(found[i[0], i[c]], size(extents)), op, axes)
 
 
-def _global_reference(x: Array, reduce: Any, layout: str) -> Array:
-    return np.asarray(reduce(x, axis=(1, 2) if layout == "NHWC" else (2, 3), keepdims=True))
+def _global_reference(reduce: Any) -> Callable[..., Array]:
+    def reference(x: Array, layout: str = "NCHW") -> Array:
+        return np.asarray(reduce(x, axis=(1, 2) if layout == "NHWC" else (2, 3), keepdims=True))
+
+    return reference
 
 
 GLOBAL_CASES = (Case(((1, 5, 7, 7),)), Case(((2, 7, 3, 17),), LAST), Case(((1, 1, 1, 1),), LAST))
@@ -220,7 +279,7 @@ GLOBAL_CASES = (Case(((1, 5, 7, 7),)), Case(((2, 7, 3, 17),), LAST), Case(((1, 1
 @operator(
     "global_avg_pool2d",
     kind=Kind.REDUCTION,
-    reference=lambda x, layout="NCHW": _global_reference(x, np.mean, layout),
+    reference=_global_reference(np.mean),
     cases=GLOBAL_CASES,
 )
 def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
@@ -231,7 +290,7 @@ def global_avg_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
 @operator(
     "global_max_pool2d",
     kind=Kind.REDUCTION,
-    reference=lambda x, layout="NCHW": _global_reference(x, np.max, layout),
+    reference=_global_reference(np.max),
     cases=GLOBAL_CASES,
 )
 def global_max_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
@@ -240,11 +299,10 @@ def global_max_pool2d(x: Tensor, layout: str = "NCHW") -> Tensor:
 
 
 def _adaptive_reference(x: Array, output_size: Ints, layout: str = "NCHW") -> Array:
-    first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
+    first = _channels_first(x, layout)
     oh, ow = (output_size,) * 2 if isinstance(output_size, int) else output_size
     n, c, h, w = first.shape
-    y = first.reshape(n, c, oh, h // oh, ow, w // ow).mean((3, 5))
-    return np.moveaxis(y, 1, -1) if layout == "NHWC" else y
+    return _as_it_was(first.reshape(n, c, oh, h // oh, ow, w // ow).mean((3, 5)), layout)
 
 
 @operator(
@@ -260,10 +318,8 @@ def _adaptive_reference(x: Array, output_size: Ints, layout: str = "NCHW") -> Ar
 def adaptive_avg_pool2d(x: Tensor, output_size: Ints, layout: str = "NCHW") -> Tensor:
     """Means of output_size equal windows; output_size must divide the extents."""
     op = "adaptive_avg_pool2d"
-    axes = layout_of(op, layout, LAYOUTS)
-    require_rank(op, "x", x, 4, f"({layout})")
+    _, extents = _pictures(op, x, layout)
     out = per_axis(op, "output_size", output_size, 2)
-    extents = tuple(x.shape[axes.index(a)] for a in "hw")
     require(
         all(n % o == 0 for n, o in zip(extents, out, strict=True)),
         f"{op}: output_size={output_size} does not divide the extents {extents} of x {x.shape} ({layout}).",
@@ -272,3 +328,145 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Ints, layout: str = "NCHW") -> T
     if out == (1, 1):
         return global_avg_pool2d(x, layout)  # type: ignore[no-any-return]
     return avg_pool2d(x, (extents[0] // out[0], extents[1] // out[1]), layout=layout)  # type: ignore[no-any-return]
+
+
+# -- pools of anything ---------------------------------------------------------------------------------------
+
+
+def _plain_reference(
+    x: Array, mode: str, stride: Ints = 1, count_include_pad: bool = False, **attrs: Any
+) -> Array:
+    return _pool_reference(x, mode, stride=stride, count_include_pad=count_include_pad, **attrs)
+
+
+@operator(
+    "pool",
+    kind=Kind.REDUCTION,
+    reference=_plain_reference,
+    cases=(
+        Case(((1, 3, 17),), {"mode": "max", "kernel": 3, "stride": 2, "padding": (1, 0)}),
+        Case(((2, 3, 5, 7),), {"mode": "average", "kernel": (2, 3), "padding": 1}),
+        Case(
+            ((1, 2, 7, 7),),
+            {
+                "mode": "average",
+                "kernel": 3,
+                "stride": 2,
+                "ceil_mode": True,
+                "count_include_pad": True,
+                "padding": (0, 1),
+            },
+        ),
+        Case(((1, 2, 9, 8),), {"mode": "max", "kernel": 3, "dilation": 2, "stride": (1, 2)}),
+        Case(((1, 2, 4, 5, 6),), {"mode": "norm", "kernel": (2, 2, 3), "p": 3}, low=0.1),
+        Case(((1, 1, 6, 5),), {"mode": "sum", "kernel": (3, 1), "padding": (1, 0)}),
+        Case(((1, 2, 9),), {"mode": "max", "kernel": 2}, dtypes=("int8",), low=-9, high=9),
+    ),
+)
+def pool(
+    x: Tensor,
+    mode: str,
+    kernel: Ints,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    p: int = 2,
+) -> Tensor:
+    """mode: max | sum | average | norm. padding: as of convolutions."""
+    require(mode in MODES, f"pool: mode {mode!r} is unknown.", f"Known: {', '.join(MODES)}.")
+    axes, windows = _windows_behind("pool", x, kernel, stride, padding, dilation, ceil_mode)
+    if mode == "norm":
+        y = _pool(
+            te.sum, x, axes, windows, "pool", lambda v: v * v if p == 2 else te.pow(te.abs(v), float(p))
+        )
+        return stage(y.shape, lambda *i: te.sqrt(y[i]) if p == 2 else te.pow(y[i], 1.0 / p), "root", axes)
+    y = _pool(te.max if mode == "max" else te.sum, x, axes, windows, "pool")
+    if mode != "average":
+        return y
+    if all(w.is_whole for w in windows):
+        count = size([w.kernel for w in windows])
+        return stage(y.shape, lambda *i: y[i] / count, "average", axes)
+    counts = [_count(w, count_include_pad, n) for n, w in enumerate(windows)]
+
+    def divided(*i: Any) -> Any:
+        value: Any = y[i]
+        for place, c in zip(i[2:], counts, strict=True):
+            value = value / c[place]
+        return value
+
+    return stage(y.shape, divided, "average", axes)
+
+
+def _count(w: Window, include_pad: bool, n: int) -> Tensor:
+    """How many elements count, for every window of one axis: [out], float32."""
+    k = te.reduce_axis(w.kernel, f"c{n}")
+    low, high = w.counted(include_pad)
+
+    def body(i: Any) -> Any:
+        at = i * w.stride + k.var * w.dilation
+        return te.sum(te.select(te.all(at >= low, at < high), te.const(1.0), te.const(0.0)), axis=k)
+
+    return stage((w.out,), body, f"count{n}", ("i",))
+
+
+def _positions_reference(
+    x: Array,
+    kernel: Ints,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    column_major: bool = False,
+) -> Array:
+    windows = windows_of("max_positions", x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    numbers = np.arange(size(x.shape[2:])).reshape(x.shape[2:], order="F" if column_major else "C")
+    out = np.zeros((*x.shape[:2], *(w.out for w in windows)), np.int64)
+    for i in np.ndindex(*out.shape):
+        at = np.ix_(*(w.places(v) for v, w in zip(i[2:], windows, strict=True)))
+        values, where = x[i[:2]][at].ravel(), numbers[at].ravel()
+        out[i] = where[values == values.max()].min()
+    return out
+
+
+@operator(
+    "max_positions",
+    kind=Kind.OPAQUE,
+    reference=_positions_reference,
+    cases=(
+        Case(((1, 3, 17),), {"kernel": 3, "stride": 2, "padding": (1, 0)}),
+        Case(((2, 2, 5, 7),), {"kernel": (2, 3), "padding": (0, 1)}),
+        Case(((1, 2, 6, 5),), {"kernel": 2, "stride": 2, "column_major": True, "ceil_mode": True}),
+        Case(((1, 1, 7, 7),), {"kernel": 3, "dilation": 2}),
+    ),
+)
+def max_positions(
+    x: Tensor,
+    kernel: Ints,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    column_major: bool = False,
+) -> Tensor:
+    """The number of each window's largest element in its channel (the least of equal ones); int64."""
+    axes, windows = _windows_behind("max_positions", x, kernel, stride, padding, dilation, ceil_mode)
+    ks = [te.reduce_axis(w.kernel, f"k{n}") for n, w in enumerate(windows)]
+    read = _reader(x, te.min_value(x.dtype), axes, windows, [k.var for k in ks])
+
+    def body(*i: Any) -> Any:
+        places, element = read(i)
+        number: Any = te.const(0, "int64")
+        inside: list[Any] = []
+        lines = list(zip(places, windows, strict=True))
+        for place, w in lines[::-1] if column_major else lines:
+            number = number * w.extent + (place - w.before)
+        for place, w in lines:
+            inside += [place >= w.before, place < w.before + w.extent]
+        # what lies outside is never chosen, even of infinitely small elements
+        return argmax_pair((te.select(te.all(*inside), number, te.max_value("int64")), element), axis=ks)
+
+    found, _ = te.compute(_shape(x, axes, windows), body, name="max_positions", axis_names=axes)
+    result: Tensor = found
+    return result
