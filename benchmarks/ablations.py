@@ -21,15 +21,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import report
-from contest import Contestant, Timing
+from contests import report
+from contests.contest import Contestant, Timing
+from contests.report import FILE, compared, figure, typical
+from contests.results import Results, source_hash
+from contests.table import Plan, Row, arguments, installed, make
+from jobs.networks import Network
 from models import prepare
-from networks import Network
 from peers import Spec, cache_folder
-from report import FILE, compared, figure, typical
-from results import Results, source_hash
-from table import Plan, Row, arguments, installed, make
-from variants import VARIANTS, build
+from replays.variants import VARIANTS, build
 
 
 def build_here(options: argparse.Namespace) -> dict[str, Any]:

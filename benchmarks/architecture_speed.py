@@ -19,13 +19,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import report
-from architecture_job import Drawn
-from contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
+from contests import report
+from contests.contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
+from contests.ratios import geometric_mean
+from contests.results import Results
+from contests.table import Plan, Row, arguments, chosen, installed, make, peers
+from jobs.architecture_job import Drawn
 from peers import Spec, cache_folder
-from ratios import geometric_mean
-from results import Results
-from table import Plan, Row, arguments, chosen, installed, make, peers
 
 TITLE = "Drawn architectures, untuned, batch 1"
 PEERS = "onnxruntime,openvino,inductor,inductor-cl"

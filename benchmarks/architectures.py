@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from architecture_frames import LIBRARIES, Excluded, made, names
+from nets.architecture_frames import LIBRARIES, Excluded, made, names
 from torch.utils._pytree import tree_flatten
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -33,10 +33,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from model_rows import TaskRows, load
-from model_scores import Scores, mean_scores, scores
-from model_variants import VARIANTS
-from results import machine
+from contests.results import machine
+from replays.model_rows import TaskRows, load
+from replays.model_scores import Scores, mean_scores, scores
+from replays.model_variants import VARIANTS
 
 from autotensor.search.propose.acquisition import expected_improvement
 from autotensor.search.score.boosted.xgb_model import XGBModel

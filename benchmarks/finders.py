@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from histories import History, read
+from replays.histories import History, read
 
 from autotensor.search.propose.tuner import is_general
 from schedules.generate import generate

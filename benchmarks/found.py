@@ -24,15 +24,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import found_page
-import metaschedule
-import winners
-from contest import Contestant, Timing
+from contests import found_page
+from contests.contest import Contestant, Timing
+from contests.report import FILE
+from contests.results import Results
+from contests.table import Plan, Row, arguments, installed, make, peers
+from jobs import metaschedule
 from peers import Spec, cache_folder
-from report import FILE
-from results import Results
-from search_tasks import TASKS, chosen, family
-from table import Plan, Row, arguments, installed, make, peers
+from replays import winners
+from replays.search_tasks import TASKS, chosen, family
 
 from autotensor.base.target import Target, parse
 from autotensor.search.machine.calibration import calibrated

@@ -26,8 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import hand_gemm
 import numpy as np
+from nets import hand_gemm
 
 import autotensor as at
 from autotensor import te

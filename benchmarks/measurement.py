@@ -28,11 +28,21 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
-from in_graph import MOST, Agreement, Samples, agreement, by_bounds, by_middle, candidates, in_model, measured
-from race_replay import FIXED, SEEN, fixed, raced, replay
-from report import figure
-from results import machine, source_hash
-from trial_cost import GOAL_SECONDS, throughput
+from contests.report import figure
+from contests.results import machine, source_hash
+from jobs.in_graph import (
+    MOST,
+    Agreement,
+    Samples,
+    agreement,
+    by_bounds,
+    by_middle,
+    candidates,
+    in_model,
+    measured,
+)
+from jobs.trial_cost import GOAL_SECONDS, throughput
+from replays.race_replay import FIXED, SEEN, fixed, raced, replay
 
 from autotensor.api.models import ModelPlan, plan_model
 from autotensor.base.errors import AutotensorError, MeasureError

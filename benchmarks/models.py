@@ -8,9 +8,9 @@
     python benchmarks/models.py --runtimes --trials 300                  README's table: twelve runtimes
 
 Without names: all of the table. All contestants have the same weights, drawn from a seed; torch's modules are
-those of benchmarks/nets.py, ONNX files are written from our graphs, or from torch's modules where ONNX lacks
-an operator of ours. A run continues what its file of results
-holds. Writes JSON, a Markdown table, and bars against each peer.
+those of benchmarks/nets/plain.py, ONNX files are written from our graphs, or from torch's modules where ONNX
+lacks an operator of ours. A run continues what its file of results holds. Writes JSON, a Markdown table, and
+bars against each peer.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import report
-from contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
-from networks import Network
+from contests import report
+from contests.contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
+from contests.results import Results
+from contests.table import Plan, Row, arguments, backend, chosen, installed, make, ours, peers
+from jobs.networks import Network
 from peers import Spec, cache_folder, environments
-from results import Results
-from table import Plan, Row, arguments, backend, chosen, installed, make, ours, peers
 
 TITLE = "Models, batch 1"
 NAMES = (

@@ -17,12 +17,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import report
 import suite
-from contest import Timing
+from contests import report
+from contests.contest import Timing
+from contests.results import Results
+from contests.table import Plan, Row, arguments, chosen, installed, make, ours, peers
 from peers import cache_folder
-from results import Results
-from table import Plan, Row, arguments, chosen, installed, make, ours, peers
 
 TITLE = "Operators"
 

@@ -21,13 +21,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import scaling_page
-from contest import Contestant, Timing
+from contests import scaling_page
+from contests.contest import Contestant, Timing
+from contests.results import Results
+from contests.table import Plan, Row, arguments, chosen, installed, make, ours, peers
+from jobs.networks import Network
 from models import prepare
-from networks import Network
 from peers import cache_folder
-from results import Results
-from table import Plan, Row, arguments, chosen, installed, make, ours, peers
 
 TITLE = "Scaling"
 LADDERS = (

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from histories import History, Told, rates_in
-from histories import read as read_histories
+from replays.histories import History, Told, rates_in
+from replays.histories import read as read_histories
 from stopping import replayed
 
 from autotensor.search.machine.rates import Rates

@@ -28,11 +28,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import measured_space
-from measured_space import FOLDER, Space, spaces
-from replay import POLICIES, Run, replay, summarise
-from results import machine, source_hash
-from search_tasks import chosen
+from contests.results import machine, source_hash
+from replays import measured_space
+from replays.measured_space import FOLDER, Space, spaces
+from replays.replay import POLICIES, Run, replay, summarise
+from replays.search_tasks import chosen
 
 from autotensor.base.target import host
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance

@@ -16,8 +16,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from results import machine
-from search_tasks import workload as task_workload
+from contests.results import machine
+from replays.search_tasks import workload as task_workload
 
 from autotensor.base.target import Target, host
 from autotensor.search.loop import tune

@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from results import machine
-from search_tasks import SAMPLE, chosen
-from search_tasks import workload as task_workload
+from contests.results import machine
+from replays.search_tasks import SAMPLE, chosen
+from replays.search_tasks import workload as task_workload
 
 from autotensor.base.target import Target, host
 from autotensor.codegen.peak import measure_peak
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", default=",".join(SAMPLE), help="of search_tasks.py, or families")
+    parser.add_argument("--tasks", default=",".join(SAMPLE), help="of replays/search_tasks.py, or families")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument(

@@ -28,9 +28,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from results import Results
+from contests.results import Results
 
-CHILD = Path(__file__).with_name("steadiness_child.py")
+CHILD = Path(__file__).with_name("jobs") / "steadiness_child.py"
 PROVIDERS = ("openmp-system", "pool")  # libgomp, ours
 SCENES: Mapping[str, Sequence[str]] = {
     "alone": ("softmax", "dcgan", "mobilenet_v2", "resnet18"),
@@ -47,7 +47,7 @@ TITLE = "Calls where others want the cores"
 def prepare(model: str, folder: Path) -> None:
     """Writes what the child reads: the compiled model, the same for onnxruntime, inputs."""
     import onnx
-    from to_onnx import to_onnx
+    from nets.to_onnx import to_onnx
 
     import autotensor as at
     from autotensor.graph.build import input, ops

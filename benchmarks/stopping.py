@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from histories import History, Told, rates_in, read, retold
+from replays.histories import History, Told, rates_in, read, retold
 
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace

@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from contest import Contestant, Field, Timing, ask, child_of, why_not
+from contests.contest import Contestant, Field, Timing, ask, child_of, why_not
+from contests.results import Results
+from jobs.training_job import NAMES, TrainingJob
 from peers import Spec, cache_folder
-from results import Results
-from training_job import NAMES, TrainingJob
 
 TUNING_TIMEOUT_S = 1800.0
 

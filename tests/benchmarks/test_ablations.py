@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from variants import VARIANTS, build, plan_of, target_of, weights_as_inputs, without
+from replays.variants import VARIANTS, build, plan_of, target_of, weights_as_inputs, without
 
 import autotensor as at
 from autotensor.graph import partition

@@ -10,8 +10,8 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-import architecture_frames  # noqa: E402
 import architectures  # noqa: E402
+from nets import architecture_frames  # noqa: E402
 
 EXACT = torch.linspace(-1, 1, 50, dtype=torch.float64)
 SINGLE = [(EXACT + 1e-5 * torch.cos(torch.arange(50))).float()]

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from contest import Contestant, Field, Timing, ask, child_of, distance, summary, why_not
+from contests.contest import Contestant, Field, Timing, ask, child_of, distance, summary, why_not
 from peers import Spec
 
 from autotensor.runtime.workers.children import Child

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 from cost_model import POLICIES, networks, trials_to
-from model_rows import TaskRows
-from model_scores import mean_scores, pairs_in_order, recall, regret, scores
+from replays.model_rows import TaskRows
+from replays.model_scores import mean_scores, pairs_in_order, recall, regret, scores
 
 from autotensor.search.score.model import Prediction, PriorModel
 

@@ -8,18 +8,18 @@ import sys
 from dataclasses import replace
 
 import found
-import found_page
-import metaschedule
 import pytest
-import winners
-from contest import Contestant, Field, Timing
+from contests import found_page
+from contests.contest import Contestant, Field, Timing
+from contests.report import FILE
+from contests.results import Results
+from jobs import metaschedule
+from jobs.search_job import SearchJob
 from peers import Spec
-from report import FILE
-from results import Results
+from replays import winners
+from replays.search_tasks import workload
+from replays.winners import Asked, Found, same_before, steps
 from search.fakes import FakeMeasurer
-from search_job import SearchJob
-from search_tasks import workload
-from winners import Asked, Found, same_before, steps
 
 from autotensor.base.target import host, parse
 from autotensor.schedule.trace import Trace
@@ -183,7 +183,7 @@ def test_metaschedule_wants_an_environment_of_this_python(tmp_path):
 
 
 def test_the_order_of_constants_has_what_is_summed_first():
-    from metaschedule_child import constant_order
+    from jobs.metaschedule_child import constant_order
 
     assert constant_order(workload("layer2").dag)["a1"] == (1, 2, 3, 0)  # [out, in, kh, kw]
     assert constant_order(workload("square").dag) == {}

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.opencl
 
 
 def test_every_tile_is_right() -> None:
-    import hand_gemm
+    from nets import hand_gemm
 
     from autotensor.runtime.device.devices import open_device
 
@@ -18,7 +18,7 @@ def test_every_tile_is_right() -> None:
 
 
 def test_sizes_that_no_tile_fits_are_refused() -> None:
-    import hand_gemm
+    from nets import hand_gemm
 
     from autotensor.runtime.device.devices import open_device
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from histories import History, retold
+from replays.histories import History, retold
 from scheduler import POLICIES, arm_of, bound_of, compare
 from search.fakes import TARGET, task
 from search.zoo import conv, gemm

@@ -6,8 +6,8 @@ from functools import partial
 
 import measurement
 import pytest
-from in_graph import Agreement, agreement, by_middle
-from race_replay import SEEN, fixed, raced, replay, sample_seconds
+from jobs.in_graph import Agreement, agreement, by_middle
+from replays.race_replay import SEEN, fixed, raced, replay, sample_seconds
 
 from autotensor.base.paired import Paired
 

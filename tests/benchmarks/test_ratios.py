@@ -6,7 +6,7 @@ import random
 from math import inf, log
 
 import pytest
-from ratios import T95, Ratio, geometric_mean, ratio
+from contests.ratios import T95, Ratio, geometric_mean, ratio
 
 
 def test_equal_ratios_leave_no_doubt():

@@ -6,14 +6,13 @@ import json
 import math
 import random
 
-import measured_space
 import pytest
-import replay
 import search_ablations
-from measured_space import Space, smaller
-from replay import POLICIES, Run, percentile, summarise
+from replays import measured_space, replay
+from replays.measured_space import Space, smaller
+from replays.replay import POLICIES, Run, percentile, summarise
+from replays.search_tasks import workload
 from search.fakes import FakeMeasurer, bowl
-from search_tasks import workload
 
 from autotensor.base.target import parse
 from autotensor.search.score.prior import Rates

@@ -6,11 +6,11 @@ import json
 import sys
 
 import pytest
-from contest import child_of
+from contests.contest import child_of
+from contests.readme_table import page
+from contests.table import SETUP_S, peers, why_missing
 from peers import KINDS, RUNTIMES, Spec, environments
 from peers.environments import ENVIRONMENTS, python_of
-from readme_table import page
-from table import SETUP_S, peers, why_missing
 
 
 def test_every_runtime_has_a_home_and_a_guess_of_its_set_up():

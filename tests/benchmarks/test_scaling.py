@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-import contest_child
 import numpy as np
 import pytest
 import scaling
-import scaling_page
-from contest import Contestant, Timing
-from networks import Network
+from contests import child as contest_child
+from contests import scaling_page
+from contests.contest import Contestant, Timing
+from contests.results import Results
+from contests.table import Plan, Row, sets
+from jobs.networks import Network
 from peers import Spec
-from results import Results
-from table import Plan, Row, sets
 
 LADDERS = (("net@b1", "net@b8", "net@b32"),)
 

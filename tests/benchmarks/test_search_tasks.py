@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from search_tasks import DRAWN, FAMILIES, SAMPLE, TASKS, chosen, family, workload
+from replays.search_tasks import DRAWN, FAMILIES, SAMPLE, TASKS, chosen, family, workload
 
 from autotensor.base.target import parse
 from schedules.generate import generate

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import steadiness
-import steadiness_child
-from results import Results
+from contests.results import Results
+from jobs import steadiness_child
 
 
 def test_figures_are_of_the_calls_of_all_processes():

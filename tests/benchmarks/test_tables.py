@@ -7,12 +7,12 @@ import json
 import sys
 
 import pytest
-import report
-from contest import Contestant, Timing
+from contests import report
+from contests.contest import Contestant, Timing
+from contests.report import Table
+from contests.results import Results
+from contests.table import Plan, Row, Tuning, backend, chosen, duration, make, measure_all, ours, units_left
 from peers import Spec
-from report import Table
-from results import Results
-from table import Plan, Row, Tuning, backend, chosen, duration, make, measure_all, ours, units_left
 
 
 def cell(seconds, **more):
@@ -85,7 +85,7 @@ def test_results_are_continued_and_never_mixed(results, monkeypatch):
     with pytest.raises(ValueError, match="another machine, other versions or 2 threads"):
         Results.open(results.path, 1, "Title")
     assert Results.open(results.path, 1, "Title", fresh=True).rows == {}
-    monkeypatch.setattr("results.machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr("contests.results.machine", lambda: {"cpu": "another"})
     with pytest.raises(ValueError, match="Name another file with --json"):
         Results.open(results.path, 2, "Title")
 
@@ -154,8 +154,8 @@ def test_rows_that_are_tuned_by_the_clock_are_whole_one_by_one(results, monkeypa
         did.extend(f"measure {r.name}" for r in plan.rows)
         return True
 
-    monkeypatch.setattr("table.tune_all", tuned)
-    monkeypatch.setattr("table.measure_all", measured)
+    monkeypatch.setattr("contests.table.tune_all", tuned)
+    monkeypatch.setattr("contests.table.measure_all", measured)
     contestants = [
         Contestant("torch", Spec("numpy", 1)),
         Contestant("tuned", Spec("ours", 1, log="l"), mine=True),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import training
+from jobs.training_job import FIRST, NAMES, TrainingJob, eager
 from peers import Spec
-from training_job import FIRST, NAMES, TrainingJob, eager
 
 from autotensor.autodiff import gradients
 from autotensor.graph.evaluate import evaluate

@@ -16,8 +16,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 if str(BENCHMARKS) not in sys.path:
     sys.path.append(str(BENCHMARKS))
 
+from nets.to_onnx import to_onnx  # noqa: E402
 from reduced import REDUCED  # noqa: E402
-from to_onnx import to_onnx  # noqa: E402
 from zoo_reduced import WIDER  # noqa: E402
 
 from autotensor.graph.build import input, ops  # noqa: E402
@@ -60,7 +60,7 @@ SIZES = {  # of the reduced models' torch twins
 @pytest.mark.parametrize("name", SIZES)
 def test_models_that_torch_exports(name):
     """Their graphs have operators that ONNX has not; recurrent layers come as one node each."""
-    nets, torch_to_onnx = (pytest.importorskip(m) for m in ("nets", "torch_to_onnx"))
+    nets, torch_to_onnx = (pytest.importorskip(m) for m in ("nets.plain", "nets.torch_to_onnx"))
     pytest.importorskip("onnxscript")
     graph, arrays = WIDER[name]()
     with pytest.raises(ValueError, match="to_onnx does not write operator"):

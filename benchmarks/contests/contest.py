@@ -31,7 +31,7 @@ from autotensor.base.errors import MeasureError
 from autotensor.runtime.timing_lock import timing_lock
 from autotensor.runtime.workers.children import Child, Status
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TOLERANCE = 1e-4  # of the largest element of torch's output
 REST_S = 0.03  # before each block: other pools' threads stop spinning
 IDLE_WAIT_S = 2.0  # how long to wait for an idle machine before a block
@@ -181,7 +181,7 @@ def child_of(spec: Spec) -> Child:
     words = [json.dumps(asdict(spec))]
     python = python_of(spec.kind)
     return Child(
-        "contest_child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES, python=python
+        "contests.child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES, python=python
     )
 
 

@@ -26,8 +26,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from results import machine
-from search_tasks import workload
+from contests.results import machine
 
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Hole, Sketch
@@ -37,6 +36,7 @@ from autotensor.search.machine.rates import MicroKernels, Rates
 from autotensor.search.measuring.request import Measurer
 from autotensor.search.propose.population import sample
 from autotensor.search.task import Candidate, Task
+from replays.search_tasks import workload
 from schedules.generate import generate, structure
 from tuning_db.records import Status
 
@@ -47,7 +47,7 @@ FINAL_REPEAT = 15
 TAKES = 3  # of a batch in which the default was this many times as slow as alone
 DISTURBED = 1.25
 LOST = 2.0  # so much slower, in every take: its neighbours' times mean nothing
-FOLDER = Path(__file__).parent / "results" / "spaces"
+FOLDER = Path(__file__).parents[1] / "results" / "spaces"
 
 
 @dataclass

@@ -18,11 +18,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from contest import Contestant, Field, Timing, ask, child_of, why_not
 from peers import PACKAGES, RUNTIMES, Spec, cache_folder
 from peers.environments import python_of
-from report import Table
-from results import Results
+
+from contests.contest import Contestant, Field, Timing, ask, child_of, why_not
+from contests.report import Table
+from contests.results import Results
 
 # Seconds that setting up takes, roughly, before anything was measured: (operators, models)
 SETUP_S = {
@@ -274,7 +275,7 @@ def duration(seconds: float) -> str:
 def arguments(parser: argparse.ArgumentParser, json: str, log: str, rounds: int, block_s: float) -> None:
     """The options that all tables share."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    here = Path(__file__).parent / "results"
+    here = Path(__file__).parents[1] / "results"
     add = parser.add_argument
     add("--only", default="", metavar="NAME,NAME", help="rows of these names or groups only")
     add("--contestants", default="", metavar="NAME,NAME", help="these columns only (torch always runs)")

@@ -1,6 +1,6 @@
 """The child of steadiness.py: microseconds of every call in one scene, as JSON on standard output.
 
-    python benchmarks/steadiness_child.py SCENE FOLDER SECONDS
+    python benchmarks/jobs/steadiness_child.py SCENE FOLDER SECONDS
 
 The folder holds model.atm, model.onnx and inputs.npz; AUTOTENSOR_PROVIDER says whose threads run ours.
 """

@@ -10,12 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import metaschedule
 import numpy as np
-import winners
-from operator_job import OperatorJob, target_of
 from peers import Ready, Skip, Spec
-from search_tasks import TASKS, workload
+from replays import winners
+from replays.search_tasks import TASKS, workload
+
+from jobs import metaschedule
+from jobs.operator_job import OperatorJob, target_of
 
 
 class SearchJob(OperatorJob):

@@ -4,7 +4,7 @@
     {"do": "time", "seconds": 0.1}                                  ─▶ {"seconds": […], "cpu_s": 0.2, …}
     {"do": "tune", "suite": …, "job": …, "trials": 64, "seed": 0}   ─▶ {"trials": 64, …}
 
-A failure is an answer: {"failed": why}; what does not apply is {"skip": why}. `python -m contest_child SPEC`.
+A failure is an answer: {"failed": why}; what does not apply is {"skip": why}. `-m contests.child SPEC`.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ LONG_S = 2.0  # a run of this length is its own sample, and two of them are a bl
 def job_of(suite: str, name: str) -> Any:
     """The job: an operator, a network, or a network that is compiled where it runs."""
     if suite == "operators":
-        from operator_job import OperatorJob
+        from jobs.operator_job import OperatorJob
 
         return OperatorJob(name)
     if suite == "search":
-        from search_job import SearchJob
+        from jobs.search_job import SearchJob
 
         return SearchJob.named(name)
     if suite == "scaling":
-        from scaling_job import Scaled
+        from jobs.scaling_job import Scaled
 
         return Scaled.named(name)
     if suite == "training":
-        from training_job import TrainingJob
+        from jobs.training_job import TrainingJob
 
         return TrainingJob.named(name)
     if suite == "architectures":
-        from architecture_job import Drawn
+        from jobs.architecture_job import Drawn
 
         return Drawn.named(name)
-    from networks import Network
+    from jobs.networks import Network
 
     return Network.named(name)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from report import Table, figure, notes, seconds, typical
-from results import Results, times
+from contests.report import Table, figure, notes, seconds, typical
+from contests.results import Results, times
 
 Row = Mapping[str, Any]
 Ladders = Sequence[Sequence[str]]

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from results import source_hash
-from search_tasks import workload
+from contests.results import source_hash
 
 from autotensor.base import switches
 from autotensor.base.target import Target
@@ -32,6 +31,7 @@ from autotensor.search.measuring.request import MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
+from replays.search_tasks import workload
 from schedules.generate import default_trace
 from tuning_db import MemoryStore
 

@@ -3,7 +3,7 @@
     python -m venv tvm
     tvm/bin/pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1 numpy scipy
     tvm/bin/pip install xgboost cloudpickle psutil tornado
-    python benchmarks/metaschedule.py --python tvm/bin/python [--only gemm,conv,depthwise] [--trials 64]
+    python benchmarks/jobs/metaschedule.py --python tvm/bin/python [--only gemm,conv,depthwise] [--trials 64]
 
 It is given our own definition of each task, translated by metaschedule_child.py, so that both search one
 computation. About a second a trial, and half a minute a search to start; on an idle machine, and beside no
@@ -23,11 +23,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from contest import Contestant
+from contests.contest import Contestant
 from peers import Spec, cache_folder
-from search_tasks import chosen, workload
+from replays.search_tasks import chosen, workload
 
 from autotensor.base.target import host
 
@@ -84,7 +84,7 @@ def search(
         **os.environ,
         "TVM_NUM_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     command = [python, str(Path(__file__).with_name("metaschedule_child.py"))]
     limit_s = START_S + budget_s + TRIAL_LIMIT_S

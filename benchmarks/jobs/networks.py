@@ -61,12 +61,12 @@ class Network:
 
     @property
     def channels_last(self) -> int:
-        from nets import CHANNELS_LAST
+        from nets.plain import CHANNELS_LAST
 
         return CHANNELS_LAST.get(self.model, 2)
 
     def module(self) -> Any:
-        from nets import load
+        from nets.plain import load
 
         with np.load(self.folder / "weights.npz") as found:
             return load(self.model, {n: found[n] for n in found.files}, **self.sizes)
@@ -121,7 +121,7 @@ class Network:
     def torch_graph(self) -> Any:
         """The graph of the torch module: its tasks are those of torch.compile, not all those of `graph`."""
         import torch
-        from nets import load
+        from nets.plain import load
 
         from autotensor.frontends.torch import from_torch
         from autotensor.models import MODELS
@@ -136,11 +136,10 @@ class Network:
     def tune(self, spec: Spec, trials: int, seed: int, limit_s: float | None = None) -> dict[str, Any]:
         """Fills the log of the spec: by so many trials, or as `autotensor tune --deadline` does it. The same
         call again measures nothing."""
-        from operator_job import target_of
-
         from autotensor.api.model_tuning import tune_model
         from autotensor.api.models import plan_model
         from autotensor.search.options import TuneOptions
+        from jobs.operator_job import target_of
 
         graph = self.torch_graph() if spec.kind == "backend" else self.graph()
         plan = plan_model(graph, target_of(spec))
@@ -188,8 +187,8 @@ class Network:
 
     def _as_onnx(self, graph: Any, inputs: Mapping[str, Array]) -> Any:
         """Our graph, or the torch module where the graph has operators that ONNX has not."""
-        from to_onnx import to_onnx
-        from torch_to_onnx import torch_to_onnx
+        from nets.to_onnx import to_onnx
+        from nets.torch_to_onnx import torch_to_onnx
 
         try:
             return to_onnx(graph)
@@ -201,10 +200,9 @@ class Network:
 
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
         """The files of ours; of fast numerics only where they change a schedule."""
-        from operator_job import target_of
-
         from autotensor.api.models import link_model, plan_model
         from autotensor.runtime.files import artifact
+        from jobs.operator_job import target_of
 
         facts: dict[str, float] = {}
         known: dict[tuple[str, str], Mapping[str, str]] = {}

@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from measured_space import Space
 
 from autotensor.search.loop import make_model
 from autotensor.search.propose.population import sample
@@ -26,6 +25,7 @@ from autotensor.search.propose.tuner import SearchOptions, Tuner
 from autotensor.search.score.model import CostModel
 from autotensor.search.score.prior import predict
 from autotensor.search.task import Candidate
+from replays.measured_space import Space
 from schedules.generate import structure
 
 BATCH = 8  # as the tuner's own

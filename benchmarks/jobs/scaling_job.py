@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from networks import Array, Network
 from peers import Ready, Spec
+
+from jobs.networks import Array, Network
 
 
 class Scaled(Network):
     """`setup_s` of ours is all of it: weights from the file, graph, schedules, code, packing."""
 
     def ours(self, spec: Spec) -> Ready:
-        from operator_job import target_of
-
         from autotensor.api.log import open_existing
         from autotensor.api.models import default_traces, link_model, plan_model, traces_from_log
         from autotensor.runtime.arrays import aligned_empty
         from autotensor.runtime.module import Module
+        from jobs.operator_job import target_of
 
         with np.load(self.folder / "weights.npz") as found:
             graph = self.graph({n: found[n] for n in found.files})
@@ -49,9 +49,8 @@ class Scaled(Network):
 
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
         """Nothing is compiled ahead; the facts of the table only."""
-        from operator_job import target_of
-
         from autotensor.api.models import plan_model
+        from jobs.operator_job import target_of
 
         groups = plan_model(graph, target_of(Spec("ours", 1))).groups
         return {"flops": float(sum(g.flops for g in groups))}

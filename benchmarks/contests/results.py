@@ -38,7 +38,7 @@ def machine() -> dict[str, Any]:
 @cache
 def source_hash() -> str:
     """Short hash of our source: rows of one table should be of one version."""
-    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
     for package in ("autotensor", "schedules"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.read_bytes())

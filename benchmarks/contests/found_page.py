@@ -13,10 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import report
-from replay import Run, low, percentile, summarise
-from report import FILE, figure, typical
-from results import Results
+from replays.replay import Run, low, percentile, summarise
+
+from contests import report
+from contests.report import FILE, figure, typical
+from contests.results import Results
 
 TVM = "tvm-"  # and the seed
 GOALS = {0: (0.88, 0.70), 8: (0.96, 0.88)}  # share of the best known: median, 10th percentile

@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from contest import why_not
-from ratios import Ratio, geometric_mean, ratio
-from results import Results, times
+from contests.contest import why_not
+from contests.ratios import Ratio, geometric_mean, ratio
+from contests.results import Results, times
 
 MINE = ("default", "default-fast", "tuned", "tuned-fast", "backend", "backend-tuned")
 FILE = "file:"  # a compiled file of ours, by the name it was given
@@ -103,7 +103,7 @@ def best_peer(row: Row, peers: Sequence[str]) -> str | None:
 
 def write(results: Results, scale: float, unit: str) -> None:
     """The Markdown file beside the JSON, and pictures where matplotlib is installed."""
-    import picture
+    from contests import picture
 
     table = Table.of(results)
     drawn = picture.draw(results, table, results.path.with_suffix(""))

@@ -1,6 +1,6 @@
 """README's table of whole models, of every processor that was measured: the least favourable first.
 
-    python benchmarks/readme_table.py benchmarks/results/runtimes-*.json
+    python benchmarks/contests/readme_table.py benchmarks/results/runtimes-*.json
 
 A file is what `models.py --runtimes` wrote on one processor. Per model: our times, untuned and tuned, the
 fastest of all peers and the next, and how many took the model.
@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from ratios import geometric_mean
-from report import Row, Table, figure, typical
-from results import Results
+from contests.ratios import geometric_mean
+from contests.report import Row, Table, figure, typical
+from contests.results import Results
 
 NAMES = {
     "resnet18": "ResNet-18", "resnet50": "ResNet-50", "vgg16": "VGG-16", "r3d_18": "3D-ResNet-18",

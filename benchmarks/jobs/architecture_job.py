@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from architecture_frames import Excluded, made
+from nets.architecture_frames import Excluded, made
 from peers import Ready, Skip, Spec, cache_folder
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -102,10 +102,9 @@ class Drawn:
 
     def prepare(self, specs: list[Spec]) -> dict[str, Any]:
         """Writes the folder. Gives the facts of the table."""
-        from operator_job import target_of
-
         import autotensor as at
         from autotensor.api.models import plan_model
+        from jobs.operator_job import target_of
 
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from wider_nets import WIDER
+
+from nets.wider import WIDER
 
 
 class Basic(nn.Module):

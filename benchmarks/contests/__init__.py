@@ -1,0 +1,1 @@
+"""Contests of many programs for one job: their processes, tables, files, pictures."""

@@ -1,0 +1,1 @@
+"""What contestants and children run."""

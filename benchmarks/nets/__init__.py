@@ -1,0 +1,1 @@
+"""Networks as torch modules and ONNX files, and a kernel by hand."""

@@ -1,0 +1,1 @@
+"""Searches, races and cost models replayed on what was measured before."""
