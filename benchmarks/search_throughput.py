@@ -19,12 +19,14 @@ import numpy as np
 from contests.results import machine
 from replays.search_tasks import workload as task_workload
 
+from autotensor.base.deadline import NEVER
 from autotensor.base.target import Target, host
 from autotensor.search.loop import tune
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.propose.population import sample
 from autotensor.search.propose.tuner import Tuner
+from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.features import features
 from autotensor.search.score.prior import Rates, predict
@@ -82,7 +84,8 @@ def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dic
     options = TuneOptions(trials=trials, patience=False)
     with LocalMeasurer(target, MeasureOptions(residency="hot")) as measurer:
         began = time.perf_counter()
-        report = tune([Task(workload, target)], options, MemoryStore(), measurer, rates, residency="hot")
+        asked = TuningRun([Task(workload, target)], options, MemoryStore(), NEVER, residency="hot")
+        report = tune(asked, measurer, rates)
         wall = time.perf_counter() - began
         spent = measurer.spent
     return {

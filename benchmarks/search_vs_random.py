@@ -24,6 +24,7 @@ from contests.results import machine
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
 
+from autotensor.base.deadline import NEVER
 from autotensor.base.target import Target, host
 from autotensor.codegen.peak import measure_peak
 from autotensor.compiler import compile_trace
@@ -37,6 +38,7 @@ from autotensor.search.machine.calibration import calibrated
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.options import TuneOptions
+from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.reference import random_inputs
@@ -93,9 +95,8 @@ def search(
     options = TuneOptions(trials=trials, seed=seed, model=model, patience=False, warm_start=False)
     began = time.perf_counter()
     with measurer_of(target, busy) as measurer:
-        report = tune(
-            [Task(workload, target)], options, MemoryStore(), measurer, rates, listener=hear, residency="hot"
-        )
+        asked = TuningRun([Task(workload, target)], options, MemoryStore(), NEVER, hear, "hot")
+        report = tune(asked, measurer, rates)
     (task,) = report.tasks
     assert task.best is not None
     wall = time.perf_counter() - began

@@ -22,6 +22,7 @@ from autotensor.schedule.state import State
 from autotensor.search.events import Listener
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
+from autotensor.search.run import TuningRun
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.inside import check_reads
@@ -131,7 +132,7 @@ def tune(
     dag = _checked(args)
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        report = run_tuning([task], options, store, listener=heard, residency="hot", deadline=deadline)
+        report = run_tuning(TuningRun([task], options, store, deadline, heard, "hot"))
     return replace(report, log=log_name(db))
 
 

@@ -52,6 +52,7 @@ from autotensor.search.finished_run import known_run
 from autotensor.search.measuring.request import Residency
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
+from autotensor.search.run import TuningRun
 from tuning_db import TrialStore
 
 SAVE_EVERY_S = 20.0  # while tuning, a model is written at most so often: linking ResNet-50 takes a second
@@ -123,14 +124,10 @@ def tune_model(
         if held is not None:
             work.start()  # which also tells what links and files take here
         inside = work.time_kernels(INSIDE_ROUNDS[0], until.share(WAIT_SHARE), min)
+        search_until = until.less(work.finishing_s() + work.in_model_s())
+        tasks = plan.search_tasks(inside)
         tuning = run_tuning(
-            plan.search_tasks(inside),
-            options,
-            store,
-            listener=work.hear,
-            residency=residency,
-            stopped=stopped,
-            deadline=until.less(work.finishing_s() + work.in_model_s()),
+            TuningRun(tasks, options, store, search_until, work.hear, residency, stopped=stopped)
         )
         if work.path is not None:
             work.keep()
@@ -188,11 +185,11 @@ class _Work:
         plan: ModelPlan,
         store: TrialStore,
         path: Path | None,
-        listener: Listener | None,
+        listener: Listener,
         until: Deadline,
     ) -> None:
         self.plan, self.store, self.path, self.until = plan, store, path, until
-        self.say: Listener = listener or (lambda event: None)
+        self.say = listener
         self.found = resolved(plan, store)
         self.defaults = {key: r.default or r.trace for key, r in self.found.items()}
         self.compiled: Compiled = {}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from autotensor.base.deadline import Deadline
 from autotensor.base.target import host
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, Listener
-from autotensor.search.measuring.request import MeasureOptions, Residency
+from autotensor.search.measuring.request import MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched
-from autotensor.search.task import Task
-from tuning_db import TrialStore
+from autotensor.search.run import TuningRun, silent
 
 KERNELS_WORTH = 256  # trials: a run of minutes; seconds that micro-kernels take once do not matter
 KERNELS_WORTH_S = 300.0  # of a deadline: the same
@@ -23,32 +21,19 @@ WAIT_SHARE = 0.2  # of a deadline is over when we no longer wait for others who 
 CALIBRATION_WORTH_S = 120.0  # of a deadline: below it, calibrating for seconds costs more than it brings
 
 
-def run_tuning(
-    tasks: Sequence[Task],
-    options: TuneOptions,
-    store: TrialStore,
-    *,
-    listener: Listener | None = None,
-    residency: Residency = "graph",
-    stopped: Callable[[], bool] = lambda: False,
-    deadline: Deadline | None = None,
-) -> TuneReport:
-    """Tunes tasks (of one target) on this machine.
-
-    deadline: when it must be over; None: as the options say, from now on.
-    """
+def run_tuning(run: TuningRun) -> TuneReport:
+    """Tunes tasks (of one target) on this machine."""
     # here: a run that the log holds whole ends before, without the search and what measures
     from autotensor.search import loop
     from autotensor.search.machine.calibration import calibrated
     from autotensor.search.machine.rates import Rates
     from autotensor.search.measuring.measurer import LocalMeasurer, check_measurable
 
-    until = deadline or Deadline.after(options.limit_s)
+    until, store, target = run.deadline, run.store, run.tasks[0].target
     if until.left_s() < LEAST_SEARCH_S:
-        return untouched(tasks, LATE)
-    target = tasks[0].target
+        return untouched(run.tasks, LATE)
     check_measurable(target)  # before seconds go into calibrating a processor
-    kernels = options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
+    kernels = run.options.trials >= KERNELS_WORTH and until.given_s >= KERNELS_WORTH_S
     brief = until.given_s < CALIBRATION_WORTH_S
     if target.is_gpu and not target.on_cores:
         rates = Rates.guess(target)
@@ -56,12 +41,13 @@ def run_tuning(
         processor = host().with_threads(target.num_cores) if target.is_gpu else target
         rates = calibrated(store, processor, kernels=kernels, brief=brief, patience=until.share(WAIT_SHARE))
     measuring = MeasureOptions(
-        residency=residency,
+        seeds=run.seeds,
+        residency=run.residency,
         peak_flops=None if target.is_gpu else rates.peak(target.num_cores),
         asm=not target.is_gpu or target.kind == "cuda",  # its registers and spills, by ptxas
         build_timeout_s=min(MeasureOptions().build_timeout_s, max(LEAST_BUILD_S, until.given_s / 6)),
     )
-    raced = until.less(loop.RACE_S + options.means.race_s)  # what comes later would not be raced
+    raced = until.less(loop.RACE_S + run.options.means.race_s)  # what comes later would not be raced
 
     def peak_again() -> float:
         return calibrated(store, target, again=True, brief=brief).peak(target.num_cores)
@@ -71,25 +57,14 @@ def run_tuning(
             target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again, left_s=raced.left_s
         )
     ) as measurer:
-        return loop.tune(
-            tasks,
-            options,
-            store,
-            measurer,
-            rates,
-            listener=listener,
-            seeds=measuring.seeds,
-            residency=residency,
-            stopped=stopped,
-            deadline=until,
-        )
+        return loop.tune(run, measurer, rates)
 
 
 @contextmanager
-def shown(options: TuneOptions, listener: Listener | None, progress: bool) -> Iterator[Listener | None]:
+def shown(options: TuneOptions, listener: Listener | None, progress: bool) -> Iterator[Listener]:
     """The listener of a run inside the block: `listener`, and lines on standard error if `progress`."""
     if not progress:
-        yield listener
+        yield listener or silent
         return
     from autotensor.insight.progress import Progress
 

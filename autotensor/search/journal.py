@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.races import Races
+from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
 from tuning_db import TrialStore
 from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification
@@ -131,38 +132,30 @@ class Journal:
         )
 
 
-def open_journal(
-    store: TrialStore,
-    tasks: Sequence[Task],
-    run_key: str,
-    seed: int,
-    options: Mapping[str, Any],
-    seeds: tuple[int, ...],
-    residency: str,
-    fresh: bool,
-) -> Journal:
+def open_journal(run: TuningRun, key: str) -> Journal:
     """The session of a run key: the earlier one continued, or a new one."""
+    store, options = run.store, run.options
     machine = host_machine()
     know_machine(store)
     environment = store.ensure_environment(environment_versions())
-    for task in tasks:
+    for task in run.tasks:
         w = task.workload
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
-    earlier = None if fresh else store.find_session(run_key)
+    earlier = None if options.fresh else store.find_session(key)
     ended_before = ""
     if earlier is not None and earlier.machine == machine.fingerprint:
         ended_before = earlier.stop_reason or ""
         session = store.reopen_session(earlier.id)
     else:
         session = store.start_session(
-            run_key=run_key,
-            seed=seed,
+            run_key=key,
+            seed=options.seed,
             machine=machine.fingerprint,
             environment=environment,
-            options=dict(options),
+            options=asdict(options),
         )
-    return Journal(store, session, environment, seeds, residency, ended_before=ended_before)
+    return Journal(store, session, environment, run.seeds, run.residency, ended_before=ended_before)
 
 
 def know_machine(store: TrialStore) -> None:

@@ -10,21 +10,19 @@ log knows, round by round in the order in which it happened, and then continues 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from autotensor.base.deadline import Deadline
 from autotensor.base.errors import MeasureError
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
-from autotensor.search.events import Improved, Listener, Raced, Resumed, RoundDone, TaskDone
+from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final_race import Final, final_race
 from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
 from autotensor.search.knowledge import recall
-from autotensor.search.measuring.request import Measurer, OutOfTime
-from autotensor.search.options import TuneOptions
+from autotensor.search.measuring.request import Measurer, MeasureResult, OutOfTime
 from autotensor.search.pace import Pace
 from autotensor.search.propose.allocation import (
     CLOSE,
@@ -47,15 +45,16 @@ from autotensor.search.report import (
     TaskReport,
     TuneReport,
 )
+from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.ensemble import Ensemble
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.model import CostModel, PriorModel, RandomModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.shipped_knowledge import start_model, with_shipped
+from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
-from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
 
 # what a final race takes beside its timing, roughly; with it, so much is kept of a deadline for each, this
@@ -66,7 +65,7 @@ LEAST_RACE_S = 0.2  # of timing: what is shorter decides nothing
 
 
 @dataclass(slots=True)
-class _Run:
+class _Course:
     """Mutable bookkeeping of one task."""
 
     task: Task
@@ -111,71 +110,43 @@ class _Run:
         self.gains.append(relative_gain(before, after))
 
 
-def tune(
-    tasks: Sequence[Task],
-    options: TuneOptions,
-    store: TrialStore,
-    measurer: Measurer,
-    rates: Rates,
-    *,
-    listener: Listener | None = None,
-    search: SearchOptions | None = None,
-    seeds: tuple[int, ...] = (0, 1),
-    residency: str = "graph",
-    stopped: Callable[[], bool] = lambda: False,
-    deadline: Deadline | None = None,
-) -> TuneReport:
+def tune(run: TuningRun, measurer: Measurer, rates: Rates, search: SearchOptions | None = None) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
     Tasks whose reference cannot be built or run are left out, with the reason in their report. Raises
     MeasureError when that is so of all of them.
-    stopped: asked between batches; True ends the run (Ctrl-C in the command line).
-    deadline: when the races must be over; None: as the options say, from now on.
+    search: knobs of the proposer; None: as the options say.
     """
-    until = deadline or Deadline.after(options.limit_s)
-    rates = replace(rates, warm_weights=residency == "hot")
-    loop = _Loop(tasks, options, store, measurer, rates, listener, search, seeds, residency, stopped, until)
-    return loop.run()
+    rates = replace(rates, warm_weights=run.residency == "hot")
+    return _Loop(run, measurer, rates, search).run()
 
 
 class _Loop:
     """One call of `tune`."""
 
     def __init__(
-        self,
-        tasks: Sequence[Task],
-        options: TuneOptions,
-        store: TrialStore,
-        measurer: Measurer,
-        rates: Rates,
-        listener: Listener | None,
-        search: SearchOptions | None,
-        seeds: tuple[int, ...],
-        residency: str,
-        stopped: Callable[[], bool],
-        deadline: Deadline,
+        self, asked: TuningRun, measurer: Measurer, rates: Rates, search: SearchOptions | None
     ) -> None:
-        self.options, self.measurer, self.stopped, self.deadline = options, measurer, stopped, deadline
-        self.started = time.monotonic()
-        self.clock = {"search": 0.0, "measure": 0.0, "log": 0.0, "race": 0.0}
-        self.say: Listener = listener or (lambda event: None)
-        merged = merge(tasks)
+        self.asked, self.options, self.measurer, self.rates = asked, asked.options, measurer, rates
+        self.say, self.stopped, self.deadline = asked.listener, asked.stopped, asked.deadline
+        self.started, self.watch = time.monotonic(), Stopwatch()
+        options, merged = asked.options, merge(asked.tasks)
         start = start_model(merged[0].target) if options.model == "xgb" and options.warm_start else None
-        self.model, self.rates = make_model(options.model, options.seed, start), rates
+        self.model = make_model(options.model, options.seed, start)
         chosen = search or SearchOptions(random_only=options.model == "random")
-        tuners = [self._tuner(t, chosen) for t in merged]
         target = merged[0].target
-        key = run_key(merged, target.key(), key_options(options, target, residency), options.seed)
-        asked = asdict(options)
-        self.journal = open_journal(store, merged, key, options.seed, asked, seeds, residency, options.fresh)
-        self.runs = [
-            _Run(t, tuner, lower_bound(t, rates, cold=residency == "graph", sketches=tuner.sketches))
-            for t, tuner in zip(merged, tuners, strict=True)
-        ]
+        key = run_key(merged, target.key(), key_options(options, target, asked.residency), options.seed)
+        self.journal = open_journal(asked, key)
+        self.runs = [self._course(t, chosen) for t in merged]
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
         self.pace = Pace()
         self._leave_light()
+
+    def _course(self, task: Task, search: SearchOptions) -> _Course:
+        tuner = self._tuner(task, search)
+        cold = self.asked.residency == "graph"
+        return _Course(task, tuner, lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches))
 
     def _tuner(self, task: Task, search: SearchOptions) -> Tuner:
         """The proposer of a task, which begins with what comes with the package."""
@@ -198,11 +169,10 @@ class _Loop:
             run.ended = COVERED
 
     def run(self) -> TuneReport:
-        began = time.perf_counter()
-        if self.options.warm_start and self.options.model == "xgb":
-            self._recall()
-        reused = self.trials = self._resume()
-        self.clock["search"] += time.perf_counter() - began
+        with self.watch("search"):
+            if self.options.warm_start and self.options.model == "xgb":
+                self._recall()
+            reused = self.trials = self._resume()
         if reused:
             self.say(Resumed(reused))
         while not (reason := self._over()):
@@ -218,7 +188,7 @@ class _Loop:
         self.journal.end(reason)
         reports = tuple(self._report(r) for r in self.runs)
         elapsed = time.monotonic() - self.started
-        return TuneReport(reports, self.trials, reused, elapsed, reason, self.clock)
+        return TuneReport(reports, self.trials, reused, elapsed, reason, self.watch.seconds)
 
     def _recall(self) -> None:
         """Teaches the model what the log knows, and has each task begin with what was fast elsewhere."""
@@ -242,7 +212,7 @@ class _Loop:
         open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
         return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
 
-    def _reason(self, run: _Run) -> str:
+    def _reason(self, run: _Course) -> str:
         """Why a task gets no more trials; "" while it may have some."""
         batches = self.options.means.batches
         if not run.ended and batches is not None and run.batches >= batches:
@@ -264,7 +234,7 @@ class _Loop:
             return -1.0
         return self.options.least_gain * sum(map(_expected_s, self.runs))
 
-    def _next(self) -> _Run | None:
+    def _next(self) -> _Course | None:
         open_ = [r for r in self.runs if not self._reason(r)]
         found = choose([r.standing() for r in open_], self._least_s())
         return None if found is None else next(r for r in open_ if r.task is found.task)
@@ -280,58 +250,36 @@ class _Loop:
 
     # -- one batch ------------------------------------------------------------------------------------------
 
-    def _batch_size(self, run: _Run) -> int:
+    def _batch_size(self, run: _Course) -> int:
         """As asked for; at first at most an equal share of the budget: every task gets its default. Less when
         the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
         wanted = min(self.options.batch, share, self.options.trials - self.trials)
         return self.pace.fitting(first=not run.batches, left_s=self._left_s(), wanted=wanted)
 
-    def _round(self, run: _Run) -> None:
+    def _round(self, run: _Course) -> None:
         """One batch of one task."""
-        t0 = time.perf_counter()
-        size = self._batch_size(run)
-        if size == 0:
-            self.late = True
-            return
-        batch = run.tuner.ask(size)
-        t1 = time.perf_counter()
-        self.clock["search"] += t1 - t0
+        began = time.perf_counter()
+        with self.watch("search"):
+            size = self._batch_size(run)
+            batch = run.tuner.ask(size) if size else []
         if not batch:
-            run.ended = NOTHING_LEFT
+            self.late = not size
+            run.ended = NOTHING_LEFT if size else run.ended
             return
-        self.journal.begin(run.task, run.batches, batch)
-        t2 = time.perf_counter()
-        self.clock["log"] += t2 - t1
-        try:
-            gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
-            results = self.measurer.measure(run.task.workload, [c.trace for c in batch], gated=gated)
-        except OutOfTime:
-            self.journal.forget(batch)
-            self.late = True
+        with self.watch("log"):
+            self.journal.begin(run.task, run.batches, batch)
+        with self.watch("measure"):
+            results = self._measured(run, batch)
+        if results is None:
             return
-        except MeasureError as error:
-            self.journal.forget(batch)
-            run.ended = error.what
-            if all(r.ended and not r.trials for r in self.runs):
-                self.journal.end(error.what)
-                raise
-            return
-        t3 = time.perf_counter()
-        self.journal.finish(run.task, run.batches, batch, results)
-        t4 = time.perf_counter()
+        with self.watch("log"):
+            self.journal.finish(run.task, run.batches, batch, results)
         before = run.tuner.best_seconds
         seconds = [median(r.seconds) if r.ok else None for r in results]
-        run.tuner.tell(batch, seconds)
-        if run.default_s is None and batch[0].made_by == "default":
-            run.default_s = seconds[0]
-        run.count(before, [r.status for r in results], [r.build_seconds for r in results], seconds)
-        run.outlook = run.tuner.outlook(self.options.batch)
-        self.trials = sum(r.trials for r in self.runs)
-        self.clock["measure"] += t3 - t2
-        self.clock["log"] += t4 - t3
-        self.pace.count(first=run.batches == 1, trials=len(batch), seconds=time.perf_counter() - t0)
-        self.clock["search"] += time.perf_counter() - t4
+        with self.watch("search"):
+            self._learn(run, batch, results, seconds)
+        self.pace.count(first=run.batches == 1, trials=len(batch), seconds=time.perf_counter() - began)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
             self.say(Improved(run.task, run.tuner.best, run.tuner.best_seconds))
         self.say(
@@ -349,24 +297,55 @@ class _Loop:
             )
         )
 
-    def _race(self, run: _Run) -> None:
+    def _measured(self, run: _Course, batch: Sequence[Candidate]) -> list[MeasureResult] | None:
+        """What became of a batch; None when it could not be measured, and then the log has forgotten it."""
+        gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
+        try:
+            return self.measurer.measure(run.task.workload, [c.trace for c in batch], gated=gated)
+        except MeasureError as error:
+            self.journal.forget(batch)
+            if isinstance(error, OutOfTime):
+                self.late = True
+                return None
+            run.ended = error.what
+            if all(r.ended and not r.trials for r in self.runs):
+                self.journal.end(error.what)
+                raise
+            return None
+
+    def _learn(
+        self,
+        run: _Course,
+        batch: Sequence[Candidate],
+        results: Sequence[MeasureResult],
+        seconds: Sequence[float | None],
+    ) -> None:
+        """Tells the proposer, and counts."""
+        before = run.tuner.best_seconds
+        run.tuner.tell(batch, seconds)
+        if run.default_s is None and batch[0].made_by == "default":
+            run.default_s = seconds[0]
+        run.count(before, [r.status for r in results], [r.build_seconds for r in results], seconds)
+        run.outlook = run.tuner.outlook(self.options.batch)
+        self.trials = sum(r.trials for r in self.runs)
+
+    def _race(self, run: _Course) -> None:
         """The final race of a task, once; shorter when the deadline is near, none when it is too near."""
         left_s = self.deadline.left_s() - RACE_S
         timing_s = min(self.options.means.race_s, left_s)
         if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return
-        began = time.perf_counter()
         run.raced = True
+        default = run.tuner.default().trace.hash
         try:
-            default = run.tuner.default().trace.hash
-            run.final = final_race(run.task, default, self.journal, self.measurer, timing_s)
+            with self.watch("race"):
+                run.final = final_race(run.task, default, self.journal, self.measurer, timing_s)
         except OutOfTime:
             self.late = True
         except MeasureError as error:
             run.ended = run.ended or error.what
-        self.clock["race"] += time.perf_counter() - began
         if run.final is not None:
-            default_won = run.final.winner.trace_hash == run.tuner.default().trace.hash
+            default_won = run.final.winner.trace_hash == default
             self.say(Raced(run.task, run.final.seconds, run.final.default_s, default_won))
 
     # -- what the log knows ---------------------------------------------------------------------------------
@@ -398,7 +377,7 @@ class _Loop:
                 run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
         return sum(r.trials for r in self.runs)
 
-    def _report(self, run: _Run) -> TaskReport:
+    def _report(self, run: _Course) -> TaskReport:
         best = run.tuner.best_seconds
         best_s = best if best < float("inf") else None
         best_candidate, default_s = run.tuner.best, run.default_s
@@ -415,7 +394,7 @@ class _Loop:
         )
 
 
-def _expected_s(run: _Run) -> float:
+def _expected_s(run: _Course) -> float:
     """Seconds that all runs of a task take in the whole, as far as it is known."""
     best = run.tuner.best_seconds
     if best < float("inf"):

@@ -22,6 +22,7 @@ from pathlib import Path
 from contests.results import source_hash
 
 from autotensor.base import switches
+from autotensor.base.deadline import NEVER
 from autotensor.base.target import Target
 from autotensor.resolve import resolve
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
@@ -29,6 +30,7 @@ from autotensor.search.loop import tune
 from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.search.measuring.request import MeasureOptions
 from autotensor.search.options import TuneOptions
+from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from replays.search_tasks import workload
@@ -103,7 +105,7 @@ def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
     ):
         for step in steps(what.trials)[1:]:
             asked_so_far = replace(options, trials=step)
-            report = tune([task], asked_so_far, store, measurer, rates, residency="hot")
+            report = tune(TuningRun([task], asked_so_far, store, NEVER, residency="hot"), measurer, rates)
             won[step] = resolve(task.workload, target, store).trace.to_json()
             curve.append((step, time.monotonic() - began, report.tasks[0].best_s or math.inf))
             shares.update(report.shares)

@@ -28,6 +28,7 @@ from autotensor.graph.build import input, ops
 from autotensor.runtime.files import artifact as artifacts
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
+from autotensor.search.run import silent
 from tuning_db import TrialStore, connect
 
 
@@ -71,10 +72,10 @@ def test_a_file_of_this_very_model_is_found(
     plan: ModelPlan, store: TrialStore, tmp_path: Path, monkeypatch
 ) -> None:
     path = tmp_path / "model.atm"
-    work = _Work(plan, store, path, None, NEVER)
+    work = _Work(plan, store, path, silent, NEVER)
     assert work.held() is None
     linked = work.start()
-    found = _Work(plan, store, path, None, NEVER).held()
+    found = _Work(plan, store, path, silent, NEVER).held()
     assert found is not None
     assert (found.entry, found.args, found.objects) == (linked.entry, linked.args, linked.objects)
     assert all(np.array_equal(found.values[name], v) for name, v in linked.values.items())
@@ -99,10 +100,10 @@ def dense(weights: np.ndarray[Any, Any]) -> ModelPlan:
 
 def test_a_file_with_other_weights_is_another(store: TrialStore, tmp_path: Path) -> None:
     path, weights = tmp_path / "model.atm", np.ones((8, 16), np.float32)
-    _Work(dense(weights), store, path, None, NEVER).start()
-    assert _Work(dense(weights.copy()), store, path, None, NEVER).held() is not None
+    _Work(dense(weights), store, path, silent, NEVER).start()
+    assert _Work(dense(weights.copy()), store, path, silent, NEVER).held() is not None
     weights[3, 5] = 2.0
-    assert _Work(dense(weights), store, path, None, NEVER).held() is None
+    assert _Work(dense(weights), store, path, silent, NEVER).held() is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign"])
@@ -110,11 +111,11 @@ def test_a_file_that_is_damaged_is_written_anew(
     plan: ModelPlan, store: TrialStore, tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "model.atm"
-    _Work(plan, store, path, None, NEVER).start()
+    _Work(plan, store, path, silent, NEVER).start()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes({"cut": data[:1000], "changed": data, "foreign": b"something else"}[damage])
-    work = _Work(plan, store, path, None, NEVER)
+    work = _Work(plan, store, path, silent, NEVER)
     assert work.held() is None
     work.start()
     assert work.held() is not None

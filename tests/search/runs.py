@@ -8,10 +8,12 @@ from typing import Any
 from fakes import TARGET, FakeMeasurer, task
 from zoo import conv, gemm
 
-from autotensor.search.events import Event
+from autotensor.base.deadline import Deadline
+from autotensor.search.events import Listener
 from autotensor.search.loop import tune
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
+from autotensor.search.run import TuningRun, silent
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
@@ -26,17 +28,16 @@ def run(
     trials: int = 40,
     store: TrialStore | None = None,
     measurer: FakeMeasurer | None = None,
-    listener: Callable[[Event], None] | None = None,
+    listener: Listener = silent,
     stopped: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> TuneReport:
-    tasks = [w if isinstance(w, Task) else task(w) for w in workloads]
-    return tune(
-        tasks,
-        TuneOptions(trials=trials, **options),
+    asked = TuningRun(
+        [w if isinstance(w, Task) else task(w) for w in workloads],
+        chosen := TuneOptions(trials=trials, **options),
         MemoryStore() if store is None else store,
-        measurer or FakeMeasurer(),
-        RATES,
-        listener=listener,
+        Deadline.after(chosen.limit_s),
+        listener,
         stopped=stopped,
     )
+    return tune(asked, measurer or FakeMeasurer(), RATES)

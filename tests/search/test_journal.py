@@ -10,6 +10,7 @@ import pytest
 from fakes import TARGET, FakeMeasurer, task
 from zoo import gemm
 
+from autotensor.base.deadline import NEVER
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order, ranked, relative_time, resolve
 from autotensor.search.journal import Journal, open_journal, retell, run_key
@@ -17,6 +18,7 @@ from autotensor.search.loop import tune
 from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.propose.tuner import Tuner
+from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace
@@ -36,7 +38,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TrialStore:
 
 
 def journal_in(store: TrialStore, fresh: bool = False) -> Journal:
-    return open_journal(store, [TASK], run_key([TASK], TARGET.key(), {}, 0), 0, {}, (0, 1), "hot", fresh)
+    asked = TuningRun([TASK], TuneOptions(fresh=fresh), store, NEVER, residency="hot")
+    return open_journal(asked, run_key([TASK], TARGET.key(), {}, 0))
 
 
 def tuner() -> Tuner:
@@ -100,7 +103,7 @@ def test_a_session_of_another_machine_is_not_continued(store: TrialStore) -> Non
 
 def test_rows_of_rules_that_are_gone_say_nothing() -> None:
     store = MemoryStore()
-    tune([TASK], TuneOptions(trials=16), store, FakeMeasurer(), RATES)
+    tune(TuningRun([TASK], TuneOptions(trials=16), store, NEVER), FakeMeasurer(), RATES)
     rows = [replace(r, sketch_hash="gone") for r in store.trials(limit=16)]
     assert retell(tuner(), rows) == 0
 
@@ -200,7 +203,7 @@ def test_after_a_race_only_what_is_newer_and_clearly_faster_counts() -> None:
 
 def test_resolving_takes_the_winner_and_says_where_it_is_from(store: TrialStore) -> None:
     assert resolve(PRODUCT, TARGET, store).source == "default"
-    report = tune([TASK], TuneOptions(trials=40), store, FakeMeasurer(), RATES)
+    report = tune(TuningRun([TASK], TuneOptions(trials=40), store, NEVER), FakeMeasurer(), RATES)
     found = resolve(PRODUCT, TARGET, store)
     assert found.source == "log"
     assert found.seconds == report.tasks[0].best_s

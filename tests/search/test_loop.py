@@ -13,6 +13,7 @@ from fakes import TARGET, FakeMeasurer, task
 from runs import CONVOLUTION, PRODUCT, RATES, SMALL_PRODUCT, run
 from zoo import gemm, rows
 
+from autotensor.base.deadline import NEVER
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.resolve import resolve
 from autotensor.schedule.trace import Trace
@@ -21,6 +22,7 @@ from autotensor.search.journal import ALL_FINISHED, decisions_of
 from autotensor.search.loop import tune
 from autotensor.search.measuring.request import MeasureResult, OutOfTime
 from autotensor.search.options import TuneOptions
+from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import merge
@@ -399,7 +401,7 @@ def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> No
     store, measurer = MemoryStore(), FakeMeasurer(lambda trace: 1e-4)
     options = TuneOptions(trials=400)
     reports = [
-        tune([task(PRODUCT)], options, store, measurer, rates)
+        tune(TuningRun([task(PRODUCT)], options, store, NEVER), measurer, rates)
         for rates in (RATES, Rates(1e13, (1e12,) * 3, 1e12))
     ]
     assert [r.reason for r in reports] == [ALL_FINISHED] * 2

@@ -1,0 +1,34 @@
+"""What one tuning run is given, from the call that asked for it down to the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotensor.base.deadline import Deadline
+from autotensor.search.events import Event, Listener
+from autotensor.search.measuring.request import Residency
+from autotensor.search.options import TuneOptions
+from autotensor.search.task import Task
+from tuning_db import TrialStore
+
+
+def silent(event: Event) -> None:
+    """Who listens when nobody does."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRun:
+    """Tasks of one target, how to search, and where the trials go."""
+
+    tasks: Sequence[Task]
+    options: TuneOptions
+    store: TrialStore
+    deadline: Deadline  # when all of it must be over, races included
+    listener: Listener = silent
+    residency: Residency = "graph"  # where a kernel finds its weights
+    seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
+    stopped: Callable[[], bool] = lambda: False  # asked between batches; True ends the run (Ctrl-C)
+
+
+__all__ = ["TuningRun", "silent"]
