@@ -17,9 +17,9 @@ from autotensor.schedule.step import Step, refs
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
-from schedules import rules as _rules  # noqa: F401  # registers them
 from schedules.kit.analysis import untouched
-from schedules.registry import RULES, Extension, SketchRule
+from schedules.registry import OUTSIDE, Extension, SketchRule, in_order
+from schedules.rules import RULES
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
 KEPT = 128  # computations whose sketches are remembered; a large model has fifty
@@ -42,12 +42,17 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
     Where a GPU target's blocks are iterations on a processor's cores, they are that processor's sketches.
     Those of the last computations are kept: tuning a model asks four times for each of its tasks.
     """
-    return _generated(dag, target.processor(), tuple(RULES))
+    return _generated(dag, target.processor(), rules())
 
 
 def preferred(dag: ComputeDAG, target: Target) -> Sketch:
     """The first sketch of `generate`, made alone: the rules' first choices."""
-    return _preferred(dag, target.processor(), tuple(RULES))
+    return _preferred(dag, target.processor(), rules())
+
+
+def rules() -> tuple[SketchRule, ...]:
+    """All sketch rules in their order. Raises ScheduleError as `in_order` does."""
+    return in_order(RULES, tuple(OUTSIDE.values()))
 
 
 @lru_cache(maxsize=KEPT)

@@ -1,15 +1,23 @@
 """Sketch rules: expert knowledge that turns a stage into partial sketches.
 
 A rule looks at one stage of a partly scheduled state and answers with extensions, or with nothing when it
-does not apply. Rules are tried in order (a number; `RULES` is sorted by it); the first that
-answers decides the stage. An answer may be a generator: a default schedule takes the first extension only.
+does not apply. Rules are tried in the order of a table (`RULES` of schedules/rules); the first that answers
+decides the stage. An answer may be a generator: a default schedule takes the first extension only.
+
+A rule from outside says which one it stands beside. Where that puts it does not depend on what was imported
+first: two that want the same place are an error.
+
+    @sketch_rule("mine", before="tile_cpu")      … split_k, mine, tile_cpu …
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
+from autotensor.base.errors import ScheduleError
+from autotensor.base.registry import suggest
 from autotensor.base.target import GPU_KINDS, Target
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Stage, State
@@ -38,23 +46,90 @@ Expand = Callable[[State, Stage, Target], Iterable[Extension]]
 
 @dataclass(frozen=True, slots=True)
 class SketchRule:
-    """A named rule with its place in the order."""
+    """A named rule."""
 
     name: str
-    order: int
     expand: Expand
     devices: tuple[str, ...] = CPU  # kinds of targets that it is for
+    after: str = ""  # of a rule from outside: the rule right behind which it stands,
+    before: str = ""  # or right in front of which; with both, right in front and somewhere behind
 
 
-RULES: list[SketchRule] = []
+OUTSIDE: dict[str, SketchRule] = {}  # rules that are not in the table
 
 
-def sketch_rule(name: str, *, order: int, devices: tuple[str, ...] = CPU) -> Callable[[Expand], Expand]:
-    """Registers the decorated function as a sketch rule for these kinds of targets."""
+def sketch_rule(
+    name: str, *, after: str = "", before: str = "", devices: tuple[str, ...] = CPU
+) -> Callable[[Expand], Expand]:
+    """Registers the decorated function as a sketch rule for these kinds of targets, beside another rule.
+
+    Raises ScheduleError without such a rule, or for a name that another function has.
+    """
+    if not after and not before:
+        raise ScheduleError(
+            f"sketch rule {name!r} does not say where it stands.",
+            fix="Give after= or before= another's name.",
+        )
 
     def register(fn: Expand) -> Expand:
-        RULES.append(SketchRule(name, order, fn, devices))
-        RULES.sort(key=lambda r: r.order)
+        known = OUTSIDE.get(name)
+        if known is not None and _origin(known.expand) != _origin(fn):
+            raise ScheduleError(f"sketch rule {name!r} is registered twice.", fix="Take another name.")
+        OUTSIDE[name] = SketchRule(name, fn, devices, after, before)
         return fn
 
     return register
+
+
+def _origin(fn: Expand) -> tuple[str, str]:
+    return fn.__module__, fn.__qualname__
+
+
+@lru_cache(maxsize=16)
+def in_order(table: tuple[SketchRule, ...], outside: tuple[SketchRule, ...]) -> tuple[SketchRule, ...]:
+    """The rules of the table with those from outside, in whatever order these come.
+
+    Raises ScheduleError for a neighbour that there is not, rules that want one place, and circles.
+    """
+    placed = list(table)
+    waiting = sorted(outside, key=lambda r: r.name)
+    known = tuple(r.name for r in (*table, *outside))
+    taken: dict[tuple[str, str], str] = {}
+    for rule in waiting:
+        if known.count(rule.name) > 1:
+            raise ScheduleError(
+                f"sketch rule {rule.name!r} is in the table already.", fix="Take another name."
+            )
+        for other in (rule.after, rule.before):
+            if other and other not in known:
+                raise ScheduleError(
+                    f"sketch rule {rule.name!r} stands beside {other!r}, which is unknown.",
+                    fix=suggest(other, known),
+                )
+        place = ("before", rule.before) if rule.before else ("after", rule.after)
+        first = taken.setdefault(place, rule.name)
+        if first != rule.name:
+            raise ScheduleError(
+                f"sketch rules {first!r} and {rule.name!r} both stand right {place[0]} {place[1]!r}.",
+                fix=f"Say which is first: before={rule.name!r} for {first!r}, or the other way round.",
+            )
+    while waiting:
+        names = [r.name for r in placed]
+        ready = next((r for r in waiting if (r.before or r.after) in names), None)
+        if ready is None:
+            circle = ", ".join(repr(r.name) for r in waiting)
+            raise ScheduleError(
+                f"sketch rules {circle} stand beside one another only.",
+                fix="Let one of them stand beside a rule of schedules/rules.",
+            )
+        at = names.index(ready.before) if ready.before else names.index(ready.after) + 1
+        placed.insert(at, ready)
+        waiting.remove(ready)
+    names = [r.name for r in placed]
+    for rule in outside:
+        if rule.after and rule.before and names.index(rule.after) > names.index(rule.name):
+            raise ScheduleError(
+                f"sketch rule {rule.name!r} cannot stand after {rule.after!r} and before {rule.before!r}, "
+                "which come in the other order."
+            )
+    return tuple(placed)

@@ -32,7 +32,7 @@ from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.trace import Trace
 from autotensor.search.options import TuneOptions
-from schedules import registry
+from schedules import generate
 from schedules.registry import Extension, SketchRule
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -98,15 +98,15 @@ def build(
 @contextmanager
 def without(variant: Variant) -> Iterator[None]:
     """What the variant lacks is gone inside the block: epilogues, rules, panels. Not for several threads."""
-    epilogue, rules = partition.MAX_EPILOGUE, list(registry.RULES)
+    epilogue, rules = partition.MAX_EPILOGUE, generate.RULES
     kept = [r for r in rules if variant.rules is None or r.name in variant.rules]
     try:
         partition.MAX_EPILOGUE = epilogue if variant.fuse else 0
-        registry.RULES[:] = kept if variant.panels else map(_without_panels, kept)
+        generate.RULES = tuple(kept if variant.panels else map(_without_panels, kept))
         yield
     finally:
         partition.MAX_EPILOGUE = epilogue
-        registry.RULES[:] = rules
+        generate.RULES = rules
 
 
 def _without_panels(rule: SketchRule) -> SketchRule:

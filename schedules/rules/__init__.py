@@ -1,9 +1,80 @@
-"""One sketch rule per file; importing this package registers them all."""
+"""The sketch rules: one in a file each; the order deserves to be seen, so it stands here.
+
+The first rule that answers decides a stage. A rule that is not in this table says beside which one it stands
+(`sketch_rule` of schedules/registry.py).
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from schedules.registry import ANY, GPU, SketchRule
+from schedules.rules import (
+    attention,
+    columns,
+    constants,
+    convolution,
+    epilogue,
+    fallback,
+    few_channels,
+    gpu_bind,
+    gpu_reduce,
+    gpu_tile,
+    inline,
+    joined,
+    long_reduction,
+    narrow_groups,
+    one_pass,
+    pointwise,
+    row_chain,
+    split_k,
+    tile_cpu,
+    tile_general,
+    windows,
+    winograd,
+)
 
-for _module in sorted(m.name for m in pkgutil.iter_modules(__path__)):
-    importlib.import_module(f"{__name__}.{_module}")
+RULES: tuple[SketchRule, ...] = (
+    # before all: what is computed once needs no good loops, and inline would compute it in every call
+    SketchRule("constants", constants.constants),
+    # before inline and pointwise, which would decide a stage whose loops a reduction wants
+    SketchRule("joined", joined.joined),
+    # these three before all other reductions, which would look at every term for every element
+    SketchRule("scatter", one_pass.scatter),
+    SketchRule("running", one_pass.running_reduction),
+    SketchRule("ranks", one_pass.ranks),
+    # before convolution, because it offers that rule's sketches among its own
+    SketchRule("winograd", winograd.winograd),
+    # before inline, epilogue and pointwise: it knows the whole computation by all its stages
+    SketchRule("attention", attention.attention),
+    # before convolution, because it offers that rule's sketches behind its own
+    SketchRule("narrow_groups", narrow_groups.narrow_groups),
+    # before tile_cpu, because it offers that rule's sketches, which copy padding, behind its own
+    SketchRule("convolution", convolution.convolution),
+    # before row_chain, tile_cpu and tile_general: convolutions of too few channels for the rule above
+    SketchRule("few_channels", few_channels.few_channels),
+    # before row_chain, epilogue, pointwise and gpu_bind, which give loops to what is cheap to compute again
+    SketchRule("inline", inline.inline, ANY),
+    # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum
+    SketchRule("long_reduction", long_reduction.long_reduction),
+    # before epilogue and pointwise: the last stage of a chain decides for all of it
+    SketchRule("row_chain", row_chain.row_chain),
+    # before tile_cpu: what is read once needs no register tile
+    SketchRule("columns", columns.columns),
+    # before gpu_reduce: products read operands again and again, which threads of a block share
+    SketchRule("gpu_tile", gpu_tile.gpu_tile, GPU),
+    # before pointwise and gpu_bind, because the reduction in front may want the stage's loops
+    SketchRule("epilogue", epilogue.epilogue, ANY),
+    # before gpu_bind, which gives a long sum to one thread
+    SketchRule("gpu_reduce", gpu_reduce.gpu_reduce, GPU),
+    # before tile_cpu: no operand of a window is broadcast
+    SketchRule("windows", windows.windows),
+    # before tile_cpu, because it offers that rule's sketches behind its own
+    SketchRule("split_k", split_k.split_k),
+    # before tile_general, which has no register tiles
+    SketchRule("tile_cpu", tile_cpu.tile_cpu),
+    # these two before fallback, which has no vectors; no stage is pointwise and a reduction
+    SketchRule("pointwise", pointwise.pointwise),
+    SketchRule("tile_general", tile_general.tile_general),
+    # last, because they always answer
+    SketchRule("fallback", fallback.fallback),
+    SketchRule("gpu_bind", gpu_bind.gpu_bind, GPU),
+)

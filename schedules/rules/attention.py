@@ -33,7 +33,7 @@ from autotensor.te.dag import StageOp
 from schedules.kit.analysis import is_constant, lanes_of, matches_elementwise, untouched
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 BLOCKS = (1, 2, 3, 4)  # vectors of queries in a block
 CORES = 4  # blocks for every core, so that an unlucky one does not hold up the others
@@ -68,7 +68,6 @@ class Chain:
         return tuple(s.name for s in found if s is not None)
 
 
-@sketch_rule("attention", order=8)
 def attention(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not state.is_output(stage) or stage.op.is_reduction or not untouched(stage):
         return ()

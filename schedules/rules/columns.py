@@ -25,13 +25,12 @@ from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import nearest, powers, singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 SUMS = 8 << 10  # bytes of the sums of a block: they stay in the nearest cache while rows pass by
 ROWS = (1, 2, 4, 7, 8, 16)  # at a time
 
 
-@sketch_rule("columns", order=13)
 def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not sums_columns(op):

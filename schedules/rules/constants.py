@@ -5,9 +5,8 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
 from schedules.kit.analysis import is_constant
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("constants", order=5)
 def constants(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     return (Extension(done=(stage.name,)),) if is_constant(state, stage) else ()

@@ -50,7 +50,7 @@ from schedules.kit.tiles import (
     steps_written,
     two_at_a_time,
 )
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 from schedules.rules.tile_cpu import tile_cpu
 
 MAX_COLUMNS = 6  # vectors side by side in a tile
@@ -73,7 +73,6 @@ LATENCY = 8.0  # FMAs from one of an accumulator to the next (Zen 4: 4 cycles; t
 ROW = 1.0  # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
 
 
-@sketch_rule("convolution", order=9)
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """Sketches that skip padding, then (where the axes are plain) those that copy it."""
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):

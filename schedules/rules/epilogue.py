@@ -5,10 +5,9 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
 from schedules.kit.analysis import digits, matches_elementwise, untouched
-from schedules.registry import ANY, Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("epilogue", order=14, devices=ANY)
 def epilogue(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
         return ()

@@ -6,10 +6,9 @@ from autotensor.base.target import Target
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.state import Stage, State
 from schedules.kit.analysis import untouched
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("fallback", order=90)
 def fallback(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not untouched(stage) or not stage.op.axes:
         return (Extension(done=(stage.name,)),)

@@ -37,12 +37,11 @@ from schedules.kit.convolutions import Conv, find_convolution, loop_names
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import nearest, powers, singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 MAX_WRITTEN = 9  # kernel elements that are written out
 
 
-@sketch_rule("few_channels", order=9)
 def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not op.reduce_axes:

@@ -12,10 +12,9 @@ from autotensor.schedule.state import Ref, Stage, State
 from schedules.kit.analysis import epilogue, untouched
 from schedules.kit.gpu_threads import bind_flat, block_hole
 from schedules.kit.shared_steps import host_and_anchor
-from schedules.registry import GPU, Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("gpu_bind", order=90, devices=GPU)
 def gpu_bind(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if not untouched(stage) or not stage.op.axes:
         return (Extension(done=(stage.name,)),)  # a scalar: one thread

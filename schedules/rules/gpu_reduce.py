@@ -20,13 +20,12 @@ from autotensor.schedule.step import Step
 from schedules.kit.analysis import contiguous_reduction, untouched
 from schedules.kit.gpu_threads import BLOCK, powers_of_two
 from schedules.kit.shared_steps import fused
-from schedules.registry import GPU, Extension, sketch_rule
+from schedules.registry import Extension
 
 LEAST_TERMS = 64  # below, joining the parts takes longer than a loop
 MANY = 2048  # threads that a multiprocessor keeps: with so many results each, every thread has its own
 
 
-@sketch_rule("gpu_reduce", order=15, devices=GPU)
 def gpu_reduce(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if not op.is_reduction or not untouched(stage) or state.attached(stage.name):

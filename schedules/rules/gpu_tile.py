@@ -34,7 +34,7 @@ from schedules.kit.analysis import Read, epilogue, reads, untouched
 from schedules.kit.gpu_threads import powers_of_two
 from schedules.kit.roles import padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
-from schedules.registry import GPU, Extension, sketch_rule
+from schedules.registry import Extension
 
 ACCUMULATORS = 128  # elements that a thread may sum up at once: half of its registers
 LEAST_COLUMNS = 4
@@ -72,7 +72,6 @@ class _Shape:
         return prod(a.extent for a in self.others)
 
 
-@sketch_rule("gpu_tile", order=13, devices=GPU)
 def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if not op.is_reduction or len(op.buffers) != 1 or not untouched(stage) or state.attached(stage.name):

@@ -12,10 +12,9 @@ from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State, nested
 from schedules.kit.analysis import is_expensive, is_padding, matches_elementwise, untouched
-from schedules.registry import ANY, Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("inline", order=10, devices=ANY)
 def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     consumers = state.consumers(stage)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
 from schedules.kit.analysis import digits, epilogue, untouched
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("joined", order=6)
 def joined(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
         return ()

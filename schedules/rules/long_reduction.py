@@ -22,7 +22,7 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
 from schedules.kit.parallel_region import cycles, is_worth_cutting
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good
 
@@ -47,7 +47,6 @@ def _cut(op: StageOp, parts: int) -> IterDef | None:
     return next((a for a in enough if a.extent % parts == 0), enough[0] if enough else None)
 
 
-@sketch_rule("long_reduction", order=11)
 def long_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not is_long(op, target):

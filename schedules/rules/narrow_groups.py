@@ -35,14 +35,13 @@ from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import nearest, powers, singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 from schedules.rules.convolution import convolution
 
 MAX_WRITTEN = 96  # reduction steps that are written out: a row of a kernel times the channels of a group
 BLOCKS = 4  # parallel blocks for each core
 
 
-@sketch_rule("narrow_groups", order=8)
 def narrow_groups(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     """The sketch with groups side by side, then those with one group in a vector, if there are any."""
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name):

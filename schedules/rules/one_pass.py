@@ -30,14 +30,13 @@ from autotensor.te.dag import IterDef
 from autotensor.te.terms import ranking, running, solutions
 from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.shared_steps import fused
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors
 SHORT = 4  # terms or elements: so few are looked at faster than they are told apart
 CHAINS = 4  # running sums that one thread has going at once: an addition takes as many cycles
 
 
-@sketch_rule("scatter", order=6)
 def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if not _is_free(state, stage):
         return ()
@@ -63,7 +62,6 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     return (Extension(tuple(plan.steps), (), (op.name,)),)
 
 
-@sketch_rule("running", order=6)
 def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     found = running(stage.op) if _is_free(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= SHORT:
@@ -94,7 +92,6 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     return (Extension(tuple(plan.steps), (), (op.name,)),)
 
 
-@sketch_rule("ranks", order=6)
 def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     found = ranking(stage.op) if _is_free(state, stage) else None
     if found is None or stage.op.reduce_axes[0].extent <= COUNTED:

@@ -14,10 +14,9 @@ from schedules.kit.analysis import lanes_of, untouched, walks_one_row
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("pointwise", order=40)
 def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if (

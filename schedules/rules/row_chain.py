@@ -33,7 +33,7 @@ from schedules.kit.parallel_region import cycles, is_worth_a_region
 from schedules.kit.roles import assign_roles
 from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 from schedules.rules.long_reduction import is_long
 
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
@@ -43,7 +43,6 @@ BLOCK = 16 << 10  # bytes that the rows of a block may take: half of the nearest
 BLOCKS = 4  # of rows for each core, at least
 
 
-@sketch_rule("row_chain", order=12)
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
         return ()

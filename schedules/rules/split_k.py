@@ -23,11 +23,10 @@ from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.parallel_region import cycles, is_worth_cutting
 from schedules.kit.roles import assign_roles
 from schedules.kit.tiles import best_tile
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 from schedules.rules.tile_cpu import tile_cpu
 
 
-@sketch_rule("split_k", order=19)
 def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if target.kind != "llvm" or target.num_cores == 1 or len(op.buffers) != 1 or len(op.reduce_axes) != 1:

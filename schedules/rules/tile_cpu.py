@@ -43,7 +43,7 @@ from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
 from schedules.kit.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import PAGE, best_tile, column_lanes, singles, steps_written, tiles_of
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 # cycles for a vector of a panel, beside those of its products (Zen 4)
 STREAM_COST = 0.5  # to bring it from the last cache
@@ -65,7 +65,6 @@ class _Form:
     turned: bool = False  # standing operands that run along the rows are transposed per block
 
 
-@sketch_rule("tile_cpu", order=20)
 def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     op = stage.op
     if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):

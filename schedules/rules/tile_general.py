@@ -20,10 +20,9 @@ from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import nearest, powers, singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 
-@sketch_rule("tile_general", order=60)
 def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if not op.is_reduction or not untouched(stage) or state.attached(stage.name) or not op.axes:

@@ -40,7 +40,7 @@ from schedules.kit.parallel_region import divided
 from schedules.kit.roles import padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import powers, singles
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 
 SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
 CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)
@@ -95,7 +95,6 @@ class Window:
         return self.rows[-1].extent, self.over[-1].extent, self.strides[-1]
 
 
-@sketch_rule("windows", order=16)
 def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     op = stage.op
     if target.kind != "llvm" or not op.is_reduction or len(op.buffers) != 1 or not untouched(stage):

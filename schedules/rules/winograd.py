@@ -39,14 +39,13 @@ from schedules.kit.roles import padding_in_front
 from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import nearest, powers, singles, written_out
 from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
-from schedules.registry import Extension, sketch_rule
+from schedules.registry import Extension
 from schedules.rules.convolution import convolution
 from schedules.rules.tile_cpu import tile_cpu
 
 SMALLEST = 4  # rows and columns of the output: below this, tiles are mostly padding
 
 
-@sketch_rule("winograd", order=7)
 def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     """The direct sketches and, where numerics allow, those of Winograd's method."""
     if target.kind != "llvm" or target.numerics != "fast" or match(state, stage) is None:

@@ -9,10 +9,10 @@ import pytest
 from replays.variants import VARIANTS, build, plan_of, target_of, weights_as_inputs, without
 
 import autotensor as at
+import schedules.generate as generation
 from autotensor.graph import partition
 from autotensor.graph.ir import Graph
 from autotensor.models.parts import batch_norm, classified, named
-from schedules import registry
 from schedules.generate import generate
 
 CHANNELS, SIDE = 32, 12
@@ -105,10 +105,10 @@ def test_a_narrow_target_has_no_wide_registers():
 
 
 def test_rules_and_epilogues_come_back():
-    rules, epilogue = list(registry.RULES), partition.MAX_EPILOGUE
+    rules, epilogue = generation.RULES, partition.MAX_EPILOGUE
     with without(VARIANTS["no-fusion"]), without(VARIANTS["general-rules"]):
-        assert rules != registry.RULES
-    assert (rules, epilogue) == (registry.RULES, partition.MAX_EPILOGUE)
+        assert rules != generation.RULES
+    assert (rules, epilogue) == (generation.RULES, partition.MAX_EPILOGUE)
 
 
 def test_arguments_for_weights_are_the_weights():

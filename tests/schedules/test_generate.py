@@ -79,7 +79,7 @@ def rule(monkeypatch):
     """Adds a sketch rule that is asked first."""
 
     def add(expand):
-        rules = [SketchRule("broken", -1, expand), *generation.RULES]
+        rules = (SketchRule("broken", expand), *generation.RULES)
         monkeypatch.setattr(generation, "RULES", rules)
 
     return add

@@ -1,0 +1,128 @@
+"""The order of sketch rules is a table; rules from outside say where they stand, and that alone decides."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from autotensor import te
+from autotensor.base.errors import ScheduleError
+from autotensor.base.target import parse
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import ComputeDAG
+from schedules import generate, registry, rules
+from schedules.registry import GPU, Extension, SketchRule, in_order, sketch_rule
+from schedules.rules import RULES
+
+
+def nothing(*_: object) -> tuple[Extension, ...]:
+    return ()
+
+
+def beside(name: str, after: str = "", before: str = "") -> SketchRule:
+    return SketchRule(name, nothing, after=after, before=before)
+
+
+TABLE = (beside("first"), beside("middle"), beside("last"))
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "OUTSIDE", {})
+    monkeypatch.setattr(generate, "OUTSIDE", registry.OUTSIDE)
+
+
+def test_every_file_has_its_row() -> None:
+    files = {f.stem for f in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
+    assert {r.expand.__module__.rpartition(".")[2] for r in RULES} == files
+    assert len({r.name for r in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    ("added", "order"),
+    [
+        ([beside("a", after="first")], "first a middle last"),
+        ([beside("a", before="first")], "a first middle last"),
+        ([beside("a", after="first"), beside("b", before="middle")], "first a b middle last"),
+        ([beside("a", after="b"), beside("b", after="last")], "first middle last b a"),
+        ([beside("a", after="first"), beside("b", after="first", before="a")], "first b a middle last"),
+        ([beside("a", after="first", before="last")], "first middle a last"),
+        (
+            [beside("c", before="a"), beside("a", before="b"), beside("b", before="middle")],
+            "first c a b middle last",
+        ),
+    ],
+)
+def test_where_a_rule_stands_does_not_depend_on_what_came_first(added: list[SketchRule], order: str) -> None:
+    for some in itertools.permutations(added):
+        assert " ".join(r.name for r in in_order(TABLE, some)) == order
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        (
+            [beside("a", after="midle")],
+            "sketch rule 'a' stands beside 'midle', which is unknown. Did you mean 'middle'? Known: first, ",
+        ),
+        (
+            [beside("a", before="last"), beside("b", before="last")],
+            "sketch rules 'a' and 'b' both stand right before 'last'. "
+            "Say which is first: before='b' for 'a', or the other way round.",
+        ),
+        (
+            [beside("a", after="b"), beside("b", before="a")],
+            "sketch rules 'a', 'b' stand beside one another only. Let one of them stand beside a rule of ",
+        ),
+        ([beside("a", before="a")], "sketch rules 'a' stand beside one another only."),
+        (
+            [beside("a", after="last", before="first")],
+            "sketch rule 'a' cannot stand after 'last' and before 'first', which come in the other order.",
+        ),
+        (
+            [beside("middle", after="last")],
+            "sketch rule 'middle' is in the table already. Take another name.",
+        ),
+    ],
+)
+def test_what_gives_no_order_is_refused(added: list[SketchRule], said: str) -> None:
+    for some in itertools.permutations(added):
+        with pytest.raises(ScheduleError, match="^" + re.escape(said)):
+            in_order(TABLE, some)
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_rule_from_outside_decides_in_its_place() -> None:
+    """Asked before tile_cpu it decides the product; behind it, it is never asked."""
+    A, B, k = te.placeholder((64, 64), name="A"), te.placeholder((64, 64), name="B"), te.reduce_axis(64)
+    C = te.compute((64, 64), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    dag, target = ComputeDAG.of([A, B, C]), parse("llvm -mcpu=x86-64-v3 -threads=2")
+
+    def whole(state: State, stage: Stage, target: object) -> tuple[Extension, ...]:
+        return (Extension(done=(stage.name,)),)
+
+    def makers() -> set[tuple[str, ...]]:
+        return {s.made_by for s in generate.generate(dag, target)}
+
+    own = makers()
+    sketch_rule("mine", after="tile_cpu")(whole)
+    assert makers() == own
+    registry.OUTSIDE.clear()
+    sketch_rule("mine", before="tile_cpu")(whole)
+    assert makers() == {()} != own  # it leaves the loops as they are
+    registry.OUTSIDE.clear()
+    sketch_rule("mine", before="tile_cpu", devices=GPU)(whole)
+    assert makers() == own
+
+
+@pytest.mark.usefixtures("outside")
+def test_what_registering_refuses() -> None:
+    with pytest.raises(ScheduleError, match=r"'mine' does not say where it stands. Give after= or before="):
+        sketch_rule("mine")
+    sketch_rule("mine", after="inline")(nothing)
+    sketch_rule("mine", after="inline")(nothing)  # as when a cell of a notebook runs again
+    with pytest.raises(ScheduleError, match=r"'mine' is registered twice. Take another name."):
+        sketch_rule("mine", after="inline")(lambda *_: ())
