@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from autotensor.api.models import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
-from autotensor.frontends.torch.decomposed.table import extended
+from autotensor.frontends.torch.decomposed.table import WHOLE, extended
 from autotensor.frontends.torch.exported import first_line
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
@@ -42,6 +42,10 @@ from autotensor.integrations.torch_options import Options
 from autotensor.runtime.open_artifact import Function
 
 Run = Callable[..., Any]
+# what dispatch has made of attention and of a norm before AOT traces them; it leaves no linear, no matmul
+KEPT = frozenset(
+    {*WHOLE, "aten._scaled_dot_product_flash_attention_for_cpu.default", "aten._fused_rms_norm.default"}
+)
 KEPT_SHAPES = 64  # of one part whose sizes change
 # of a buffer: after so many it is no constant any more. Weights change less often than they run
 MOST_CHANGES = 3
@@ -277,19 +281,8 @@ def _aot(
 
 def _decompositions() -> dict[Any, Any]:
     """Torch's core set, less what is wanted whole."""
-    kept = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
-        torch.ops.aten.upsample_nearest2d.vec,
-        torch.ops.aten.upsample_bilinear2d.vec,
-        torch.ops.aten.silu.default,
-        torch.ops.aten.softplus.default,
-        torch.ops.aten.hardsigmoid.default,
-        torch.ops.aten.hardswish.default,
-        torch.ops.aten.pixel_shuffle.default,
-        torch.ops.aten._fused_rms_norm.default,
-    )
     table = extended(dict(torch._decomp.core_aten_decompositions()))
-    return {operator: how for operator, how in table.items() if operator not in kept}
+    return {operator: how for operator, how in table.items() if str(operator) not in KEPT}
 
 
 @dataclass(frozen=True, slots=True)

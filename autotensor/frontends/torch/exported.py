@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from autotensor.base.errors import InputError
-from autotensor.frontends.torch.decomposed.table import extended
+from autotensor.frontends.torch.decomposed.table import WHOLE, extended
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
@@ -28,19 +28,15 @@ from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.open import OpenGraph
 
-# What torch would take apart and a schedule wants whole.
-KEPT = (
-    "aten.linear.default",
-    "aten.matmul.default",
-    "aten.scaled_dot_product_attention.default",
-    "aten.upsample_nearest2d.vec",
-    "aten.upsample_bilinear2d.vec",
-    "aten.rms_norm.default",
-    "aten.silu.default",
-    "aten.softplus.default",
-    "aten.hardsigmoid.default",
-    "aten.hardswish.default",
-    "aten.pixel_shuffle.default",
+# torch.export has these whole, and would take them apart to products and sums
+KEPT = frozenset(
+    {
+        *WHOLE,
+        "aten.linear.default",
+        "aten.matmul.default",
+        "aten.scaled_dot_product_attention.default",
+        "aten.rms_norm.default",
+    }
 )
 _CHANGED = {
     OutputKind.BUFFER_MUTATION: "writes to its buffer {!r}",

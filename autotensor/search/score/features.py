@@ -1,7 +1,7 @@
 """Features: a fixed-length vector per candidate, computed as arrays from the picture and the prior's terms.
 
 No operator names: an unseen computation is described by the same numbers. The stage with the most operations
-is described in detail, the others by their sums. `NAMES` lists the columns; SCHEMA changes whenever they do.
+is described in detail, the others by their sums. `_columns` is the table; SCHEMA changes whenever it does.
 """
 
 from __future__ import annotations
@@ -26,113 +26,75 @@ DEPTHS = 7  # loop levels around the tile that are listed, innermost first
 GROUPS = ("weights", "inputs", "stores")
 LEAST_SHARE = 2.0**-12  # of the whole time; less is nothing
 
-NAMES: tuple[str, ...] = (
-    "prior",
-    "share.compute",
-    "share.L1",
-    "share.L2",
-    "share.memory",
-    "share.others",
-    "time_per_operation",
-    "stages",
-    "flops",
-    "chunks",
-    "chunk_time",
-    "imbalance",
-    "tile",
-    "rows",
-    "vectors",
-    "depth",
-    "loads",
-    "fma_per_load",
-    "lanes",
-    "unrolled_reduction",
-    "reduction",
-    "steps_per_tile",
-    "overhang",
-    "padding",
-    "strided_loads",
-    "broadcast_loads",
-    "unit_loads",
-    *(f"{g}@{d}" for g in GROUPS for d in range(DEPTHS)),
-    *(f"trips@{d}" for d in range(DEPTHS)),
-    "attached_stages",
-    "overcompute",
-    "parallel_bytes",
-    "alias",
-    "second.share",
-    "second.time_per_operation",
-    "second.tile",
-    "second.lanes",
-    "second.strided_loads",
-    "second.chunks",
-)
-
 
 def features(p: LoopPicture, terms: Sequence[Terms], total: Floats, target: Target) -> Floats:
     """The matrix [candidates, len(NAMES)]; sizes and times are logarithms to base 2."""
-    count = p.count
     if not p.stages:
-        return np.zeros((count, len(NAMES)))
-    heavy = max(range(len(p.stages)), key=lambda n: p.stages[n].work)
-    s, t = p.stages[heavy], terms[heavy]
-    others = np.sum([np.zeros(count), *(x.total for n, x in enumerate(terms) if n != heavy)], axis=0)
-    cores = np.minimum(float(target.num_cores), t.chunks)
+        return np.zeros((p.count, len(NAMES)))
+    columns = _columns(p, terms, total, target.num_cores).values()
+    rows = (np.broadcast_to(np.asarray(c, dtype=np.float64), (p.count,)) for c in columns)
+    return np.stack(list(rows), axis=1)
+
+
+def _columns(p: LoopPicture, terms: Sequence[Terms], total: Floats, cores: int) -> dict[str, Any]:
+    """The table: each column by its name, one number or an array over the candidates."""
+    count = p.count
+    (s, t), *others = sorted(zip(p.stages, terms, strict=True), key=lambda x: -x[0].work)
+    busy = np.minimum(float(cores), t.chunks)
     rows, vectors, depth = shape_of(s, count)
-    moves = (t.moves[0], t.moves[1] if len(t.moves) > 1 else t.moves[0], t.moves[-1])
-    columns: list[Any] = [
-        _log(total * 1e9),
-        *(_share(x / cores, total) for x in (t.compute, *moves)),
-        _share(others, total),
-        np.log2(t.compute / s.work),
-        len(p.stages),
-        _log(_points(s, count) * max(1.0, s.flops_per_point)),
-        _log(t.chunks),
-        _log(total * cores / t.chunks * 1e9),
-        t.imbalance,
-        t.tile,
-        rows,
-        vectors,
-        depth,
-        t.loads,
-        t.tile / np.maximum(t.loads, 0.25),
-        s.lanes,
-        _unrolled_reduction(s, count),
-        _log(_reduction(s, count)),
-        _log(_steps(s, count)),
-        np.log2(_full(s.points, count) / _points(s, count)),
-        np.log2(_points(s, count) * max(1.0, s.flops_per_point) / s.work),
-        *_loads(s),
-        *_footprints(s, count),
-        *_trips(s, count),
-        sum(x.own < len(x.levels) for x in p.stages),
-        _log(_points(s, count)),
-        _log(
-            np.sum(
-                [np.asarray(b[_parallel_depth(s)], dtype=np.float64) + np.zeros(count) for b in s.bytes],
-                axis=0,
-            )
+    points = _points(s, count)
+    operations = points * max(1.0, s.flops_per_point)
+    strided, broadcast, unit = _loads(s)
+    return {
+        "prior": _log(total * 1e9),
+        "share.compute": _share(t.compute / busy, total),
+        "share.L1": _share(t.moves[0] / busy, total),
+        "share.L2": _share(t.moves[min(1, len(t.moves) - 1)] / busy, total),
+        "share.memory": _share(t.moves[-1] / busy, total),
+        "share.others": _share(
+            np.sum([np.zeros(count), *(x.total for x in terms if x is not t)], axis=0), total
         ),
-        _alias(s),
-        *_second(p, terms, heavy, total),
-    ]
-    return np.stack([np.broadcast_to(np.asarray(c, dtype=np.float64), (count,)) for c in columns], axis=1)
+        "time_per_operation": np.log2(t.compute / s.work),
+        "stages": len(p.stages),
+        "flops": _log(operations),
+        "chunks": _log(t.chunks),
+        "chunk_time": _log(total * busy / t.chunks * 1e9),
+        "imbalance": t.imbalance,
+        "tile": t.tile,
+        "rows": rows,
+        "vectors": vectors,
+        "depth": depth,
+        "loads": t.loads,
+        "fma_per_load": t.tile / np.maximum(t.loads, 0.25),
+        "lanes": s.lanes,
+        "unrolled_reduction": _product(s, count, kind=AxisKind.REDUCE, mark=Mark.UNROLLED),
+        "reduction": _log(_product(s, count, kind=AxisKind.REDUCE)),
+        "steps_per_tile": _log(_product(s, count, mark=Mark.SERIAL)),
+        "overhang": np.log2(_full(s.points, count) / points),
+        "padding": np.log2(operations / s.work),
+        "strided_loads": strided,
+        "broadcast_loads": broadcast,
+        "unit_loads": unit,
+        **{f"{g}@{d}": v for g in GROUPS for d, v in enumerate(_footprint(s, count, g))},
+        **{f"trips@{d}": v for d, v in enumerate(_trips(s, count))},
+        "attached_stages": sum(x.own < len(x.levels) for x in p.stages),
+        "overcompute": _log(points),
+        "parallel_bytes": _log(_parallel_bytes(s, count)),
+        "alias": _alias(s),
+        **{f"second.{k}": v if others else 0.0 for k, v in _short(*(others or [(s, t)])[0], total).items()},
+    }
 
 
-def _second(p: LoopPicture, terms: Sequence[Terms], heavy: int, total: Floats) -> list[Any]:
-    """The same in short of the stage that comes next in operations."""
-    if len(p.stages) == 1:
-        return [0.0] * sum(name.startswith("second.") for name in NAMES)
-    n = max((n for n in range(len(p.stages)) if n != heavy), key=lambda n: p.stages[n].work)
-    s, t = p.stages[n], terms[n]
-    return [
-        _share(t.total, total),
-        np.log2(t.compute / s.work),
-        t.tile,
-        s.lanes,
-        _loads(s)[0],
-        _log(t.chunks),
-    ]
+def _short(s: StagePicture, t: Terms, total: Floats) -> dict[str, Any]:
+    """What is said of the stage that comes next in operations."""
+    return {
+        "share": _share(t.total, total),
+        "time_per_operation": np.log2(t.compute / s.work),
+        "tile": t.tile,
+        "lanes": s.lanes,
+        "strided_loads": _loads(s)[0],
+        "chunks": _log(t.chunks),
+    }
 
 
 def _loads(s: StagePicture) -> tuple[int, ...]:
@@ -163,18 +125,6 @@ def _product(
     return total
 
 
-def _unrolled_reduction(s: StagePicture, count: int) -> Floats:
-    return _product(s, count, kind=AxisKind.REDUCE, mark=Mark.UNROLLED)
-
-
-def _reduction(s: StagePicture, count: int) -> Floats:
-    return _product(s, count, kind=AxisKind.REDUCE)
-
-
-def _steps(s: StagePicture, count: int) -> Floats:
-    return _product(s, count, mark=Mark.SERIAL)
-
-
 def _points(s: StagePicture, count: int) -> Floats:
     total = np.ones(count)
     for level in s.levels:
@@ -182,8 +132,10 @@ def _points(s: StagePicture, count: int) -> Floats:
     return total
 
 
-def _parallel_depth(s: StagePicture) -> int:
-    return next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
+def _parallel_bytes(s: StagePicture, count: int) -> Any:
+    """What one iteration of the parallel loop touches."""
+    depth = next((n + 1 for n, level in enumerate(s.levels) if level.mark is Mark.PARALLEL), 0)
+    return np.sum([np.zeros(count), *(_full(b[depth], count) for b in s.bytes)], axis=0)
 
 
 def _innermost(s: StagePicture) -> int:
@@ -205,16 +157,13 @@ def _by_depth(s: StagePicture, count: int, values: Sequence[Floats]) -> list[Flo
     return list(table)
 
 
-def _footprints(s: StagePicture, count: int) -> list[Floats]:
-    out: list[Floats] = []
-    for group in GROUPS:
-        totals = [np.zeros(count) for _ in range(len(s.levels) + 1)]
-        for operand, sizes in zip(s.operands, s.bytes, strict=True):
-            mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
-            if mine == group:
-                totals = [t + _full(b, count) for t, b in zip(totals, sizes, strict=True)]
-        out.extend(_log(t) for t in _by_depth(s, count, totals))
-    return out
+def _footprint(s: StagePicture, count: int, group: str) -> list[Floats]:
+    totals = [np.zeros(count) for _ in range(len(s.levels) + 1)]
+    for operand, sizes in zip(s.operands, s.bytes, strict=True):
+        mine = "stores" if operand.write else "weights" if operand.constant else "inputs"
+        if mine == group:
+            totals = [t + _full(b, count) for t, b in zip(totals, sizes, strict=True)]
+    return [_log(t) for t in _by_depth(s, count, totals)]
 
 
 def _trips(s: StagePicture, count: int) -> list[Floats]:
@@ -233,3 +182,9 @@ def _alias(s: StagePicture) -> float:
         step = o.buffer.row_major()[-2] * o.buffer.dtype.bytes
         worst = max(worst, 2.0 if step % 4096 == 0 else 1.0 if step % 2048 == 0 else 0.0)
     return worst
+
+
+_ONE = np.ones(1)
+_POINT = StagePicture("", (), 0, 1, 1.0, 1, False, (), (), 1)  # one operation, no loop: it has all columns
+_TERMS = Terms(_ONE, (_ONE,), _ONE, _ONE, _ONE, _ONE, (), _ONE, 0.0, _ONE)
+NAMES = tuple(_columns(LoopPicture(1, (_POINT,)), (_TERMS,), _ONE, 1))

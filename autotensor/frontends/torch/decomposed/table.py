@@ -23,6 +23,17 @@ from autotensor.frontends.torch.registry import CONVERTERS
 Decomposition = Callable[..., Any]
 F = TypeVar("F", bound=Decomposition)
 
+# what torch would take apart and a schedule wants whole, whoever traces the program
+WHOLE = (
+    "aten.upsample_nearest2d.vec",
+    "aten.upsample_bilinear2d.vec",
+    "aten.silu.default",
+    "aten.softplus.default",
+    "aten.hardsigmoid.default",
+    "aten.hardswish.default",
+    "aten.pixel_shuffle.default",
+)
+
 OURS: dict[Any, Decomposition] = {}
 
 
