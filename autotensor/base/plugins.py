@@ -42,10 +42,16 @@ class TargetPlugin:
 _REGISTERED: dict[str, TargetPlugin] = {}
 
 
-def _entry_points() -> EntryPoints:
+def _entry_points(group: str = GROUP) -> EntryPoints:
     from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
 
-    return entry_points(group=GROUP)
+    return entry_points(group=group)
+
+
+def entry(group: str, name: str) -> Any:
+    """What the entry point of that name gives; None where there is none."""
+    entries = tuple(_entry_points(group).select(name=name))
+    return entries[0].load() if entries else None
 
 
 def register(plugin: TargetPlugin) -> TargetPlugin:
@@ -66,10 +72,9 @@ def plugin(kind: str) -> TargetPlugin | None:
         module, name = SHIPPED[kind].split(":")
         found = getattr(importlib.import_module(module), name)
     else:
-        entries = tuple(_entry_points().select(name=kind))
-        if not entries:
+        found = entry(GROUP, kind)
+        if found is None:
             return None
-        found = entries[0].load()
     if not isinstance(found, TargetPlugin) or found.kind != kind:
         raise TargetError(f"entry point {kind!r} of {GROUP} gives {found!r}, no TargetPlugin of that kind.")
     return register(found)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
-from autotensor.search.score.prior import FITS, brought, entered, full_sizes, kept, moved
+from autotensor.search.score.prior import brought, entered, full_sizes, kept, moved
 from autotensor.search.score.tile import full
 
 Floats = npt.NDArray[np.float64]
@@ -121,7 +121,7 @@ def cache_of(count: float, target: Target) -> str:
     ('memory', 'L1')
     """
     for n, size in enumerate(target.cache_bytes):
-        if count <= FITS * size:
+        if count <= size:
             return f"L{n + 1}"
     return MEMORY
 

@@ -28,6 +28,7 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
+from schedules.cpu import cpu_of
 from schedules.kit.analysis import divisors, epilogue, second_cache
 from schedules.kit.grain import cuts
 from schedules.kit.roles import Roles
@@ -36,7 +37,6 @@ from schedules.kit.tiles import best_tile, nearest, powers, singles, tiles_of
 from schedules.registry import Extension
 
 LONGEST = 512  # steps of a cut
-SUMS = 0.25  # of L2 for the sums of a block, which every cut loads and stores
 
 
 def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> tuple[Extension, ...]:
@@ -47,7 +47,7 @@ def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> t
     depth = op.reduce_axes[0].extent
     lengths = [d for d in divisors(depth, LONGEST) if 4 <= d < depth]
     rows = roles.outer * roles.inner
-    if not lengths or depth * roles.columns * 4 <= target.cache_bytes[-1] // 32:
+    if not lengths or depth * roles.columns * 4 <= cpu_of(target).last_share * target.cache_bytes[-1]:
         return ()
     few = 8 if rows < 8 else 16 if rows < 32 else 128
     wanted = dict.fromkeys(nearest(tuple(lengths), x) for x in (few, 8 * few if rows < 32 else 32))
@@ -120,10 +120,10 @@ class _Builder:
         """
         roles = self.roles
         sums = roles.outer * roles.inner * best[3] * self.stage.op.buffers[0].dtype.bytes
-        l2 = second_cache(self.target)
+        most = cpu_of(self.target).sums_share * second_cache(self.target)
         parts = max(1, self.target.num_cores // prod(a.extent for a in roles.others))
         tiles = ceil(roles.columns / best[3])
-        pieces = max(1, round(ceil(tiles / parts) * sums / (SUMS * l2)))
+        pieces = max(1, round(ceil(tiles / parts) * sums / most))
         return ceil(tiles / (parts * pieces))
 
     def _accumulate(self, acc: str, axis: str, tile: str) -> str:

@@ -23,13 +23,10 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.analysis import Read, second_cache
 from schedules.kit.roles import Roles, dimension, distance
-from schedules.kit.tiles import PAGE, WAYS, best_tile, lines_per_set
-
-COPY_ROWS = 96  # rows that must use a panel to repay its copy (Zen 4: 24 us for 1 MB from L3)
-CROWDED_ROWS = 48  # the same where its lines compete for a set (Zen 5: 64 rows x 64 x 8192 1.2 x as fast)
-FAR = 2  # times L2: an operand larger than that is worth copying, if used by enough rows
+from schedules.kit.tiles import best_tile, lines_per_set
 
 
 class Supply(enum.Enum):
@@ -47,10 +44,10 @@ def supply(op: StageOp, roles: Roles, target: Target) -> Supply:
     far = [r for r in roles.direct if is_far(op, roles, r, target)]
     if not far:
         return _near(op, roles, target)
-    if roles.outer * roles.inner >= COPY_ROWS:
+    if roles.outer * roles.inner >= cpu_of(target).copy_rows:
         return Supply.COPIED
-    l2 = second_cache(target)
-    return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > 2 * FAR * l2 else Supply.DIRECT
+    most = 2 * cpu_of(target).far * second_cache(target)
+    return Supply.BLOCKED if max(_bytes_of_one(op, roles, r) for r in far) > most else Supply.DIRECT
 
 
 def _near(op: StageOp, roles: Roles, target: Target) -> Supply:
@@ -60,20 +57,20 @@ def _near(op: StageOp, roles: Roles, target: Target) -> Supply:
     are 1.3 x as fast in cuts (Zen 5, 2026-11). One that the nearest cache would hold, were not each of its
     lines on a page of its own and all of them in the same set, is copied.
     """
-    rows, tile = roles.outer * roles.inner, best_tile(roles, target)
+    cpu, rows, tile = cpu_of(target), roles.outer * roles.inner, best_tile(roles, target)
     depth = prod(a.extent for a in op.reduce_axes)
     panel = depth * tile[3] * op.buffers[0].dtype.bytes
-    if panel > second_cache(target) and tile[0] * tile[1] < rows < COPY_ROWS:
+    if panel > second_cache(target) and tile[0] * tile[1] < rows < cpu.copy_rows:
         return Supply.BLOCKED
-    if rows < CROWDED_ROWS or panel > target.cache_bytes[0]:
+    if rows < cpu.crowded_rows or panel > target.cache_bytes[0]:
         return Supply.DIRECT
-    return Supply.COPIED if any(_crowded(op, r) for r in roles.direct) else Supply.DIRECT
+    return Supply.COPIED if any(_crowded(op, r, cpu) for r in roles.direct) else Supply.DIRECT
 
 
-def _crowded(op: StageOp, r: Read) -> bool:
+def _crowded(op: StageOp, r: Read, cpu: Cpu) -> bool:
     """Whether steps of the reduction are a page and more apart, and their lines compete for a cache set."""
     step = distance(r, op.reduce_axes[-1].name)
-    return step >= PAGE and lines_per_set(op.reduce_axes[-1].extent, step) > WAYS
+    return step >= PAGE and lines_per_set(op.reduce_axes[-1].extent, step) > cpu.ways
 
 
 def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
@@ -94,8 +91,7 @@ def crosswise(op: StageOp, roles: Roles) -> tuple[Read, ...]:
 
 def is_far(op: StageOp, roles: Roles, r: Read, target: Target) -> bool:
     """Whether a pass over the operand leaves nothing of it in L2."""
-    l2 = second_cache(target)
-    return _bytes_of_one(op, roles, r) > FAR * l2
+    return _bytes_of_one(op, roles, r) > cpu_of(target).far * second_cache(target)
 
 
 def beyond_caches(op: StageOp, roles: Roles, target: Target) -> bool:

@@ -15,8 +15,6 @@ from itertools import pairwise
 from math import ceil
 
 MOST = 4096  # blocks that are counted one by one
-SPILL = 0.05  # share of time lost when a block's rows come from beyond L2 for every column (Zen 4)
-APART = 0.02  # share of time lost when cores divide columns: then each reads rows that others wrote (Zen 4)
 
 
 def cuts(tiles: int, cores: int) -> tuple[int, ...]:
@@ -36,18 +34,19 @@ def block_of(
     again: float = 0.0,
     fits: int = 1 << 30,
     apart: float = 0.0,
+    spill: float = 0.0,
 ) -> tuple[int, int]:
     """Tiles of rows and of columns in a block that a rule takes without measuring.
 
     reread: what reading a panel costs, in tiles of work. again: what a block's own copies of its rows cost
     (padding), in columns of work. fits: tiles of rows whose operand stays in L2 while columns go by. apart:
-    share of the time that dividing columns costs.
+    share of the time that dividing columns costs; spill: that more rows than these cost.
     """
 
     def cost(choice: tuple[int, int]) -> tuple[float, int]:
         r, c = choice
         work = _largest_share(rows, columns, others, r, c, cores)
-        lost = (SPILL if r > fits else 0.0) + (apart if c < columns else 0.0)
+        lost = (spill if r > fits else 0.0) + (apart if c < columns else 0.0)
         return work * (1.0 + reread / r + again / c + lost), -r * c
 
     choices = [(r, c) for r in cuts(rows, cores) for c in cuts(columns, cores)]

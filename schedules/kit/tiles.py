@@ -14,51 +14,32 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
+from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.analysis import lanes_of, second_cache
 from schedules.kit.roles import Roles
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows
 MAX_ROWS = 30
-LEAST_TILE = 4  # accumulators: fewer wait for their own sums all the time
-PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
-WAYS = 8  # lines that such a set holds
-CROWDED = 0.8  # cycles by which a row then costs more; rising with the square when L2 is crowded too (Zen 4)
-PANEL = 0.75  # of L2 that a panel may take beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4)
-STREAM = 2.5  # cycles for a vector that comes from the last cache, at its bandwidth
-STEP_OVERHEAD = 1.5  # cycles per reduction step beside FMAs and loads (Zen 4); favours larger tiles
-# processors that run an operation on a whole register in two halves, one on half of it in half the time
-HALVING = frozenset({"znver4"})
-# steps of a reduction that are written out where two whole registers are multiplied a cycle: the loop's own
-# instructions and its end then cost 3 to 15 % (Sapphire Rapids, 2026-11); a Zen 4 hides them
-WRITTEN = 4
 STEPS = (1, 2, 3, 4, 5, 7, 8)  # that may be written out
 SHORT = 8  # extent of the last reduction axis up to which as many as may be are
-# FMAs that a vector from L2 costs there beside those that it is for: 14 x 2 tiles in place of 5 x 5 make 49
-# rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128 rows of 3072 steps 1.12 x (the same)
-FROM_L2 = 0.25
-# steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
-# costs RUN FMAs beside those that it is for. The wider, the fewer runs of lines are written side by side
-# (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x 2, by
-# where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
-WRITES, RUN = 32, 0.25
 # registers, of 32, that steps written out want beside a tile, its vectors and two scalars: LLVM moves loads
 # of the next step ahead. Of 28 sums one then went through the stack, of 27 up to 15, of 26 none (2026-11)
 AHEAD = 1
-PUSHED_OUT = 0.96  # of its speed that such a tile is taken to keep: less than 28 sums in one vector have
-SAVED = 1.15  # times fewer lanes that half registers must compute: whole ones serve more columns at a time
 
 
 def column_lanes(op: StageOp, target: Target) -> int:
     """Lanes of the vectors of a product's columns.
 
     24 columns are one and a half registers of 16: as two registers a quarter of the work is for nothing, as
-    three halves none, where halves are cheaper (Zen 4, 2026-11: 24 columns 1.3 x, 8 columns 1.8 x as fast).
+    three halves none, where halves are cheaper (`Cpu.halves`).
     """
     lanes, columns = lanes_of(op, target), op.axes[-1].extent if op.axes else 0
     half = lanes // 2
-    if two_at_a_time(target):
-        return lanes
-    return half if ceil(columns / lanes) * lanes >= SAVED * ceil(columns / half) * half else lanes
+    return (
+        half
+        if ceil(columns / lanes) * lanes >= cpu_of(target).halves * ceil(columns / half) * half
+        else lanes
+    )
 
 
 def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
@@ -68,33 +49,26 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
 def best_tile(roles: Roles, target: Target) -> Option:
     """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
     others = prod(a.extent for a in roles.others)
-    l2 = second_cache(target)
+    cpu, l2 = cpu_of(target), second_cache(target)
     packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
     column = packed / roles.columns  # bytes of a packed panel for each
     results = 4 * roles.outer * roles.inner * roles.columns * others
     # panels that are more than rows and results (about) are divided among the cores, not the rows
     heavy = packed > results + standing
-    streamed = roles.depth <= WRITES and results > l2 * target.num_cores
+    streamed = roles.depth <= cpu.writes and results > l2 * target.num_cores
 
     def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
-        share = tile_quality(o, *extents, target.vector_registers, roles.row_bytes)
+        share = tile_quality(o, *extents, target.vector_registers, cpu, roles.row_bytes)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
-        fed = 1.0 if near(column * o[3]) else o[0] * o[1] / (o[0] * o[1] + FROM_L2)
-        runs = o[2] / (o[2] + RUN) if streamed else 1.0
-        whole = PUSHED_OUT if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
-        return share * even * fed * runs * whole, column * o[3] <= PANEL * l2, o[2]
-
-    def near(panel: float) -> bool:
-        return not two_at_a_time(target) or panel <= target.cache_bytes[0]
+        wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
+        fed = o[0] * o[1] / (o[0] * o[1] + wait)
+        runs = o[2] / (o[2] + cpu.run) if streamed else 1.0
+        whole = cpu.pushed_out if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
+        return share * even * fed * runs * whole, column * o[3] <= cpu.panel * l2, o[2]
 
     return max(tiles_of(roles, target), key=quality)
-
-
-def two_at_a_time(target: Target) -> bool:
-    """Whether the processor multiplies two whole registers a cycle, as all do that do not halve them."""
-    return target.arch not in HALVING or target.vector_bytes < 64
 
 
 def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
@@ -105,7 +79,7 @@ def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:
 
 def written_out(extent: int, target: Target) -> int:
     """Steps of a long reduction that are written out without measuring: a divisor of its extent."""
-    return max(d for d in range(1, WRITTEN + 1) if extent % d == 0) if two_at_a_time(target) else 1
+    return max(d for d in range(1, cpu_of(target).written + 1) if extent % d == 0)
 
 
 def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
@@ -144,14 +118,22 @@ def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Targe
                     continue
                 out.append((th, tw, nv, nv * lanes))
     best = max(o[0] * o[1] * o[2] for o in out)
-    floor = max(LEAST_TILE, registers // 4)
-    floor = floor if best >= floor else min(best, LEAST_TILE)
+    least = cpu_of(target).least_tile
+    floor = max(least, registers // 4)
+    floor = floor if best >= floor else min(best, least)
     kept = tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
     return kept or tuple(out)
 
 
 def tile_quality(
-    option: Option, outer: int, inner: int, columns: int, lanes: int, registers: int, row_bytes: int = 0
+    option: Option,
+    outer: int,
+    inner: int,
+    columns: int,
+    lanes: int,
+    registers: int,
+    cpu: Cpu,
+    row_bytes: int = 0,
 ) -> float:
     """Rough share of peak of a tile on these extents: loads per FMA, latency, tails.
 
@@ -159,14 +141,15 @@ def tile_quality(
     nearest cache, tall tiles push their own rows out of it.
     """
     th, tw, nv, _ = option
-    once = STREAM if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
+    once = cpu.tile_stream if outer * inner <= th * tw else 0.0  # then nothing reads a vector again
 
     def blocks(h: int) -> tuple[float, ...]:
         """Cycles of the tiles of one row of them, whole ones and the last."""
         found = []
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             fma = h * w * nv
-            cycles = max(fma, h * w + nv, 8.0, once * nv) + STEP_OVERHEAD + _crowding(h * w, row_bytes)
+            cycles = max(fma, h * w + nv, cpu.accumulators, once * nv)
+            cycles += cpu.tile_step + _crowding(h * w, row_bytes, cpu)
             found.append(times * cycles if fma else 0.0)
         return tuple(found)
 
@@ -180,10 +163,10 @@ def tile_quality(
     return tight * useful / (total * tiles)
 
 
-def _crowding(rows: int, row_bytes: int) -> float:
+def _crowding(rows: int, row_bytes: int, cpu: Cpu) -> float:
     """Cycles that a step loses when its rows push one another out of the nearest cache."""
     lines = lines_per_set(rows, row_bytes)
-    return 0.0 if lines <= WAYS else CROWDED * rows * max(1.0, lines / (2 * WAYS)) ** 2
+    return 0.0 if lines <= cpu.ways else cpu.tile_crowded * rows * max(1.0, lines / (2 * cpu.ways)) ** 2
 
 
 def lines_per_set(rows: int, row_bytes: int) -> int:

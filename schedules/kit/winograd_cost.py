@@ -7,65 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, inf, prod
+from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
+from schedules.cpu import Cpu, Winograd, cpu_of
 from schedules.kit.analysis import second_cache
 from schedules.kit.grain import parts_of, slowest
-from schedules.kit.parallel_region import REGION
-
-# cycles that cores wait for one another where they divide columns, beside the second region itself;
-# the two come to the 8,000 with which the costs below were fitted
-WAIT = 5_500
-STEP = 1.5  # FMAs that a step of a product's reduction costs beside its own
-LATENCY = 8  # accumulators that keep a core busy
-# processors that the constants for two whole registers a cycle were fitted on; LLVM's name also stands for
-# laptop parts that halve them, which are not told apart
-TWICE = frozenset({"znver5"})
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What differs from one kind of register file to the other, as measured in 2026-11."""
-
-    vectors: int  # that a core multiplies a cycle; one is what `sure` was fitted to, whatever the core can do
-    operand: float  # FMAs for a scalar or a vector of a step, which only large tiles hide
-    scale: float  # so that the best tile comes to the 0.9 of peak that was seen
-    l2_share: float  # of L2 for a block's transformed inputs; products and weights need the rest
-    far: float  # speed with more
-    crowd: float  # how transformed inputs as large as L2 slow a block, growing with them
-    last_share: float  # of the last cache that weights may take and still be there for the next block
-    line: float  # cycles to fetch 64 bytes that another core has written
-    memory: float = 9.0  # bytes of weights a cycle from memory, where they are in a model; to all cores
-    alone: float = inf  # the same to one core, however many share
-    again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep from block to block
-    # how many times faster than direct it must seem, to be taken without measuring. Less where the count is
-    # near: on Zen 5 direct kernels take 7 % more than their count, so 1.03 stands for 1.1
-    sure: float = 1.25
-    stream: float = 0.75  # tiles that a block's reading of the weights costs
-    moves: float = 1.0  # FMAs' time that an addition of a transform takes, with its loads and stores
-    # by columns: what stream is of a panel's weights, and the slope with which transformed inputs slow the
-    # products by their multiple of L2 (with more taps than a plane's, unmeasured, as by tiles). None: all as
-    # by tiles
-    panel: float | None = None
-    passing: float = 0.0
-
-
-# 32 registers of 512 bits (Zen 4): 28x28x128 on one core 0.63 ms instead of 0.55 with a block that is far
-MANY = Costs(1, 0.0, 1.0, l2_share=0.15, far=0.85, crowd=0.0, last_share=inf, line=120.0)
-# 32 registers of 512 bits, two whole ones a cycle (Zen 5): mean loss of the choice against the best option
-# that was measured, weights warm, seven layers of 56, 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2
-# cores: 4 % (10 % while blocks by columns were counted like blocks by tiles: 28x28x512 on one core 8.1,
-# now 6.1 ms, the best 5.9). What comes from L2 and memory costs twice as many products as on Zen 4
-WIDE = Costs(
-    2, 0.0, 1.09, l2_share=0.65, far=0.84, crowd=0.19, last_share=0.5, line=19.0, memory=17.0, alone=10.5,
-    again=17.0, sure=1.03, stream=1.6, moves=2.6, panel=3.2, passing=0.03,
-)  # fmt: skip
-# 16 registers of 256 bits (Zen 3): mean loss of the choice over 4 layers, 1 and 2 cores, 5 %
-FEW = Costs(2, 1.0, 1.55, l2_share=inf, far=1.0, crowd=0.6, last_share=1 / 8, line=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +38,12 @@ class Problem:
         return Problem(prod(outer), h, w, c, k, prod(taps), lanes, target)
 
     @property
-    def costs(self) -> Costs:
-        if self.target.vector_registers <= 16:
-            return FEW
-        return WIDE if self.target.arch in TWICE and self.target.vector_bytes == 64 else MANY
+    def cpu(self) -> Cpu:
+        return cpu_of(self.target)
+
+    @property
+    def costs(self) -> Winograd:
+        return self.cpu.winograd
 
     @property
     def rate(self) -> int:
@@ -144,7 +96,9 @@ def options(p: Problem, v: Variant) -> tuple[Option, ...]:
                         fits = rows * nv + nv + 1 <= registers
                         if fits and (rh == 1 or rw == wt):
                             out.append((ht, wt, rh, rw, nv, nv * p.lanes))
-    full = min(8, max(rh * rw * nv for _, _, rh, rw, nv, _ in out))  # fewer accumulators wait for one another
+    full = min(
+        p.cpu.accumulators, max(rh * rw * nv for _, _, rh, rw, nv, _ in out)
+    )  # fewer accumulators wait for one another
     return tuple(o for o in out if o[2] * o[3] * o[4] >= full)
 
 
@@ -175,7 +129,7 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
     if 4 * t * t * p.k * p.taps * option[5] > second_cache(p.target):  # a panel, which every block reads
         busy = max(busy, blocks * weights / p.costs.again / p.target.num_cores)
     rate = min(p.costs.memory, p.target.num_cores * p.costs.alone)
-    return max(busy, weights / rate) + REGION + WAIT + p.costs.line * crossing
+    return max(busy, weights / rate) + p.cpu.region + p.costs.wait + p.costs.line * crossing
 
 
 def quality(p: Problem, v: Variant, option: Option) -> float:
@@ -210,8 +164,8 @@ def _passing(p: Problem, v: Variant) -> float:
 def _speed(p: Problem, rows: int, vectors: int) -> float:
     """Share of peak of a register tile."""
     fma = rows * vectors
-    waits = p.costs.operand * (rows + vectors) + STEP
-    return p.costs.scale * fma / (max(fma, rows + vectors, LATENCY) + waits)
+    waits = p.costs.operand * (rows + vectors) + p.costs.step
+    return p.costs.scale * fma / (max(fma, rows + vectors, p.cpu.accumulators) + waits)
 
 
 def _filled(n: int, size: int) -> float:

@@ -30,6 +30,7 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
 from schedules.kit.analysis import is_constant, lanes_of, matches_elementwise, untouched
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import singles
@@ -219,13 +220,13 @@ class _Builder:
     def _quality(self, option: Option) -> float:
         """Rough share of peak: FMAs against loads and loops, tails, caches, and blocks for all cores."""
         tiles, rows, columns, keys = option
-        lanes, vectors = self.lanes, tiles * rows // self.lanes
+        cpu, lanes, vectors = cpu_of(self.target), self.lanes, tiles * rows // self.lanes
         queries = self.chain.turned.op.axes[-1].extent
         width = self.chain.out.op.axes[-1].extent
         total = self.chain.weights.op.axes[-2].extent
 
         def speed(m: int, n: int) -> float:
-            return m * n / (max(m * n, m + n, 8.0) + 1.5)
+            return m * n / (max(m * n, m + n, cpu.accumulators) + cpu.tile_step)
 
         padded = ceil(queries / (tiles * rows)) * tiles * rows / queries
         ragged = ceil(width / (columns * lanes)) * columns * lanes / width
@@ -237,8 +238,8 @@ class _Builder:
         idle = 1.0 if blocks >= CORES * self.target.num_cores or self.target.num_cores == 1 else 0.8
         kept = 4 * tiles * rows * (total + self.chain.scores.op.reduce_axes[0].extent)
         near, far = (*self.target.cache_bytes, 1 << 15, 1 << 20)[:2]
-        if kept > near * 7 // 8:  # measured: 0.92 with 64 queries × 128 keys, 32 KiB (Zen 4)
-            idle *= 0.92 if kept <= far // 2 else 0.8
+        if kept > near * 7 // 8:
+            idle *= cpu.from_l2 if kept <= cpu.l2_share * far else cpu.beyond_l2
         return idle / (padded * (ragged / speed(rows, columns) + short / speed(keys, vectors)))
 
     def _out(self) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
 from schedules.kit.analysis import epilogue, lanes_of, reads, untouched
 from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import divided
@@ -27,7 +28,6 @@ from schedules.kit.shared_steps import fused
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
-SUMS = 8 << 10  # bytes of the sums of a block: they stay in the nearest cache while rows pass by
 ROWS = (1, 2, 4, 7, 8, 16)  # at a time
 
 
@@ -43,11 +43,12 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     outer = prod(a.extent for a in op.axes[:-1])
     vectors = powers(ceil(last.extent / lanes))
     wanted = min(
-        SUMS // (lanes * op.buffers[0].dtype.bytes), max(1, ceil(vectors[-1] * outer / target.num_cores))
+        cpu_of(target).near_sums // (lanes * op.buffers[0].dtype.bytes),
+        max(1, ceil(vectors[-1] * outer / target.num_cores)),
     )
     block = Hole(f"{stage.name}/columns", singles(vectors), (nearest(vectors, wanted),))
     steps: list[Step] = []
-    inner = _blocks(steps, host, stage, block, lanes)
+    inner = _blocks(steps, host, stage, block, lanes, target)
     holes = [block, *_rows(steps, stage, lanes, inner)]
     done = (stage.name, host.name)
     return (Extension(tuple(steps), tuple(holes), done),)
@@ -66,14 +67,16 @@ def sums_columns(op: StageOp) -> bool:
     )
 
 
-def _blocks(steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int) -> list[str]:
+def _blocks(
+    steps: list[Step], host: Stage, stage: Stage, block: Hole, lanes: int, target: Target
+) -> list[str]:
     """Blocks of columns, in parallel; the loops of the host that follow inside."""
     name, axes = host.name, [a.name for a in host.op.axes]
     last = axes[-1]
     steps.append(SplitStep(name, last, (Ref(block.name), lanes)))
     together, outer = fused(name, (*axes[:-1], f"{last}.0"))
     steps += together
-    steps += divided(name, outer, stage.op, lanes)
+    steps += divided(name, outer, stage.op, lanes, target)
     if host is stage:
         return [outer, f"{last}.1", f"{last}.2"]
     steps.append(Vectorize(name, f"{last}.2"))

@@ -35,6 +35,7 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.analysis import lanes_of, second_cache, untouched
 from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
 from schedules.kit.grain import parts_of, slowest
@@ -42,13 +43,11 @@ from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import (
-    PUSHED_OUT,
     SHORT,
     is_pushed_out,
     powers,
     singles,
     steps_written,
-    two_at_a_time,
 )
 from schedules.registry import Extension
 from schedules.rules.tile_cpu import tile_cpu
@@ -59,18 +58,6 @@ MAX_WRITTEN = 9  # reduction steps written out where two row axes are tiled: a 3
 SMALL = 3  # extent of a window up to which what is cut off at an edge is one kernel column
 MAX_WINDOW = 8  # extent of a kernel axis that is written out
 EVEN = 1.05  # work of the busiest core over the average that needs no improvement
-STEP = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
-L2_RATE = 24.0  # bytes of weights a cycle, streamed from the second cache (Zen 4, 2026-11)
-L3_RATE = 12.0  # and from the third, or memory
-L2_SHARE = 0.5  # of the second cache that a panel of weights may take to stay
-PAGE = 4096  # bytes after which addresses fall into the same set of a 32 KiB, 8-way cache
-FREE_WAYS = 6  # lines of a set that rows may take; others are for weights
-CROWDED = 1.12  # slow-down beyond that (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
-PARTLY = 1.1  # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3)
-RAGGED = 1.01  # what a tile must gain that needs another kernel for the tail
-MORE_CODE = 1.02  # what a tile of two row axes must gain: its windows are written out
-LATENCY = 8.0  # FMAs from one of an accumulator to the next (Zen 4: 4 cycles; two units elsewhere)
-ROW = 1.0  # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
 
 
 def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -96,7 +83,7 @@ def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extensio
 
 def _orders(conv: Conv, target: Target) -> tuple[bool, bool]:
     """Whether column tiles are outside of rows: first what large weights want."""
-    large = panel_bytes(conv) * conv.vector.extent > second_cache(target) // 2
+    large = panel_bytes(conv) * conv.vector.extent > cpu_of(target).l2_share * second_cache(target)
     return (True, False) if large else (False, True)
 
 
@@ -136,17 +123,19 @@ def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
     inner = conv.rows[-1].extent
     outer = conv.rows[-2].extent if tiled == 2 else 1
     columns = ceil(conv.vector.extent / (nv * conv.lanes))  # the last one is masked, not cut
-    near = nv * conv.lanes * panel_bytes(conv) <= L2_SHARE * second_cache(target)
-    stream = nv * target.vector_bytes / (L2_RATE if near else L3_RATE)
+    cpu = cpu_of(target)
+    near = nv * conv.lanes * panel_bytes(conv) <= cpu.l2_share * second_cache(target)
+    stream = nv * target.vector_bytes / (cpu.l2_rate if near else cpu.l3_rate)
     total = 0.0
     for h in (th,) * (outer // th) + ((outer % th,) if outer % th else ()):
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
             if h * w:
-                total += times * (max(h * w * nv, nv + ROW * h * w, stream, LATENCY) + STEP)
-    slow = CROWDED if crowded(th * tw, conv.row_bytes) else 1.0
-    slow *= PARTLY if columns > 1 and streams(conv, target) else 1.0
-    slow *= RAGGED if inner % tw or outer % th else 1.0
-    slow /= PUSHED_OUT if is_pushed_out(th * tw, nv, conv.op.reduce_axes[-1].extent, target) else 1.0
+                busy = max(h * w * nv, nv + cpu.conv_row * h * w, stream, cpu.accumulators)
+                total += times * (busy + cpu.conv_step)
+    slow = cpu.conv_crowded if crowded(th * tw, conv.row_bytes, cpu) else 1.0
+    slow *= cpu.partly if columns > 1 and streams(conv, target) else 1.0
+    slow *= cpu.ragged if inner % tw or outer % th else 1.0
+    slow /= cpu.pushed_out if is_pushed_out(th * tw, nv, conv.op.reduce_axes[-1].extent, target) else 1.0
     return slow * total * columns * conv.lanes / (outer * inner * conv.vector.extent)
 
 
@@ -163,9 +152,9 @@ def panel_bytes(conv: Conv) -> int:
     return int(conv.weight.load.buffer.bytes) // parts
 
 
-def crowded(rows: int, row_bytes: int) -> bool:
+def crowded(rows: int, row_bytes: int, cpu: Cpu) -> bool:
     """Whether so many rows, that far apart, compete for the lines of few sets of the nearest cache."""
-    return rows * gcd(row_bytes, PAGE) > PAGE * FREE_WAYS
+    return rows * gcd(row_bytes, PAGE) > PAGE * cpu.free_ways
 
 
 class _Builder:
@@ -192,7 +181,7 @@ class _Builder:
         self._tile_anchor(inner)
         done = (host, inner, anchor, *(p.name for p in conv.pads))
         cost = tile_cost(best, conv, len(self.tiled), self.target) * (
-            1.0 if len(self.tiled) == 1 else MORE_CODE
+            1.0 if len(self.tiled) == 1 else cpu_of(self.target).more_code
         )
         return cost, Extension(tuple(self.steps), tuple(self.holes), done)
 
@@ -243,7 +232,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps += divided(host, outer, self.stage.op, conv.lanes)
+        self.steps += divided(host, outer, self.stage.op, conv.lanes, self.target)
         return inside[-1]
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
@@ -297,8 +286,7 @@ class _Builder:
             options, short = steps_written(extent, self.target)
             if written:  # beside a written-out window, equal loads are kept in registers and spill tiles
                 options = tuple(o for o in options if o <= 2)
-            # a short loop inside one that is cut is left in irregular steps, which are mispredicted (Zen 3)
-            apart = cut and not (two_at_a_time(self.target) and extent <= SHORT)
+            apart = cut and extent > cpu_of(self.target).short_cut
             default = 1 if written or apart else short
             self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
             self.steps.append(SplitStep(inner, last, (Ref(f"{self.stage.name}/unroll"),)))

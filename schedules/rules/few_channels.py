@@ -88,7 +88,7 @@ def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
     steps.append(Reorder(host, (*outside, *written, *inside, place, tiled, *channels)))
     together, outer = fused(host, outside)
     steps += [*together, *(Unroll(host, a) for a in (*written, tiled, *channels))]
-    steps += divided(host, outer, stage.op, conv.lanes)
+    steps += divided(host, outer, stage.op, conv.lanes, target)
     steps.append(ComputeAt(inner, host, place))
     steps += _anchor(stage, conv, inner)
     done = (host, inner, stage.name, *(p.name for p in conv.pads))

@@ -32,7 +32,7 @@ def is_long(op: StageOp, target: Target) -> bool:
     cores = target.num_cores
     if cores == 1 or not op.is_reduction or _cut(op, cores) is None:
         return False
-    if not is_worth_cutting(cycles(op, lanes_of(op, target))):
+    if not is_worth_cutting(cycles(op, lanes_of(op, target), target), target):
         return False
     if contiguous_reduction(op):
         results = prod(a.extent for a in op.axes)

@@ -142,7 +142,7 @@ class _Builder:
         self.steps += steps
         self.steps.append(FuseStep(host, f"{group}.1", each))
         self.steps += [Unroll(host, inside[-1]), Vectorize(host, fuse_name(f"{group}.1", each))]
-        self.steps += divided(host, outer, self.stage.op, conv.lanes)
+        self.steps += divided(host, outer, self.stage.op, conv.lanes, self.target)
         return inside[-2]
 
     def _tiles(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:

@@ -28,13 +28,13 @@ from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from autotensor.te.terms import ranking, running, solutions
+from schedules.cpu import cpu_of
 from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.shared_steps import fused
 from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors
 SHORT = 4  # terms or elements: so few are looked at faster than they are told apart
-CHAINS = 4  # running sums that one thread has going at once: an addition takes as many cycles
 
 
 def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -70,9 +70,10 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     at = next(n for n, a in enumerate(op.axes) if a.name == found.axis)
     before, after = op.axes[:at], op.axes[at + 1 :]
     outer, inner = [a.name for a in before], [a.name for a in after]
-    if not after and before and before[-1].extent >= CHAINS:
+    most = cpu_of(target).latency  # sums that one thread has going at once
+    if not after and before and before[-1].extent >= most:
         *rest, last = before
-        plan.steps.append(SplitStep(op.name, last.name, (CHAINS,)))
+        plan.steps.append(SplitStep(op.name, last.name, (most,)))
         outer, inner = [*(a.name for a in rest), f"{last.name}.0"], [f"{last.name}.1"]
         chains = inner
     elif after and prod(a.extent for a in before) < target.num_cores:

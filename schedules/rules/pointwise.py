@@ -37,20 +37,22 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         steps, flat = fused(stage.name, axes)
         axes = [flat]
     last = axes[-1]
-    if extent < lanes and (mixed := _interleaved(op, stage.name, lanes)):
+    if extent < lanes and (mixed := _interleaved(op, stage.name, lanes, target)):
         return mixed
     if extent < lanes:
         return (
-            Extension((*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes)), (), (stage.name,)),
+            Extension(
+                (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target)), (), (stage.name,)
+            ),
         )
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
     outer = [*axes[:-1], f"{last}.0"]
-    steps.extend(divided_as_one(stage.name, outer, op, lanes))
-    return (*_transposed(op, stage.name, lanes), Extension(tuple(steps), (hole,), (stage.name,)))
+    steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
+    return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), (hole,), (stage.name,)))
 
 
-def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
+def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
     """For copies that turn dimensions around: squares, which code generation transposes in registers.
 
     Squares side by side along the source's rows read whole lines of it before they leave the cache.
@@ -83,12 +85,12 @@ def _transposed(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
         ),
         Unroll(name, f"{source.name}.2"),
         Vectorize(name, f"{last.name}.1"),
-        *divided_as_one(name, [*others, f"{source.name}.0"], op, lanes),
+        *divided_as_one(name, [*others, f"{source.name}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (beside,), (name,)),)
 
 
-def _interleaved(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
+def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
     """For copies that bring few channels together: vectors along pixels and channels at once.
 
     rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: of 3 vectors, 3 others, which code generation shuffles.
@@ -104,6 +106,6 @@ def _interleaved(op: StageOp, name: str, lanes: int) -> tuple[Extension, ...]:
         SplitStep(name, both, (channel.extent, lanes)),
         Unroll(name, f"{both}.1"),
         Vectorize(name, f"{both}.2"),
-        *divided_as_one(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op, lanes),
+        *divided_as_one(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (), (name,)),)

@@ -27,6 +27,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Inlined, Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
 from schedules.kit.analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
 from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import cycles, is_worth_a_region
@@ -39,7 +40,6 @@ from schedules.rules.long_reduction import is_long
 VECTORS = (1, 2, 4, 8)  # of partial results, and of a pointwise row at once
 ROWS = (1, 2, 4, 8)  # at a time
 UNROLLED = 8  # steps of a row reduction that are written out
-BLOCK = 16 << 10  # bytes that the rows of a block may take: half of the nearest cache
 BLOCKS = 4  # of rows for each core, at least
 
 
@@ -113,12 +113,13 @@ def _host(
     bytes_of_row = sum(_row_points(s.op, rows) * s.op.buffers[0].dtype.bytes for s in stages)
     options = tuple(n for n in ROWS if n <= last.extent)
     points = prod(a.extent for a in op.axes[:rows])
-    fitting = [n for n in options if n * bytes_of_row <= BLOCK and points >= n * BLOCKS * target.num_cores]
+    most = cpu_of(target).near_rows
+    fitting = [n for n in options if n * bytes_of_row <= most and points >= n * BLOCKS * target.num_cores]
     holes.append(Hole(f"{name}/rows", singles(options), (max(fitting, default=1),)))
     steps: list[Step] = [SplitStep(name, last.name, (Ref(holes[-1].name),))]
     together, outer = fused(name, [*(a.name for a in op.axes[: rows - 1]), f"{last.name}.0"])
     steps += [*together, *_loops(holes, stage, rows, target, (outer, f"{last.name}.1"))]
-    if is_worth_a_region(sum(cycles(s.op, lanes_of(s.op, target)) for s in stages)):
+    if is_worth_a_region(sum(cycles(s.op, lanes_of(s.op, target), target) for s in stages), target):
         steps.append(Parallel(name, outer))
     return steps, outer
 

@@ -42,7 +42,11 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     tiles = rows * ceil(roles.columns / tile[3]) * prod(a.extent for a in roles.others)
     depth = op.reduce_axes[0].extent
     parts = target.num_cores
-    if tiles >= parts or depth % parts or not is_worth_cutting(cycles(op, lanes) / max(1, tiles)):
+    if (
+        tiles >= parts
+        or depth % parts
+        or not is_worth_cutting(cycles(op, lanes, target) / max(1, tiles), target)
+    ):
         return ()
     plain = tile_cpu(state, stage, target)
     return (Extension(_steps(op, depth // parts, roles.lanes), (), (stage.name,)), *plain)

@@ -34,24 +34,17 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
+from schedules.cpu import PAGE, cpu_of
 from schedules.kit.analysis import epilogue, second_cache, untouched
 from schedules.kit.blocked_reduction import blocked_forms
 from schedules.kit.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
-from schedules.kit.grain import APART, block_of, cuts
+from schedules.kit.grain import block_of, cuts
 from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
 from schedules.kit.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
-from schedules.kit.tiles import PAGE, best_tile, column_lanes, singles, steps_written, tiles_of
+from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
 from schedules.registry import Extension
-
-# cycles for a vector of a panel, beside those of its products (Zen 4)
-STREAM_COST = 0.5  # to bring it from the last cache
-MEMORY_COST = 4.0  # to bring it from memory
-COPY_COST = 2.0  # to copy it
-PAD_COST = 0.05  # columns of tiles that copying the padding of a block's rows takes
-SHALLOW = 64  # steps of a reduction below which storing a result takes as long as computing it
-LARGE = 0.25  # of a core's L2: more than that of a result has left it when it is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +112,16 @@ def _by_rows(state: State, stage: Stage, roles: Roles, target: Target) -> bool:
     L2. (Pixels x steps x columns on a Xeon with 2 MiB of L2, 2026-11: 12544x16x96 1.5 x as fast, 3136x64x256
     with a shortcut 1.35 x, 196x256x1024 1.15 x; 3136x256x64 alike.)
     """
-    op, l2 = stage.op, second_cache(target)
+    op, cpu, l2 = stage.op, cpu_of(target), second_cache(target)
     depth = prod(a.extent for a in op.reduce_axes)
-    if depth <= SHALLOW and roles.columns * op.buffers[0].dtype.bytes >= PAGE:
+    if depth <= cpu.shallow and roles.columns * op.buffers[0].dtype.bytes >= PAGE:
         return True
     host = epilogue(state, stage) or stage
     beside = [b for b in host.op.reads() if prod(b.shape) == op.points() and b not in op.buffers]
     results = sum(int(b.bytes) for b in (*host.op.buffers, *(beside if host is not stage else ())))
     rows = sum(int(r.load.buffer.bytes) for r in roles.standing)
-    large = results > max(rows, LARGE * l2 * target.num_cores)
-    return large and 0 < _panel_bytes(roles) <= l2 // 2
+    large = results > max(rows, cpu.large * l2 * target.num_cores)
+    return large and 0 < _panel_bytes(roles) <= cpu.l2_share * l2
 
 
 def _panel_bytes(roles: Roles) -> int:
@@ -239,7 +232,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
         self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps += divided(host, outer, self.stage.op, roles.lanes)
+        self.steps += divided(host, outer, self.stage.op, roles.lanes, self.target)
         return outer, f"{v}.1", inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
@@ -252,13 +245,14 @@ class _Builder:
         tall = best[0] if len(roles.rows) == 2 else best[1]
         rows = ceil(roles.rows[0].extent / tall) if roles.rows else 1
         height = best[0] * best[1] * max(1, ceil(roles.inner / best[1]) if len(roles.rows) == 2 else 1)
-        stream = MEMORY_COST if beyond_caches(self.stage.op, roles, self.target) else STREAM_COST
-        copies = COPY_COST if form.copied or roles.turned else stream
-        again = PAD_COST if form.pad_at_block else COPY_COST / best[2] if form.turned else 0.0
+        cpu = cpu_of(self.target)
+        stream = cpu.memory_cost if beyond_caches(self.stage.op, roles, self.target) else cpu.stream_cost
+        copies = cpu.copy_cost if form.copied or roles.turned else stream
+        again = cpu.pad_cost if form.pad_at_block else cpu.copy_cost / best[2] if form.turned else 0.0
         fits = 1 << 30 if form.copied or form.turned or roles.turned else self._rows_in_l2() // tall
         shared = form.columns_first and cores > 1 and others == 1
-        apart = APART if shared and self._panels_stay() else 0.0
-        r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits), apart)
+        apart = cpu.apart if shared and self._panels_stay() else 0.0
+        r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits), apart, cpu.spill)
         c = 1 if self.looked_up else c
         self.holes.append(Hole(col, singles(cuts(columns, cores)), (c,)))
         if not roles.rows:
@@ -276,7 +270,7 @@ class _Builder:
         """
         rows = sum(int(r.load.buffer.bytes) for r in self.roles.standing)
         results = sum(int(b.bytes) for b in self.stage.op.buffers)
-        return 0 < _panel_bytes(self.roles) <= min(second_cache(self.target) // 2, rows + results)
+        return 0 < _panel_bytes(self.roles) <= min(self._kept(), rows + results)
 
     def _one_row_of_tiles(self) -> bool:
         """Whether all rows of the result fit into one tile, so that each panel is read once."""
@@ -289,7 +283,11 @@ class _Builder:
         if not roles.rows:
             return 1
         row = max((distance(r, roles.rows[0].name) for r in roles.standing), default=0)
-        return second_cache(self.target) // 2 // row if row else 1 << 30
+        return int(self._kept()) // row if row else 1 << 30
+
+    def _kept(self) -> float:
+        """Bytes of L2 in which something may stay."""
+        return cpu_of(self.target).l2_share * second_cache(self.target)
 
     def _tile_anchor(self, inner: str) -> None:
         """Reduction loops outside, an unrolled register tile inside."""
@@ -324,4 +322,6 @@ class _Builder:
             self.steps.append(SplitStep(pad.name, last, (lanes,)))
             self.steps.append(Vectorize(pad.name, f"{last}.1"))
         if block is None and len(pad.op.axes) > 2:
-            self.steps += divided_as_one(pad.name, [a.name for a in pad.op.axes[:-2]], pad.op, lanes)
+            self.steps += divided_as_one(
+                pad.name, [a.name for a in pad.op.axes[:-2]], pad.op, lanes, self.target
+            )

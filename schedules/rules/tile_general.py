@@ -54,6 +54,6 @@ def tile_general(state: State, stage: Stage, target: Target) -> tuple[Extension,
     steps += together
     if lanes > 1:
         steps.append(Vectorize(name, f"{last}.2"))
-    steps += divided(name, grid, op, 1)  # loads may be far apart: as if nothing were in vectors
+    steps += divided(name, grid, op, 1, target)  # loads may be far apart: as if nothing were in vectors
     steps.append(Pragma(name, grid, "auto_unroll_max_step", "16"))
     return (Extension(tuple(steps), tuple(holes), (name,)),)

@@ -34,6 +34,7 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
+from schedules.cpu import PAGE, cpu_of
 from schedules.kit.analysis import Read, epilogue, lanes_of, reads, untouched
 from schedules.kit.grain import parts_of, slowest
 from schedules.kit.parallel_region import divided
@@ -42,26 +43,7 @@ from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
 
-SHARE = 0.65  # of the registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
-CROWDED = 0.35  # the same where lines of a tile push each other out of the cache (Zen 4, 2026-11)
-HALF_PAGE = 2048  # bytes after which addresses fall into one of two sets of a 32 KiB, 8-way cache
-# Registers that a tile leaves to what is computed beside. Of 32: tiles that wanted more had 5 to 350 moves to
-# or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3, 3x3/2, 5x5, pooling
-# 3x3/2). Of 16 a fifth more may be wanted: what is put aside would else be loaded more often (5x5/2: 2 x
-# 2 sums with 44 moves 1.04 x as fast as 1 x 4 with none), not half as many more (3x3: 3 x 4 with 228 in
-# 1.25 x the time of 3 x 2; Zen 4, 2026-11)
-LEFT, ASIDE = 4, 1.2
-SPILL = 4.0  # cycles for each vector beyond
-LOAD = 0.25  # cycles of a load beside operations
-TILE_OVERHEAD = 6.0  # cycles of a tile's loop, branches and drained accumulators
-# Lines of inputs that a tile of windows two or more apart may read for each vector of channels, and cycles
-# for each beyond: they are read in turns, and memory is followed the worse, the more there are. 2 x 2 sums
-# have 25, 3 x 3 49: pooling 3x3/2 of 112x112x64 is 1.24 x as fast, 56x56x64 1.12 x, 28x28x480 1.08 x;
-# depthwise 3x3/2 1.07 to 0.94 x. Windows side by side share most of theirs: 3 x 4 remain 1.1 x as fast as
-# 2 x 2 (pooling 3x3 of 28x28x192; Zen 4, two cores, 2026-11)
-LINES, APART = 25, 0.5
 EVEN = 0.08  # of the time that cores may wait for the last one
-LONGEST = 12  # vectors of a channel block: rows of longer ones have left the cache when the next row comes
 WIDEST = 16  # columns of a tile
 ROWS_A_CORE = 2  # tiles of rows that each core needs, if cores are to divide rows
 TALLEST = 3  # rows of a tile: more save few loads and leave small maps too few blocks
@@ -146,7 +128,7 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
     free = tuple(a for a in op.reduce_axes if a not in over)
     strides = tuple(pairs[a.name][1] for a in rows)
     crowded = any(
-        r.strides.get(over[-1].name, 1) * r.load.buffer.dtype.bytes % HALF_PAGE == 0
+        r.strides.get(over[-1].name, 1) * r.load.buffer.dtype.bytes % (PAGE // 2) == 0
         for r in reads(op)
         if r not in packed
     )
@@ -163,8 +145,7 @@ def _is_plain(r: Read) -> bool:
 
 def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
     """(rows, columns) of register tiles that fit, with the inputs and weights that wait beside the sums."""
-    registers = target.vector_registers
-    most = registers - LEFT if registers > 16 else ASIDE * registers
+    registers, most = target.vector_registers, cpu_of(target).window_held
     (_, kh, down), (_, kw, along) = w.down, w.along
 
     def fits(rows: int, columns: int) -> bool:
@@ -189,18 +170,18 @@ def _most(extent: int, window: int, stride: int, limit: int) -> int:
 def tile_cost(option: Option, w: Window, target: Target) -> float:
     """Rough cycles of one vector of channels: operations, loads that are felt beside them, what spills."""
     (rows, kh, down), (columns, kw, along) = w.down, w.along
-    registers = target.vector_registers
-    room = (CROWDED if w.crowded else SHARE) * registers
+    registers, cpu = target.vector_registers, cpu_of(target)
+    room = (cpu.window_crowded if w.crowded else cpu.window_share) * registers
     total = 0.0
     for h, times in _pieces(rows, option[0]):
         for v, more in _pieces(columns, option[1]):
             row = (v - 1) * along + kw
             lines = ((h - 1) * down + kh) * row
             loads = lines + kh * kw * len(w.packed)
-            apart = APART * max(0, lines - LINES) if along > 1 else 0.0
+            apart = cpu.window_apart * max(0, lines - cpu.window_lines) if along > 1 else 0.0
             weights = kw * len(w.packed)
             spilled = max(0.0, h * v + row + weights - room, _held(h, v, row, w) + weights - registers - 1)
-            felt = LOAD * loads + SPILL * spilled + apart + TILE_OVERHEAD
+            felt = cpu.window_load * loads + cpu.window_spill * spilled + apart + cpu.window_tile
             total += times * more * (h * v * kh * kw + felt)
     return total
 
@@ -320,7 +301,7 @@ class _Builder:
         self.steps += steps
         self.steps.extend(Unroll(host, t) for t in tiles)
         self.steps.append(Vectorize(host, f"{v}.2"))
-        self.steps += divided(host, outer, self.stage.op, w.lanes)
+        self.steps += divided(host, outer, self.stage.op, w.lanes, self.target)
         return inside[-1]
 
     def _channel_block(self, best: Option) -> Hole:
@@ -330,7 +311,8 @@ class _Builder:
         rows = parts_of(w.down[0], best[0])
         around = prod(a.extent for a in w.rows[:-2])
         choices = powers(vectors)
-        short = tuple(c for c in choices if c <= LONGEST)
+        longest = cpu_of(self.target).window_longest
+        short = tuple(c for c in choices if c <= longest)
 
         def waste(block: int) -> float:
             channels = parts_of(vectors, block)

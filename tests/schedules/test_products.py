@@ -21,6 +21,7 @@ from autotensor.schedule.primitives.storage import Storage
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
 from autotensor.te.tolerance import tolerance
+from schedules.cpu import ZEN4, cpu_of
 from schedules.generate import default_trace, generate
 from schedules.kit import tiles
 from schedules.kit.grain import block_of, cuts
@@ -316,7 +317,8 @@ def test_half_registers_where_whole_ones_would_be_half_empty(columns: int, lanes
 
 @pytest.mark.parametrize("across", ["", "a", "b"])
 def test_half_registers_give_the_same(across: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "HALVING", {parse(HOST).arch})  # whatever the processor likes
+    halving = replace(cpu_of(parse(HOST)), halves=ZEN4.halves)  # whatever the processor likes
+    monkeypatch.setattr(tiles, "cpu_of", lambda target: halving)
     for constant in (False, True):
         check(product(37, 24, 19, across=across, constant=constant, relu=True), HOST, f"half {across}")
 

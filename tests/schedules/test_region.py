@@ -13,8 +13,9 @@ from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
+from schedules.cpu import ZEN4
 from schedules.generate import default_trace, generate
-from schedules.kit.parallel_region import CALLED, L2_RATE, cycles
+from schedules.kit.parallel_region import CALLED, cycles
 
 TARGET = Target("llvm", "znver4", vector_bytes=64, vector_registers=32, num_cores=2)
 
@@ -80,6 +81,6 @@ def test_tiles_that_keep_their_cores_busy_briefly_are_not_cut() -> None:
 def test_cycles_are_operations_or_what_moves() -> None:
     a = te.placeholder((4096,), name="a")
     copied = ComputeDAG.of([a, te.compute((4096,), lambda i: a[i] + 1.0, name="b")])
-    assert cycles(copied.stages[0], 16) == pytest.approx(2 * 4096 * 4 / L2_RATE)
+    assert cycles(copied.stages[0], 16, TARGET) == pytest.approx(2 * 4096 * 4 / ZEN4.l2_rate)
     called = ComputeDAG.of([a, te.compute((4096,), lambda i: te.tanh(a[i]), name="b")])
-    assert cycles(called.stages[0], 16) == 4096 / 16 * CALLED
+    assert cycles(called.stages[0], 16, TARGET) == 4096 / 16 * CALLED

@@ -8,7 +8,8 @@ import pytest
 
 from autotensor.base.target import parse
 from schedules.algorithms.winograd import F2, F4
-from schedules.kit.winograd_cost import FEW, MANY, WIDE, Problem, Variant, best_option, cycles, direct_cycles
+from schedules.cpu import ZEN3, ZEN4, ZEN5
+from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles
 
 SERVER = (32 << 10, 1 << 20, 32 << 20)  # caches of the processors that the constants were fitted on
 BY_TILES, BY_COLUMNS = Variant(F4, by_columns=False), Variant(F4, by_columns=True)
@@ -25,25 +26,25 @@ def cheapest(p):
 
 
 @pytest.mark.parametrize(
-    ("arch", "costs"),
+    ("arch", "cpu"),
     [
-        ("znver5", WIDE),
-        ("znver4", MANY),
-        ("sapphirerapids", MANY),
-        ("x86-64-v4", MANY),
-        ("neoverse-n1", MANY),
-        ("znver3", FEW),
-        ("x86-64-v3", FEW),
+        ("znver5", ZEN5),
+        ("znver4", ZEN4),
+        ("sapphirerapids", ZEN4),
+        ("x86-64-v4", ZEN4),
+        ("neoverse-n1", ZEN4),
+        ("znver3", ZEN3),
+        ("x86-64-v3", ZEN3),
     ],
 )
-def test_constants_follow_the_processors_name(arch, costs):
-    assert problem(arch, 14, 256).costs is costs
+def test_costs_follow_the_processors_name(arch, cpu):
+    assert problem(arch, 14, 256).costs is cpu.winograd
 
 
 def test_halves_of_registers_are_not_two_whole_ones():
     """A Zen 5 held to AVX2 has 16 registers, whatever its name."""
     narrow = parse("llvm -mcpu=znver5 -mattr=+avx2,+fma")
-    assert Problem(1, 14, 14, 256, 256, 1, 8, narrow).costs is FEW
+    assert Problem(1, 14, 14, 256, 256, 1, 8, narrow).costs is ZEN3.winograd
 
 
 @pytest.mark.parametrize("arch", ["znver4", "sapphirerapids"])

@@ -250,7 +250,14 @@ def rates_of(values: Mapping[str, float], target: Target) -> Rates:
             levels.insert(0, max(values[name], levels[0]))
             together = values.get(f"{name}.t{threads}", values[name] * threads)
             team.insert(0, max(together, levels[0], team[0]))
-    rates = Rates(values["flops.core"], tuple(levels), team[-1], kernels=kernels_of(values, target))
+    per_cycle = values["flops.core"] / values["clock"] / (2 * target.lanes(32)) if "clock" in values else None
+    rates = Rates(
+        values["flops.core"],
+        tuple(levels),
+        team[-1],
+        kernels=kernels_of(values, target),
+        multiplies=per_cycle,
+    )
     if threads == 1:
         return replace(rates, team_flops=rates.flops, team_bandwidths=tuple(levels), region_s=0.0)
     return replace(

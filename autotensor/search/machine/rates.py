@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
+from schedules.cpu import cpu_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,16 +73,18 @@ class Rates:
     team_bandwidths: tuple[float, ...] = ()  # like `bandwidths`, of all threads together; (): as many times
     region_s: float = REGION_S  # fork and join of one parallel region
     kernels: MicroKernels = field(default_factory=MicroKernels)
+    multiplies: float | None = None  # FMAs of whole registers a cycle, as measured
     warm_weights: bool = False  # constants stay in the caches from call to call; else they come from memory
 
     @staticmethod
     def guess(target: Target) -> Rates:
-        """A 3.6 GHz core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a
-        card, a multiprocessor."""
+        """A core with one FMA a cycle in its widest vectors, and behind its last cache memory; of a card, a
+        multiprocessor."""
         if target.is_gpu and not target.on_cores:
             return Rates(SM_FLOPS, (SM_L2, SM_MEMORY), SM_MEMORY * target.num_cores)
-        caches = max(1, min(len(target.cache_bytes), 3))
-        return Rates(3.6e9 * 2 * target.lanes(32), (*(100e9, 60e9)[: caches - 1], 20e9), 30e9)
+        cpu, nearer = cpu_of(target), min(len(target.cache_bytes), 3) - 1
+        levels = (*cpu.bandwidths[: max(0, nearer)], cpu.bandwidths[-1])
+        return Rates(cpu.clock * 2 * target.lanes(32), levels, cpu.memory)
 
     def peak(self, cores: int) -> float:
         """FLOP/s of all threads of the target together."""

@@ -24,19 +24,11 @@ from autotensor.search.machine.rates import Rates
 from autotensor.search.score.prior_gpu import predict_gpu
 from autotensor.search.score.terms import Terms
 from autotensor.search.score.tile import Tile, full, is_product, tile_of, ways
+from schedules.cpu import Cpu, cpu_of
 
 Floats = npt.NDArray[np.float64]
 
-STEP_OVERHEAD = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
-LOAD = 0.6  # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
-LATENCY = 4.0  # cycles from one FMA to the next of the same accumulator
-FITS = 1.0  # share of a cache that one loop level may use before it spills
-SPILLED = 2.5  # slow-down of a tile that needs more registers than there are
-OVERLAP = 0.3  # of what is not the bottleneck, still felt
 FINE_S = 5e-6  # pieces of work so short overlap with what is around them
-CROWDED = 4.0  # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
-CROWDED_WINDOW = 1.0  # the same for a vector of a window: others are on their way meanwhile
-CROWDED_LINES = 2.4  # times the ways more lines than ways, and every scalar must
 
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
@@ -51,12 +43,13 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     target = target.processor()
     if target.is_gpu:
         return predict_gpu(p, target, rates)
+    cpu = cpu_of(target, rates.multiplies)
     terms = tuple(stage_terms(s, p.count, target, rates) for s in p.stages)
     total = np.zeros(p.count)
     merged = {s.name: (t.parts, t.hidden) for s, t in zip(p.stages, terms, strict=True)}
     for s, t in zip(p.stages, terms, strict=True):  # what is inside comes before what is around it
         parts, hidden = merged[s.name]
-        seconds = _together(parts, hidden)
+        seconds = _together(parts, hidden, cpu.prior_overlap)
         if s.own < len(s.levels):
             visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
             fine = seconds * target.num_cores < FINE_S * visits
@@ -69,21 +62,22 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
     return np.asarray(total, dtype=np.float64), terms
 
 
-def _together(parts: tuple[Floats, ...], hidden: Floats) -> Floats:
+def _together(parts: tuple[Floats, ...], hidden: Floats, overlap: float) -> Floats:
     """Seconds of things that overlap: the longest, and some of the others."""
     slowest = np.maximum.reduce(parts)
     rest = np.maximum(0.0, np.sum(parts, axis=0) - slowest - hidden)
-    return np.asarray(slowest + OVERLAP * rest, dtype=np.float64)
+    return np.asarray(slowest + overlap * rest, dtype=np.float64)
 
 
 def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Terms:
+    cpu = cpu_of(target, rates.multiplies)
     cycle = 2.0 * target.lanes(32) / rates.flops  # seconds
     lanes = np.maximum(1.0, np.minimum(full(s.lanes, count), 4.0 * target.lanes(32)))
     tile = tile_of(s, count, lanes)
     steps = _steps(s, count)
     traffic = _traffic(s, count, target, rates)
     per_step, measured = _measured_step(s, tile, lanes, steps, traffic, rates)
-    per_step = np.where(measured, per_step, _step(s, tile, target)) + _crowding(s, tile, target)
+    per_step = np.where(measured, per_step, _step(s, tile, target, cpu)) + _crowding(s, tile, target, cpu)
     compute = steps * per_step * cycle
     chunks = full(1, count)
     for level in s.levels:
@@ -102,17 +96,17 @@ def stage_terms(s: StagePicture, count: int, target: Target, rates: Rates) -> Te
     hidden = np.where(measured, np.sum(parts[:-1], axis=0) if len(parts) > 1 else 0.0, 0.0)
     launch = rates.region_s if s.own == len(s.levels) else 0.0
     all_parts = (computing, *parts)
-    total = _together(all_parts, hidden) + launch
+    total = _together(all_parts, hidden, cpu.prior_overlap) + launch
     return Terms(compute, moves, chunks, imbalance, tile.size, tile.loads, all_parts, hidden, launch, total)
 
 
-def _step(s: StagePicture, tile: Tile, target: Target) -> Floats:
+def _step(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
     """Cycles of the innermost unrolled code, by formula."""
     work = tile.size * tile.depth * max(1.0, s.flops_per_point / 2.0)
-    chain = LATENCY * tile.depth * tile.chained  # else the next tile's sums fill the gaps
-    per_step = np.maximum(np.maximum(work, LOAD * tile.loads), chain) + STEP_OVERHEAD
+    chain = cpu.latency * tile.depth * tile.chained  # else the next tile's sums fill the gaps
+    per_step = np.maximum(np.maximum(work, cpu.prior_load * tile.loads), chain) + cpu.prior_step
     spills = s.is_reduction & (tile.size + 1 > target.vector_registers)  # others write as they go
-    return np.where(spills, per_step * SPILLED, per_step)
+    return np.where(spills, per_step * cpu.prior_spilled, per_step)
 
 
 def _measured_step(
@@ -139,11 +133,11 @@ def _measured_step(
     return np.where(known, cost, 0.0) * tile.depth, known
 
 
-def _crowding(s: StagePicture, tile: Tile, target: Target) -> Floats:
+def _crowding(s: StagePicture, tile: Tile, target: Target, cpu: Cpu) -> Floats:
     """Cycles more of a step whose operands compete for few sets of L1."""
     w = ways(target)
-    missing = np.clip((tile.lines - w - 1.0) / (CROWDED_LINES * w), 0.0, 1.0) ** 1.5
-    each = CROWDED * tile.rows if is_product(s) else CROWDED_WINDOW * tile.size
+    missing = np.clip((tile.lines - w - 1.0) / (cpu.prior_crowded_lines * w), 0.0, 1.0) ** 1.5
+    each = cpu.prior_crowded * tile.rows if is_product(s) else cpu.prior_crowded_window * tile.size
     return np.asarray(each * tile.depth * missing, dtype=np.float64)
 
 
@@ -167,7 +161,7 @@ def _traffic(s: StagePicture, count: int, target: Target, rates: Rates) -> tuple
     for cache in target.cache_bytes[: len(rates.bandwidths)]:
         out.append(traffic[kept(working, cache), np.arange(count)])
     # what fits as a whole is still there since the last call, but for weights that make room for others'
-    stays = [working[0] <= FITS * cache for cache in target.cache_bytes[: len(out)]]
+    stays = [working[0] <= cache for cache in target.cache_bytes[: len(out)]]
     if rates.warm_weights:
         return tuple(np.where(fits, 0.0, t) for fits, t in zip(stays, out, strict=True))
     out[-1] = np.where(stays[-1], 0.0, out[-1])
@@ -210,7 +204,7 @@ def brought(sizes: Floats, times: Floats) -> Floats:
 
 def kept(working: Floats, cache: float) -> npt.NDArray[np.int64]:
     """Per candidate the outermost level whose operands fit together into a cache; it is what stays there."""
-    fits = working <= FITS * cache
+    fits = working <= cache
     return np.where(fits.any(axis=0), fits.argmax(axis=0), len(working) - 1)
 
 

@@ -18,13 +18,11 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import Operand, StagePicture
 from autotensor.te.tensor import AxisKind
+from schedules.cpu import PAGE
 
 Floats = npt.NDArray[np.float64]
 
 LINE = 64  # bytes of a cache line
-PAGE = (
-    4096  # bytes after which addresses fall into the same set of a usual L1; its size over this are its ways
-)
 MOST_LINES = 1024  # of a tile that are looked at
 
 

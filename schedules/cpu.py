@@ -1,0 +1,342 @@
+"""A processor as a record: every number of schedules and of the prior that depends on the processor.
+
+    cpu_of(parse("llvm -mcpu=znver5")).region        cycles that starting a team takes there
+    register(replace(ZEN5, name="zen6", …))          a record from outside, as does an entry point
+
+The values of the class are those of Zen 4, where most were measured; other records say what differs. Beside
+each stands what was measured, on which processor, and when; *chosen* was not measured. A processor without a
+record takes the nearest one by `distance`. `autotensor doctor --characterise` measures a machine and prints
+its record. Numbers that are no matter of the processor (shapes on offer, how the search is led, how sums are
+rounded, what GPUs want) stand where they are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, log2
+
+from autotensor.base.errors import TargetError
+from autotensor.base.plugins import entry
+from autotensor.base.target import Target
+
+GROUP = "autotensor.cpus"  # of entry points, each with the LLVM name of a processor
+# bytes after which addresses fall into the same set of L1: those with a record index it within a page
+PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """What Winograd's convolution costs: 32 registers of 512 bits, one whole one multiplied a cycle."""
+
+    vectors: int = 1  # that a core multiplies a cycle; one is what `sure` was fitted to (Zen 4, 2026-11)
+    operand: float = (
+        0.0  # FMAs for a scalar or a vector of a step, which only large tiles hide (Zen 4, 2026-11)
+    )
+    scale: float = 1.0  # so that the best tile comes to the 0.9 of peak that was seen (Zen 4, 2026-11)
+    # of L2 for a block's transformed inputs; products and weights need the rest (28x28x128 on one core 0.63
+    # ms instead of 0.55 with a block that is far; Zen 4, 2026-11)
+    l2_share: float = 0.15
+    far: float = 0.85  # speed with more (Zen 4, 2026-11)
+    crowd: float = (
+        0.0  # how transformed inputs as large as L2 slow a block, growing with them (Zen 4, 2026-11)
+    )
+    last_share: float = (
+        inf  # of the last cache that weights may take and be there for the next block (Zen 4, 2026-11)
+    )
+    line: float = 120.0  # cycles to fetch 64 bytes that another core has written (Zen 4, 2026-11)
+    memory: float = (
+        9.0  # bytes of weights a cycle from memory, where they are in a model; to all cores (Zen 4, 2026-11)
+    )
+    alone: float = inf  # the same to one core, however many share (unseen on Zen 4, 2026-11)
+    again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep (unseen on Zen 4, 2026-11)
+    # how many times faster than direct it must seem, to be taken without measuring (Zen 4, 2026-11)
+    sure: float = 1.25
+    stream: float = 0.75  # tiles that a block's reading of the weights costs (Zen 4, 2026-11)
+    moves: float = 1.0  # FMAs' time of an addition of a transform, with its loads and stores (Zen 4, 2026-11)
+    # by columns: what stream is of a panel's weights, and the slope with which transformed inputs slow the
+    # products by their multiple of L2 (with more taps than a plane's, unmeasured, as by tiles). None: all as
+    # by tiles (Zen 4, 2026-11)
+    panel: float | None = None
+    passing: float = 0.0  # the slope (Zen 4, 2026-11)
+    # cycles that cores wait for one another where they divide columns, beside the second region itself;
+    # the two come to the 8,000 with which the costs here were fitted (Zen 4, 2026-11)
+    wait: float = 5_500
+    step: float = 1.5  # FMAs that a step of a product's reduction costs beside its own (Zen 4, 2026-11)
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """One class of processors. Cycles are of one core; shares and times are plain numbers."""
+
+    # -- what it is: by this the nearest record is found
+    name: str = "zen4"  # of the record
+    archs: tuple[str, ...] = ("znver4",)  # LLVM's names of processors that it is for, with vectors as wide
+    vector_bytes: int = 64  # of a register (Zen 4, 2026-11)
+    vector_registers: int = 32  # (Zen 4, 2026-11)
+    multiplies: float = 1.0  # FMAs of whole registers a cycle; two halves count as one (Zen 4, 2026-11)
+    cache_bytes: tuple[int, ...] = (32 << 10, 1 << 20, 32 << 20)  # of data, nearest first (Zen 4, 2026-11)
+
+    # -- what the prior guesses where nothing was calibrated
+    clock: float = 3.6e9  # cycles a second (Zen 4, 2026-11)
+    bandwidths: tuple[float, ...] = (100e9, 60e9, 20e9)  # B/s of a core from L2, L3, memory (chosen, 2026-11)
+    memory: float = 30e9  # B/s from memory of all cores together (chosen, 2026-11)
+
+    # -- latencies and rates of a core
+    latency: int = 4  # cycles from one FMA, or addition, to the next of the same accumulator (Zen 4, 2026-11)
+    accumulators: int = (
+        8  # that keep a core busy: latency times units, two of them elsewhere (Zen 4, 2026-11)
+    )
+    l2_rate: float = 24.0  # bytes a cycle from L2 (Zen 4, 2026-11)
+    l3_rate: float = 12.0  # bytes a cycle from L3, or memory (Zen 4, 2026-11)
+
+    # -- teams
+    # cycles to start a team and to meet again. 0.7 us: libgomp's region of two threads. Our own pool's takes
+    # less, but what one core wrote the other has to fetch: small_cnn, whose kernels have up to 4,600 cycles,
+    # takes both cores longer than one. Alone, with the pool, sums of 8192 elements take two threads 0.6 us
+    # after 0.9, a 3x3 of 4x4x32 1.1 after 1.8. The calibration measures regions, too, but schedules do not
+    # depend on it: a workload has the same default on all machines of a kind (Zen 4, 3.5 GHz, 2026-11)
+    region: int = 2_500
+    # cycles to fetch the sums that another core has written and to add them: 0.7 us as well. Products of 1 to
+    # 6 rows and 32 or 64 columns in two parts take longer than whole ones up to 6,000 cycles, less from
+    # 11,000 (1.1 to 1.2 x as fast; at 22,000 1.5 x); sums of numbers likewise (libgomp, Zen 4, 2026-11)
+    join: int = 2_500
+    apart: float = (
+        0.02  # share of time lost when cores divide columns: each reads rows others wrote (Zen 4, 2026-11)
+    )
+
+    # -- caches
+    ways: int = 8  # lines of a set of L1 (Zen 4, 2026-11)
+    free_ways: int = 6  # of these, for rows; others are for weights (Zen 4, 2026-11)
+    l2_share: float = 0.5  # of L2 that a panel of weights, or rows, may take to stay (chosen, 2026-11)
+    large: float = (
+        0.25  # of L2 of each core: more than that of a result has left it when it is read (Xeon, 2026-11)
+    )
+    sums_share: float = (
+        0.25  # of L2 for the sums of a block, which every cut loads and stores (Zen 4, 2026-11)
+    )
+    last_share: float = 1 / 32  # of the last cache: smaller operands are not worth a cut (chosen, 2026-11)
+    far: int = (
+        2  # times L2: an operand larger than that is worth copying, if used by enough rows (chosen, 2026-11)
+    )
+    near_sums: int = 8 << 10  # bytes of sums that stay in L1 while rows pass by (chosen, 2026-11)
+    near_rows: int = 16 << 10  # bytes that a block of rows may take: half of L1 (chosen, 2026-11)
+    spill: float = (
+        0.05  # share of time lost when a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
+    )
+    copy_rows: int = (
+        96  # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
+    )
+    # the same where its lines compete for a set (64 rows x 64 x 8192 1.2 x as fast; Zen 5, 2026-11)
+    crowded_rows: int = 48
+    from_l2: float = 0.92  # speed of attention whose scores leave L1 (64 queries x 128 keys; Zen 4, 2026-11)
+    beyond_l2: float = 0.8  # and whose scores take more than half of L2 (chosen, 2026-11)
+
+    # -- register tiles of products
+    least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
+    tile_step: float = (
+        1.5  # cycles per reduction step beside FMAs and loads; favours larger tiles (Zen 4, 2026-11)
+    )
+    tile_stream: float = (
+        2.5  # cycles for a vector that comes from the last cache, at its bandwidth (Zen 4, 2026-11)
+    )
+    # cycles by which a row costs more that competes for its set of L1; rising with the square when L2 is
+    # crowded too (Zen 4, 2026-11)
+    tile_crowded: float = 0.8
+    panel: float = (
+        0.75  # of L2 for a panel beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
+    )
+    # how much of a register less half ones must leave empty to be taken: a processor that runs an operation
+    # on a whole register in two halves runs one on half of it in half the time. Whole ones serve more columns
+    # at a time (24 columns 1.3 x, 8 columns 1.8 x as fast; Zen 4, 2026-11). inf: never
+    halves: float = 1.15
+    written: int = (
+        1  # steps of a long reduction that are written out: it hides the loop's own (Zen 4, 2026-11)
+    )
+    # extent of the last reduction up to which it is written out though the loop around it is cut: it is left
+    # in irregular steps, which are mispredicted (Zen 3, 2026-11)
+    short_cut: int = 0
+    panel_wait: float = (
+        0.0  # FMAs that a vector from L2 costs beside those that it is for (none seen, Zen 4, 2026-11)
+    )
+    # steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
+    # costs `run` FMAs beside those that it is for. The wider, the fewer runs of lines are written side by
+    # side (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x
+    # 2, by where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
+    writes: int = 32
+    run: float = 0.25  # see `writes` (Zen 5, 2026-11)
+    pushed_out: float = (
+        0.96  # speed of a tile of which sums leave registers; less than 28 in one have (Xeon, 2026-11)
+    )
+
+    # -- products: cycles for a vector of a panel, beside those of its products
+    stream_cost: float = 0.5  # to bring it from the last cache (Zen 4, 2026-11)
+    memory_cost: float = 4.0  # to bring it from memory (Zen 4, 2026-11)
+    copy_cost: float = 2.0  # to copy it (Zen 4, 2026-11)
+    pad_cost: float = (
+        0.05  # columns of tiles that copying the padding of a block's rows takes (Zen 4, 2026-11)
+    )
+    shallow: int = 64  # steps below which storing a result takes as long as computing it (Xeon, 2026-11)
+
+    # -- convolutions
+    conv_step: float = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
+    conv_row: float = (
+        1.0  # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
+    )
+    conv_crowded: float = 1.12  # slow-down beyond `free_ways` (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
+    # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3; Zen 4,
+    # 2026-11)
+    partly: float = 1.1
+    ragged: float = 1.01  # what a tile must gain that needs another kernel for the tail (chosen, 2026-11)
+    more_code: float = (
+        1.02  # what a tile of two row axes must gain: its windows are written out (chosen, 2026-11)
+    )
+
+    # -- windows: depthwise convolution, pooling
+    window_share: float = (
+        0.65  # of registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
+    )
+    window_crowded: float = 0.35  # the same where lines of a tile push each other out of L1 (Zen 4, 2026-11)
+    # vectors that a tile may hold; four are left to what is computed beside. Tiles that wanted more had 5 to
+    # 350 moves to or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3,
+    # 3x3/2, 5x5, pooling 3x3/2; Zen 4, 2026-11)
+    window_held: float = 28.0
+    window_spill: float = 4.0  # cycles for each vector beyond (Zen 4, 2026-11)
+    window_load: float = 0.25  # cycles of a load beside operations (Zen 4, 2026-11)
+    window_tile: float = 6.0  # cycles of a tile's loop, branches and drained accumulators (Zen 4, 2026-11)
+    # Lines of inputs that a tile of windows two or more apart may read for each vector of channels: they are
+    # read in turns, and memory is followed the worse, the more there are. 2 x 2 sums have 25, 3 x 3 49:
+    # pooling 3x3/2 of 112x112x64 is 1.24 x as fast, 56x56x64 1.12 x, 28x28x480 1.08 x; depthwise 3x3/2 1.07
+    # to 0.94 x. Windows side by side share most of theirs: 3 x 4 remain 1.1 x as fast as 2 x 2 (pooling 3x3
+    # of 28x28x192; Zen 4, two cores, 2026-11)
+    window_lines: int = 25
+    window_apart: float = 0.5  # cycles for each line beyond (Zen 4, two cores, 2026-11)
+    # vectors of a channel block: rows of longer ones have left the cache when the next row comes (chosen,
+    # 2026-11)
+    window_longest: int = 12
+
+    # -- the prior
+    prior_step: float = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
+    prior_load: float = (
+        0.6  # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
+    )
+    prior_spilled: float = (
+        2.5  # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
+    )
+    prior_overlap: float = 0.3  # of what is not the bottleneck, still felt (chosen, 2026-11)
+    # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
+    prior_crowded: float = 4.0
+    # the same for a vector of a window: others are on their way meanwhile (Zen 4, 2026-11)
+    prior_crowded_window: float = 1.0
+    # times the ways more lines than ways, and every scalar must (Zen 4, 2026-11)
+    prior_crowded_lines: float = 2.4
+
+    winograd: Winograd = Winograd()  # see there (Zen 4, 2026-11)
+
+
+ZEN4 = Cpu()
+# Two whole registers a cycle, as all processors multiply that do not halve them
+XEON = replace(
+    ZEN4,
+    name="xeon",  # Xeon Sapphire Rapids, a virtual machine
+    # those of x86-64-v4 that are not AMD's; x86-64-v4 itself stands for any of them
+    archs=(
+        *("x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "cannonlake", "icelake-client"),
+        *("icelake-server", "tigerlake", "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids"),
+    ),
+    multiplies=2.0,  # (Xeon, 2026-11)
+    cache_bytes=(48 << 10, 2 << 20),  # the third is as large as the model has cores (Xeon, 2026-11)
+    halves=inf,  # (Xeon, 2026-11)
+    written=4,  # else the loop's own instructions and its end cost 3 to 15 % (Sapphire Rapids, 2026-11)
+    short_cut=8,  # as far as reductions are written out (chosen, 2026-11)
+    # 14 x 2 tiles in place of 5 x 5 make 49 rows of 960 steps 1.06 x as fast, 8 x 3 in place of 4 x 6 128
+    # rows of 3072 steps 1.12 x (Sapphire Rapids, 2026-11)
+    panel_wait=0.25,
+)
+# Mean loss of Winograd's choice against the best option that was measured, weights warm, seven layers of 56,
+# 28, 14 and 7 pixels and 256 to 512 channels on 1 and 2 cores: 4 % (10 % while blocks by columns were counted
+# like blocks by tiles: 28x28x512 on one core 8.1, now 6.1 ms, the best 5.9). What comes from L2 and memory
+# costs twice as many products as on Zen 4. Direct kernels take 7 % more than their count, so that 1.03 of
+# `sure` stands for 1.1 (Zen 5, 2026-11)
+ZEN5 = replace(
+    XEON,
+    name="zen5",  # LLVM's name also stands for laptop parts that halve registers, which are not told apart
+    archs=("znver5",),  # (Zen 5, 2026-11)
+    cache_bytes=(48 << 10, 1 << 20, 32 << 20),  # (Zen 5, 2026-11)
+    # fitted as said above (Zen 5, 2026-11)
+    winograd=Winograd(
+        2, 0.0, 1.09, l2_share=0.65, far=0.84, crowd=0.19, last_share=0.5, line=19.0, memory=17.0,
+        alone=10.5, again=17.0, sure=1.03, stream=1.6, moves=2.6, panel=3.2, passing=0.03,
+    ),
+)  # fmt: skip
+ZEN3 = replace(
+    XEON,
+    name="zen3",  # for all processors with AVX2
+    archs=("x86-64-v3", "haswell", "skylake", "znver1", "znver2", "znver3"),  # (Zen 3, 2026-11)
+    vector_bytes=32,  # (Zen 3, 2026-11)
+    vector_registers=16,  # (Zen 3, 2026-11)
+    cache_bytes=(32 << 10, 512 << 10, 32 << 20),  # (Zen 3, 2026-11)
+    # a fifth more than there are: what is put aside would else be loaded more often (5x5/2: 2 x 2 sums with
+    # 44 moves 1.04 x as fast as 1 x 4 with none), not half as many more (3x3: 3 x 4 with 228 in 1.25 x the
+    # time of 3 x 2; AVX2 on Zen 4, 2026-11)
+    window_held=1.2 * 16,
+    # mean loss of the choice over 4 layers, 1 and 2 cores, 5 % (Zen 3, 2026-11)
+    winograd=Winograd(2, 1.0, 1.55, l2_share=inf, far=1.0, crowd=0.6, last_share=1 / 8, line=20.0),
+)
+V2 = replace(
+    ZEN3,
+    name="x86-64-v2",  # for all processors without AVX; nothing was measured on one (chosen, 2026-11)
+    archs=("x86-64", "x86-64-v2"),
+    vector_bytes=16,  # (by definition)
+    cache_bytes=(32 << 10, 1 << 20),  # (chosen, 2026-11)
+)
+NEOVERSE = replace(
+    XEON,
+    name="neoverse",  # for all of aarch64; nothing was measured on one (chosen, 2026-11)
+    archs=("neoverse-n1", "neoverse-v1", "neoverse-v2"),
+    vector_bytes=16,  # (by definition)
+    cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
+)
+RECORDS = [ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE]
+WEIGHTS = (
+    4.0,
+    2.0,
+    2.0,
+    1.0,
+)  # of a doubling of vector width, registers, FMAs a cycle, a cache: as code differs
+
+
+def register(cpu: Cpu) -> Cpu:
+    """Makes a record known, in place of others for its processors; before schedules are asked for.
+
+    Raises TargetError for what is no record, and when another one has its name.
+    """
+    if not isinstance(cpu, Cpu):
+        raise TargetError(f"{cpu!r} is no record of a processor.", fix="Make one: replace(ZEN4, name=…).")
+    if any(c.name == cpu.name and c is not cpu for c in RECORDS):
+        raise TargetError(f"processor {cpu.name!r} is registered twice.", fix="Take another name.")
+    if cpu not in RECORDS:
+        RECORDS.insert(0, cpu)
+        cpu_of.cache_clear()
+    return cpu
+
+
+@lru_cache(maxsize=64)
+def cpu_of(target: Target, multiplies: float | None = None) -> Cpu:
+    """The record of the target's processor: registered, of an entry point, or the nearest.
+
+    multiplies: FMAs of whole registers a cycle as calibrated, which no target says; None: two.
+    """
+    named = [c for c in RECORDS if target.arch in c.archs]
+    if not named and target.arch and (brought := entry(GROUP, target.arch)) is not None:
+        named = [register(brought)]
+    fitting = [c for c in named if c.vector_bytes == target.vector_bytes]
+    return fitting[0] if fitting else min(RECORDS, key=lambda c: distance(c, target, multiplies or 2.0))
+
+
+def distance(cpu: Cpu, target: Target, multiplies: float = 2.0) -> float:
+    """How unlike a record a processor is: doublings of its features, by WEIGHTS; 0.0 for the same."""
+    theirs = (cpu.vector_bytes, cpu.vector_registers, cpu.multiplies, *cpu.cache_bytes)
+    ours = (target.vector_bytes, target.vector_registers, multiplies, *target.cache_bytes)
+    weights = (*WEIGHTS, *WEIGHTS[3:] * len(cpu.cache_bytes))
+    return sum(w * abs(log2(a / b)) for w, a, b in zip(weights, theirs, ours, strict=False))

@@ -1,0 +1,169 @@
+"""Records of processors: each field measured and read, the right record for each target, doors that hold."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from autotensor.base.errors import TargetError
+from autotensor.base.target import Target, parse
+from autotensor.search.machine.rates import Rates
+from schedules import cpu
+from schedules.cpu import NEOVERSE, RECORDS, V2, XEON, ZEN3, ZEN4, ZEN5, Cpu, Winograd, cpu_of, distance
+
+ROOT = Path(__file__).parents[2]
+SOURCE = Path(cpu.__file__).read_text()
+# what names a processor and is no field, and why
+ELSEWHERE = {
+    "PART": "how a sum is rounded is the same on every processor",
+}
+
+
+@pytest.fixture
+def records() -> Iterator[list[Cpu]]:
+    """The known records; what a test adds is gone after it."""
+    before = list(RECORDS)
+    yield RECORDS
+    RECORDS[:] = before
+    cpu_of.cache_clear()
+
+
+def unmeasured(source: str) -> list[str]:
+    """Fields of records and of the class beside which no month of a measurement stands."""
+    lines, found = source.split("\n"), []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name), value=value) if value and node.col_offset:
+                pass
+            case ast.keyword(arg=str(name)) if node.col_offset == 4:
+                pass
+            case _:
+                continue
+        text, above = "", node.lineno - 2
+        while lines[above].lstrip().startswith("#"):
+            text, above = lines[above] + text, above - 1
+        text += " ".join(lines[node.lineno - 1 : node.end_lineno])
+        if name not in ("name", "archs") and not re.search(r"20\d\d-\d\d\)|\(by definition\)", text):
+            found.append(name)
+    return found
+
+
+def test_beside_every_field_stands_its_measurement() -> None:
+    assert unmeasured(SOURCE) == []
+
+
+@pytest.mark.parametrize("field", ["region", "window_spill", "panel_wait", "line"])
+def test_a_missing_measurement_is_found(field: str) -> None:
+    bare = [re.sub("20..-..", "", line) if f" {field}" in line else line for line in SOURCE.split("\n")]
+    planted = "\n".join(bare).replace("(Zen 4, 3.5 GHz, 2026-11)", "").replace("Rapids, 2026-11)", "")
+    assert field in unmeasured(planted)
+
+
+def test_every_field_is_read_somewhere() -> None:
+    code = "\n".join(
+        p.read_text()
+        for room in ("schedules", "autotensor/search")
+        for p in (ROOT / room).rglob("*.py")
+        if p.name != "cpu.py"
+    )
+    features = {"name", "archs", "vector_bytes", "vector_registers", "multiplies", "cache_bytes"}
+    names = {f.name for kind in (Cpu, Winograd) for f in fields(kind)} - features
+    assert sorted(n for n in names if not re.search(rf"\.{n}\b", code)) == []
+
+
+def test_no_constant_of_a_processor_stands_elsewhere() -> None:
+    named = re.compile(r"^([A-Z][A-Z0-9_]*)(?: *:.*)? = .*# .*(Zen|Xeon|Sapphire|Neoverse)", re.M)
+    stray = {
+        found[1]
+        for room in ("schedules", "autotensor/search")
+        for p in (ROOT / room).rglob("*.py")
+        for found in named.finditer(p.read_text())
+    }
+    assert stray - set(ELSEWHERE) == set()
+
+
+@pytest.mark.parametrize(
+    ("target", "record"),
+    [
+        ("znver4", ZEN4),
+        ("znver5", ZEN5),
+        ("sapphirerapids", XEON),
+        ("icelake-server", XEON),
+        ("x86-64-v4", XEON),
+        ("x86-64-v3", ZEN3),
+        ("haswell", ZEN3),
+        ("x86-64-v2", V2),
+        ("neoverse-n1", NEOVERSE),
+        ("cortex-a76", NEOVERSE),  # by its features
+        ("nehalem", V2),
+        ("znver5 -mattr=+avx2,+fma", ZEN3),  # a name does not make registers wider
+        ("znver4 -mattr=+avx2,+fma", ZEN3),
+    ],
+)
+def test_the_record_of_a_target(target: str, record: Cpu) -> None:
+    assert cpu_of(parse(f"llvm -mcpu={target}")) is record
+
+
+@pytest.mark.parametrize(
+    ("arch", "width", "registers", "caches", "multiplies", "record"),
+    [
+        ("znver6", 64, 32, (48 << 10, 1 << 20), None, ZEN5),
+        ("bigrapids", 64, 32, (48 << 10, 2 << 20), None, XEON),
+        ("znver4c", 64, 32, (32 << 10, 1 << 20), 1.02, ZEN4),  # as calibrated: one whole register a cycle
+        ("arrowlake", 32, 16, (48 << 10, 3 << 20), 3.0, ZEN3),
+        ("", 16, 16, (32 << 10, 1 << 20), None, V2),
+    ],
+)
+def test_without_a_record_the_nearest(
+    arch: str, width: int, registers: int, caches: tuple[int, ...], multiplies: float | None, record: Cpu
+) -> None:
+    target = Target("llvm", arch, vector_bytes=width, vector_registers=registers, cache_bytes=caches)
+    assert cpu_of(target, multiplies) is record
+
+
+def test_distance_is_doublings_of_features() -> None:
+    same = Target("llvm", vector_bytes=64, vector_registers=32, cache_bytes=ZEN4.cache_bytes)
+    assert distance(ZEN4, same, 1.0) == 0.0
+    assert distance(ZEN4, same) == 2.0  # two whole registers a cycle
+    assert distance(ZEN4, replace(same, vector_bytes=32), 1.0) == 4.0
+    assert distance(ZEN4, replace(same, vector_registers=16), 1.0) == 2.0
+    assert distance(ZEN4, replace(same, cache_bytes=(64 << 10, 2 << 20)), 1.0) == 2.0
+
+
+def test_a_record_from_outside_takes_the_place_of_ours(records: list[Cpu]) -> None:
+    mine = replace(ZEN4, name="mine", archs=("znver4", "znver9"), clock=1e9)
+    assert cpu.register(mine) is cpu.register(mine) is cpu_of(parse("llvm -mcpu=znver4"))
+    target = parse("llvm -mcpu=znver4")
+    assert Rates.guess(target).flops == 2 * 16 * 1e9
+    with pytest.raises(TargetError, match=r"processor 'mine' is registered twice\. .*another name"):
+        cpu.register(replace(mine, clock=2e9))
+    with pytest.raises(TargetError, match="'zen9' is no record of a processor"):
+        cpu.register("zen9")  # type: ignore[arg-type]
+
+
+def test_an_entry_point_is_asked_for_what_nobody_knows(
+    records: list[Cpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, asked = replace(ZEN5, name="zen7", archs=("znver7",)), []
+
+    def entry(group: str, name: str) -> object:
+        asked.append((group, name))
+        return {"znver7": theirs, "bad": 7}.get(name)
+
+    monkeypatch.setattr(cpu, "entry", entry)
+    target = replace(parse("llvm -mcpu=znver5"), arch="znver7")
+    assert cpu_of(target) is theirs
+    assert cpu_of(parse("llvm -mcpu=znver4")) is ZEN4
+    assert asked == [("autotensor.cpus", "znver7")], "nobody is asked about those of ours"
+    with pytest.raises(TargetError, match="7 is no record"):
+        cpu_of(replace(target, arch="bad"))
+
+
+def test_an_unknown_field_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="latencies"):
+        replace(ZEN4, latencies=3)
