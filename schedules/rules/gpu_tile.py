@@ -221,7 +221,9 @@ class _Builder:
 
     def _depth(self, options: tuple[int, ...]) -> int:
         wanted = 8 if self.shared else 2 if self.s.depth > 64 else 4
-        return max((d for d in options if d <= wanted), default=options[0])
+        return max(
+            (d for d in options if d <= wanted and self._has_room(self.options[0], d)), default=options[0]
+        )
 
     def _all_tiles(self) -> Iterable[Option]:
         s = self.s
@@ -253,11 +255,14 @@ class _Builder:
             return False
         if not self.shared:
             return True
-        if ty * tx < 4:
-            return False
-        depth = self._depths(self.s.op.reduce_axes[-1].extent)[0]
+        return ty * tx >= 4 and self._has_room(o, self._depths(self.s.op.reduce_axes[-1].extent)[0])
+
+    def _has_room(self, o: Option, depth: int) -> bool:
+        """Whether copies of so many terms fit in shared memory."""
+        ty, tx, rows, v = o
         width = max(r.load.buffer.dtype.bytes for r in (*self.s.standing, *self.s.moving))
-        return bool((ty * rows + tx * v * self.s.lanes) * depth * width <= self.target.max_shared_bytes)
+        elements = (ty * rows + tx * v * self.s.lanes) * depth
+        return not self.shared or elements * width <= self.target.max_shared_bytes
 
     def _cost(self, o: Option) -> tuple[float, Option]:
         """Time of the whole result under a tile, in steps of one multiprocessor; less is better.

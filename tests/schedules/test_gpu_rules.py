@@ -43,9 +43,10 @@ def lowered(dag: ComputeDAG, target: Target) -> Program:
     return lower(default_trace(dag, target).replay(dag), target)
 
 
-@pytest.mark.parametrize("text", TARGETS)
+@pytest.mark.parametrize("text", [*TARGETS, "opencl -device=gpu -cores=32"])
 @pytest.mark.parametrize(
-    "shape", [(1, 1000, 512), (7, 5, 3), (512, 512, 512), (49, 2048, 512), (33, 17, 129)]
+    "shape",
+    [(1, 1000, 512), (7, 5, 3), (512, 512, 512), (49, 2048, 512), (33, 17, 129), (24, 32320, 1024)],
 )
 def test_defaults_of_products_keep_the_limits(text: str, shape: tuple[int, int, int]) -> None:
     dag, target = product(*shape), parse(text)
