@@ -272,8 +272,8 @@ def _vector_kind(load: Load, strides: tuple[int, ...], moving: frozenset[str], c
         a = access(index)
         if a is None:
             return "strided"
-        found = sum(abs(k) * step for n, k in a.linear.terms if n in moving)
-        if found and (a.div or a.mod):
+        found = sum(abs(k) * step for n, k in a.steps.items() if n in moving)
+        if found and not a.is_sum:
             return "strided"
         stride += found
     if stride == 0:
@@ -307,11 +307,11 @@ def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
 
 
 def _touched(a: Access | None, dim: int, axes: Mapping[str, Span]) -> Number:
-    if a is None or any(n not in axes for n, _ in a.linear.terms):
+    if a is None or not a.steps.keys() <= axes.keys():
         return dim
     extent: Number = 1
     points: Number = 1
-    for n, k in a.linear.terms:
+    for n, k in a.steps.items():
         extent = extent + abs(k) * (axes[n].extent - 1)
         points = points * axes[n].extent
     if a.div:

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.ir.expr import Binary, Cast, Const, Expr, Neg, Op, Unary, Var, binary, const
+from autotensor.ir.affine import affine
+from autotensor.ir.expr import Binary, Const, Expr, Op, Var, binary, const
 
 Number = Any  # int, or int64 array [candidates]
 Truth = Any  # bool, or bool array [candidates]
@@ -84,66 +85,43 @@ def scrambled(at: Number, by: Number) -> Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
-    """An index as const + Σ coefficient × axis, in order of appearance."""
-
-    const: int
-    terms: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Access:
-    """One dimension of one load: the linear part, and the divisor or modulus around it if there is one."""
+    """One dimension of one load: `constant` + Σ coefficient × axis; or that // div, or that % mod."""
 
-    linear: Linear
+    steps: Mapping[str, int]  # axis → coefficient, none 0, in order of appearance
+    constant: int
     div: int = 0
     mod: int = 0
 
+    @property
+    def is_sum(self) -> bool:
+        return not self.div and not self.mod
 
-@lru_cache(maxsize=8192)
-def linear(e: Expr) -> Linear | None:
-    """The linear form of an index over axis variables; None when it is not linear."""
-    terms: dict[str, int] = {}
-
-    def go(x: Expr, k: int) -> int | None:
-        match x:
-            case Const(value):
-                return k * int(value)
-            case Var(name):
-                terms[name] = terms.get(name, 0) + k
-                return 0
-            case Binary(Op.ADD, a, b):
-                return _sum(go(a, k), go(b, k))
-            case Binary(Op.SUB, a, b):
-                return _sum(go(a, k), go(b, -k))
-            case Binary(Op.MUL, a, Const(c)) | Binary(Op.MUL, Const(c), a):
-                return go(a, k * int(c))
-            case Unary(Neg.NEG, a):
-                return go(a, -k)
-            case Cast(_, a) if a.dtype.is_int:
-                return go(a, k)
-            case _:
-                return None
-
-    c = go(e, 1)
-    return None if c is None else Linear(c, tuple((n, k) for n, k in terms.items() if k))
-
-
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
+    @property
+    def axis(self) -> str | None:
+        """The axis that is the whole index."""
+        alone = self.is_sum and not self.constant and [*self.steps.values()] == [1]
+        return next(iter(self.steps)) if alone else None
 
 
 @lru_cache(maxsize=8192)
 def access(e: Expr) -> Access | None:
-    """How an index walks a dimension, when that is linear, or a quotient or remainder of something linear."""
+    """How an index walks a dimension, when that is a sum of axes, or a quotient or remainder of one."""
+    div = mod = 0
     match e:
-        case Binary(Op.FLOORDIV, a, Const(c)) if (inner := linear(a)) is not None and int(c) > 0:
-            return Access(inner, div=int(c))
-        case Binary(Op.MOD, a, Const(c)) if (inner := linear(a)) is not None and int(c) > 0:
-            return Access(inner, mod=int(c))
-        case _:
-            found = linear(e)
-            return None if found is None else Access(found)
+        case Binary(Op.FLOORDIV, a, Const(c)) if c > 0 and _of_axes(a) is not None:
+            e, div = a, int(c)
+        case Binary(Op.MOD, a, Const(c)) if c > 0 and _of_axes(a) is not None:
+            e, mod = a, int(c)
+    total = _of_axes(e)
+    return None if total is None else Access(total[0], total[1], div, mod)
+
+
+def _of_axes(e: Expr) -> tuple[dict[str, int], int] | None:
+    """The coefficients and the constant of a sum of axes."""
+    a = affine(e)
+    steps = {} if a is None else {t.name: k for t, k in a.terms.items() if isinstance(t, Var)}
+    return None if a is None or len(steps) < len(a.terms) else (steps, a.constant)
 
 
 # -- spans and reaches -------------------------------------------------------------------------------------
@@ -196,9 +174,9 @@ def moved(inner: Span, by: Span) -> Span:
 
 def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
     """What an index touches when its axes run over the given spans."""
-    found = linear(e)
-    if found is not None:
-        return _linear_reach(found, axes)
+    index = access(e)
+    if index is not None and index.is_sum:
+        return _sum_reach(index, axes)
     match e:
         case Binary(Op.ADD, a, b):
             return _added(reach(a, axes), reach(b, axes))
@@ -214,14 +192,14 @@ def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
             return EVERYTHING
 
 
-def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
-    low: Number = index.const
-    top: Number = index.const + 1
+def _sum_reach(index: Access, axes: Mapping[str, Span]) -> Reach:
+    low: Number = index.constant
+    top: Number = index.constant + 1
     at: Number = 0
     step: Number = 0
     gap: Number = 0
     base: Expr | None = None
-    for name, k in index.terms:
+    for name, k in index.steps.items():
         span = axes.get(name)
         if span is None:
             return EVERYTHING
@@ -234,8 +212,7 @@ def _linear_reach(index: Linear, axes: Mapping[str, Span]) -> Reach:
             gap = divisor(gap, abs(width))
         if span.base is not None:
             base = span_plus(base, scaled(span.base, k))
-    bare = not index.const and len(index.terms) == 1 and index.terms[0][1] == 1
-    return Reach(low, top, at, step, base, gap=gap, cell=axes[index.terms[0][0]].cell if bare else 0)
+    return Reach(low, top, at, step, base, gap=gap, cell=axes[index.axis].cell if index.axis else 0)
 
 
 def span_plus(base: Expr | None, more: Expr) -> Expr:

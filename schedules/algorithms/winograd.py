@@ -29,7 +29,7 @@ from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, all_of, cast,
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
-from autotensor.schedule.regions import linear
+from autotensor.schedule.regions import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.tensor import AxisKind
@@ -134,7 +134,7 @@ def match(state: State, stage: Stage) -> Conv | None:
 
 def _same_place(index: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> bool:
     return len(index) == len(wanted) and all(
-        linear(a) is not None and linear(a) == linear(b) for a, b in zip(index, wanted, strict=True)
+        access(a) is not None and access(a) == access(b) for a, b in zip(index, wanted, strict=True)
     )
 
 

@@ -28,7 +28,7 @@ class Read:
         """Whether the index of a dimension changes with the axis; in an unknown one, whether it occurs."""
         d = self.dims[dimension]
         if d is not None:
-            return axis in dict(d.linear.terms)
+            return axis in d.steps
         return any(v.name == axis for v in free_vars(self.load.indices[dimension]))
 
     @property
@@ -39,7 +39,7 @@ class Read:
     @property
     def walkers(self) -> dict[int, str]:
         """The axis that walks each dimension, the first of several; dimensions that none walks are absent."""
-        return {n: d.linear.terms[0][0] for n, d in enumerate(self.dims) if d is not None and d.linear.terms}
+        return {n: next(iter(d.steps)) for n, d in enumerate(self.dims) if d is not None and d.steps}
 
 
 def reads(op: StageOp) -> tuple[Read, ...]:
@@ -48,8 +48,8 @@ def reads(op: StageOp) -> tuple[Read, ...]:
         dims = tuple(access(i) for i in load.indices)
         strides: dict[str, int] = {}
         for d, step in zip(dims, load.buffer.row_major(), strict=True):
-            if d is not None and not d.div and not d.mod:
-                for name, k in d.linear.terms:
+            if d is not None and d.is_sum:
+                for name, k in d.steps.items():
                     strides[name] = strides.get(name, 0) + k * step
         out.append(Read(load, dims, strides))
     return tuple(out)
@@ -62,11 +62,9 @@ def packable(r: Read, axis: str) -> bool:
     """
     if any(r._walks(n, axis) for n, d in enumerate(r.dims) if d is None):
         return False
-    if any(d.div or d.mod for d in r.dims if d is not None):
-        return False
-    terms = [d.linear for d in r.dims if d is not None]
-    plain = all(not t.terms or (len(t.terms) == 1 and t.terms[0][1] == 1 and not t.const) for t in terms)
-    return plain and [n for t in terms for n, _ in t.terms].count(axis) == 1
+    known = [d for d in r.dims if d is not None]
+    plain = all(d.axis or (d.is_sum and not d.steps) for d in known)
+    return plain and [d.axis for d in known].count(axis) == 1
 
 
 def second_cache(target: Target) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotensor.ir.expr import Load, Select
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.regions import linear
+from autotensor.schedule.regions import access
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
@@ -45,8 +45,8 @@ class Conv:
         row = self.rows[-1]
         for index, step in zip(self.data.indices, self.data.buffer.row_major(), strict=True):
             if row.var in free_vars(index):
-                found = linear(index)
-                times = dict(found.terms).get(row.name, 1) if found is not None else 1
+                a = access(index)
+                times = a.steps.get(row.name, 1) if a is not None and a.is_sum else 1
                 return abs(times) * int(step) * int(self.data.buffer.dtype.bytes)
         return 0
 

@@ -110,13 +110,11 @@ def can_turn(op: StageOp, r: Read, axis: str) -> bool:
 
 def dimension(r: Read, axis: str) -> int | None:
     """The dimension that an axis walks by itself, step by step; None when there is no such one."""
-    found = [n for n, d in enumerate(r.dims) if d is not None and axis in dict(d.linear.terms)]
+    found = [n for n, d in enumerate(r.dims) if d is not None and axis in d.steps]
     if len(found) != 1:
         return None
     d = r.dims[found[0]]
-    assert d is not None
-    plain = not d.div and not d.mod and d.linear.terms == ((axis, 1),) and d.linear.const == 0
-    return found[0] if plain else None
+    return found[0] if d is not None and d.axis == axis else None
 
 
 def distance(r: Read, axis: str) -> int:

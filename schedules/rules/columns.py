@@ -62,7 +62,7 @@ def sums_columns(op: StageOp) -> bool:
     return all(
         r.strides.get(op.axes[-1].name) == 1
         and all(r.uses(a) for a in long)
-        and all(d is not None and not d.div and not d.mod and len(d.linear.terms) <= 1 for d in r.dims)
+        and all(d is not None and d.is_sum and len(d.steps) <= 1 for d in r.dims)
         for r in reads(op)
     )
 

@@ -103,7 +103,7 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
     packed = []
     pairs: dict[str, tuple[str, int]] = {}  # spatial axis → (its reduce axis, stride)
     for r in reads(op):
-        if not r.uses(vector.name) or any(d is None or d.div or d.mod for d in r.dims):
+        if not r.uses(vector.name) or not all(d is not None and d.is_sum for d in r.dims):
             return None
         if r.load.buffer.name in state.dag.constants and _is_plain(r):
             packed.append(r)
@@ -112,11 +112,10 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
             return None
         for d in r.dims:
             assert d is not None
-            terms = dict(d.linear.terms)
-            spatial = [a.name for a in op.axes if a.name in terms]
-            sliding = [a.name for a in op.reduce_axes if a.name in terms]
+            spatial = [a.name for a in op.axes if a.name in d.steps]
+            sliding = [a.name for a in op.reduce_axes if a.name in d.steps]
             if len(spatial) == len(sliding) == 1 and spatial[0] != vector.name:
-                pairs[spatial[0]] = (sliding[0], terms[spatial[0]])
+                pairs[spatial[0]] = (sliding[0], d.steps[spatial[0]])
     if not pairs:
         return None
     by_name = {a.name: a for a in op.reduce_axes}
@@ -137,10 +136,7 @@ def find_window(state: State, op: StageOp, lanes: int) -> Window | None:
 
 def _is_plain(r: Read) -> bool:
     """Whether every dimension is indexed by one axis or 0."""
-    return all(
-        d is not None and not d.linear.const and (not d.linear.terms or [k for _, k in d.linear.terms] == [1])
-        for d in r.dims
-    )
+    return all(d is not None and (d.axis or not (d.constant or d.steps)) for d in r.dims)
 
 
 def tile_options(w: Window, target: Target, across: bool = True) -> tuple[Option, ...]:
@@ -265,9 +261,7 @@ class _Builder:
         """Weights of one vector of channels side by side."""
         w = self.window
         for r in w.packed:
-            along = next(
-                n for n, d in enumerate(r.dims) if d is not None and dict(d.linear.terms).get(w.vector.name)
-            )
+            along = next(n for n, d in enumerate(r.dims) if d is not None and w.vector.name in d.steps)
             rest = [str(n) for n in range(len(r.dims)) if n != along]
             order = " ".join([f"{along}.0", *rest, f"{along}.1"])
             self.steps.append(Layout(r.load.buffer.name, ((along, w.lanes),), order))

@@ -134,8 +134,8 @@ def stride_of(operand: Operand, axis: str) -> int:
     """Bytes from one step of an axis to the next."""
     total = 0
     for dim, elements in zip(operand.dims, operand.buffer.row_major(), strict=True):
-        if dim is not None and not dim.div and not dim.mod:
-            total += sum(abs(k) * elements for n, k in dim.linear.terms if n == axis)
+        if dim is not None and dim.is_sum:
+            total += abs(dim.steps.get(axis, 0)) * elements
     return total * operand.buffer.dtype.bytes
 
 
