@@ -5,6 +5,7 @@ has this form, in the worst case with itself as the only term. The sum equals th
 int64, the type of indices, is taken never to overflow.
 
     affine(yo*8 + yi)            what lowering, strides and bounds read
+    a.divisor                    what surely divides it
     to_expr(a, order=loops)      back to an expression, terms in a given order, constant last
     recombine(a)                 k*c*(x//c) + k*(x%c)  ->  k*x
     split_by(a, c)               a = c*quotient + rest
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
 
 from autotensor.base.dtype import DType, int64, wrap_int
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Neg, Op, Unary, Var, const
@@ -48,6 +51,14 @@ class Affine:
         """Terms that are not plain variables."""
         return (t for t in self.terms if not isinstance(t, Var))
 
+    @property
+    def divisor(self) -> int:
+        """The greatest number known to divide the value; 0 for the constant 0."""
+        return gcd(self.constant, *(k * _divisor(t) for t, k in self.terms.items()))
+
+    def shift(self, k: int) -> Affine:
+        return Affine(self.terms, self.constant + k, self.dtype)
+
     def scale(self, k: int) -> Affine:
         return Affine({t: k * c for t, c in self.terms.items()} if k else {}, k * self.constant, self.dtype)
 
@@ -66,6 +77,7 @@ class Affine:
         return self.plus(other, -1)
 
 
+@lru_cache(maxsize=1 << 14)
 def affine(expr: Expr) -> Affine | None:
     """The sum that `expr` is, recombined; None unless it is a scalar integer.
 
@@ -199,6 +211,20 @@ def split_by(a: Affine, c: int) -> tuple[Affine, Affine]:
     return Affine(whole, a.constant // c, a.dtype), Affine(part, a.constant % c, a.dtype)
 
 
+def _divisor(term: Expr) -> int:
+    """The greatest number known to divide a term of a sum."""
+    match term:
+        case Binary(Op.MIN | Op.MAX | Op.MOD | Op.XOR, a, b):
+            x, y = affine(a), affine(b)
+            if x is not None and y is not None:
+                both = gcd(x.divisor, y.divisor)
+                return both if term.op is not Op.XOR else both & -both  # bits that are 0 in both
+        case Binary(Op.MUL, a, b):
+            x, y = affine(a), affine(b)
+            return 1 if x is None or y is None else x.divisor * y.divisor
+    return 1
+
+
 def stride(index: Expr, var: Var) -> int | None:
     """By how much `index` grows when `var` grows by one; None where that is no constant.
 
@@ -210,6 +236,17 @@ def stride(index: Expr, var: Var) -> int | None:
     if a is None or any(var in free_vars(t) for t in a.opaque_terms()):
         return None
     return a.coefficient(var)
+
+
+def is_multiple(e: Expr, n: int) -> bool:
+    """Whether a scalar index is surely a multiple of n.
+
+    >>> i = Var("i")
+    >>> is_multiple(i * 8 + 4, 4), is_multiple(i * 8 + 4, 8)
+    (True, False)
+    """
+    a = affine(e)
+    return a is not None and a.divisor % n == 0
 
 
 # -- back to expressions -------------------------------------------------------------------------------------

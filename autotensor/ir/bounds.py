@@ -70,23 +70,28 @@ def bounds(ranges: Ranges, assume: Sequence[Expr] = ()) -> Bounds:
 class Bounds:
     """Intervals and proofs under fixed ranges and facts; remembers what it computed."""
 
-    __slots__ = ("_affine", "_memo", "facts", "known", "truths")
+    __slots__ = ("_memo", "facts", "known", "truths")
 
     def __init__(
         self,
         known: Mapping[Expr, Interval] | Ranges,
         facts: tuple[tuple[Affine, Interval], ...] = (),
         truths: Mapping[Expr, bool] | None = None,
-        sums: dict[Expr, Affine | None] | None = None,
     ) -> None:
         self.known: Mapping[Expr, Interval] = known  # type: ignore[assignment]  # Var or opaque term -> interval
         self.facts = facts  # sums of several terms whose value is known to lie in an interval
         self.truths: Mapping[Expr, bool] = truths or {}  # conditions assumed, as they were written
         self._memo: dict[Expr, Interval] = {}
-        # true everywhere, hence shared
-        self._affine: dict[Expr, Affine | None] = {} if sums is None else sums
 
     # -- intervals -------------------------------------------------------------------------------------------
+    def at_least(self, e: Expr, least: int) -> bool:
+        """Whether an integer is surely `least` or more, in every lane."""
+        return self.of(e).within(Interval(least, None))
+
+    def below(self, e: Expr, end: int) -> bool:
+        """Whether an integer is surely in 0 … end - 1, in every lane."""
+        return self.of(e).within(Interval(0, end - 1))
+
     def of(self, e: Expr) -> Interval:
         """The values of an integer or bool expression."""
         found = self._memo.get(e)
@@ -96,19 +101,12 @@ class Bounds:
         return found
 
     def _of(self, e: Expr) -> Interval:
-        a = self.affine(e)
+        a = affine(e)
         if a is None or a.single() is e:
             got = self._term(e)
             seen = self.known.get(e)
             return got if seen is None else seen if isinstance(e, Var) else got.meet(seen)
         return _wrapped(self.of_affine(a), e)
-
-    def affine(self, e: Expr) -> Affine | None:
-        """`affine(e)`, remembered."""
-        if e in self._affine:
-            return self._affine[e]
-        a = self._affine[e] = affine(e)
-        return a
 
     def of_affine(self, a: Affine) -> Interval:
         """The values of the sum itself, without wrapping."""
@@ -153,7 +151,7 @@ class Bounds:
             reach = step * (dtype.lanes - 1)
             values = self.of(base).plus(Interval(min(0, reach), max(0, reach)))
             return values.within(LONG if dtype.bits == 64 else dtype_interval(dtype.element))
-        a = self.affine(e)
+        a = affine(e)
         return a is None or a.single() is e or self.fits(a)
 
     def fits(self, a: Affine) -> bool:
@@ -252,7 +250,7 @@ class Bounds:
     def difference(self, a: Expr, b: Expr) -> Interval:
         """The values of `a - b`, as mathematical integers; lane by lane for vectors."""
         if a.dtype.lanes == 1:
-            x, y = self.affine(a), self.affine(b)
+            x, y = affine(a), affine(b)
             if x is not None and y is not None and self.exact(a) and self.exact(b):
                 return self.of_affine(x.minus(y))
         else:
@@ -265,7 +263,7 @@ class Bounds:
 
     def _never_equal(self, a: Expr, b: Expr) -> bool:
         """6*x + 4*y + 1 is never 0: what divides all coefficients does not divide the constant."""
-        x, y = self.affine(a), self.affine(b)
+        x, y = affine(a), affine(b)
         if x is None or y is None or not (self.exact(a) and self.exact(b)):
             return False
         d = x.minus(y)
@@ -274,7 +272,20 @@ class Bounds:
 
     # -- what is known to hold -------------------------------------------------------------------------------
     def with_range(self, term: Expr, values: Interval) -> Bounds:
-        return Bounds({**self.known, term: values}, self.facts, self.truths, self._affine)
+        return Bounds({**self.known, term: values}, self.facts, self.truths)
+
+    def in_loop(self, var: Var, begin: Expr, extent: Expr) -> Bounds:
+        """These bounds with the loop variable in begin … begin + extent - 1."""
+        first, turns = self.of(begin), self.of(extent)
+        last = None if first.hi is None or turns.hi is None else first.hi + turns.hi - 1
+        return self.with_range(var, Interval(first.lo, last))
+
+    def in_let(self, var: Var, value: Expr) -> Bounds:
+        """These bounds with the variable in the range of its value; data may wrap around in sums of it."""
+        if not value.dtype.is_int or value.dtype.lanes > 1:
+            return self
+        values = self.of(value)
+        return self.with_range(var, values if values.within(LONG) or not is_data(value) else EVERYTHING)
 
     def assuming(self, cond: Expr, holds: bool = True) -> Bounds:
         """These bounds where `cond` is known to hold (or not to)."""
@@ -289,7 +300,7 @@ class Bounds:
                 return self.assuming(a, holds)
             case Const():
                 return self
-        out = Bounds(self.known, self.facts, {**self.truths, cond: holds}, self._affine)
+        out = Bounds(self.known, self.facts, {**self.truths, cond: holds})
         if isinstance(cond, Compare) and cond.a.dtype.is_int and cond.a.dtype.lanes == 1:
             return out._assuming_compare(cond.op if holds else NEGATED[cond.op], cond.a, cond.b)
         return out
@@ -308,7 +319,7 @@ class Bounds:
             case Cmp.LT | Cmp.LE if isinstance(a, Binary) and a.op is Op.MAX:
                 # max(p, q) < x: p < x and q < x
                 return self._assuming_compare(op, a.a, b)._assuming_compare(op, a.b, b)
-        x, y = self.affine(a), self.affine(b)
+        x, y = affine(a), affine(b)
         if x is None or y is None:
             return self
         d = x.minus(y)
@@ -334,14 +345,14 @@ class Bounds:
             new = Interval(None if lo is None else -(-lo // k), None if hi is None else hi // k)
             known[term] = self.of(term).meet(new)
         facts = self.facts if len(sum_.terms) < 2 else (*self.facts, (sum_, values))
-        return Bounds(known, facts, self.truths, self._affine)
+        return Bounds(known, facts, self.truths)
 
     def _split_fact(self, sum_: Affine, term: Expr, k: int, values: Interval) -> Bounds:
         assert isinstance(term, Binary)
         without = Affine({t: n for t, n in sum_.terms.items() if t is not term}, sum_.constant, sum_.dtype)
         out = self
         for side in (term.a, term.b):
-            s = self.affine(side)
+            s = affine(side)
             if s is not None and self.exact(side):
                 out = out.with_fact(without.plus(s, k), values)
         return out

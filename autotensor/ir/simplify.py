@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from autotensor.base.dtype import int64, wrap_int
-from autotensor.ir.affine import Affine, factor_of
+from autotensor.ir.affine import Affine, affine, factor_of
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Unary, Var, const
 from autotensor.ir.laws.integers import INT_LAWS, canonical_sum
@@ -131,7 +131,7 @@ class Simplifier:
 
     def affine(self, e: Expr) -> Affine:
         """The sum that a scalar integer expression is."""
-        a = self.bounds.affine(e)
+        a = affine(e)
         assert a is not None, "laws of sums are for scalar integers"
         return a
 

@@ -95,3 +95,20 @@ def test_least_numbers_survive_the_round_trip():
     e = to_expr(Affine({x: -(2**31)}, -(2**31), int32))
     a = affine(e)
     assert (a.coefficient(x) % 2**32, a.constant % 2**32) == (2**31, 2**31)
+
+
+@pytest.mark.parametrize(
+    ("e", "divisor"),
+    [
+        (i * 16 + j * 12 + 8, 4),
+        (minimum(i * 8, 12), 4),
+        (i * 6 % 9, 3),
+        ((i * 8) ^ (j * 4), 4),
+        ((i * 6) ^ (j * 3), 1),  # 6 ^ 3 = 5
+        (i * 4 * (j * 3), 12),
+        (i // 2, 1),
+        (const(0), 0),
+    ],
+)
+def test_divisors(e, divisor):
+    assert affine(e).divisor == divisor

@@ -14,6 +14,7 @@ from autotensor.codegen.interp import interpreter, runtime
 from autotensor.codegen.llvm import expr as llvm_expr
 from autotensor.codegen.llvm import intrinsics
 from autotensor.ir import expr
+from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import Compare, match_types
 from autotensor.ir.ops import Op
 
@@ -21,11 +22,11 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _unguarded_shifts(m: pytest.MonkeyPatch) -> None:
-    m.setattr(llvm_expr, "below", lambda e, n: True)
+    m.setattr(Bounds, "below", lambda self, e, end: True)
 
 
 def _never_negative(m: pytest.MonkeyPatch) -> None:
-    m.setattr(llvm_expr, "not_negative", lambda e, known: True)
+    m.setattr(Bounds, "at_least", lambda self, e, least: True)
 
 
 def _near_only(m: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotensor.codegen.c.expr import is_multiple
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import Expr, Ramp
 from autotensor.ir.func import Buffer
 

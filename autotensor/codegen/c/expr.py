@@ -11,7 +11,7 @@ from autotensor.base.dtype import DType, float32, uint16, uint64
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.c.dialect import Dialect
 from autotensor.codegen.c.precedence import BITS, INFIX, Rank, rank_of
-from autotensor.codegen.llvm.index import below
+from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -46,7 +46,7 @@ class Writer:
         self.names: dict[str, str] = {}
         self.vectors: dict[Load, tuple[list[str], int]] = {}  # loaded already: variables, lanes of each
         self.wide_lets: dict[str, int] = {}  # variables that are arrays of vectors, with their lanes
-        self.positive: set[Var] = set()  # variables that are never negative
+        self.bounds = Bounds({})  # of the variables around
         self.helpers: set[str] = set()
 
     def helper(self, name: str) -> str:
@@ -194,7 +194,7 @@ class Writer:
                     return self._infix("||", Rank.OR, e, lane)
                 case Op.XOR:
                     return self._infix("!=", Rank.EQUAL, e, lane)
-        if op in (Op.SHL, Op.SHR) and not below(e.b, t.bits):
+        if op in (Op.SHL, Op.SHR) and not self.bounds.below(e.b, t.bits):
             function = self.helper(f"at_{op.name.lower()}_{t}")
             return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
         # what is narrower than int is made that first
@@ -217,30 +217,10 @@ class Writer:
 
     def _floor(self, e: Binary, lane: int) -> Ranked:
         name = "floordiv" if e.op is Op.FLOORDIV else "floormod"
-        if isinstance(e.b, Const) and e.b.value > 0 and (e.dtype.kind == "uint" or self.not_negative(e.a)):
+        if isinstance(e.b, Const) and e.b.value > 0 and self.bounds.at_least(e.a, 0):
             return self._infix("/" if e.op is Op.FLOORDIV else "%", Rank.PRODUCT, e, lane)
         function = self.helper(f"at_{name}_{e.dtype.element}")
         return f"{function}({self.expr(e.a, lane)}, {self.expr(e.b, lane)})", Rank.ATOM
-
-    def not_negative(self, e: Expr) -> bool:
-        """Whether an integer is made of loop variables and positive numbers."""
-        match e:
-            case Var():
-                return e.dtype.kind == "uint" or e in self.positive
-            case Const(value):
-                return value >= 0
-            case Binary(Op.ADD | Op.MUL | Op.MIN | Op.MAX | Op.SHR | Op.AND | Op.XOR, a, b):
-                return self.not_negative(a) and self.not_negative(b)
-            case Binary(Op.FLOORDIV, a, Const(value)):
-                return value > 0 and self.not_negative(a)
-            case Binary(Op.MOD, _, Const(value)):
-                return value > 0
-            case Ramp(base, step, _):
-                return step >= 0 and self.not_negative(base)
-            case Broadcast(a, _):
-                return self.not_negative(a)
-            case _:
-                return False
 
     def wrapped(self, text: str, rank: int, e: Expr) -> Ranked:
         """The result of an operation as a value of its type: rounded, or cut to few bits."""
@@ -301,18 +281,3 @@ def _zero(t: DType) -> float | int | bool:
 def _may_wrap(e: Expr) -> bool:
     """Index arithmetic was proved to stay small; values from memory may be anything."""
     return any_node(e, lambda n: isinstance(n, Load | Cast))
-
-
-def is_multiple(e: Expr, n: int) -> bool:
-    """Whether an index is certainly a multiple of n."""
-    match e:
-        case Const(value):
-            return int(value) % n == 0
-        case Binary(Op.MUL, a, Const(value)):
-            return int(value) % n == 0 or is_multiple(a, n)
-        case Binary(Op.ADD | Op.SUB | Op.MIN | Op.MAX | Op.XOR, a, b):  # xor: of powers of two, as lanes are
-            return is_multiple(a, n) and is_multiple(b, n)
-        case Binary(Op.MOD, a, Const(value)):
-            return int(value) % n == 0 and is_multiple(a, n)
-        case _:
-            return n == 1

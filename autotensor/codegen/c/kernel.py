@@ -18,10 +18,10 @@ from autotensor.base.errors import CodegenError
 from autotensor.base.names import free_name
 from autotensor.codegen.c.copy_width import width_of_copy
 from autotensor.codegen.c.dialect import RESERVED, Dialect
-from autotensor.codegen.c.expr import is_multiple
 from autotensor.codegen.c.helpers import USES
 from autotensor.codegen.c.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.codegen.c.vector import VectorWriter, is_plain, vector_buffers, width_of
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify
@@ -40,7 +40,7 @@ from autotensor.ir.stmt import (
     Stmt,
     Store,
 )
-from autotensor.ir.visit import any_node, collect, free_vars, walk
+from autotensor.ir.visit import collect, free_vars, walk
 
 STATIC_SHARED_BYTES = 48 << 10  # CUDA: more than that must be asked for at launch
 INDENT = "    "
@@ -192,8 +192,7 @@ class _Kernel(VectorWriter):
 
     def let(self, s: Let, last: bool) -> None:
         name, dtype = self.names[s.var.name], s.var.type
-        if dtype.is_int and self.not_negative(s.value) and not _reads(s.value):
-            self.positive.add(s.var)
+        self.bounds = self.bounds.in_let(s.var, s.value)
         kind = self.dialect.values[str(dtype.element)]
         if dtype.lanes == 1:
             self.scoped((f"const {kind} {name} = {self.expr(s.value)};",), s.body, last)
@@ -211,8 +210,7 @@ class _Kernel(VectorWriter):
 
     def loop(self, s: For) -> None:
         name = self.names[s.var.name]
-        if self.not_negative(s.begin):
-            self.positive.add(s.var)
+        self.bounds = self.bounds.in_loop(s.var, s.begin, s.extent)
         if s.kind is ForKind.THREAD:
             self.put(f"const int {name} = {self.dialect.threads[s.thread]};")
             self.statement(s.body)
@@ -260,7 +258,7 @@ class _Kernel(VectorWriter):
         name = self.names[loop.var.name]
         self.put("#pragma unroll")
         self.put(f"for (int {name} = 0; {name} < {self.expr(loop.extent)}; ++{name}) {{")
-        self.positive.add(loop.var)
+        self.bounds = self.bounds.in_loop(loop.var, loop.begin, loop.extent)
         self.depth += 1
 
     def fetch_rows(self, rows: Matrices, name: str) -> None:
@@ -408,10 +406,6 @@ def _each(operand: tuple[Matrices, str]) -> list[str]:
 def _identifier(name: str) -> str:
     text = re.sub(r"\W+", "_", name).strip("_") or "v"
     return text if not text[0].isdigit() else f"v{text}"
-
-
-def _reads(e: Expr) -> bool:
-    return any_node(e, lambda n: isinstance(n, Load))
 
 
 def _is_zero(e: Expr) -> bool:

@@ -25,9 +25,8 @@ from typing import NoReturn
 
 from autotensor.base.errors import LoweringError
 from autotensor.base.plugins import plugin
-from autotensor.codegen.c.expr import is_multiple
 from autotensor.codegen.declared import Declared
-from autotensor.ir.affine import Affine, affine
+from autotensor.ir.affine import Affine, affine, is_multiple
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.rewrite import substitute

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotensor.codegen.c.expr import Ranked, Writer, is_multiple
+from autotensor.codegen.c.expr import Ranked, Writer
 from autotensor.codegen.c.precedence import ARITHMETIC, Rank, rank_of
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import (
     Binary,
     Broadcast,

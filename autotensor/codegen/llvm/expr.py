@@ -21,8 +21,8 @@ from typing import Any
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import intrinsics
-from autotensor.codegen.llvm.index import Affine, below, not_negative, positive_constant
 from autotensor.codegen.llvm.text import Writer, literal, suffix, ty
+from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -66,8 +66,7 @@ class Values(Writer):
         self.levels: dict[Expr, int] = {}  # where an expression without loads can be computed
         # buffer → remembered expressions that load it
         self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
-        self.nonnegative: set[Expr] = set()
-        self.affines: dict[Expr, Affine] = {}
+        self.bounds = Bounds({})  # of the variables around
         self._reads: dict[Expr, frozenset[Any]] = {}
         self._loads: dict[Expr, tuple[Load, ...]] = {}
 
@@ -241,7 +240,7 @@ class Values(Writer):
         """A shift; where the amount may be negative or too large, nothing but the sign is left."""
         word, y = ty(t), self.value(amount)
         name = "shl" if op is Op.SHL else "lshr" if t.kind == "uint" else "ashr"
-        if below(amount, t.bits):
+        if self.bounds.below(amount, t.bits):
             return self.op(f"{name} {word} {x}, {y}")
         if name == "ashr":
             most = self.call(f"llvm.umin.{suffix(t)}", t, (t, y), (t, literal(t.bits - 1, t)))
@@ -259,18 +258,18 @@ class Values(Writer):
         t, word = a.dtype, ty(a.dtype)
         x, y = self.value(a), self.value(b)
         quotient = op is Op.FLOORDIV
-        divisor = positive_constant(b)
-        if divisor is not None and divisor & (divisor - 1) == 0:
+        divisor, positive = self.bounds.of(b).value, self.bounds.at_least(b, 1)
+        if positive and divisor is not None and divisor & (divisor - 1) == 0:
             if quotient:
                 shift = "lshr" if t.kind == "uint" else "ashr"
                 return self.op(f"{shift} {word} {x}, {literal(divisor.bit_length() - 1, t)}")
             return self.op(f"and {word} {x}, {literal(divisor - 1, t)}")
-        if divisor is not None and (t.kind == "uint" or not_negative(a, self.nonnegative)):
+        if positive and self.bounds.at_least(a, 0):
             return self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {y}")
         cond = ty(DType("bool", 1, t.lanes))
         zero, one = literal(0, t), literal(1, t)
         odd = None
-        if divisor is None:
+        if not positive:
             # 0 and -1 would trap (the latter on the least number): divide by 1 and mend the result
             odd = self.op(f"icmp eq {word} {y}, {zero}")
             if t.kind == "int":
@@ -284,9 +283,9 @@ class Values(Writer):
         else:
             rest = self.op(f"srem {word} {x}, {safe}")
             # the remainder has the sign of x; where that differs from the divisor's, go one step down
-            sign = rest if divisor is not None else self.op(f"xor {word} {rest}, {safe}")
+            sign = rest if positive else self.op(f"xor {word} {rest}, {safe}")
             down = self.op(f"icmp slt {word} {sign}, {zero}")
-            if divisor is None:
+            if not positive:
                 nonzero = self.op(f"icmp ne {word} {rest}, {zero}")
                 down = self.op(f"and {cond} {down}, {nonzero}")
             if quotient:

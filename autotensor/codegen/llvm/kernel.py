@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.codegen.llvm.index import not_negative
 from autotensor.codegen.llvm.memory import Place
 from autotensor.codegen.llvm.parts import Heavy, Inner, heavy, parallel_loop
 from autotensor.codegen.llvm.streams import Streamer
@@ -284,10 +283,8 @@ class Kernel(Streamer):
         self.count += 1
         index = f"%i{self.count}"
         self.bind(s.var, index)
-        if not_negative(s.begin, self.nonnegative):
-            self.nonnegative.add(s.var)
+        self.bounds = self.bounds.in_loop(s.var, s.begin, s.extent)
         self.stmt(s.body)
-        self.nonnegative.discard(s.var)
         following = self.op(f"add nsw i64 {index}, 1")
         again = self.op(f"icmp slt i64 {following}, {end}")
         phi.append(f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.block} ]")
@@ -320,10 +317,8 @@ class Kernel(Streamer):
         self.bind(var, operand)
         if not self.reads(value):
             self.levels[var] = level
-        if not_negative(value, self.nonnegative):
-            self.nonnegative.add(var)
+        self.bounds = self.bounds.in_let(var, value)
         self.stmt(body, top)
-        self.nonnegative.discard(var)
         self.close()
 
     def _alloc(self, buffer: Buffer, body: Stmt, top: bool) -> None:

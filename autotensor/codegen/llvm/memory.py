@@ -25,10 +25,11 @@ from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.llvm.expr import Values
-from autotensor.codegen.llvm.index import Affine, affine, lanes_of, not_negative
 from autotensor.codegen.llvm.text import literal, mem, suffix, ty, vector_literal
+from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Broadcast, Cast, Const, Expr, Load
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.lanes import Lanes, lanes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Memory(Values):
             )
         # Partial sums stay inside the object only when nothing is subtracted later.
         safe = index.constant >= 0 and all(
-            c > 0 and not_negative(t, self.nonnegative) for t, c in index.terms.items()
+            c > 0 and self.bounds.at_least(t, 0) for t, c in index.terms.items()
         )
         gep = f"getelementptr {'inbounds ' if safe else ''}{mem(buffer.dtype)}, ptr"
         pointer, reached = place.pointer, place.level
@@ -91,9 +92,9 @@ class Memory(Values):
             pointer = self.known.get(last) or self.remember(
                 last, self.op(f"{gep} {pointer}, i64 {index.constant}"), self.depth
             )
-        return pointer, gcd(place.align, index.divisor() * buffer.dtype.bytes) or place.align
+        return pointer, gcd(place.align, index.divisor * buffer.dtype.bytes) or place.align
 
-    def _lanes(self, buffer: Any, indices: tuple[Expr, ...]) -> tuple[Affine, tuple[int, ...]] | Expr:
+    def _lanes(self, buffer: Any, indices: tuple[Expr, ...]) -> Lanes | Expr:
         """The flat index as base and lane offsets, or as it is when it has no such form."""
         if len(indices) != 1:
             raise self.error(
@@ -102,9 +103,7 @@ class Memory(Values):
         index = indices[0]
         if index.dtype.element != int64:
             index = Cast(int64, index)
-        if index.dtype.lanes == 1:
-            return affine(index, self.affines), (0,)
-        return lanes_of(index, self.affines) or index
+        return lanes_of(index) or index
 
     # -- loads -------------------------------------------------------------------------------------------
     def load(self, e: Load) -> str:
@@ -119,26 +118,26 @@ class Memory(Values):
         base, offsets = lanes
         if mask is not None and mask.dtype.lanes > 1:
             if _contiguous(offsets):
-                pointer, align = self.address(e.buffer, base.plus(Affine(offsets[0], {})))
+                pointer, align = self.address(e.buffer, base.shift(offsets[0]))
                 return self._masked_load(t, pointer, align, self.value(mask))
             return self._gather(t, self._spread(e.buffer, base, offsets), mask)
         if _contiguous(offsets):
-            return self._plain_load(e.buffer, base.plus(Affine(offsets[0], {})), t, mask)
+            return self._plain_load(e.buffer, base.shift(offsets[0]), t, mask)
         if len(set(offsets)) == 1:
-            one = self._plain_load(e.buffer, base.plus(Affine(offsets[0], {})), t.element, mask)
+            one = self._plain_load(e.buffer, base.shift(offsets[0]), t.element, mask)
             return self.splat(one, t)
         if _contiguous(offsets[::-1]):
-            forward = self._plain_load(e.buffer, base.plus(Affine(offsets[-1], {})), t, mask)
+            forward = self._plain_load(e.buffer, base.shift(offsets[-1]), t, mask)
             order = ", ".join(f"i32 {k}" for k in reversed(range(t.lanes)))
             return self.op(f"shufflevector {ty(t)} {forward}, {ty(t)} poison, <{t.lanes} x i32> <{order}>")
         start = _aligned_block(e.buffer, base, offsets)
         if start is not None:
-            block = self._plain_load(e.buffer, base.plus(Affine(start, {})), t, mask)
+            block = self._plain_load(e.buffer, base.shift(start), t, mask)
             order = ", ".join(f"i32 {offset - start}" for offset in offsets)
             return self.op(f"shufflevector {ty(t)} {block}, {ty(t)} poison, <{t.lanes} x i32> <{order}>")
         result = "poison"
         for k, offset in enumerate(offsets):
-            one = self._plain_load(e.buffer, base.plus(Affine(offset, {})), t.element, mask)
+            one = self._plain_load(e.buffer, base.shift(offset), t.element, mask)
             result = self.op(f"insertelement {ty(t)} {result}, {ty(t.element)} {one}, i64 {k}")
         return result
 
@@ -220,7 +219,7 @@ class Memory(Values):
     def _store(
         self,
         buffer: Buffer,
-        lanes: tuple[Affine, tuple[int, ...]] | Expr,
+        lanes: Lanes | Expr,
         t: DType,
         x: str,
         mask: Expr | None,
@@ -236,10 +235,10 @@ class Memory(Values):
             word = ty(DType("uint", 8)) if t.is_bool else ty(t.element)
             for k, offset in enumerate(offsets):
                 one = self.op(f"extractelement {mem(t)} {x}, i64 {k}")
-                pointer, align = self.address(buffer, base.plus(Affine(offset, {})))
+                pointer, align = self.address(buffer, base.shift(offset))
                 self.do(f"store {word} {one}, ptr {pointer}, align {align}")
             return None
-        pointer, align = self.address(buffer, base.plus(Affine(offsets[0], {})))
+        pointer, align = self.address(buffer, base.shift(offsets[0]))
         if mask is None:
             self.do(f"store {mem(t)} {x}, ptr {pointer}, align {align}")
         elif mask.dtype.lanes == 1:
@@ -262,7 +261,7 @@ class Memory(Values):
         """A masked store to registers: keep the old value where the mask is false."""
         if not _contiguous(offsets):
             raise self.error(f"masked scattered store to register buffer {buffer.name!r}.")
-        pointer, align = self.address(buffer, base.plus(Affine(offsets[0], {})))
+        pointer, align = self.address(buffer, base.shift(offsets[0]))
         old = self.op(f"load {mem(t)}, ptr {pointer}, align {align}")
         new = self.op(f"select {ty(mask.dtype)} {self.value(mask)}, {mem(t)} {x}, {mem(t)} {old}")
         self.do(f"store {mem(t)} {new}, ptr {pointer}, align {align}")

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.codegen.llvm.index import Affine, lanes_of
 from autotensor.ir.expr import Const, Expr, Load, Var
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.lanes import Lanes, lanes_of
 from autotensor.ir.node import Node, children
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import free_vars, loads, walk
@@ -146,26 +146,25 @@ def _apart(
     values. Indices are base + c*v + rest, base the same in all. If all rests lie within c of each other, up
     to multiples of some period of at least c*n, then v can be read off the index: iterations are apart.
     """
-    memo: dict[Expr, Affine] = {}
-    taken: list[tuple[Affine, tuple[int, ...], bool]] = []
+    taken: list[tuple[Lanes, bool]] = []
     for s, in_tail in stores:
-        place = lanes_of(s.indices[0], memo) if len(s.indices) == 1 else None
+        place = lanes_of(s.indices[0]) if len(s.indices) == 1 else None
         if place is None:
             return False
-        taken.append((*place, in_tail))
-    moving = [{t: k for t, k in index.terms.items() if free_vars(t) & inside} for index, _, _ in taken]
+        taken.append((place, in_tail))
+    moving = [{t: k for t, k in index.terms.items() if free_vars(t) & inside} for (index, _), _ in taken]
     bases = {
-        frozenset(index.terms.items() - m.items()) for (index, _, _), m in zip(taken, moving, strict=True)
+        frozenset(index.terms.items() - m.items()) for ((index, _), _), m in zip(taken, moving, strict=True)
     }
     v = inner.loop.var
-    strides = {m.pop(v, 0) for (_, _, in_tail), m in zip(taken, moving, strict=True) if not in_tail}
+    strides = {m.pop(v, 0) for (_, in_tail), m in zip(taken, moving, strict=True) if not in_tail}
     if len(bases) != 1 or len(strides) != 1 or 0 in strides:
         return False
     (c,) = strides
-    reach = abs(c) * (inner.extent + any(in_tail for _, _, in_tail in taken))
+    reach = abs(c) * (inner.extent + any(in_tail for _, in_tail in taken))
     far: set[int] = set()
     rests: list[tuple[int, int]] = []
-    for (index, offsets, in_tail), terms in zip(taken, moving, strict=True):
+    for ((index, offsets), in_tail), terms in zip(taken, moving, strict=True):
         start = index.constant - (c * (inner.begin + inner.extent) if in_tail else 0)
         low, high = start + min(offsets), start + max(offsets)
         for term, k in terms.items():

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotensor.base.dtype import DType
-from autotensor.codegen.llvm.index import Affine
 from autotensor.codegen.llvm.text import ty
 from autotensor.codegen.llvm.transpose import LEAST_LANES, MOST_LANES, Square, Transposer
+from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Scope
 from autotensor.ir.stmt import Stmt, Store
@@ -63,9 +63,7 @@ class Streamer(Transposer):
             return
         t = square.wanted[0].load.dtype
         buffer = square.wanted[0].load.buffer
-        vectors = [
-            self._plain_load(buffer, square.base.plus(Affine(at, {})), t, None) for at in square.vectors
-        ]
+        vectors = [self._plain_load(buffer, square.base.shift(at), t, None) for at in square.vectors]
         for wanted in square.wanted:
             picked = _picked(wanted.places, square.vectors, t.lanes)
             self.remember(wanted.load, self._shuffled(vectors, picked, t), self.depth)
@@ -110,7 +108,7 @@ class Streamer(Transposer):
         base, offsets = lanes
         if len(set(offsets)) == 1 or all(abs(b - a) == 1 for a, b in pairwise(offsets)):
             return None
-        return base.plus(Affine(-base.constant, {})), tuple(base.constant + o for o in offsets)
+        return base.shift(-base.constant), tuple(base.constant + o for o in offsets)
 
     def _shuffled(self, vectors: list[str], picked: tuple[tuple[int, int], ...], t: DType) -> str:
         """The vector whose lanes are lanes of others: (vector, lane) for each."""

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.dtype import DType
-from autotensor.codegen.llvm.index import Affine
 from autotensor.codegen.llvm.memory import Memory
 from autotensor.codegen.llvm.text import ty
+from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.stmt import Stmt, Store
@@ -110,5 +110,5 @@ def _whole(at: dict[int, tuple[Load, Affine]], step: int) -> Iterator[Square]:
         if all(c in at for c in run):
             taken = [at.pop(c) for c in run]
             base = taken[0][1]
-            rows = tuple(base.plus(Affine(r * step, {})) for r in range(n))
+            rows = tuple(base.shift(r * step) for r in range(n))
             yield Square(rows, tuple(load for load, _ in taken))

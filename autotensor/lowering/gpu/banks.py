@@ -18,8 +18,8 @@ from math import prod
 
 import numpy as np
 
-from autotensor.codegen.c.expr import is_multiple
 from autotensor.codegen.c.tensor_intrinsics import fragments, is_tensorized, shared_operands
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import Const, Expr, Load, Neg, Ramp, Unary, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.node import children

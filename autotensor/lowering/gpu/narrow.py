@@ -29,7 +29,6 @@ from autotensor.ir.expr import (
 from autotensor.ir.node import Node, children, map_children
 from autotensor.ir.stmt import For, If, Let, Stmt, Store
 from autotensor.ir.visit import collect
-from autotensor.lowering.scopes import in_let, in_loop
 
 LEAST, MOST = -(1 << 31), (1 << 31) - 1
 
@@ -100,14 +99,14 @@ class _Narrower:
         """Every expression that would be narrowed, with what is known where it stands."""
         match s:
             case For(var, begin, extent, _, body):
-                inner = in_loop(known, var, begin, extent)
+                inner = known.in_loop(var, begin, extent)
                 yield from self.parts(begin, known)
                 yield from self.parts(extent, known)
                 yield (var + 1), inner  # the loop's end
                 yield from self.index_parts(body, inner)
             case Let(var, value, body):
                 yield from self.parts(value, known)
-                yield from self.index_parts(body, in_let(known, var, value))
+                yield from self.index_parts(body, known.in_let(var, value))
             case If(cond, then, otherwise):
                 yield from self.parts(cond, known)
                 yield from self.index_parts(then, known.assuming(cond))

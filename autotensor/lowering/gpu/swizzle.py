@@ -7,7 +7,7 @@ Both sides in one pass: neither can be forgotten. Vectors that lie within a chun
 
 from __future__ import annotations
 
-from autotensor.codegen.c.expr import is_multiple
+from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import Expr, Load, Ramp
 from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node

@@ -24,7 +24,6 @@ from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
 from autotensor.lowering.limits import end, holds, may_hold
-from autotensor.lowering.scopes import in_let, in_loop
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 FEW = 8  # turns of a loop that may be written one by one
@@ -52,10 +51,10 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
         case For(var, begin, extent, kind, body, thread):
             if isinstance(begin, Const) and isinstance(extent, Const):
                 return _visit_loop(s, _range(begin, extent), known, budget)
-            inside = in_loop(known, var, begin, extent)
+            inside = known.in_loop(var, begin, extent)
             return For(var, begin, extent, kind, _visit(body, inside, budget), thread)
         case Let(var, value, body):
-            inside = in_let(known, var, value)
+            inside = known.in_let(var, value)
             whole = known.of(value) if value.dtype.is_int else Interval(None, None)
             if budget.left > 0 and whole.lo is not None and whole.hi is not None:
                 main = _main_range(var, whole, body, inside)
@@ -80,7 +79,7 @@ def _visit(s: Stmt, known: Bounds, budget: _Budget) -> Stmt:
 
 def _visit_loop(loop: For, whole: Interval, known: Bounds, budget: _Budget) -> Stmt:
     """A loop of constant extent: shortened, then cut."""
-    inside = in_loop(known, loop.var, loop.begin, loop.extent)
+    inside = known.in_loop(loop.var, loop.begin, loop.extent)
     if loop.kind is ForKind.VECTORIZED:
         budget.lanes.add(loop.var)
     else:
@@ -169,9 +168,9 @@ def _last(s: Stmt, var: Var, inside: frozenset[Var], known: Bounds) -> Expr | No
     """Where the statement ends to do anything, as `var` grows; None when nothing outside the loop tells."""
     match s:
         case For(other, begin, extent, _, body):
-            return _last(body, var, inside, in_loop(known, other, begin, extent))
+            return _last(body, var, inside, known.in_loop(other, begin, extent))
         case Let(other, value, body):
-            return _last(body, var, inside, in_let(known, other, value))
+            return _last(body, var, inside, known.in_let(other, value))
         case Alloc(_, body):
             return _last(body, var, inside, known)
         case If(cond, then, None):
@@ -222,9 +221,9 @@ def _active(s: Stmt, var: Var, whole: Interval, known: Bounds) -> Interval | Non
     """
     match s:
         case For(other, begin, extent, _, body):
-            return _active(body, var, whole, in_loop(known, other, begin, extent))
+            return _active(body, var, whole, known.in_loop(other, begin, extent))
         case Let(other, value, body):
-            return _active(body, var, whole, in_let(known, other, value))
+            return _active(body, var, whole, known.in_let(other, value))
         case Alloc(_, body):
             return _active(body, var, whole, known)
         case If(cond, then, None):
@@ -291,9 +290,9 @@ def _conditions(s: Stmt, known: Bounds) -> list[tuple[Compare, Bounds]]:
     """All comparisons that guard statements inside, with what is known where they stand."""
     match s:
         case For(var, begin, extent, _, body):
-            return _conditions(body, in_loop(known, var, begin, extent))
+            return _conditions(body, known.in_loop(var, begin, extent))
         case Let(var, value, body):
-            return _conditions(body, in_let(known, var, value))
+            return _conditions(body, known.in_let(var, value))
         case If(cond, then, otherwise):
             here = [] if _is_long(then) else [(c, known) for c in _conjuncts(cond)]
             more = [] if otherwise is None else _conditions(otherwise, known)

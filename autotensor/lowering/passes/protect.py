@@ -15,7 +15,6 @@ from autotensor.ir.expr import Binary, Cmp, Compare, Expr, Load, Neg, Op, Select
 from autotensor.ir.node import children, map_children
 from autotensor.ir.stmt import Alloc, Evaluate, For, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import any_node
-from autotensor.lowering.scopes import in_let, in_loop
 
 Conditions = tuple[Expr, ...]  # of the Selects around an expression, outermost first, protected themselves
 
@@ -29,9 +28,9 @@ def protect(body: Stmt) -> Stmt:
 def _stmt(s: Stmt, known: Bounds) -> Stmt:
     match s:
         case For(var, begin, extent, kind, inner, thread):
-            return For(var, begin, extent, kind, _stmt(inner, in_loop(known, var, begin, extent)), thread)
+            return For(var, begin, extent, kind, _stmt(inner, known.in_loop(var, begin, extent)), thread)
         case Let(var, value, inner):
-            return Let(var, _expr(value, (), known), _stmt(inner, in_let(known, var, value)))
+            return Let(var, _expr(value, (), known), _stmt(inner, known.in_let(var, value)))
         case If(cond, then, otherwise):
             other = None if otherwise is None else _stmt(otherwise, known.assuming(cond, False))
             return If(_expr(cond, (), known), _stmt(then, known.assuming(cond)), other)

@@ -14,7 +14,6 @@ from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import For, If, Let, Stmt, Store
 from autotensor.ir.visit import collect
-from autotensor.lowering.scopes import in_let, in_loop
 
 
 def unmask(body: Stmt) -> Stmt:
@@ -29,10 +28,10 @@ def _stmt(s: Stmt, known: Bounds, written: set[Buffer]) -> Stmt:
     match s:
         case For(var, begin, extent, kind, body, thread):
             return For(
-                var, begin, extent, kind, _stmt(body, in_loop(known, var, begin, extent), written), thread
+                var, begin, extent, kind, _stmt(body, known.in_loop(var, begin, extent), written), thread
             )
         case Let(var, value, body):
-            inner = _stmt(body, in_let(known, var, value), written)
+            inner = _stmt(body, known.in_let(var, value), written)
             return Let(var, _expr(value, known, written), inner)
         case If(cond, then, otherwise):
             other = None if otherwise is None else _stmt(otherwise, known, written)
