@@ -12,10 +12,12 @@ import numpy as np
 
 from autotensor.base.dtype import float32
 from autotensor.base.errors import GraphError
+from autotensor.base.functions import unary
 from autotensor.flow.nodes import Node, Operation, Spec
 from autotensor.flow.ops import (
     as_node,
-    binary,
+    less,
+    multiply,
     negative,
     operation,
     random_uniform,
@@ -53,9 +55,7 @@ __all__ = [
 Shapes = Callable[[tuple[int, ...]], tuple[tuple[int, ...], ...]]
 
 
-def relu(x: Any) -> Node:
-    """max(x, 0)."""
-    return operation("relu", x)
+relu = unary("relu", operation)
 
 
 def softmax(x: Any, axis: int = -1) -> Node:
@@ -75,14 +75,14 @@ def bias_add(x: Any, bias: Any) -> Node:
 def l2_loss(x: Any) -> Node:
     """sum(x²) / 2."""
     node = as_node(x)
-    return binary("multiply", reduce_sum(binary("multiply", node, node)), 0.5)
+    return multiply(reduce_sum(multiply(node, node)), 0.5)
 
 
 def softmax_cross_entropy_with_logits(logits: Any = None, labels: Any = None, _swapped: Any = None) -> Node:
     """-sum(labels * log_softmax(logits)), one number per row; labels: distributions, of logits' shape."""
     if logits is None or labels is None:
         raise GraphError(f"{here()}: softmax_cross_entropy_with_logits takes logits and labels.")
-    share = binary("multiply", as_node(labels), log_softmax(logits))
+    share = multiply(as_node(labels), log_softmax(logits))
     return negative(reduce_sum(share, axis=-1))
 
 
@@ -116,8 +116,8 @@ def dropout(x: Any, keep_prob: float) -> Node:
         raise GraphError(f"{here()}: dropout needs a known shape, {node.name} is {node.spec}.")
     if not 0 < keep_prob <= 1:
         raise GraphError(f"{here()}: dropout: keep_prob is {keep_prob}; it must be above 0 and at most 1.")
-    kept = binary("less", random_uniform([n for n in node.shape if n is not None]), keep_prob)
-    return where(kept, binary("multiply", node, 1.0 / keep_prob), 0.0)
+    kept = less(random_uniform([n for n in node.shape if n is not None]), keep_prob)
+    return where(kept, multiply(node, 1.0 / keep_prob), 0.0)
 
 
 # -- images ----------------------------------------------------------------------------------------------

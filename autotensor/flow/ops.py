@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base import functions
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32
 from autotensor.base.errors import GraphError
-from autotensor.base.unary import unary
 from autotensor.flow.nodes import Array, Literal, Lower, Node, Operation, Placeholder, Source, Spec, spec_of
 from autotensor.flow.origin import here
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode
 
 Axes = int | Sequence[int] | None
-Unary = Callable[[Any], Node]
 
 # -- leaves ----------------------------------------------------------------------------------------------
 
@@ -143,8 +142,12 @@ def binary(name: str, a: Any, b: Any) -> Operation:
     return operation(name, as_node(a, like), as_node(b, like))
 
 
-def _unary(name: str) -> Unary:
-    return unary(name, operation)
+def _unary(name: str) -> Callable[[Any], Node]:
+    return functions.unary(name, operation)
+
+
+def _binary(name: str) -> Callable[[Any, Any], Node]:
+    return functions.binary(name, binary)
 
 
 exp = _unary("exp")
@@ -163,63 +166,25 @@ round = _unary("round")
 identity = _unary("identity")
 logical_not = _unary("logical_not")
 
+add = _binary("add")
+subtract = _binary("subtract")
+multiply = _binary("multiply")
+divide = _binary("divide")
+pow = _binary("power")
+maximum = _binary("maximum")
+minimum = _binary("minimum")
+equal = _binary("equal")
+not_equal = _binary("not_equal")
+less = _binary("less")
+greater = _binary("greater")
+logical_and = _binary("logical_and")
+logical_or = _binary("logical_or")
+
 
 def square(x: Any) -> Node:
     """x * x."""
     node = as_node(x)
-    return binary("multiply", node, node)
-
-
-def add(a: Any, b: Any) -> Node:
-    return binary("add", a, b)
-
-
-def subtract(a: Any, b: Any) -> Node:
-    return binary("subtract", a, b)
-
-
-def multiply(a: Any, b: Any) -> Node:
-    return binary("multiply", a, b)
-
-
-def divide(a: Any, b: Any) -> Node:
-    return binary("divide", a, b)
-
-
-def pow(a: Any, b: Any) -> Node:
-    return binary("power", a, b)
-
-
-def maximum(a: Any, b: Any) -> Node:
-    return binary("maximum", a, b)
-
-
-def minimum(a: Any, b: Any) -> Node:
-    return binary("minimum", a, b)
-
-
-def equal(a: Any, b: Any) -> Node:
-    return binary("equal", a, b)
-
-
-def not_equal(a: Any, b: Any) -> Node:
-    return binary("not_equal", a, b)
-
-
-def less(a: Any, b: Any) -> Node:
-    return binary("less", a, b)
-
-
-def greater(a: Any, b: Any) -> Node:
-    return binary("greater", a, b)
-
-
-def logical_and(a: Any, b: Any) -> Node:
-    return binary("logical_and", a, b)
-
-
-def logical_or(a: Any, b: Any) -> Node:
-    return binary("logical_or", a, b)
+    return multiply(node, node)
 
 
 def where(condition: Any, a: Any, b: Any) -> Node:
@@ -240,7 +205,7 @@ def add_n(nodes: Sequence[Any]) -> Node:
     """The sum of several nodes."""
     total = as_node(nodes[0])
     for n in nodes[1:]:
-        total = binary("add", total, n)
+        total = add(total, n)
     return total
 
 

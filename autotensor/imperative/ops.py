@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.unary import unary
+from autotensor.base.functions import binary, unary
 from autotensor.imperative.tensor import Tensor, apply, as_tensor, tensor
 
-Unary = Callable[[Any], Tensor]
 
-
-def _unary(name: str) -> Unary:
+def _unary(name: str) -> Callable[[Any], Tensor]:
     return unary(name, apply)
 
 
@@ -25,6 +23,7 @@ sigmoid = _unary("sigmoid")
 relu = _unary("relu")
 gelu = _unary("gelu")
 abs = _unary("abs")
+maximum = binary("maximum", apply)
 
 
 def square(x: Any) -> Tensor:
@@ -45,10 +44,6 @@ mm = matmul
 def where(condition: Any, a: Any, b: Any) -> Tensor:
     """a where the condition holds, else b; both are written, so it can be traced."""
     return apply("where", condition, a, b)
-
-
-def maximum(a: Any, b: Any) -> Tensor:
-    return apply("maximum", a, b)
 
 
 def softmax(x: Any, axis: int = -1) -> Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int64, promote, uint64, wrap_int
 from autotensor.base.errors import TensorError
+from autotensor.base.functions import FUNCTIONS
 from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.node import Node
 from autotensor.ir.ops import Cmp as Cmp
@@ -204,13 +205,7 @@ class Reduce(Expr):
         _set_dtype(self, self.sources[self.index].dtype)
 
 
-MATH = [
-    "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt", "pow", "sin", "cos",
-    "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
-    "erf", "sigmoid", "floor", "ceil", "round", "trunc", "abs", "isnan", "isinf", "fmod",
-    "floordiv", "floormod",  # of floats; those of integers are operators
-    "rounded",  # the argument itself, as memory would hold it: no multiply-add reaches through it
-]  # fmt: skip
+MATH = tuple(FUNCTIONS)  # floordiv and floormod: of floats; those of integers are operators
 
 
 def as_expr(x: Any, dtype: DType | None = None) -> Expr:

@@ -23,12 +23,12 @@ mpmath say. In words it stands in docs/numerics.md. NumPy's meaning holds wherev
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from autotensor.base import functions
 from autotensor.base.dtype import DType, wrap_int
 from autotensor.ir.ops import Cmp, Op
 
@@ -212,107 +212,8 @@ def _wide(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def rsqrt(x: Any) -> Any:
-    return x.dtype.type(1) / np.sqrt(x)
-
-
-def sigmoid(x: Any) -> Any:
-    one = x.dtype.type(1)
-    return one / (one + np.exp(-x))
-
-
-def erf(x: Any) -> Any:
-    values = np.array([math.erf(v) for v in np.ravel(x).tolist()], dtype=np.float64)
-    return values.astype(x.dtype).reshape(np.shape(x))[()]
-
-
-def power(a: Any, b: Any) -> Any:
-    """Of integers by squaring, wrapping around; 1/a without its fraction for negative powers."""
-    if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, also of -inf
-        return np.power(*np.atleast_1d(a, b)).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))[()]
-    one, zero = np.ones_like(a), np.zeros_like(a)
-    if np.asarray(a).dtype.kind == "u":
-        return np.power(a, b)
-    flipped = np.where(np.equal(a, -1), np.where(np.equal(b & 1, 1), -one, one), zero)
-    reciprocal = np.where(np.equal(a, 1), one, flipped)
-    return np.where(np.less(b, 0), reciprocal, np.power(a, np.where(np.less(b, 0), zero, b)))
-
-
-_NUMPY: dict[str, Callable[..., Any]] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "expm1": np.expm1,
-    "sqrt": np.sqrt,
-    "rsqrt": rsqrt,
-    "pow": power,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "atan2": np.arctan2,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "erf": erf,
-    "sigmoid": sigmoid,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "trunc": np.trunc,
-    "abs": np.abs,
-    "isnan": np.isnan,
-    "isinf": np.isinf,
-    "fmod": np.fmod,
-    "floordiv": np.floor_divide,
-    "floormod": np.remainder,
-    "rounded": np.positive,
-}
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: _wide(fn) for name, fn in _NUMPY.items()}
-
-
-# -- how exact functions are ---------------------------------------------------------------------------------
-# Units in the last place of the result's type, at most, for all arguments: of our own code, of the
-# interpreter (that is NumPy), and of OpenCL (its specification, section 7.4). What is not here is exact.
-# 16-bit floats are these functions of float32, rounded once. Results of sigmoid below the least normal number
-# may be 0.
-
-ULPS: dict[str, tuple[float, float, float]] = {
-    "/": (0.5, 0.5, 2.5),
-    "sqrt": (0.5, 0.5, 3.0),
-    "rsqrt": (1.5, 1.5, 2.0),
-    "exp": (2.5, 4.0, 3.0),
-    "exp2": (2.5, 4.0, 3.0),
-    "expm1": (2.5, 4.0, 3.0),
-    "log": (2.5, 4.0, 3.0),
-    "log2": (2.5, 4.0, 3.0),
-    "log10": (2.5, 4.0, 3.0),
-    "log1p": (2.5, 4.0, 2.0),
-    "pow": (2.5, 4.0, 16.0),
-    "sigmoid": (2.5, 4.0, 6.0),
-    "erf": (3.1, 4.0, 16.0),
-    "sin": (2.5, 4.0, 4.0),
-    "cos": (2.5, 4.0, 4.0),
-    "tan": (2.5, 4.0, 5.0),
-    "asin": (2.5, 4.0, 4.0),
-    "acos": (2.5, 4.0, 4.0),
-    "atan": (2.5, 4.0, 5.0),
-    "atan2": (2.5, 4.0, 6.0),
-    "sinh": (2.5, 4.0, 4.0),
-    "cosh": (2.5, 4.0, 4.0),
-    "tanh": (2.5, 4.0, 5.0),
-    "asinh": (2.5, 4.0, 4.0),
-    "acosh": (2.5, 4.0, 4.0),
-    "atanh": (2.5, 4.0, 5.0),
-}
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: _wide(f.numpy) for name, f in functions.FUNCTIONS.items()}
+ULPS = {"/": (0.5, 0.5, 2.5), **{name: f.ulps for name, f in functions.FUNCTIONS.items() if f.ulps}}
 BACKENDS = ("llvm", "interpreter", "opencl")
 HALF_ULPS = 0.501  # of 16-bit floats
 

@@ -229,9 +229,7 @@ def _attend(
         lambda b, h, i: te.max(seen(j1, i, scores[b, h, j1, i], -math.inf), axis=j1),
         "top",
     )
-    weights = stage(
-        scores.shape, lambda b, h, j, i: te.call("exp", scores[b, h, j, i] - top[b, h, i]), "weights"
-    )
+    weights = stage(scores.shape, lambda b, h, j, i: te.exp(scores[b, h, j, i] - top[b, h, i]), "weights")
     total = stage(
         (batch, heads, queries),
         lambda b, h, i: te.sum(seen(j2, i, weights[b, h, j2, i], 0), axis=j2),

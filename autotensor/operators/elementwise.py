@@ -16,6 +16,7 @@ import numpy as np
 
 from autotensor import te
 from autotensor.base.dtype import dtype_of
+from autotensor.base.functions import FUNCTIONS, erf, sigmoid
 from autotensor.ir.expr import Expr
 from autotensor.operators.common import axis_of, broadcast_load, broadcast_shape, require, stage
 from autotensor.operators.operator import Case, Kind, operator
@@ -30,28 +31,13 @@ def samples(low: float = -4.0, high: float = 4.0, *more: Case, **attrs: Any) -> 
     return (*(Case((s,), attrs, low=low, high=high) for s in shapes), *more)
 
 
-def erf(x: Array) -> Array:
-    """The error function, element by element in float64."""
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x)).astype(x.dtype)
-
-
 # -- unary ---------------------------------------------------------------------------------------------------
 
 
-def whole(name: str) -> Callable[[Expr], Expr]:
-    """A rounding function; integers are whole already."""
-    return lambda v: v if v.dtype.is_int else te.call(name, v)
-
-
-def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
 def _softplus(v: Expr) -> Expr:
-    return te.maximum(v, 0) + te.call("log1p", te.call("exp", -te.call("abs", v)))  # never overflows
+    return te.maximum(v, 0) + te.log1p(te.exp(-te.abs(v)))  # never overflows
 
 
-POSITIVE = samples(0.1, 4.0)
 INTEGER = Case(((7, 3),), dtypes=("int32",), low=-9, high=9)
 
 # name, value of an element, reference, cases
@@ -59,9 +45,7 @@ UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Cas
     ("identity", lambda v: v, np.copy, samples(-4, 4, INTEGER)),
     ("relu", lambda v: te.maximum(v, 0), lambda x: np.maximum(x, 0), samples(-4, 4, INTEGER)),
     ("relu6", lambda v: te.minimum(te.maximum(v, 0), 6), lambda x: np.clip(x, 0, 6), samples(-9, 9)),
-    ("sigmoid", lambda v: te.call("sigmoid", v), _sigmoid, samples(-9, 9)),
-    ("tanh", lambda v: te.call("tanh", v), np.tanh, samples()),
-    ("silu", lambda v: v * te.call("sigmoid", v), lambda x: x * _sigmoid(x), samples(-9, 9)),
+    ("silu", lambda v: v * te.sigmoid(v), lambda x: x * sigmoid(x), samples(-9, 9)),
     (
         "hardswish",
         lambda v: v * te.minimum(te.maximum(v + 3, 0), 6) / 6,
@@ -69,18 +53,7 @@ UNARY: tuple[tuple[str, Callable[[Expr], Any], Callable[[Array], Any], tuple[Cas
         samples(),
     ),
     ("softplus", _softplus, lambda x: np.logaddexp(x, np.zeros_like(x)), samples(-90, 90)),
-    ("exp", lambda v: te.call("exp", v), np.exp, samples()),
-    ("log", lambda v: te.call("log", v), np.log, POSITIVE),
-    ("sqrt", lambda v: te.call("sqrt", v), np.sqrt, POSITIVE),
-    ("rsqrt", lambda v: te.call("rsqrt", v), lambda x: 1 / np.sqrt(x), POSITIVE),
-    ("sin", lambda v: te.call("sin", v), np.sin, samples()),
-    ("cos", lambda v: te.call("cos", v), np.cos, samples()),
-    ("erf", lambda v: te.call("erf", v), erf, samples()),
-    ("abs", lambda v: te.call("abs", v), np.abs, samples(-4, 4, INTEGER)),
     ("neg", lambda v: -v, np.negative, samples(-4, 4, INTEGER)),
-    ("floor", whole("floor"), np.floor, samples()),
-    ("ceil", whole("ceil"), np.ceil, samples()),
-    ("round", whole("round"), np.round, samples()),  # halves to even
 )
 
 
@@ -94,6 +67,33 @@ def unary(
 
 for _row in UNARY:
     unary(*_row)
+
+
+# -- functions of floats -------------------------------------------------------------------------------------
+
+WHOLE = ("floor", "ceil", "round", "trunc")  # of integers these are what they are
+DOMAINS: dict[str, tuple[Any, ...]] = {
+    "sigmoid": (-9, 9),
+    "log1p": (-0.5, 4),
+    "tan": (-1, 1),
+    "asin": (-1, 1),
+    "acos": (-1, 1),
+}
+DOMAINS |= dict.fromkeys(("tan", "asin", "acos"), (-1, 1))
+DOMAINS |= dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt"), (0.1, 4))
+DOMAINS |= {"acosh": (1, 4), "atanh": (-0.9, 0.9), "abs": (-4, 4, INTEGER)}
+
+
+def _function(name: str) -> Callable[[Expr], Any]:
+    return lambda v: v if name in WHOLE and v.dtype.is_int else te.call(name, v)
+
+
+for _name, _f in FUNCTIONS.items():
+    if _f.arity == 1 and _name not in ("isinf", "rounded"):
+        unary(_name, _function(_name), _f.numpy, samples(*DOMAINS.get(_name, ())))
+
+
+# -- others --------------------------------------------------------------------------------------------------
 
 
 @operator(
@@ -124,7 +124,7 @@ def leaky_relu(x: Tensor, alpha: float = 0.01) -> Tensor:
     cases=samples(alpha=0.7) + samples()[:1],
 )
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    return stage(x.shape, lambda *i: te.select(x[i] > 0, x[i], te.call("expm1", x[i]) * alpha), "elu")
+    return stage(x.shape, lambda *i: te.select(x[i] > 0, x[i], te.expm1(x[i]) * alpha), "elu")
 
 
 @operator(
@@ -163,8 +163,8 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
     def value(v: Expr) -> Expr:
         if approximate == "none":
-            return v * 0.5 * (te.call("erf", v * math.sqrt(0.5)) + 1.0)
-        return v * 0.5 * (te.call("tanh", (v + v * v * v * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
+            return v * 0.5 * (te.erf(v * math.sqrt(0.5)) + 1.0)
+        return v * 0.5 * (te.tanh((v + v * v * v * 0.044715) * math.sqrt(2 / math.pi)) + 1.0)
 
     return stage(x.shape, lambda *i: value(x[i]), "gelu")
 
@@ -244,7 +244,7 @@ BINARY: tuple[tuple[str, Callable[[Any, Any], Any], Callable[..., Any], tuple[Ca
     ("divide", lambda a, b: a / b, _divide, pairs(0.5) + pairs(1, "int32")[1:2]),
     ("maximum", te.maximum, np.maximum, pairs() + INTEGERS),
     ("minimum", te.minimum, np.minimum, pairs() + INTEGERS),
-    ("power", lambda a, b: te.call("pow", a, b), np.power, pairs(0.5) + pairs(0, "int32")[1:2]),
+    ("power", te.pow, np.power, pairs(0.5) + pairs(0, "int32")[1:2]),
     ("equal", lambda a, b: a.equal(b), np.equal, pairs(dtype="int32") + pairs()[1:2]),
     ("not_equal", lambda a, b: ~a.equal(b), np.not_equal, pairs(dtype="int32") + pairs()[1:2]),
     ("less", lambda a, b: a < b, np.less, pairs() + INTEGERS),
@@ -281,7 +281,7 @@ _logical("logical_or", lambda a, b: a | b, np.logical_or)
 _logical("logical_xor", lambda a, b: a ^ b, np.logical_xor)
 
 
-# -- others --------------------------------------------------------------------------------------------------
+# -- others ------------------------------------------------------------------------------------------------
 
 
 @operator(

@@ -55,7 +55,7 @@ def batch_norm(
     """(x - mean) / sqrt(var + eps) * gamma + beta with given mean and var (inference); axis: channels."""
     at = axis_of("batch_norm", axis, x.ndim)
     _per_channel("batch_norm", x, (x.shape[at],), gamma=gamma, beta=beta, mean=mean, var=var)
-    scale = stage(gamma.shape, lambda c: gamma[c] * te.call("rsqrt", var[c] + eps), "scale")
+    scale = stage(gamma.shape, lambda c: gamma[c] * te.rsqrt(var[c] + eps), "scale")
     shift = stage(beta.shape, lambda c: beta[c] - mean[c] * scale[c], "shift")
     return stage(x.shape, lambda *i: x[i] * scale[i[at]] + shift[i[at]], "batch_norm")
 
@@ -100,7 +100,7 @@ def mean_and_scale(x: Tensor, first: int, eps: float) -> tuple[Tensor, Tensor]:
     total = fold(te.sum, x, over, "total")
     mean = stage(total.shape, lambda *i: total[i] / count, "mean")
     square = fold(te.sum, x, over, "square", lambda v, i: (v - mean[i]) * (v - mean[i]))
-    return mean, stage(square.shape, lambda *i: te.call("rsqrt", square[i] / count + eps), "scale")
+    return mean, stage(square.shape, lambda *i: te.rsqrt(square[i] / count + eps), "scale")
 
 
 def _rms_reference(x: Array, gamma: Array, axis: int = -1, eps: float = 1e-5) -> Array:
@@ -127,7 +127,7 @@ def rms_norm(x: Tensor, gamma: Tensor, axis: int = -1, eps: float = 1e-5) -> Ten
     _per_channel("rms_norm", x, x.shape[first:], gamma=gamma)
     over, count = tuple(range(first, x.ndim)), size(x.shape[first:])
     square = fold(te.sum, x, over, "square", lambda v, i: v * v)
-    scale = stage(square.shape, lambda *i: te.call("rsqrt", square[i] / count + eps), "scale")
+    scale = stage(square.shape, lambda *i: te.rsqrt(square[i] / count + eps), "scale")
     return stage(x.shape, lambda *i: x[i] * scale[i[:first]] * gamma[i[first:]], "rms_norm")
 
 
@@ -181,7 +181,7 @@ def group_norm(
         lambda n, g: te.sum((element(n, g) - mean[n, g]) * (element(n, g) - mean[n, g]), axis=ks),
         "square",
     )
-    scale = stage(shape, lambda n, g: te.call("rsqrt", square[n, g] / count + eps), "scale")
+    scale = stage(shape, lambda n, g: te.rsqrt(square[n, g] / count + eps), "scale")
 
     def body(*i: Any) -> Any:
         c, g = i[at], (i[0], i[at] // width)

@@ -41,7 +41,7 @@ def _log_softmax_reference(x: Array, axis: int = -1) -> Array:
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     over = (axis_of("softmax", axis, x.ndim),)
     top = fold(te.max, x, over, "max")
-    e = stage(x.shape, lambda *i: te.call("exp", x[i] - top[kept(i, over)]), "exp")
+    e = stage(x.shape, lambda *i: te.exp(x[i] - top[kept(i, over)]), "exp")
     total = fold(te.sum, e, over, "sum")
     share = stage(total.shape, lambda *i: 1 / total[i], "share")
     return stage(x.shape, lambda *i: e[i] * share[kept(i, over)], "softmax")
@@ -52,6 +52,6 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
     """x - max - log(sum_k exp(x - max))."""
     over = (axis_of("log_softmax", axis, x.ndim),)
     top = fold(te.max, x, over, "max")
-    total = fold(te.sum, x, over, "sum", lambda v, i: te.call("exp", v - top[i]))
-    log = stage(top.shape, lambda *i: te.call("log", total[i]), "log")
+    total = fold(te.sum, x, over, "sum", lambda v, i: te.exp(v - top[i]))
+    log = stage(top.shape, lambda *i: te.log(total[i]), "log")
     return stage(x.shape, lambda *i: x[i] - top[kept(i, over)] - log[kept(i, over)], "log_softmax")

@@ -11,9 +11,9 @@ from typing import Any
 
 from autotensor.base.dtype import DType, dtype_of, wrap_int
 from autotensor.base.errors import TensorError
-from autotensor.base.unary import unary
+from autotensor.base.functions import binary, unary
 from autotensor.ir import expr as ir
-from autotensor.ir.expr import Expr, Op, as_expr, binary, call
+from autotensor.ir.expr import Expr, Op, as_expr, call
 
 
 def _unary(name: str) -> Callable[[Any], Expr]:
@@ -52,31 +52,19 @@ abs = _unary("abs")
 isnan = _unary("isnan")
 isinf = _unary("isinf")
 rounded = _unary("rounded")
-
-
-def pow(x: Any, y: Any) -> Expr:
-    """x to the power of y."""
-    return call("pow", x, y)
-
-
-def atan2(y: Any, x: Any) -> Expr:
-    """Angle of the point (x, y), in radians."""
-    return call("atan2", y, x)
-
-
-def fmod(x: Any, y: Any) -> Expr:
-    """Remainder of x / y with the sign of x."""
-    return call("fmod", x, y)
+pow = binary("pow", call)
+atan2 = binary("atan2", call)
+fmod = binary("fmod", call)
 
 
 def floordiv(a: Any, b: Any) -> Expr:
     """Quotient rounded towards minus infinity, as Python's `//`."""
-    return binary(Op.FLOORDIV, a, b)
+    return ir.binary(Op.FLOORDIV, a, b)
 
 
 def floormod(a: Any, b: Any) -> Expr:
     """Remainder with the sign of the divisor, as Python's `%`."""
-    return binary(Op.MOD, a, b)
+    return ir.binary(Op.MOD, a, b)
 
 
 power, indexdiv, indexmod = pow, floordiv, floormod  # TVM's names

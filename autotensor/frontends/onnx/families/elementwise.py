@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.functions import FUNCTIONS
 from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
@@ -16,12 +17,9 @@ from autotensor.graph.ir import GraphNode
 
 # -- one operand -----------------------------------------------------------------------------------------
 
-UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan",
-    "Atanh": "atanh", "BitwiseNot": "bitwise_not", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf",
-    "Exp": "exp", "Floor": "floor", "IsNaN": "isnan", "Log": "log", "Neg": "neg", "Not": "logical_not",
-    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign",
-    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+UNARY = {f.onnx: ours for ours, f in FUNCTIONS.items() if f.onnx} | {
+    "BitwiseNot": "bitwise_not", "HardSwish": "hardswish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Sign": "sign", "Softplus": "softplus",
 }  # fmt: skip
 
 
@@ -70,11 +68,6 @@ def selu(c: Call) -> Value:
 @converts("HardSigmoid")
 def hard_sigmoid(c: Call) -> Value:
     return ops.hardsigmoid(c[0], alpha=c.attr("alpha", 0.2), beta=c.attr("beta", 0.5))
-
-
-@converts("HardSwish")
-def hard_swish(c: Call) -> Value:
-    return ops.hardswish(c[0])
 
 
 @converts("Swish")

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotensor import te
 from autotensor.base.dtype import dtype_of, float32
+from autotensor.base.functions import FUNCTIONS
 from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import alike, as_type, common
 from autotensor.graph.build import call, ops
@@ -20,50 +21,20 @@ def floats(x: GraphNode) -> GraphNode:
     return x if x.dtype.is_float else as_type(x, float32)
 
 
-# ATen's name → ours
-MATH = {
-    n: n
-    for n in (
-        *(
-            "sigmoid",
-            "tanh",
-            "exp",
-            "log",
-            "sqrt",
-            "rsqrt",
-            "sin",
-            "cos",
-            "erf",
-            "reciprocal",
-            "log1p",
-            "expm1",
-        ),
-        *("exp2", "log2", "log10"),
-        *("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
-    )
-}
-PLAIN = {n: n for n in ("relu", "abs", "neg", "floor", "ceil", "round", "trunc", "relu6", "silu")}
-PLAIN |= {
-    "_neg_view": "neg",
-    "hardswish": "hardswish",
-    "isnan": "isnan",
-    "isinf": "isinf",
-    "logical_not": "logical_not",
-}
-
-
-def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode]) -> None:
+def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode] = lambda x: x) -> None:
     @converts(f"aten.{aten}.default")
     def convert(x: GraphNode) -> Any:
         return getattr(ops, ours)(prepare(x))
 
 
-for _aten, _ours in MATH.items():
-    _unary(_aten, _ours, floats)
-for _aten, _ours in PLAIN.items():
-    if _aten != "logical_not":
-        _unary(_aten, _ours, lambda x: x)
+for _name, _function in FUNCTIONS.items():
+    if _function.arity == 1 and _name != "rounded":
+        _unary(_name, _name, *([floats] if _function.ulps else []))  # exact ones are of integers, too
+_unary("reciprocal", "reciprocal", floats)
 _unary("logical_not", "logical_not", lambda x: as_bool(x))
+_unary("_neg_view", "neg")
+for _name in ("relu", "neg", "relu6", "silu", "hardswish", "hardsigmoid"):
+    _unary(_name, _name)
 
 
 def as_bool(x: GraphNode) -> GraphNode:
@@ -95,11 +66,6 @@ def leaky_relu(x: GraphNode, negative_slope: float = 0.01) -> Any:
 def elu(x: GraphNode, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
     y = ops.elu(x if input_scale == 1 else x * float(input_scale), alpha=float(alpha))
     return y if scale == 1 else y * float(scale)
-
-
-@converts("aten.hardsigmoid.default")
-def hardsigmoid(x: GraphNode) -> Any:
-    return ops.hardsigmoid(x)
 
 
 @converts("aten.softplus.default")

@@ -1,16 +1,19 @@
-"""Functions of one value: the same names and sentences in te and in both styles."""
+"""Scalar functions: the same names and sentences in te and in both styles."""
 
 from __future__ import annotations
 
 import pytest
 
-from autotensor.base.unary import ABOUT, unary
+from autotensor.base.functions import ABOUT, FUNCTIONS, binary, unary
 from autotensor.flow import ops as flow
 from autotensor.imperative import ops as imperative
 from autotensor.operators import OPERATORS
 from autotensor.te import math
 
 SPELLED = {"negative": "neg"}  # TensorFlow's name ──▶ the library's
+
+
+SENTENCES = ABOUT | {n: f.about for n, f in FUNCTIONS.items() if f.arity == 1}
 
 
 def functions(module):
@@ -26,7 +29,7 @@ def test_each_is_called_as_what_it_is(module):
     assert len(found) >= 8
     for name, function in found.items():
         own = SPELLED.get(name, name)
-        assert (function.__name__, function.__doc__) == (own, ABOUT[own])
+        assert (function.__name__, function.__doc__) == (own, SENTENCES[own])
 
 
 @pytest.mark.parametrize("module", [flow, imperative], ids=["flow", "imperative"])
@@ -37,4 +40,10 @@ def test_each_of_a_style_is_an_operator(module):
 
 def test_none_is_written_for_nobody():
     used = {f.__name__ for m in (math, flow, imperative) for f in functions(m).values()}
-    assert used == set(ABOUT)
+    assert used == set(SENTENCES)
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.arity == 2])
+def test_those_of_two_values_take_them_in_order(name):
+    shown = binary(name, lambda *said: said)
+    assert (shown(1, 2), shown.__name__, shown.__doc__) == ((name, 1, 2), name, FUNCTIONS[name].about)

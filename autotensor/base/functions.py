@@ -1,0 +1,149 @@
+"""Scalar functions: one row for each, with its name, its sentence and what NumPy, ONNX and ATen call it.
+
+    exp = unary("exp", call)         te:          an expression of an expression
+    exp = unary("exp", operation)    flow:        a node of a node
+    exp = unary("exp", apply)        imperative:  a tensor of a tensor
+
+Who needs more than that of a function has it at home, by name: derivatives in `autodiff/expressions.py`, code
+in `codegen/`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+Ulps = tuple[float, float, float]
+
+
+# -- what NumPy has no function for --------------------------------------------------------------------------
+
+
+def rsqrt(x: Any) -> Any:
+    return x.dtype.type(1) / np.sqrt(x)
+
+
+def sigmoid(x: Any) -> Any:
+    one = x.dtype.type(1)
+    return one / (one + np.exp(-x))
+
+
+def erf(x: Any) -> Any:
+    """The error function, element by element in float64."""
+    values = np.array([math.erf(v) for v in np.ravel(x).tolist()], dtype=np.float64)
+    return values.astype(x.dtype).reshape(np.shape(x))[()]
+
+
+def power(a: Any, b: Any) -> Any:
+    """Of integers by squaring, wrapping around; 1/a without its fraction for negative powers."""
+    if np.asarray(a).dtype.kind not in "iu":  # as arrays: NumPy takes the root for a scalar 0.5, also of -inf
+        return np.power(*np.atleast_1d(a, b)).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))[()]
+    one, zero = np.ones_like(a), np.zeros_like(a)
+    if np.asarray(a).dtype.kind == "u":
+        return np.power(a, b)
+    flipped = np.where(np.equal(a, -1), np.where(np.equal(b & 1, 1), -one, one), zero)
+    reciprocal = np.where(np.equal(a, 1), one, flipped)
+    return np.where(np.less(b, 0), reciprocal, np.power(a, np.where(np.less(b, 0), zero, b)))
+
+
+# -- the table -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of floats. ATen calls it as we do.
+
+    ulps: units in the last place of the result's type, at most, for all arguments: of our own code, of the
+    interpreter (that is NumPy), and of OpenCL (its specification, section 7.4). Without them it is exact.
+    16-bit floats are these functions of float32, rounded once. Results of sigmoid below the least normal
+    number may be 0.
+    """
+
+    about: str
+    numpy: Callable[..., Any]
+    onnx: str = ""  # "" where ONNX has none of this meaning
+    ulps: Ulps | None = None
+    arity: int = 1
+
+
+FUNCTIONS = {
+    "sqrt": Function("Square root.", np.sqrt, "Sqrt", (0.5, 0.5, 3.0)),
+    "rsqrt": Function("1 / sqrt(x).", rsqrt, "", (1.5, 1.5, 2.0)),
+    "exp": Function("e to the power of x.", np.exp, "Exp", (2.5, 4.0, 3.0)),
+    "exp2": Function("2 to the power of x.", np.exp2, "", (2.5, 4.0, 3.0)),
+    "expm1": Function("exp(x) - 1, exact near 0.", np.expm1, "", (2.5, 4.0, 3.0)),
+    "log": Function("Natural logarithm.", np.log, "Log", (2.5, 4.0, 3.0)),
+    "log2": Function("Logarithm to base 2.", np.log2, "", (2.5, 4.0, 3.0)),
+    "log10": Function("Logarithm to base 10.", np.log10, "", (2.5, 4.0, 3.0)),
+    "log1p": Function("log(1 + x), exact near 0.", np.log1p, "", (2.5, 4.0, 2.0)),
+    "pow": Function("a to the power of b.", power, "", (2.5, 4.0, 16.0), arity=2),
+    "sigmoid": Function("1 / (1 + exp(-x)).", sigmoid, "Sigmoid", (2.5, 4.0, 6.0)),
+    "erf": Function("Error function.", erf, "Erf", (3.1, 4.0, 16.0)),
+    "sin": Function("Sine of radians.", np.sin, "Sin", (2.5, 4.0, 4.0)),
+    "cos": Function("Cosine of radians.", np.cos, "Cos", (2.5, 4.0, 4.0)),
+    "tan": Function("Tangent of radians.", np.tan, "Tan", (2.5, 4.0, 5.0)),
+    "asin": Function("Inverse sine, in radians.", np.arcsin, "Asin", (2.5, 4.0, 4.0)),
+    "acos": Function("Inverse cosine, in radians.", np.arccos, "Acos", (2.5, 4.0, 4.0)),
+    "atan": Function("Inverse tangent, in radians.", np.arctan, "Atan", (2.5, 4.0, 5.0)),
+    "atan2": Function("Angle of the point (b, a), in radians.", np.arctan2, "", (2.5, 4.0, 6.0), arity=2),
+    "sinh": Function("Hyperbolic sine.", np.sinh, "Sinh", (2.5, 4.0, 4.0)),
+    "cosh": Function("Hyperbolic cosine.", np.cosh, "Cosh", (2.5, 4.0, 4.0)),
+    "tanh": Function("Hyperbolic tangent.", np.tanh, "Tanh", (2.5, 4.0, 5.0)),
+    "asinh": Function("Inverse hyperbolic sine.", np.arcsinh, "Asinh", (2.5, 4.0, 4.0)),
+    "acosh": Function("Inverse hyperbolic cosine.", np.arccosh, "Acosh", (2.5, 4.0, 4.0)),
+    "atanh": Function("Inverse hyperbolic tangent.", np.arctanh, "Atanh", (2.5, 4.0, 5.0)),
+    "floor": Function("Greatest whole number not above x.", np.floor, "Floor"),
+    "ceil": Function("Least whole number not below x.", np.ceil, "Ceil"),
+    "round": Function("Nearest whole number; halves to the even one.", np.rint, "Round"),
+    "trunc": Function("x without its fraction.", np.trunc),
+    "abs": Function("Magnitude; integers stay integers.", np.abs, "Abs"),
+    "isnan": Function("Whether x is not a number; bool.", np.isnan, "IsNaN"),
+    "isinf": Function("Whether x is infinite; bool.", np.isinf),
+    "fmod": Function("Remainder of a / b with the sign of a.", np.fmod, arity=2),
+    "floordiv": Function("Quotient of floats, rounded down.", np.floor_divide, arity=2),
+    "floormod": Function("Remainder of floats with the sign of the divisor.", np.remainder, arity=2),
+    # as memory would hold it: no multiply-add reaches through it
+    "rounded": Function("x itself, rounded to its type: a product in it joins no multiply-add.", np.positive),
+}
+
+# of operators of one value that are no functions of floats
+ABOUT = {
+    "relu": "max(x, 0).",
+    "gelu": "x * Φ(x).",
+    "neg": "-x.",
+    "identity": "x itself, as a node of its own.",
+    "logical_not": "Where x is false.",
+}
+
+
+# -- their spellings -----------------------------------------------------------------------------------------
+
+
+def unary(name: str, apply: Callable[[str, Any], T]) -> Callable[[Any], T]:
+    """`x ──▶ apply(name, x)`, as a function of that name with its sentence."""
+
+    def function(x: Any) -> T:
+        return apply(name, x)
+
+    return _named(function, name)
+
+
+def binary(name: str, apply: Callable[[str, Any, Any], T]) -> Callable[[Any, Any], T]:
+    """`a, b ──▶ apply(name, a, b)`, as a function of that name, with its sentence if it has one."""
+
+    def function(a: Any, b: Any) -> T:
+        return apply(name, a, b)
+
+    return _named(function, name)
+
+
+def _named(function: F, name: str) -> F:
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = FUNCTIONS[name].about if name in FUNCTIONS else ABOUT.get(name)
+    return function
