@@ -20,8 +20,8 @@ from autotensor.autodiff.table import gradient
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import Apply, GraphNode
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import by_layout, padded, paddings, per_axis, position, stage
-from autotensor.operators.conv import SPATIAL
+from autotensor.operators.common import by_layout, paddings, per_axis, stage
+from autotensor.operators.window import reader, spatial_of, windows_of
 from autotensor.te import Tensor
 
 
@@ -64,21 +64,20 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
 def _weights(node: Apply, g: GraphNode) -> GraphNode:
     """The sums over all images and places, turned into the order of the weights."""
     x, w = node.inputs[:2]
-    rank = len(w.shape) - 2
-    axes, spatial = node.attr("layout").lower(), SPATIAL[rank]
-    strides = per_axis(node.op_name, "stride", node.attr("stride"), rank)
-    dilations = per_axis(node.op_name, "dilation", node.attr("dilation"), rank)
-    pads = by_layout(axes, spatial, ((0, 0),) * 2, paddings(node.op_name, node.attr("padding"), rank))
+    rank, axes = len(w.shape) - 2, node.attr("layout").lower()
+    spatial = spatial_of(axes)
+    stride, padding, dilation = (node.attr(name) for name in ("stride", "padding", "dilation"))
+    extents = [x.shape[axes.index(a)] for a in spatial]
+    windows = windows_of(node.op_name, extents, w.shape[2:], stride, padding, dilation, False)
 
     def d_weights(x: Tensor, g: Tensor) -> Tensor:
-        source = padded(x, pads, 0, axes)
+        read = reader(x, 0, axes, windows)
         n = te.reduce_axis(x.shape[0], "n")
         at = [te.reduce_axis(g.shape[axes.index(a)], a) for a in spatial]
 
         def body(*i: Expr) -> Any:
             *ks, ci, c = i
-            place = [position(v, s, k, d) for v, s, k, d in zip(at, strides, ks, dilations, strict=True)]
-            element = source[by_layout(axes, spatial, (n, ci), place)]
+            _, element = read({"n": n, "c": ci, **dict(zip(spatial, at, strict=True))}, ks)
             return te.sum(element * g[by_layout(axes, spatial, (n, c), at)], axis=[n, *at])
 
         names = (*(f"k{a}" for a in spatial), "ci", "c")

@@ -17,6 +17,7 @@ axes, so that every index is linear:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from autotensor import te
@@ -25,20 +26,16 @@ from autotensor.operators.common import (
     by_layout,
     is_int,
     layout_of,
-    padded,
-    paddings,
-    per_axis,
-    position,
     reduced,
     require,
     require_rank,
     stage,
 )
-from autotensor.operators.conv_reference import Ints, convolution_reference
+from autotensor.operators.conv_reference import convolution_reference
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.window import Ints, reader, spatial_of, taps, windows_of
 from autotensor.te import Tensor
 
-SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
 
@@ -55,21 +52,19 @@ def convolution(
     layout: str,
 ) -> Tensor:
     """The convolution of `rank` spatial axes, in the form that the head of this file promises."""
-    axes, spatial = layout_of(op, layout, LAYOUTS[rank]), SPATIAL[rank]
-    _check(op, x, w, axes, spatial, groups)
-    strides, dilations = per_axis(op, "stride", stride, rank), per_axis(op, "dilation", dilation, rank)
+    axes = layout_of(op, layout, LAYOUTS[rank])
+    _check(op, x, w, axes, groups)
     (cout, group_in), kernel = w.shape[:2], w.shape[2:]
-    source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, paddings(op, padding, rank)), 0, axes)
-    extents = [source.shape[axes.index(a)] for a in spatial]
-    reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    out = [(n - r) // s + 1 for n, r, s in zip(extents, reach, strides, strict=True)]
+    extents = [x.shape[axes.index(a)] for a in spatial_of(axes)]
+    windows = windows_of(op, extents, kernel, stride, padding, dilation, False)
+    out = [v.out for v in windows]
     require(
         min(out) > 0,
-        f"{op}: the kernel {kernel} reaches over {tuple(reach)} elements but the padded input has "
-        f"{tuple(extents)}.",
+        f"{op}: the kernel {kernel} reaches over {tuple(v.reach for v in windows)} elements but the padded "
+        f"input has {tuple(v.span + v.reach for v in windows)}.",
         "Add padding, or use a smaller kernel or dilation.",
     )
-    ks = [te.reduce_axis(k, f"k{a}") if k > 1 else None for a, k in zip(spatial, kernel, strict=True)]
+    ks, read = taps(axes, windows), reader(x, 0, axes, windows)
     depthwise = 1 < groups == x.shape[axes.index("c")] == cout
     ci = None if depthwise else te.reduce_axis(group_in, "ci")
     over = [k for k in ([ci, *ks] if axes[1] == "c" else [*ks, ci]) if k is not None]
@@ -79,12 +74,12 @@ def convolution(
     def body(*i: Expr) -> Any:
         at = dict(zip(split_channels(axes) if grouped else axes, i, strict=True))
         channel: Any = at["g"] * group_in + ci if grouped else at["c"] if ci is None else ci
-        place = [position(at[a], s, k, d) for a, s, k, d in zip(spatial, strides, ks, dilations, strict=True)]
+        _, element = read({**at, "c": channel}, ks)
         output = (at["g"], at["o"]) if grouped else (at["c"],)
         factor = weight[(*output, 0 if ci is None else ci, *(0 if k is None else k for k in ks))]
-        return reduced(te.sum, source[by_layout(axes, spatial, (at["n"], channel), place)] * factor, over)
+        return reduced(te.sum, element * factor, over)
 
-    shape = by_layout(axes, spatial, (x.shape[0], cout), out)
+    shape = by_layout(axes, spatial_of(axes), (x.shape[0], cout), out)
     if grouped:
         extent = {**dict(zip(axes, shape, strict=True)), "g": groups, "o": cout // groups}
         inner = split_channels(axes)
@@ -127,9 +122,9 @@ def biased(op: str, y: Tensor, bias: Tensor, axes: str) -> Tensor:
     return stage(y.shape, lambda *i: y[i] + bias[i[c]], "bias", axes)
 
 
-def _check(op: str, x: Tensor, w: Tensor, axes: str, spatial: str, groups: int) -> None:
+def _check(op: str, x: Tensor, w: Tensor, axes: str, groups: int) -> None:
     require_rank(op, "x", x, len(axes), f"({axes.upper()})")
-    letters = ", ".join(f"K{a.upper()}" for a in spatial)
+    letters = ", ".join(f"K{a.upper()}" for a in spatial_of(axes))
     require_rank(op, "w", w, len(axes), f"[Cout, Cin/groups, {letters}]")
     cin, cout, group_in = x.shape[axes.index("c")], w.shape[0], w.shape[1]
     require(is_int(groups) and groups >= 1, f"{op}: groups={groups!r} must be an integer >= 1.")
@@ -151,92 +146,55 @@ def _check(op: str, x: Tensor, w: Tensor, axes: str, spatial: str, groups: int) 
 LAST: dict[str, Any] = {"layout": "NHWC"}
 
 
-@operator(
-    "conv2d",
-    kind=Kind.ANCHOR,
-    reference=convolution_reference,
-    constants=(1, 2),
-    cases=(
-        Case(((1, 3, 7, 7), (5, 3, 3, 3))),
-        Case(((2, 4, 9, 7), (6, 4, 3, 2), (6,)), {"stride": (2, 1), "padding": (1, 0)}),
-        Case(((1, 2, 9, 9), (3, 2, 3, 3)), {"dilation": 2, "padding": (0, 1, 2, 3)}),
-        Case(((1, 4, 5, 5), (6, 2, 3, 3), (6,)), {"groups": 2, "padding": 1}),
-        Case(((1, 7, 5, 5), (7, 1, 3, 3)), {"groups": 7, "padding": 1}),
-        Case(((1, 7, 7, 3), (5, 3, 3, 3)), LAST),
-        Case(((1, 9, 7, 4), (6, 4, 3, 3), (6,)), {"stride": 2, "padding": 1, **LAST}),
-        Case(((1, 5, 5, 17), (7, 17, 1, 1), (7,)), LAST),
-        Case(((2, 5, 5, 4), (3, 4, 1, 1)), {"stride": 2, **LAST}),
-        Case(((1, 8, 8, 2), (3, 2, 1, 3)), {"padding": (0, 2), "dilation": (1, 2), **LAST}),
-        Case(((1, 7, 6, 5), (5, 1, 3, 3), (5,)), {"groups": 5, "stride": 2, "padding": (0, 0, 1, 1), **LAST}),
-        Case(((1, 5, 5, 3), (6, 1, 3, 3)), {"groups": 3, "padding": 1, **LAST}),
-        Case(((1, 4, 4, 3), (3, 1, 1, 1)), {"groups": 3, **LAST}),
-        Case(((1, 1, 1, 1), (1, 1, 3, 3)), {"padding": 1}),
-        Case(((1, 4, 5, 5), (3, 4, 3, 3)), {"padding": 1}, dtypes=("int32", "int32"), low=-5, high=5),
-    ),
+def _registered(rank: int, *cases: Case) -> Callable[..., Tensor]:
+    """The operator of so many spatial axes."""
+    name = f"conv{rank}d"
+
+    @operator(name, kind=Kind.ANCHOR, reference=convolution_reference, constants=(1, 2), cases=cases)
+    def conv(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: str = LAYOUTS[rank][0],
+    ) -> Tensor:
+        """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout]; of other ranks likewise.
+
+        padding: int | (h, w) | (top, left, bottom, right).
+        """
+        return convolution(name, rank, x, w, bias, stride, padding, dilation, groups, layout)
+
+    return conv
+
+
+conv1d = _registered(
+    1,
+    Case(((2, 3, 17), (5, 3, 3), (5,)), {"padding": 1, "stride": 2}),
+    Case(((1, 7, 4), (4, 1, 3)), {"groups": 4, "padding": (2, 0), "dilation": 1, "layout": "NWC"}),
 )
-def conv2d(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: str = "NCHW",
-) -> Tensor:
-    """x: NCHW or NHWC, w: [Cout, Cin/groups, KH, KW], bias: [Cout].
-
-    padding: int | (h, w) | (top, left, bottom, right).
-    """
-    return convolution("conv2d", 2, x, w, bias, stride, padding, dilation, groups, layout)
-
-
-@operator(
-    "conv1d",
-    kind=Kind.ANCHOR,
-    reference=convolution_reference,
-    constants=(1, 2),
-    cases=(
-        Case(((2, 3, 17), (5, 3, 3), (5,)), {"padding": 1, "stride": 2}),
-        Case(((1, 7, 4), (4, 1, 3)), {"groups": 4, "padding": (2, 0), "dilation": 1, "layout": "NWC"}),
-    ),
+conv2d = _registered(
+    2,
+    Case(((1, 3, 7, 7), (5, 3, 3, 3))),
+    Case(((2, 4, 9, 7), (6, 4, 3, 2), (6,)), {"stride": (2, 1), "padding": (1, 0)}),
+    Case(((1, 2, 9, 9), (3, 2, 3, 3)), {"dilation": 2, "padding": (0, 1, 2, 3)}),
+    Case(((1, 4, 5, 5), (6, 2, 3, 3), (6,)), {"groups": 2, "padding": 1}),
+    Case(((1, 7, 5, 5), (7, 1, 3, 3)), {"groups": 7, "padding": 1}),
+    Case(((1, 7, 7, 3), (5, 3, 3, 3)), LAST),
+    Case(((1, 9, 7, 4), (6, 4, 3, 3), (6,)), {"stride": 2, "padding": 1, **LAST}),
+    Case(((1, 5, 5, 17), (7, 17, 1, 1), (7,)), LAST),
+    Case(((2, 5, 5, 4), (3, 4, 1, 1)), {"stride": 2, **LAST}),
+    Case(((1, 8, 8, 2), (3, 2, 1, 3)), {"padding": (0, 2), "dilation": (1, 2), **LAST}),
+    Case(((1, 7, 6, 5), (5, 1, 3, 3), (5,)), {"groups": 5, "stride": 2, "padding": (0, 0, 1, 1), **LAST}),
+    Case(((1, 5, 5, 3), (6, 1, 3, 3)), {"groups": 3, "padding": 1, **LAST}),
+    Case(((1, 4, 4, 3), (3, 1, 1, 1)), {"groups": 3, **LAST}),
+    Case(((1, 1, 1, 1), (1, 1, 3, 3)), {"padding": 1}),
+    Case(((1, 4, 5, 5), (3, 4, 3, 3)), {"padding": 1}, dtypes=("int32", "int32"), low=-5, high=5),
 )
-def conv1d(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: str = "NCW",
-) -> Tensor:
-    """x: NCW or NWC, w: [Cout, Cin/groups, KW]; padding: int | (left, right)."""
-    return convolution("conv1d", 1, x, w, bias, stride, padding, dilation, groups, layout)
-
-
-@operator(
-    "conv3d",
-    kind=Kind.ANCHOR,
-    reference=convolution_reference,
-    constants=(1, 2),
-    cases=(
-        Case(((1, 2, 5, 4, 3), (3, 2, 3, 2, 1), (3,)), {"padding": (1, 0, 0), "stride": (2, 1, 1)}),
-        Case(((1, 4, 3, 3, 2), (3, 2, 2, 2, 2)), {"padding": 1, "layout": "NDHWC"}),
-    ),
+conv3d = _registered(
+    3,
+    Case(((1, 2, 5, 4, 3), (3, 2, 3, 2, 1), (3,)), {"padding": (1, 0, 0), "stride": (2, 1, 1)}),
+    Case(((1, 4, 3, 3, 2), (3, 2, 2, 2, 2)), {"padding": 1, "layout": "NDHWC"}),
 )
-def conv3d(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: str = "NCDHW",
-) -> Tensor:
-    """x: NCDHW or NDHWC, w: [Cout, Cin/groups, KD, KH, KW].
-
-    padding: int | (d, h, w) | (front, top, left, back, bottom, right).
-    """
-    return convolution("conv3d", 3, x, w, bias, stride, padding, dilation, groups, layout)

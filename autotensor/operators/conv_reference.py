@@ -6,25 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.operators.common import Pairs
+from autotensor.operators.common import paddings, per_axis
+from autotensor.operators.window import Ints
 
 Array = np.ndarray[Any, Any]
-Ints = int | tuple[int, ...]
-
-
-def _pad_reference(x: Array, pads: Pairs) -> Array:
-    """x: channels first."""
-    return np.pad(x, ((0, 0), (0, 0), *pads))
-
-
-def _pairs_of(padding: Ints, rank: int) -> Pairs:
-    p = (padding,) * rank if isinstance(padding, int) else tuple(padding)
-    p = p * 2 if len(p) == rank else p
-    return tuple((p[d], p[d + rank]) for d in range(rank))
-
-
-def _each(value: Ints, rank: int) -> tuple[int, ...]:
-    return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 def convolution_reference(
@@ -41,8 +26,9 @@ def convolution_reference(
     rank = x.ndim - 2
     last = layout.endswith("C")
     first = np.moveaxis(x, -1, 1) if last else x
-    source = _pad_reference(first, _pairs_of(padding, rank))
-    strides, dilations, kernel = _each(stride, rank), _each(dilation, rank), w.shape[2:]
+    source = np.pad(first, ((0, 0), (0, 0), *paddings("conv", padding, rank)))
+    strides, dilations = (per_axis("conv", "steps", v, rank) for v in (stride, dilation))
+    kernel = w.shape[2:]
     out = [
         (n - d * (k - 1) - 1) // s + 1
         for n, k, s, d in zip(source.shape[2:], kernel, strides, dilations, strict=True)
@@ -75,7 +61,8 @@ def transposed_reference(
 ) -> Array:
     """Every input element adds its multiple of the kernel to the output."""
     first = np.moveaxis(x, -1, 1) if layout == "NHWC" else x
-    (sh, sw), (ph, pw), (eh, ew) = _each(stride, 2), _pairs_of(padding, 2), _each(output_padding, 2)
+    (sh, sw), (eh, ew) = (per_axis("conv", "steps", v, 2, 0) for v in (stride, output_padding))
+    ph, pw = paddings("conv", padding, 2)
     (batch, cin, height, width), (outs, kh, kw) = first.shape, w.shape[1:]
     full = np.zeros((batch, outs * groups, (height - 1) * sh + kh + eh, (width - 1) * sw + kw + ew), x.dtype)
     for g in range(groups):

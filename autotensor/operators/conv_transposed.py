@@ -31,8 +31,9 @@ from autotensor.operators.common import (
     stage,
 )
 from autotensor.operators.conv import LAST, LAYOUTS, biased
-from autotensor.operators.conv_reference import Ints, transposed_reference
+from autotensor.operators.conv_reference import transposed_reference
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.window import Ints
 from autotensor.te import Tensor
 
 

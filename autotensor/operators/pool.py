@@ -23,7 +23,6 @@ from autotensor.operators.common import (
     as_float,
     by_layout,
     layout_of,
-    padded,
     per_axis,
     position,
     reduced,
@@ -34,17 +33,12 @@ from autotensor.operators.common import (
 )
 from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.reduce import argmax_pair
-from autotensor.operators.window import Ints, Window, windows_of
+from autotensor.operators.window import Axes, Ints, Window, reader, spatial_of, taps, windows_of
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
-Axes = Sequence[str]  # of x in order: "n" and "c", every other one is spatial
 LAYOUTS = ("NCHW", "NHWC")
 MODES = ("max", "sum", "average", "norm")
-
-
-def _spatial(axes: Axes) -> list[str]:
-    return [a for a in axes if a not in ("n", "c")]
 
 
 def _pictures(op: str, x: Tensor, layout: str) -> tuple[str, tuple[int, ...]]:
@@ -84,27 +78,9 @@ def _windows_behind(
     return ("n", "c", *(f"i{a}" for a in range(2, x.ndim))), windows
 
 
-Reader = Callable[[Sequence[Expr]], tuple[list[Any], Any]]
-
-
-def _reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window], ks: Sequence[Any]) -> Reader:
-    """From an element's index in the result and k: the places along the spatial axes, padding included, and
-    the element there. fill: what stands outside x; ks: one for each spatial axis, None for 0."""
-    spatial = _spatial(axes)
-    source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, [w.around for w in windows]), fill, axes)
-
-    def read(i: Sequence[Expr]) -> tuple[list[Any], Any]:
-        at = dict(zip(axes, i, strict=True))
-        lines = zip(spatial, windows, ks, strict=True)
-        places = [position(at[a], w.stride, k, w.dilation) for a, w, k in lines]
-        return places, source[by_layout(axes, spatial, (at["n"], at["c"]), places)]
-
-    return read
-
-
 def _shape(x: Tensor, axes: Axes, windows: Sequence[Window]) -> tuple[int, ...]:
     around = (x.shape[0], x.shape[axes.index("c")])
-    return by_layout(axes, _spatial(axes), around, [w.out for w in windows])
+    return by_layout(axes, spatial_of(axes), around, [w.out for w in windows])
 
 
 def _pool(
@@ -116,13 +92,14 @@ def _pool(
     value: Callable[[Any], Any] = lambda element: element,
 ) -> Tensor:
     """`value` of the elements of each window, reduced by te.max or te.sum."""
-    ks = [
-        te.reduce_axis(w.kernel, f"k{a}") if w.kernel > 1 else None
-        for a, w in zip(_spatial(axes), windows, strict=True)
-    ]
-    read = _reader(x, te.min_value(x.dtype) if reducer is te.max else 0, axes, windows, ks)
-    over = [k for k in ks if k is not None]
-    return stage(_shape(x, axes, windows), lambda *i: reduced(reducer, value(read(i)[1]), over), name, axes)
+    ks = taps(axes, windows)
+    read = reader(x, te.min_value(x.dtype) if reducer is te.max else 0, axes, windows)
+
+    def body(*i: Expr) -> Any:
+        _, element = read(dict(zip(axes, i, strict=True)), ks)
+        return reduced(reducer, value(element), [k for k in ks if k is not None])
+
+    return stage(_shape(x, axes, windows), body, name, axes)
 
 
 # -- reference -----------------------------------------------------------------------------------------------
@@ -453,10 +430,10 @@ def max_positions(
     """The number of each window's largest element in its channel (the least of equal ones); int64."""
     axes, windows = _windows_behind("max_positions", x, kernel, stride, padding, dilation, ceil_mode)
     ks = [te.reduce_axis(w.kernel, f"k{n}") for n, w in enumerate(windows)]
-    read = _reader(x, te.min_value(x.dtype), axes, windows, [k.var for k in ks])
+    read = reader(x, te.min_value(x.dtype), axes, windows)
 
     def body(*i: Any) -> Any:
-        places, element = read(i)
+        places, element = read(dict(zip(axes, i, strict=True)), [k.var for k in ks])
         number: Any = te.const(0, "int64")
         inside: list[Any] = []
         lines = list(zip(places, windows, strict=True))

@@ -1,18 +1,26 @@
-"""Windows of pools: which elements of one spatial axis each of them covers.
+"""Windows of pools and convolutions: which elements of one spatial axis each of them covers.
 
     window i begins at i*stride - before and covers every dilation-th element, `kernel` of them
+    read = reader(x, 0, "nhwc", windows)            x with zeros around it, if something is read there
+    read({"n": n, "h": i, …}, ks)                   x[n, i*stride + k*dilation, …], and the places read
 
 Rules for ceil_mode and count_include_pad are torch's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from autotensor.operators.common import paddings, per_axis
+from autotensor import te
+from autotensor.operators.common import by_layout, padded, paddings, per_axis, position
+from autotensor.te import Tensor
 
 Ints = int | tuple[int, ...]
+Axes = Sequence[str]  # of a tensor in order: "n" and "c", every other one is spatial
+# index of the result by axis, k of each spatial axis (None for 0) ──▶ places, padding included; element
+Reader = Callable[[Mapping[str, Any], Sequence[Any]], tuple[list[Any], Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +94,26 @@ def windows_of(
         strict=True,
     )
     return tuple(Window(n, k, s, d, before, after, ceil) for n, k, s, d, (before, after) in sizes)
+
+
+def spatial_of(axes: Axes) -> list[str]:
+    return [a for a in axes if a not in ("n", "c")]
+
+
+def reader(x: Tensor, fill: Any, axes: Axes, windows: Sequence[Window]) -> Reader:
+    """What reads element k of a window of x; `fill` stands outside x."""
+    spatial = spatial_of(axes)
+    source = padded(x, by_layout(axes, spatial, ((0, 0),) * 2, [w.around for w in windows]), fill, axes)
+
+    def read(at: Mapping[str, Any], ks: Sequence[Any]) -> tuple[list[Any], Any]:
+        lines = zip(spatial, windows, ks, strict=True)
+        places = [position(at[a], w.stride, k, w.dilation) for a, w, k in lines]
+        return places, source[by_layout(axes, spatial, (at["n"], at["c"]), places)]
+
+    return read
+
+
+def taps(axes: Axes, windows: Sequence[Window]) -> list[Any]:
+    """A reduce axis over the elements of a window for each spatial axis; None where there is only one."""
+    lines = zip(spatial_of(axes), windows, strict=True)
+    return [te.reduce_axis(w.kernel, f"k{a}") if w.kernel > 1 else None for a, w in lines]
