@@ -1,4 +1,4 @@
-"""Shared by all tests: goldens, a log for one test, a path to the helpers here (importlib mode adds none)."""
+"""Shared by all tests: goldens, a log for one test, and a path to the helpers in `kit`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.append(str(HERE))
+sys.path += [folder for folder in (str(HERE / "kit"), str(HERE)) if folder not in sys.path]
 
 # What comes tuned with the package is one thing on the machines that it was measured on and another
 # elsewhere. Tests of it turn it on.

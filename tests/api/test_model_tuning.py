@@ -230,7 +230,7 @@ at.tune_model(two_convolutions(), options, db=log, path=path, progress=False)
 def test_a_race_that_ends_the_process_loses_nothing(
     tmp_path: Path, where: str, deadly: signal.Signals
 ) -> None:
-    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(Path(__file__).parents[1] / "kit"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-c", DYING, where, str(tmp_path), str(int(deadly))]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=300)
     assert done.returncode == -deadly

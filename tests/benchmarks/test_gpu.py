@@ -29,7 +29,7 @@ def test_without_a_card_it_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 @pytest.mark.opencl
 def test_the_parts_run_through_opencl() -> None:
-    """A row of each part but `operators`, which tests/ops has: on a card nothing of ours in them is new."""
+    """A row of each part but `operators`, which tests/operators has: nothing in them is new on a card."""
     import gpu
 
     target = parse("opencl")

@@ -74,7 +74,7 @@ def _alone(died: Outcome, child: Path) -> Outcome:
 
 def _chunk(first: int, end: int, child: Path) -> list[Outcome]:
     """What one child says of its seeds, the last of them CRASHED if it died."""
-    path = os.pathsep.join((str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")))
+    path = os.pathsep.join((str(HERE), str(HERE.parent / "kit"), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
         [sys.executable, str(child), str(first), str(end)],
         env={**os.environ, "PYTHONPATH": path},

@@ -31,7 +31,7 @@ def has_oclgrind() -> bool:
 
 def run(first: int, count: int, log: Path) -> tuple[int, str]:
     """Exit code and messages of a process that runs these seeds."""
-    path = os.pathsep.join((str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")))
+    path = os.pathsep.join((str(HERE), str(HERE.parent / "kit"), os.environ.get("PYTHONPATH", "")))
     env = {**os.environ, **CHECKS, "OCLGRIND_LOG": str(log), "PYTHONPATH": path}
     command = [sys.executable, str(HERE / "oclgrind_traces.py"), str(first), str(count)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)

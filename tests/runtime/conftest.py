@@ -1,4 +1,4 @@
-"""Lets the tests of this folder share `runtime_kernels`; importlib mode adds no folder to the path."""
+"""The tests of this folder share `runtime_kernels` and more, and kernels of `native/test_threads`."""
 
 import shutil
 import sys
@@ -8,7 +8,8 @@ import pytest
 
 from autotensor.runtime.native import threads
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "native")]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from scripts import run
 
 # What a forked child does: calls, by every way, whose answers are checked. Its exit status is the team.
 CHILD = """
-import os, shutil, signal, sys, time; sys.path.insert(0, "tests/runtime")
+import os, shutil, signal, sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
 from test_threads import *
 from runtime_kernels import add_artifact
 from autotensor.runtime.module import Module

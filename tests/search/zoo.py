@@ -8,6 +8,8 @@ from autotensor.operators.matmul import batch_matmul
 from autotensor.operators.norm import layer_norm
 from autotensor.operators.pool import max_pool2d
 from autotensor.operators.softmax import softmax
+from autotensor.schedule.picture import StagePicture, picture
+from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
@@ -107,3 +109,20 @@ SMALL: tuple[Workload, ...] = (
     transpose(1, 6, 7, 20),
     log_cosh_pool(12, 19),
 )
+
+
+def scheduled(workload: Workload, rows: int, columns: int, depth: int = 1, lanes: int = 8) -> StagePicture:
+    """The reduction of a product, in tiles of rows × columns vectors."""
+    s = Schedule(workload.dag)
+    stage = s["t0"]
+    i, j = stage.op.axis
+    k = stage.op.reduce_axis[0]
+    io, ii = stage.split(i, factor=rows)
+    jo, ji = stage.split(j, factor=columns * lanes)
+    jv, jl = stage.split(ji, factor=lanes)
+    ko, ki = stage.split(k, factor=depth)
+    stage.reorder(io, jo, ko, ki, ii, jv, jl)
+    for axis in (ki, ii, jv):
+        stage.unroll(axis)
+    stage.vectorize(jl)
+    return picture(s.state, {}).stages[0]

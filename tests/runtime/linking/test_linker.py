@@ -22,7 +22,7 @@ from autotensor.runtime.linking.relocation import KINDS, STUB_BYTES, Of, stub
 from autotensor.runtime.linking.sections import lay_out
 
 BASE = 0x7F12_3456_7000
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ours = pytest.mark.skipif(
     host_machine() not in KINDS or not sys.platform.startswith("linux"), reason="LLVM links here"
 )
@@ -282,7 +282,7 @@ class TestAarch64:
 
 
 def run(script: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
         text=True, timeout=timeout_s,

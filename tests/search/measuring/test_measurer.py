@@ -32,7 +32,7 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TARGET = host().with_threads(1)
 OPTIONS = MeasureOptions(workers=1, min_seconds=0.0005, build_timeout_s=5)
 

@@ -16,7 +16,7 @@ from autotensor.runtime.files.object_cache import ObjectCache, object_key
 from autotensor.runtime.files.ownership import complaint, complaint_above, complaint_below, make_own, read_own
 from autotensor.runtime.workers.children import Child, Status, python_path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 KEY = object_key("k")
 
 
@@ -143,7 +143,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_workers_import_nothing_from_the_current_folder(hostile: Path) -> None:
-    with Child("evil_worker", path=[Path(__file__).parent]) as child:
+    with Child("evil_worker", path=[Path(__file__).parents[1]]) as child:
         assert child.request("echo hello", 20).status is Status.OK
     with Child("autotensor.search.measuring.worker", ["build"]) as child:
         child.start()

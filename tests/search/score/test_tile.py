@@ -5,29 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fakes import TARGET
-from zoo import conv, gemm
+from zoo import conv, gemm, scheduled
 
 from autotensor.schedule.picture import StagePicture, picture
 from autotensor.schedule.schedule import Schedule
 from autotensor.search.score.tile import Tile, is_product, tile_of, ways
-from autotensor.te.workload import Workload
-
-
-def scheduled(workload: Workload, rows: int, columns: int, depth: int = 1, lanes: int = 8) -> StagePicture:
-    """The reduction of a product, in tiles of rows × columns vectors."""
-    s = Schedule(workload.dag)
-    stage = s["t0"]
-    i, j = stage.op.axis
-    k = stage.op.reduce_axis[0]
-    io, ii = stage.split(i, factor=rows)
-    jo, ji = stage.split(j, factor=columns * lanes)
-    jv, jl = stage.split(ji, factor=lanes)
-    ko, ki = stage.split(k, factor=depth)
-    stage.reorder(io, jo, ko, ki, ii, jv, jl)
-    for axis in (ki, ii, jv):
-        stage.unroll(axis)
-    stage.vectorize(jl)
-    return picture(s.state, {}).stages[0]
 
 
 def tile(s: StagePicture, lanes: int = 8) -> Tile:

@@ -17,7 +17,7 @@ from autotensor.search.measuring import racing
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from tuning_db.records import Status
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 OPTIONS = MeasureOptions(
     run_timeout_s=0.5, workers=1, residency="hot", min_seconds=0.0005, memory_bytes=8 << 30
 )

@@ -211,7 +211,7 @@ def test_pool_takes_more_workers_when_more_threads_are_asked_for() -> None:
     """The team of a pool is bounded by its workers; in a process told so, there are seven."""
     out = run(
         """
-        import sys; sys.path.insert(0, "tests/runtime")
+        import sys; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_threads import *
         pool = threads.choose("pool")
         for _ in range(200):
@@ -228,7 +228,7 @@ def test_a_pool_that_fell_asleep_is_woken() -> None:
     """Its workers wait some milliseconds for the next region, then sleep."""
     out = run(
         """
-        import sys, time; sys.path.insert(0, "tests/runtime")
+        import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_threads import *
         pool = threads.choose("pool")
         for pause_s in (0.0, 0.002, 0.2, 0.0, 0.2):
@@ -288,7 +288,7 @@ def test_modules_opened_after_an_openmp_runtime_was_loaded_use_it(libgomp: str) 
     """As where torch is imported late: its threads and the pool's would be in each other's way."""
     out = run(
         f"""
-        import ctypes, sys; sys.path.insert(0, "tests/runtime")
+        import ctypes, sys; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from runtime_kernels import add_artifact
         from autotensor.runtime.native import threads
         from autotensor.runtime.module import Module

@@ -14,7 +14,7 @@ import pytest
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.runtime.workers.children import Child, Status
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 ROOT = HERE.parents[1]
 
 

@@ -14,7 +14,7 @@ from lies_zip import LIES
 
 from autotensor.runtime.files import artifact as artifacts
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 GROUPS = 4  # children; each opens a share of the files, one after another
 LIMIT_S = 60.0  # of one file
 MOST_MEGABYTES = 2048

@@ -15,7 +15,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from runtime_kernels import TEAM_SUM
-from test_threads import Kernel, run
+from scripts import run
+from test_threads import Kernel
 
 from autotensor.runtime.native import launcher, pool, threads
 from autotensor.runtime.native.threads import Provider
@@ -159,7 +160,7 @@ def test_one_caller_may_ask_for_more_threads_than_there_are_cores() -> None:
 def test_who_waits_long_for_its_team_leaves_the_core_to_others() -> None:
     out = run(
         """
-        import sys, time; sys.path.insert(0, "tests/runtime")
+        import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from resource import RUSAGE_THREAD, getrusage
         from test_pool import *
         provider = threads.choose("pool")
@@ -180,7 +181,7 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
     """Seven workers, four callers and others' threads on few cores; no worker is lost."""
     out = run(
         """
-        import sys, threading, time; sys.path.insert(0, "tests/runtime")
+        import sys, threading, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
         launcher._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
         launcher._NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
@@ -223,7 +224,7 @@ def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
     early, later = (change, "") if "_NUMBERS" in change else ("", change)
     out = run(
         f"""
-        import sys, time; sys.path.insert(0, "tests/runtime")
+        import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
         launcher._NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
         {early}
@@ -285,7 +286,7 @@ def test_what_workers_read_outlives_whatever_python_forgets() -> None:
 def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
     out = run(
         """
-        import os, sys, time; sys.path.insert(0, "tests/runtime")
+        import os, sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
         launcher._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
         before = set(os.listdir("/proc/self/task"))

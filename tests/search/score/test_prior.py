@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_tile import scheduled
-from zoo import conv, gemm
+from zoo import conv, gemm, scheduled
 
 from autotensor.base.target import Target, parse
 from autotensor.schedule.picture import picture

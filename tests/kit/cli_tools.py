@@ -19,7 +19,7 @@ from schedules.generate import generate
 from tuning_db import TrialStore, connect
 from tuning_db.records import Machine, Sample, TrialRecord, Verification
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # made up, so that nothing needs to be calibrated
 RATES = {
     "clock": 3e9, "flops.core": 1e11, "bandwidth.L2": 5e10, "bandwidth.L3": 4e10,

@@ -6,7 +6,7 @@ import os
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def declared(folder: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_threads import run
+from scripts import run
 
 pytestmark = pytest.mark.opencl
 
