@@ -51,10 +51,10 @@ from autotensor.base.target import Target, host
 from autotensor.models import MODELS
 from autotensor.resolve import LEAST_GAIN, safe_default
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
-from autotensor.search.final_race import SAMPLES
 from autotensor.search.machine.equal_kernels import AAPair, aa_pair, sample_kernels, told_from, variation
 from autotensor.search.machine.probes import cpu_times, others_cores
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
+from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.measuring.request import Residency
 from tuning_db import StoreError, connect
 
@@ -108,7 +108,7 @@ def of_aa(plans: Mapping[str, ModelPlan], measurer: LocalMeasurer, extent: Exten
     apart = [abs(p.ratio.middle - 1) for p in pairs]
     return {
         "pairs": len(pairs),
-        "samples": SAMPLES[1],
+        "samples": FINAL_SAMPLES[1],
         "claimed": sum(p.claimed for p in pairs) / len(pairs),
         "within_1_percent": sum(a < 0.01 for a in apart) / len(pairs),
         "median_apart": median(apart),
@@ -189,7 +189,7 @@ def _row(model: str, task: str, here: Mapping[Residency, Samples], there: Mappin
     ways = {
         "fixed": fixed,
         "search": partial(raced, wanted=MeasureOptions().repeat),
-        "final": partial(raced, wanted=SAMPLES[1], sure=True),
+        "final": partial(raced, wanted=FINAL_SAMPLES[1], sure=True),
     }
     for way, rule in ways.items():
         done = replay(table, rule, MeasureOptions().min_seconds)

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.schedule.trace import Trace
-from autotensor.search.journal import know_machine
+from autotensor.search.machine.entry import know_machine
 from tuning_db import RACE, TrialStore
 
 Traces = Mapping[str, Trace]  # by workload key

@@ -1,4 +1,4 @@
-"""Calibrated rates as lines for people: peak, bandwidth per level and team, regions, best micro-kernels."""
+"""Calibrated rates, and lines about them: peak, bandwidth per level and team, regions, best micro-kernels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import Any
 from autotensor.base.target import Target
 
 BEST = 6  # micro-kernels that are shown
+
+
+def measured_peak(db: str | None, cores: int) -> float | None:
+    """FLOP/s of so many cores, as calibrated."""
+    from autotensor.api.log import open_existing
+    from autotensor.base.machine import host_machine
+
+    with open_existing(db) as store:
+        known = {} if store is None else store.calibration(host_machine().fingerprint)
+    return known["flops.core"].value * cores if "flops.core" in known else None
 
 
 def rate_lines(rates: Mapping[str, Mapping[str, Any]], target: Target) -> Iterator[str]:

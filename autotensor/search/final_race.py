@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from autotensor.resolve import race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
+from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.measuring.request import Measurer
 from autotensor.search.races import contestants
 from autotensor.search.task import Task
@@ -25,7 +26,6 @@ from tuning_db.records import TrialRecord, distinct_traces
 
 CHALLENGERS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
 TIMING_S = 1.0  # of one race; building and checking take about as long
-SAMPLES = (5, 15)  # of each contestant, at least and at most
 LEAST_SAMPLE_S = 0.002
 
 
@@ -55,7 +55,7 @@ def final_race(
     raced = journal.store.last_race(*place)
     if not {c.trace_hash for c in entered} <= raced_traces(*place, journal.store):
         longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
-        repeat = max(SAMPLES[0], min(SAMPLES[1], int(timing_s / longest)))
+        repeat = max(FINAL_SAMPLES[0], min(FINAL_SAMPLES[1], int(timing_s / longest)))
         results = measurer.measure(task.workload, [Trace.from_json(c.trace) for c in entered], repeat)
         raced = journal.race(entered, results)
     order = race_order(raced, default_hash)

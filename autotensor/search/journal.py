@@ -15,12 +15,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
+from autotensor.search.machine.entry import know_machine
 from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
 from tuning_db import TrialStore
-from tuning_db.records import Intent, Machine, Sample, Session, TrialRecord, Verification
+from tuning_db.records import Intent, Sample, Session, TrialRecord, Verification
 
 if TYPE_CHECKING:
     from autotensor.search.propose.tuner import Tuner
@@ -156,12 +157,6 @@ def open_journal(run: TuningRun, key: str) -> Journal:
             options=asdict(options),
         )
     return Journal(store, session, environment, run.seeds, run.residency, ended_before=ended_before)
-
-
-def know_machine(store: TrialStore) -> None:
-    """Makes this machine known to the log."""
-    m = host_machine()
-    store.ensure_machine(Machine(m.fingerprint, m.cpu_model, m.features, m.cores, m.caches, "cpu", ""))
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:

@@ -13,7 +13,8 @@ from zoo import gemm
 from autotensor.resolve import gain, resolve
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Raced
-from autotensor.search.final_race import CHALLENGERS, SAMPLES
+from autotensor.search.final_race import CHALLENGERS
+from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.score.roofline import lower_bound
 from autotensor.te.workload import Workload
@@ -74,7 +75,7 @@ def test_a_race_has_the_default_its_challengers_and_more_samples() -> None:
 def test_contestants_of_slow_tasks_get_fewer_samples() -> None:
     measurer = FakeMeasurer(lambda t: 0.05 * (1 + chance(t.hash)))
     run([PRODUCT], 16, measurer=measurer)
-    assert [repeat for _, _, repeat in measurer.calls if repeat] == [SAMPLES[0]]
+    assert [repeat for _, _, repeat in measurer.calls if repeat] == [FINAL_SAMPLES[0]]
 
 
 def test_a_race_slower_than_the_limit_is_not_said_to_be_near_it() -> None:

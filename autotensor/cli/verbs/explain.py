@@ -122,7 +122,7 @@ def _document(
     steps: bool,
     ablate: bool,
 ) -> dict[str, Any]:
-    from autotensor.cli.verbs.tune import measured_peak
+    from autotensor.cli.rates import measured_peak
     from autotensor.cli.why import schedule_document
     from autotensor.insight.subject import of_schedule, of_trial
 

@@ -206,6 +206,7 @@ def describe(
     """Everything that was found, as JSON data; seconds and operations a second."""
     from autotensor.api.log import log_name
     from autotensor.api.prediction import disagreement
+    from autotensor.cli.rates import measured_peak
 
     tuning = report.tuning
     peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
@@ -255,16 +256,6 @@ def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dic
         "rejected": t.rejected,
         "reason": t.reason,
     }
-
-
-def measured_peak(db: str | None, cores: int) -> float | None:
-    """FLOP/s of so many cores, as calibrated."""
-    from autotensor.api.log import open_existing
-    from autotensor.base.machine import host_machine
-
-    with open_existing(db) as store:
-        known = {} if store is None else store.calibration(host_machine().fingerprint)
-    return known["flops.core"].value * cores if "flops.core" in known else None
 
 
 HEADS = (

@@ -35,6 +35,7 @@ from autotensor.codegen.yardstick import (
 )
 from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.timing_lock import timing_by
+from autotensor.search.machine.entry import know_machine
 from autotensor.search.machine.microkernels import measure_microkernels
 from autotensor.search.machine.probes import (
     BUDGET_S,
@@ -273,8 +274,6 @@ def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
     values = {name: value for name, (value, _) in measured.items()}
     if store is None:
         return values
-    from autotensor.search.journal import know_machine
-
     know_machine(store)
     machine = host_machine().fingerprint
     rates = [Calibration(name, value, unit) for name, (value, unit) in measured.items()]

@@ -20,8 +20,8 @@ from autotensor.compiler import compile_trace
 from autotensor.resolve import LEAST_GAIN
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
-from autotensor.search.final_race import SAMPLES
 from autotensor.search.measuring.measurer import LocalMeasurer
+from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 
@@ -61,7 +61,7 @@ def aa_pair(
     measurer: LocalMeasurer,
     workload: Workload,
     trace: Trace,
-    repeat: int = SAMPLES[1],
+    repeat: int = FINAL_SAMPLES[1],
 ) -> AAPair:
     """Races two copies of a schedule as a final race would. Raises MeasureError where it does not work."""
     copies = [

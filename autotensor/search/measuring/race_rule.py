@@ -25,6 +25,7 @@ from statistics import median
 from autotensor.base.paired import paired
 from autotensor.search.measuring.request import LEAST_SAMPLES
 
+FINAL_SAMPLES = (5, 15)  # of each contestant of a final race, at least and at most
 SLOW = 3.0  # times the best: slower, however noisy the machine
 LEAST = 0.01  # of the leader's time
 LIKELY = 0.02  # of the leader's time: what differs by less may as well be the leader
