@@ -1,0 +1,1 @@
+"""What everything stands on: errors, element types, targets, names, plug-ins."""

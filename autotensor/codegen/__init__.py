@@ -1,0 +1,1 @@
+"""Loop IR → binary: a backend per kind of target."""

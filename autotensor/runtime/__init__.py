@@ -1,0 +1,1 @@
+"""Compiled functions: loading, calling, timing, saving them. Start reading at `module.py`."""

@@ -1,0 +1,1 @@
+"""The passes of the pipeline that all targets share, one per file."""
