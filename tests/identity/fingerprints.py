@@ -91,20 +91,24 @@ TARGETS: Mapping[str, Target] = {
 SAMPLE = ("mlp", "small_cnn", "gcn", "resnet18", "mobilenet_v2", "dit")
 
 
+Tasks = dict[str, tuple[str, Workload]]  # by key, each with a name such as resnet18/4
+
+
 @lru_cache(maxsize=4)
-def tasks(models: tuple[str, ...], gpu: bool) -> Mapping[str, tuple[str, Workload]]:
-    """The distinct tasks of models by key, each with a name such as resnet18/4, in order of appearance."""
-    target = TARGETS["opencl-gpu" if gpu else "znver4"]
-    found: dict[str, tuple[str, Workload]] = {}
+def tasks(models: tuple[str, ...]) -> tuple[Tasks, Tasks]:
+    """The distinct tasks of models on processors and on cards, in order of appearance."""
+    found: tuple[Tasks, Tasks] = ({}, {})
     for name in models:
-        for n, task in enumerate(plan_model(MODELS.get(name).build(batch=1), target).tasks):
-            found.setdefault(task.workload.key, (f"{name}/{n}", task.workload))
+        graph = MODELS.get(name).build(batch=1)
+        for target, known in zip((TARGETS["znver4"], TARGETS["opencl-gpu"]), found, strict=True):
+            for n, task in enumerate(plan_model(graph, target).tasks):
+                known.setdefault(task.workload.key, (f"{name}/{n}", task.workload))
     return found
 
 
 def table(models: Iterable[str], target: Target, first: int = 0, step: int = 1) -> Table:
     """The fingerprints of all tasks of some models on a target; or of every `step`th, from the `first`."""
-    known = tasks(tuple(models), target.is_gpu)
+    known = tasks(tuple(models))[target.is_gpu]
     return {
         key[:KEY]: (name, *fingerprints(workload, target))
         for key, (name, workload) in list(known.items())[first::step]
