@@ -46,7 +46,7 @@ def call(address: int, pointers: Sequence[int], threads: int) -> None:
     entry = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(address)
     slots = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
     # Zeros behind the barrier: nothing is shared.
-    ctx = (ctypes.c_void_p * (launcher.CONTEXT_BYTES // 8))(ctypes.cast(_no_barrier, ctypes.c_void_p).value)
+    ctx = (ctypes.c_void_p * (launcher.CONTEXT.bytes // 8))(ctypes.cast(_no_barrier, ctypes.c_void_p).value)
     for tid in range(threads):
         entry(ctypes.addressof(ctx), ctypes.addressof(slots), tid, threads)
 

@@ -21,23 +21,29 @@ from autotensor.codegen.llvm.kernel import KernelText
 from autotensor.codegen.llvm.parts import Heavy
 from autotensor.ir.func import Buffer
 from autotensor.runtime.native import launcher, sharing
+from autotensor.runtime.native.assembler import assemble
 
 # Parts of a shared region for each thread. ResNet-18 and 50 take as long with 8 and 32 (2 cores, 2026-11).
 PARTS_EACH = 16
 
-BARRIER = """
+_STRUCTS = {"context": launcher.CONTEXT}
+
+BARRIER = assemble(
+    """
 define internal void @meet(ptr %ctx, i32 %tid, i32 %nthreads) #1 {
-entry:
   %alone = icmp slt i32 %nthreads, 2
   br i1 %alone, label %done, label %wait
 wait:
-  %f = load ptr, ptr %ctx, align 8
+  %f = load context.barrier(%ctx)
   call void %f(ptr %ctx, i32 %tid, i32 %nthreads)
-  br label %done
+  goto done
 done:
   ret void
 }
-"""
+""",
+    _STRUCTS,
+    {},
+)
 _MEET = "  call void @meet(ptr %ctx, i32 %tid, i32 %nthreads)"
 
 
@@ -108,11 +114,9 @@ def shared_text(kernel: KernelText, heavy: Heavy) -> str:
         return f"  call void @{kernel.name}({arguments})"
 
     threads = min(heavy.most_threads, sharing.MOST_PARTS // PARTS_EACH)
-    return f"""
+    text = f"""
 define internal void @{kernel.name}.shared({", ".join([*pointers, *own])}) #1 {{
-entry:
-  %lines.at = getelementptr inbounds i8, ptr %ctx, i64 {launcher.LINES_OFFSET}
-  %lines = load ptr, ptr %lines.at, align 8
+  %lines = load context.lines(%ctx)
   %able = icmp ne ptr %lines, null
   %few = icmp sle i32 %nthreads, {threads}
   %share = and i1 %able, %few
@@ -121,23 +125,22 @@ static:
 {call("%tid", "%nthreads")}
   ret void
 divide:
-  %take.at = getelementptr inbounds i8, ptr %ctx, i64 {launcher.TAKE_OFFSET}
-  %take = load ptr, ptr %take.at, align 8
+  %take = load context.take(%ctx)
   %wanted = mul nuw nsw i32 %nthreads, {PARTS_EACH}
   %fits = icmp slt i32 %wanted, {heavy.most_parts}
   %parts = select i1 %fits, i32 %wanted, i32 {heavy.most_parts}
-  br label %next
 next:
   %part = call i32 %take(ptr %ctx, i32 %tid, i32 %nthreads, i32 %parts)
   %some = icmp sge i32 %part, 0
   br i1 %some, label %run, label %done
 run:
 {call("%part", "%parts")}
-  br label %next
+  goto next
 done:
   ret void
 }}
 """
+    return assemble(text, _STRUCTS, {})
 
 
 def meetings(kernels: Sequence[KernelText]) -> list[bool]:

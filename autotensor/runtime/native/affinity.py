@@ -15,30 +15,25 @@ declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 
 define internal void @note_home(ptr %w) {
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
-  %r = call i32 @sched_getaffinity(i32 0, i64 128, ptr %home)
+  %r = call i32 @sched_getaffinity(i32 0, i64 128, worker.home(%w))
   ret void
 }
 
 define internal void @come_home(ptr %w) {
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
-  %r = call i32 @sched_setaffinity(i32 0, i64 128, ptr %home)
+  %r = call i32 @sched_setaffinity(i32 0, i64 128, worker.home(%w))
   ret void
 }
 
 ; The worker will run on its cores other than that of the thread that calls this.
 define internal void @send_away(ptr %w) {
-entry:
   %cores = alloca [16 x i64]
   %cpu = call i32 @sched_getcpu()
-  %known = icmp ult i32 %cpu, 1024
-  br i1 %known, label %bind, label %done
-bind:
-  %home = getelementptr %worker, ptr %w, i32 0, i32 11
+  if uge i32 %cpu, 1024 ret void
+  %home = worker.home(%w)
   %all = load [16 x i64], ptr %home
   store [16 x i64] %all, ptr %cores
   %word = lshr i32 %cpu, 6
-  %at = getelementptr i64, ptr %cores, i32 %word
+  %at = i64.at(%cores, i32 %word)
   %bit = and i32 %cpu, 63
   %bit64 = zext i32 %bit to i64
   %own = shl i64 1, %bit64
@@ -46,11 +41,8 @@ bind:
   %before = load i64, ptr %at
   %after = and i64 %before, %others
   store i64 %after, ptr %at
-  %pthread = getelementptr %worker, ptr %w, i32 0, i32 6
-  %thread = load i64, ptr %pthread
+  %thread = load worker.thread(%w)
   %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %cores)
-  br label %done
-done:
   ret void
 }
 """
@@ -69,5 +61,5 @@ define internal void @send_away(ptr %w) {
 
 
 def text(system: str) -> str:
-    """LLVM IR of the three functions, for a system as `sys.platform` names it."""
+    """Text of the three functions, for `assemble`, for a system as `sys.platform` names it."""
     return _LINUX if system == "linux" else _NOWHERE

@@ -22,133 +22,95 @@ import numpy as np
 
 from autotensor.runtime.arguments import Slot
 from autotensor.runtime.native import launcher
+from autotensor.runtime.native.assembler import Struct, assemble
 
 _HEAD = object.__basicsize__  # of every object; its last field is the type
-_TYPE = _HEAD - 8
-_DATA, _RANK, _SHAPE, _DTYPE, _FLAGS = (_HEAD + n for n in (0, 8, 16, 40, 48))  # PyArrayObject_fields
-_SIZE, _ITEMS = _HEAD, tuple.__basicsize__  # PyTupleObject
+_ARRAY = Struct(
+    "ptr type · i64 data · i32 rank · ptr shape · ptr strides · ptr base · ptr dtype · i32 flags", _HEAD - 8
+)  # PyArrayObject_fields
+_TUPLE = Struct("i64 size", _HEAD)  # PyTupleObject
+_ITEMS = tuple.__basicsize__
 
-_WORDS_FIRST = 5  # of a table: provider, kernel, team, number of arrays, type of an array
-_WORDS_EACH = 10  # index, dtype, flags, rank, shape, bytes, whether an output; check of indices, least, most
+_TABLE = Struct("ptr provider · ptr kernel · i32 team · align 8 · i64 count · ptr type")  # the type of arrays
+# An array of it. written: whether it is an output. inside: checks indices, least … most, unless it is null.
+_SLOT = Struct("""
+    i64 index
+    ptr dtype
+    i32 flags
+    align 8
+    i64 rank
+    ptr shape
+    i64 bytes
+    i64 written
+    ptr inside
+    i64 least
+    i64 most
+""")
 
 _CALL = """
 define i32 @call(ptr %table, ptr %slots, ptr %arrays) {
-entry:
-  %provider = load ptr, ptr %table
-  %p1 = getelementptr i64, ptr %table, i64 1
-  %kernel = load ptr, ptr %p1
-  %p2 = getelementptr i64, ptr %table, i64 2
-  %team = load i32, ptr %p2
-  %p3 = getelementptr i64, ptr %table, i64 3
-  %count = load i64, ptr %p3
-  %p4 = getelementptr i64, ptr %table, i64 4
-  %type = load ptr, ptr %p4
-  %first = getelementptr i64, ptr %table, i64 FIRST
-  %psize = getelementptr i8, ptr %arrays, i64 SIZE
-  %size = load i64, ptr %psize
+  %provider = load table.provider(%table)
+  %kernel = load table.kernel(%table)
+  %team = load table.team(%table)
+  %count = load table.count(%table)
+  %type = load table.type(%table)
+  %first = getelementptr i8, ptr %table, i64 FIRST
+  %size = load tuple.size(%arrays)
   %items = getelementptr i8, ptr %arrays, i64 ITEMS
-  %complete = icmp eq i64 %size, %count
-  br i1 %complete, label %next, label %no
-
-next:                                                          ; array %n of %count
-  %n = phi i64 [0, %entry], [%n1, %placed]
-  %left = icmp slt i64 %n, %count
-  br i1 %left, label %check, label %run
-check:
-  %pitem = getelementptr ptr, ptr %items, i64 %n
-  %a = load ptr, ptr %pitem
-  %skip = mul i64 %n, EACH
-  %w0 = getelementptr i64, ptr %first, i64 %skip
-  %index = load i64, ptr %w0
-  %w1 = getelementptr i64, ptr %w0, i64 1
-  %dtype = load ptr, ptr %w1
-  %w2 = getelementptr i64, ptr %w0, i64 2
-  %flags = load i32, ptr %w2
-  %w3 = getelementptr i64, ptr %w0, i64 3
-  %rank = load i64, ptr %w3
-  %w4 = getelementptr i64, ptr %w0, i64 4
-  %shape = load ptr, ptr %w4
-  %w5 = getelementptr i64, ptr %w0, i64 5
-  %bytes = load i64, ptr %w5
-  %w6 = getelementptr i64, ptr %w0, i64 6
-  %written = load i64, ptr %w6
-  %ptype = getelementptr i8, ptr %a, i64 TYPE
-  %itstype = load ptr, ptr %ptype
-  %array = icmp eq ptr %itstype, %type                         ; before any other field is read
-  br i1 %array, label %fields, label %no
-fields:
-  %pdtype = getelementptr i8, ptr %a, i64 DTYPE
-  %itsdtype = load ptr, ptr %pdtype
-  %samedtype = icmp eq ptr %itsdtype, %dtype
-  %pflags = getelementptr i8, ptr %a, i64 FLAGS
-  %allflags = load i32, ptr %pflags
-  %itsflags = and i32 %allflags, %flags
-  %sameflags = icmp eq i32 %itsflags, %flags
-  %prank = getelementptr i8, ptr %a, i64 RANK
-  %rank32 = load i32, ptr %prank
-  %itsrank = sext i32 %rank32 to i64
-  %samerank = icmp eq i64 %itsrank, %rank
-  %two = and i1 %samedtype, %sameflags
-  %fits = and i1 %two, %samerank
-  %pshape = getelementptr i8, ptr %a, i64 SHAPE
-  %itsshape = load ptr, ptr %pshape
-  br i1 %fits, label %dims, label %no
-dims:
-  %d = phi i64 [0, %fields], [%d1, %dim]
-  %more = icmp slt i64 %d, %rank
-  br i1 %more, label %dim, label %shaped
-dim:
-  %pwant = getelementptr i64, ptr %shape, i64 %d
-  %want = load i64, ptr %pwant
-  %phave = getelementptr i64, ptr %itsshape, i64 %d
-  %have = load i64, ptr %phave
-  %same = icmp eq i64 %have, %want
-  %d1 = add i64 %d, 1
-  br i1 %same, label %dims, label %no
-shaped:
-  %pdata = getelementptr i8, ptr %a, i64 DATA
-  %start = load i64, ptr %pdata
-  %stop = add i64 %start, %bytes
-  %w7 = getelementptr i64, ptr %w0, i64 7
-  %inside = load ptr, ptr %w7
-  %anything = icmp eq ptr %inside, null
-  br i1 %anything, label %known, label %indices
-indices:
-  %w8 = getelementptr i64, ptr %w0, i64 8
-  %least = load i64, ptr %w8
-  %w9 = getelementptr i64, ptr %w0, i64 9
-  %most = load i64, ptr %w9
-  %all = call i1 %inside(i64 %start, i64 %stop, i64 %least, i64 %most)
-  br i1 %all, label %known, label %no
-known:
-  %output = icmp ne i64 %written, 0
-  %others = select i1 %output, i64 %n, i64 0                   ; an output overlaps none before it
-  br label %apart
-apart:
-  %k = phi i64 [0, %known], [%k1, %other]
-  %before = icmp slt i64 %k, %others
-  br i1 %before, label %other, label %placed
-other:
-  %kskip = mul i64 %k, EACH
-  %k0 = getelementptr i64, ptr %first, i64 %kskip
-  %kindex = load i64, ptr %k0
-  %k5 = getelementptr i64, ptr %k0, i64 5
-  %kbytes = load i64, ptr %k5
-  %pk = getelementptr i64, ptr %slots, i64 %kindex
-  %kstart = load i64, ptr %pk
-  %kstop = add i64 %kstart, %kbytes
-  %low = icmp ult i64 %start, %kstop
-  %high = icmp ult i64 %kstart, %stop
-  %shared = and i1 %low, %high
-  %k1 = add i64 %k, 1
-  br i1 %shared, label %no, label %apart
-placed:
-  %pslot = getelementptr i64, ptr %slots, i64 %index
-  store i64 %start, ptr %pslot
-  %n1 = add i64 %n, 1
-  br label %next
-
-run:
+  if ne i64 %size, %count goto no
+  for i64 %n = 0 .. %count {
+    %a = load ptr.at(%items, i64 %n)
+    %w = slot.at(%first, i64 %n)
+    %index = load slot.index(%w)
+    %dtype = load slot.dtype(%w)
+    %flags = load slot.flags(%w)
+    %rank = load slot.rank(%w)
+    %shape = load slot.shape(%w)
+    %bytes = load slot.bytes(%w)
+    %written = load slot.written(%w)
+    %itstype = load array.type(%a)
+    if ne ptr %itstype, %type goto no                          ; before any other field is read
+    %itsdtype = load array.dtype(%a)
+    %samedtype = icmp eq ptr %itsdtype, %dtype
+    %allflags = load array.flags(%a)
+    %itsflags = and i32 %allflags, %flags
+    %sameflags = icmp eq i32 %itsflags, %flags
+    %rank32 = load array.rank(%a)
+    %itsrank = sext i32 %rank32 to i64
+    %samerank = icmp eq i64 %itsrank, %rank
+    %two = and i1 %samedtype, %sameflags
+    %fits = and i1 %two, %samerank
+    %itsshape = load array.shape(%a)
+    unless %fits goto no
+    for i64 %d = 0 .. %rank {
+      %want = load i64.at(%shape, i64 %d)
+      %have = load i64.at(%itsshape, i64 %d)
+      if ne i64 %have, %want goto no
+    }
+    %start = load array.data(%a)
+    %stop = add i64 %start, %bytes
+    %inside = load slot.inside(%w)
+    if ne ptr %inside, null {
+      %least = load slot.least(%w)
+      %most = load slot.most(%w)
+      %all = call i1 %inside(i64 %start, i64 %stop, i64 %least, i64 %most)
+      unless %all goto no
+    }
+    %output = icmp ne i64 %written, 0
+    %others = select i1 %output, i64 %n, i64 0                 ; an output overlaps none before it
+    for i64 %k = 0 .. %others {
+      %other = slot.at(%first, i64 %k)
+      %kindex = load slot.index(%other)
+      %kbytes = load slot.bytes(%other)
+      %kstart = load i64.at(%slots, i64 %kindex)
+      %kstop = add i64 %kstart, %kbytes
+      %low = icmp ult i64 %start, %kstop
+      %high = icmp ult i64 %kstart, %stop
+      %shared = and i1 %low, %high
+      if %shared goto no
+    }
+    store %start, i64.at(%slots, i64 %index)
+  }
   %launch = inttoptr i64 LAUNCH to ptr
   call void %launch(ptr %provider, ptr %kernel, ptr %slots, i32 %team, i64 1)
   ret i32 1
@@ -160,25 +122,17 @@ no:
 # Whether all elements from one address to another are in least … most.
 _INSIDE = """
 define i1 @inside(i64 %start, i64 %stop, i64 %least, i64 %most) {
-entry:
-  br label %next
-next:
-  %at = phi i64 [%start, %entry], [%after, %element]
-  %more = icmp ult i64 %at, %stop
-  br i1 %more, label %element, label %yes
-element:
-  %place = inttoptr i64 %at to ptr
-  %x = load TYPE, ptr %place
-  %value = WIDENED
-  %high = icmp sle i64 %value, %most
-  %low = icmp sge i64 %value, %least
-  %fits = and i1 %high, %low
-  %after = add i64 %at, BYTES
-  br i1 %fits, label %next, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
+  loop i64 %at = %start {
+    if uge i64 %at, %stop ret i1 true
+    %place = inttoptr i64 %at to ptr
+    %x = load ELEMENT, ptr %place
+    %value = WIDENED
+    %high = icmp sle i64 %value, %most
+    %low = icmp sge i64 %value, %least
+    %fits = and i1 %high, %low
+    %after = add i64 %at, BYTES
+    unless %fits ret i1 false
+  } next %after
 }
 """
 
@@ -194,30 +148,26 @@ def layout_is_known() -> bool:
 
 
 def _is_array(a: np.ndarray[Any, Any]) -> bool:
-    at = id(a)
-    shape = tuple(_word(_word(at + _SHAPE) + 8 * d) for d in range(a.ndim)) if _rank(at) == a.ndim else None
+    at = {name: id(a) + offset for name, offset in _ARRAY.offset.items()}
     return (
-        _word(at + _TYPE) == id(np.ndarray)
-        and _word(at + _DATA) == a.ctypes.data
-        and _word(at + _DTYPE) == id(a.dtype)
-        and ctypes.c_int32.from_address(at + _FLAGS).value == a.flags.num
-        and shape == a.shape
+        _word(at["type"]) == id(np.ndarray)
+        and _word(at["data"]) == a.ctypes.data
+        and _word(at["dtype"]) == id(a.dtype)
+        and ctypes.c_int32.from_address(at["flags"]).value == a.flags.num
+        and ctypes.c_int32.from_address(at["rank"]).value == a.ndim
+        and tuple(_word(_word(at["shape"]) + 8 * d) for d in range(a.ndim)) == a.shape
     )
 
 
 def _is_tuple(items: tuple[object, ...]) -> bool:
     at = id(items)
-    return _word(at + _SIZE) == len(items) and all(
+    return _word(at + _TUPLE.offset["size"]) == len(items) and all(
         _word(at + _ITEMS + 8 * n) == id(item) for n, item in enumerate(items)
     )
 
 
 def _word(at: int) -> int:
     return ctypes.c_int64.from_address(at).value
-
-
-def _rank(at: int) -> int:
-    return ctypes.c_int32.from_address(at + _RANK).value
 
 
 Caller = Callable[[int, tuple[Any, ...]], int]
@@ -266,28 +216,13 @@ def _inside(bytes_each: int, unsigned: bool) -> int:
     kind = f"i{8 * bytes_each}"
     extend = "zext" if unsigned else "sext"
     widened = "add i64 %x, 0" if kind == "i64" else f"{extend} {kind} %x to i64"
-    text = _INSIDE.replace("TYPE", kind).replace("WIDENED", widened).replace("BYTES", str(bytes_each))
+    text = assemble(_INSIDE, {}, {"ELEMENT": kind, "WIDENED": widened, "BYTES": bytes_each})
     return launcher.compiled(text, ("inside",))["inside"]
 
 
 @cache
 def _address() -> int:
     """Address of `call`, compiled on first use."""
-    places = {
-        "FIRST": _WORDS_FIRST,
-        "EACH": _WORDS_EACH,
-        "SIZE": _SIZE,
-        "ITEMS": _ITEMS,
-        "TYPE": _TYPE,
-        "DTYPE": _DTYPE,
-        "FLAGS": _FLAGS,
-        "RANK": _RANK,
-        "SHAPE": _SHAPE,
-        "DATA": _DATA,
-        "LAUNCH": launcher.launcher()["launch"],
-    }
-    text = _CALL
-    for name, value in places.items():
-        text = text.replace(f"i64 {name}\n", f"i64 {value}\n").replace(f", {name}\n", f", {value}\n")
-        text = text.replace(f"i64 {name} to ptr", f"i64 {value} to ptr")
-    return launcher.compiled(text, ("call",))["call"]
+    structs = {"table": _TABLE, "slot": _SLOT, "array": _ARRAY, "tuple": _TUPLE}
+    places = {"FIRST": _TABLE.bytes, "ITEMS": _ITEMS, "LAUNCH": launcher.launcher()["launch"]}
+    return launcher.compiled(assemble(_CALL, structs, places), ("call",))["call"]

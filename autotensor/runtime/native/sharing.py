@@ -17,105 +17,78 @@ on. Turns only grow, so an exchange that succeeds has seen the newest range.
 
 from __future__ import annotations
 
-MOST_THREADS = 256  # of a team that shares; their `%line`s are on the stack of `launch`
+from autotensor.runtime.native.assembler import Struct
+
+MOST_THREADS = 256  # of a team that shares; their `LINE`s are on the stack of `launch`
 MOST_PARTS = (1 << 16) - 1  # of a region: half a word of a range
 
+# One for each thread, alone on its cache line. range: turn << 32 | first part not taken << 16 | end.
+# turn: the shared region that this thread is at, 1 for the first of a launch
+LINE = Struct("i64 range · i32 turn · align 64")
+
 TEXT = r"""
-; --- sharing ----------------------------------------------------------------------------------------------
-
-; One for each thread, alone on its cache line.
-%line = type { i64, i32, [52 x i8] }
-;              0    1
-;              range: turn << 32 | first part not taken << 16 | end
-;                   turn: the shared region that this thread is at, 1 for the first of a launch
-
 define internal void @reset(ptr %lines, i32 %n) {
-entry:
-  br label %loop
-loop:
-  %t = phi i32 [0, %entry], [%t1, %one]
-  %more = icmp slt i32 %t, %n
-  br i1 %more, label %one, label %done
-one:
-  %line = getelementptr %line, ptr %lines, i32 %t
-  store i64 0, ptr %line
-  %turn = getelementptr %line, ptr %line, i32 0, i32 1
-  store i32 1, ptr %turn
-  %t1 = add i32 %t, 1
-  br label %loop
-done:
+  for i32 %t = 0 .. %n {
+    %line = line.at(%lines, i32 %t)
+    store 0, line.range(%line)
+    store 1, line.turn(%line)
+  }
   ret void
 }
 
 define internal i32 @take(ptr %c, i32 %tid, i32 %n, i32 %parts) {
-entry:
-  %plines = getelementptr %ctx, ptr %c, i32 0, i32 6, i32 1
-  %lines = load ptr, ptr %plines
-  %mine = getelementptr %line, ptr %lines, i32 %tid
-  %pturn = getelementptr %line, ptr %mine, i32 0, i32 1
-  %turn = load i32, ptr %pturn, align 8
+  %lines = load context.lines(%c)
+  %mine = line.at(%lines, i32 %tid)
+  %turn = load line.turn(%mine)
   %before = sub i32 %turn, 1
-  br label %next
-next:                                                          ; k = 0 is this thread, 1 the one after it
-  %k = phi i32 [0, %entry], [%k1, %other]
-  %left = icmp slt i32 %k, %n
-  br i1 %left, label %look, label %nothing
-look:
-  %far = add i32 %tid, %k
-  %over = icmp sge i32 %far, %n
-  %round = sub i32 %far, %n
-  %t = select i1 %over, i32 %round, i32 %far
-  %line = getelementptr %line, ptr %lines, i32 %t
-  br label %try
-try:
-  %range = load atomic i64, ptr %line acquire, align 8
-  %range1 = lshr i64 %range, 32
-  %at = trunc i64 %range1 to i32
-  %range2 = lshr i64 %range, 16
-  %range3 = trunc i64 %range2 to i32
-  %begun_lo = and i32 %range3, 65535
-  %range4 = trunc i64 %range to i32
-  %begun_hi = and i32 %range4, 65535
-  %here = icmp eq i32 %at, %turn
-  %empty = icmp sge i32 %begun_lo, %begun_hi
-  %last_turn = icmp eq i32 %at, %before
-  %fresh = and i1 %last_turn, %empty
-  %open = or i1 %here, %fresh
-  %f0 = mul i32 %parts, %t
-  %fresh_lo = udiv i32 %f0, %n
-  %f1 = add i32 %f0, %parts
-  %fresh_hi = udiv i32 %f1, %n
-  %lo = select i1 %here, i32 %begun_lo, i32 %fresh_lo
-  %hi = select i1 %here, i32 %begun_hi, i32 %fresh_hi
-  %some = icmp slt i32 %lo, %hi
-  %go = and i1 %open, %some
-  br i1 %go, label %claim, label %other
-claim:
-  %own = icmp eq i32 %k, 0
-  %lo1 = add i32 %lo, 1
-  %hi1 = sub i32 %hi, 1
-  %new_lo = select i1 %own, i32 %lo1, i32 %lo
-  %new_hi = select i1 %own, i32 %hi, i32 %hi1
-  %part = select i1 %own, i32 %lo, i32 %hi1
-  %turn64 = zext i32 %turn to i64
-  %lo64 = zext i32 %new_lo to i64
-  %hi64 = zext i32 %new_hi to i64
-  %w0 = shl i64 %turn64, 32
-  %w1 = shl i64 %lo64, 16
-  %w2 = or i64 %w0, %w1
-  %word = or i64 %w2, %hi64
-  %swap = cmpxchg ptr %line, i64 %range, i64 %word acq_rel monotonic
-  %won = extractvalue { i64, i1 } %swap, 1
-  br i1 %won, label %taken, label %try
-taken:
-  ret i32 %part
-other:
-  %k1 = add i32 %k, 1
-  br label %next
-nothing:
+  for i32 %k = 0 .. %n {                                       ; k = 0 is this thread, 1 the one after it
+    %far = add i32 %tid, %k
+    %over = icmp sge i32 %far, %n
+    %round = sub i32 %far, %n
+    %t = select i1 %over, i32 %round, i32 %far
+    %line = line.at(%lines, i32 %t)
+    loop {
+      %range = load atomic line.range(%line) acquire
+      %range1 = lshr i64 %range, 32
+      %at = trunc i64 %range1 to i32
+      %range2 = lshr i64 %range, 16
+      %range3 = trunc i64 %range2 to i32
+      %begun_lo = and i32 %range3, 65535
+      %range4 = trunc i64 %range to i32
+      %begun_hi = and i32 %range4, 65535
+      %here = icmp eq i32 %at, %turn
+      %empty = icmp sge i32 %begun_lo, %begun_hi
+      %last_turn = icmp eq i32 %at, %before
+      %fresh = and i1 %last_turn, %empty
+      %open = or i1 %here, %fresh
+      %f0 = mul i32 %parts, %t
+      %fresh_lo = udiv i32 %f0, %n
+      %f1 = add i32 %f0, %parts
+      %fresh_hi = udiv i32 %f1, %n
+      %lo = select i1 %here, i32 %begun_lo, i32 %fresh_lo
+      %hi = select i1 %here, i32 %begun_hi, i32 %fresh_hi
+      %some = icmp slt i32 %lo, %hi
+      %go = and i1 %open, %some
+      unless %go break
+      %own = icmp eq i32 %k, 0
+      %lo1 = add i32 %lo, 1
+      %hi1 = sub i32 %hi, 1
+      %new_lo = select i1 %own, i32 %lo1, i32 %lo
+      %new_hi = select i1 %own, i32 %hi, i32 %hi1
+      %part = select i1 %own, i32 %lo, i32 %hi1
+      %turn64 = zext i32 %turn to i64
+      %lo64 = zext i32 %new_lo to i64
+      %hi64 = zext i32 %new_hi to i64
+      %w0 = shl i64 %turn64, 32
+      %w1 = shl i64 %lo64, 16
+      %w2 = or i64 %w0, %w1
+      %word = or i64 %w2, %hi64
+      %won = exchange line.range(%line), %range, %word
+      if %won ret i32 %part
+    }
+  }
   %turn1 = add i32 %turn, 1
-  store i32 %turn1, ptr %pturn
+  store %turn1, line.turn(%mine)
   ret i32 -1
 }
-
 """

@@ -33,7 +33,7 @@ from typing import Any
 from autotensor.base.errors import InputError
 from autotensor.base.target import default_threads, usable_cores
 from autotensor.runtime.native import launcher
-from autotensor.runtime.native.pool import HEADER_BYTES, MOST_WORKERS, WORKER_BYTES
+from autotensor.runtime.native.pool import MOST_WORKERS, POOL, WORKER
 
 PROVIDERS = ("openmp-loaded", "pool", "openmp-system", "openmp-xgboost", "serial")
 _OPENMP_NAMES = ("libgomp", "libiomp5", "libomp")
@@ -41,18 +41,13 @@ _XGBOOST_FOLDERS = ("xgboost_cpu.libs", "xgboost.libs")  # of its wheels, for th
 _OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 
-class _Table(ctypes.Structure):
-    """`%provider` of launcher.py."""
+_C_TYPES: dict[str, type[ctypes.c_void_p | ctypes.c_int32]] = {"ptr": ctypes.c_void_p, "i32": ctypes.c_int32}
 
-    _fields_ = (
-        ("region", ctypes.c_void_p),
-        ("parallel", ctypes.c_void_p),
-        ("thread_num", ctypes.c_void_p),
-        ("num_threads", ctypes.c_void_p),
-        ("pool", ctypes.c_void_p),
-        ("cores", ctypes.c_int32),
-        ("busy", ctypes.c_int32),
-    )
+
+class _Table(ctypes.Structure):
+    """`PROVIDER` of launcher.py."""
+
+    _fields_ = tuple((name, _C_TYPES[kind]) for name, kind in launcher.PROVIDER.type.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -222,7 +217,7 @@ def _pool(table: _Table) -> Provider | None:
     """Own workers behind that table, one fewer than the cores or the threads asked for, because the caller
     works too."""
     wanted = min(max(default_threads(), os.cpu_count() or 1, 2) - 1, MOST_WORKERS)
-    memory = ctypes.create_string_buffer(HEADER_BYTES + wanted * WORKER_BYTES + 64)
+    memory = ctypes.create_string_buffer(POOL.bytes + wanted * WORKER.bytes + 64)
     for shared in (memory, table):
         # Workers read it until the process ends, when the interpreter has long forgotten this module.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(shared))

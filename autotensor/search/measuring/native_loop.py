@@ -23,93 +23,59 @@ from autotensor.base.target import host
 from autotensor.codegen.llvm.build import build
 from autotensor.runtime.linking.linker import Code, link
 from autotensor.runtime.native import launcher, threads
+from autotensor.runtime.native.assembler import Struct, assemble
 
 _ROTATE = """
-declare i32 @clock_gettime(i32, ptr)
-
-define internal i64 @now() {
-  %t = alloca { i64, i64 }
-  %unused = call i32 @clock_gettime(i32 CLOCK, ptr %t)
-  %pn = getelementptr { i64, i64 }, ptr %t, i32 0, i32 1
-  %s = load i64, ptr %t
-  %n = load i64, ptr %pn
-  %m = mul i64 %s, 1000000000
-  %r = add i64 %m, %n
-  ret i64 %r
-}
-
 define void @rotate(ptr %launch, ptr %provider, ptr %fn, ptr %frames,
                     i64 %first, i64 %copies, i64 %count, i32 %n, ptr %touched, ptr %times) {
-entry:
   %cold = icmp ne ptr %touched, null
-  br label %head
-head:
-  %k = phi i64 [ 0, %entry ], [ %next, %call ]
-  %slot = phi i64 [ %first, %entry ], [ %following, %call ]
-  %more = icmp slt i64 %k, %count
-  br i1 %more, label %body, label %exit
-body:
-  %place = getelementptr ptr, ptr %frames, i64 %slot
-  %args = load ptr, ptr %place
-  br i1 %cold, label %before, label %call
-before:
-  call void %launch(ptr %provider, ptr @touch, ptr %touched, i32 %n, i64 1)
-  br label %call
-call:
-  %began = call i64 @now()
-  call void %launch(ptr %provider, ptr %fn, ptr %args, i32 %n, i64 1)
-  %ended = call i64 @now()
-  %took = sub i64 %ended, %began
-  %time = getelementptr i64, ptr %times, i64 %k
-  store i64 %took, ptr %time
-  %next = add i64 %k, 1
-  %after = add i64 %slot, 1
-  %over = icmp eq i64 %after, %copies
-  %following = select i1 %over, i64 0, i64 %after
-  br label %head
-exit:
+  for i64 %k = 0 .. %count, i64 %slot = %first {
+    %args = load ptr.at(%frames, i64 %slot)
+    if %cold {
+      call void %launch(ptr %provider, ptr @touch, ptr %touched, i32 %n, i64 1)
+    }
+    %began = call i64 @clock()
+    call void %launch(ptr %provider, ptr %fn, ptr %args, i32 %n, i64 1)
+    %ended = call i64 @clock()
+    %took = sub i64 %ended, %began
+    store %took, i64.at(%times, i64 %k)
+    %after = add i64 %slot, 1
+    %over = icmp eq i64 %after, %copies
+    %following = select i1 %over, i64 0, i64 %after
+  } next %following
   ret void
 }
 
 ; of the kernel ABI. Its one argument: the number of arrays, then of each the address and its lines of 64
 ; bytes. A thread writes what is there into its share of the lines: its core's cache has them then, changed.
 define void @touch(ptr %ctx, ptr %arrays, i32 %tid, i32 %n) {
-entry:
   %t = sext i32 %tid to i64
   %all = sext i32 %n to i64
   %count = load i64, ptr %arrays
-  br label %array
-array:
-  %a = phi i64 [ 0, %entry ], [ %a1, %line ]
-  %left = icmp slt i64 %a, %count
-  br i1 %left, label %share, label %exit
-share:
-  %a2 = shl i64 %a, 1
-  %at = add i64 %a2, 1
-  %pp = getelementptr i64, ptr %arrays, i64 %at
-  %base = load ptr, ptr %pp
-  %pl = getelementptr i64, ptr %pp, i64 1
-  %lines = load i64, ptr %pl
-  %before = mul i64 %lines, %t
-  %from = sdiv i64 %before, %all
-  %until = add i64 %before, %lines
-  %to = sdiv i64 %until, %all
-  br label %line
-line:
-  %l = phi i64 [ %from, %share ], [ %l1, %write ]
-  %a1 = add i64 %a, 1
-  %inside = icmp slt i64 %l, %to
-  br i1 %inside, label %write, label %array
-write:
-  %offset = shl i64 %l, 6
-  %p = getelementptr i8, ptr %base, i64 %offset
-  %value = load volatile i64, ptr %p
-  store volatile i64 %value, ptr %p
-  %l1 = add i64 %l, 1
-  br label %line
-exit:
+  %first = i64.at(%arrays, i64 1)
+  for i64 %a = 0 .. %count {
+    %array = array.at(%first, i64 %a)
+    %base = load array.base(%array)
+    %lines = load array.lines(%array)
+    %before = mul i64 %lines, %t
+    %from = sdiv i64 %before, %all
+    %until = add i64 %before, %lines
+    %to = sdiv i64 %until, %all
+    for i64 %l = %from .. %to {
+      %offset = shl i64 %l, 6
+      %p = i8.at(%base, i64 %offset)
+      %value = load volatile i64, ptr %p
+      store volatile i64 %value, ptr %p
+    }
+  }
   ret void
 }
+
+; of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains. Its one argument is an
+; array with a line for each thread's result. Thread 0 starts from 0, but LLVM does not know who it is.
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {
+  %f = sitofp i32 %tid to float
 """
 Array = np.ndarray[Any, np.dtype[Any]]
 _CHAINS = 8  # independent sums, one per lane: as many as hide the latency of fused multiply-adds on two units
@@ -176,7 +142,11 @@ def touch_list(arrays: Sequence[Array]) -> Array:
 def native_loop() -> NativeLoop:
     """Compiled once per process, in about 10 ms."""
     target = host()
-    text = _ROTATE.replace("CLOCK", str(time.CLOCK_MONOTONIC)) + _reference_text()
+    text = assemble(
+        launcher.CLOCK + _ROTATE + _reference_body(),
+        {"array": Struct("ptr base · i64 lines")},
+        {"MONOTONIC": time.CLOCK_MONOTONIC},
+    )
     code = build(text, target, opt=1).object
     linked = link("timing", (code,), ("rotate", "reference", "touch"))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -189,35 +159,21 @@ def native_loop() -> NativeLoop:
     )
 
 
-def _reference_text() -> str:
-    """A function of the kernel ABI: turns × 8 fused multiply-adds of eight floats, in eight chains.
-
-    Its one argument is an array with a line for each thread's result.
-    """
-    vector, fma = "<8 x float>", "@llvm.fma.v8f32"
-    names = range(_CHAINS)
-    lines = [
-        f"declare {vector} {fma}({vector}, {vector}, {vector})",
-        "define void @reference(ptr %ctx, ptr %args, i32 %tid, i32 %n) {",
-    ]
-    # thread 0 starts from 0, but LLVM does not know who it is
-    lines += ["entry:", "  %f = sitofp i32 %tid to float"]
-    # every chain starts in another lane, or LLVM would see that all are one
-    lines += [f"  %s{n} = insertelement {vector} zeroinitializer, float %f, i32 {n}" for n in names]
-    lines += [f"  %h = fmul {vector} %s0, zeroinitializer", "  br label %loop", "loop:"]
-    lines += ["  %k = phi i64 [ 0, %entry ], [ %next, %loop ]"]
-    lines += [f"  %a{n} = phi {vector} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in names]
-    lines += [f"  %b{n} = call {vector} {fma}({vector} %a{n}, {vector} %h, {vector} %s{n})" for n in names]
+def _reference_body() -> str:
+    """The rest of `reference`, in which every chain starts in another lane, or LLVM would see that all are
+    one."""
+    vector, names = "<8 x float>", range(_CHAINS)
+    lines = [f"%s{n} = insertelement {vector} zeroinitializer, float %f, i32 {n}" for n in names]
+    starts = ", ".join(f"{vector} %a{n} = %s{n}" for n in names)
+    lines += [f"%h = fmul {vector} %s0, zeroinitializer", f"loop i64 %k = 0, {starts} {{"]
     lines += [
-        "  %next = add i64 %k, 1",
-        f"  %more = icmp slt i64 %next, {_TURNS}",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
+        f"%b{n} = call {vector} @llvm.fma.v8f32({vector} %a{n}, {vector} %h, {vector} %s{n})" for n in names
     ]
+    following = " ".join(f"%b{n}" for n in names)
+    lines += ["%next = add i64 %k, 1", f"if sge i64 %next, {_TURNS} break", f"}} next %next {following}"]
     total = "%b0"
     for n in names[1:]:
-        lines.append(f"  %t{n} = fadd {vector} {total}, %b{n}")
+        lines.append(f"%t{n} = fadd {vector} {total}, %b{n}")
         total = f"%t{n}"
-    lines += ["  %t64 = sext i32 %tid to i64", f"  %line = getelementptr [{_LINE} x i8], ptr %args, i64 %t64"]
-    lines += [f"  store {vector} {total}, ptr %line, align 4", "  ret void", "}"]
-    return "\n".join(lines) + "\n"
+    lines += ["%t64 = sext i32 %tid to i64", f"%line = getelementptr [{_LINE} x i8], ptr %args, i64 %t64"]
+    return "\n".join([*lines, f"store {vector} {total}, ptr %line, align 4", "ret void", "}", ""])

@@ -11,17 +11,15 @@ import os
 import sys
 import time
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from runtime_kernels import TEAM_SUM
 from scripts import run
 from test_threads import Kernel
 
-from autotensor.runtime.native import launcher, pool, threads
+from autotensor.runtime.native import pool, threads
 from autotensor.runtime.native.threads import Provider
 
-UNTIL_OFFSET = 8  # of a pool's field
 FREE, ASLEEP, LATE = (pool.NUMBERS[name] for name in ("FREE", "ASLEEP", "LATE"))
 
 # args: how many threads ran, and how many should have: the size of its team, from each region's first thread.
@@ -74,7 +72,7 @@ done:
 
 def without_threads(workers: int) -> Provider:
     """A pool whose workers are free and never answer."""
-    memory = ctypes.create_string_buffer(pool.HEADER_BYTES + workers * pool.WORKER_BYTES + 64)
+    memory = ctypes.create_string_buffer(pool.POOL.bytes + workers * pool.WORKER.bytes + 64)
     start = -(-ctypes.addressof(memory) // 64) * 64
     ctypes.c_int32.from_address(start).value = workers
     return threads._around("pool", "no threads", threads._table("pool_region", pool=start), keep=(memory,))
@@ -83,8 +81,8 @@ def without_threads(workers: int) -> Provider:
 def states(provider: Provider) -> list[int]:
     at = provider.table.pool
     count = ctypes.c_int32.from_address(at).value
-    first = at + pool.HEADER_BYTES
-    return [ctypes.c_int32.from_address(first + k * pool.WORKER_BYTES).value for k in range(count)]
+    first = at + pool.POOL.bytes
+    return [ctypes.c_int32.from_address(first + k * pool.WORKER.bytes).value for k in range(count)]
 
 
 def team(provider: Provider, nthreads: int) -> int:
@@ -121,7 +119,8 @@ def test_a_worker_that_others_kept_from_running_is_waited_for_more_shortly() -> 
 
     def waited_ns(company: int) -> int:
         provider = without_threads(1)
-        Worker.from_address(provider.table.pool + pool.HEADER_BYTES).company = company
+        worker = provider.table.pool + pool.POOL.bytes
+        ctypes.c_int64.from_address(worker + pool.WORKER.offset["company"]).value = company
         began = time.perf_counter_ns()
         threads.launch(kernel.fn, kernel.args, 2, provider=provider)
         return time.perf_counter_ns() - began
@@ -138,7 +137,7 @@ def test_callers_at_once_share_the_cores_and_do_so_for_a_while() -> None:
     before = time.monotonic_ns()
     team(provider, 4)
     assert states(provider).count(LATE) == 1  # two threads for each: one offer
-    until = ctypes.c_int64.from_address(provider.table.pool + UNTIL_OFFSET)
+    until = ctypes.c_int64.from_address(provider.table.pool + pool.POOL.offset["until"])
     assert until.value - before >= pool.NUMBERS["CROWD_NS"]
     provider.table.busy = 0
     until.value += 10**12  # so that no load of this machine can outlast it
@@ -183,8 +182,8 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
         """
         import sys, threading, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
-        launcher._NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
-        launcher._NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
+        launcher.NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
+        launcher.NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
         provider = threads.choose("pool")
         provider.table.cores = 64  # or callers would share them
         assert len(states(provider)) == 7
@@ -214,22 +213,22 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
 @pytest.mark.parametrize(
     ("why", "change"),
     [
-        ("it has waited", "launcher._NUMBERS['PATIENCE_NS'] = 1_000_000"),
+        ("it has waited", "launcher.NUMBERS['PATIENCE_NS'] = 1_000_000"),
         ("callers take all cores", "provider.table.busy = 100"),
         ("others had its core", "worker.company = time.monotonic_ns()"),
-        ("others have its core", "launcher._NUMBERS['KEPT_NS'] = -1"),
+        ("others have its core", "launcher.NUMBERS['KEPT_NS'] = -1"),
     ],
 )
 def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
-    early, later = (change, "") if "_NUMBERS" in change else ("", change)
+    early, later = (change, "") if "NUMBERS" in change else ("", change)
     out = run(
         f"""
         import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
-        launcher._NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
+        launcher.NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
         {early}
         provider = threads.choose("pool")
-        worker = Worker.from_address(provider.table.pool + pool.HEADER_BYTES)
+        worker = Worker.from_address(provider.table.pool + pool.POOL.bytes)
         team(provider, 2)
         time.sleep(0.1)
         print(worker.state == ASLEEP, worker.company > 0)
@@ -288,7 +287,7 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         """
         import os, sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
-        launcher._NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
+        launcher.NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
         before = set(os.listdir("/proc/self/task"))
         provider = threads.choose("pool")
         (worker,) = set(os.listdir("/proc/self/task")) - before
@@ -305,22 +304,3 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         OMP_NUM_THREADS="2",
     )
     assert int(out.stdout) <= 6  # 45 to 60 when it is not bound
-
-
-class Worker(ctypes.Structure):
-    """`%worker` of pool.py, as far as the tests want it."""
-
-    _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 92), ("company", ctypes.c_int64))
-
-
-def test_sizes_told_to_python_are_those_of_the_launcher() -> None:
-    module = llvm.parse_assembly(launcher.launcher_ir("x86_64"))
-    # LLVM gives the types other names when this process has parsed the launcher before.
-    a_pool, worker = (
-        next(t for t in module.struct_types if t.name.startswith(name)) for name in ("pool", "worker")
-    )
-    layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
-    assert layout.get_element_offset(a_pool, 4) == pool.HEADER_BYTES
-    assert layout.get_element_offset(a_pool, 2) == UNTIL_OFFSET
-    assert layout.get_abi_size(worker) == pool.WORKER_BYTES
-    assert layout.get_element_offset(worker, 9) == Worker.company.offset

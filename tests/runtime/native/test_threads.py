@@ -309,18 +309,6 @@ def test_process_ends_at_once_with_workers_parked() -> None:
     run("from autotensor.runtime.native import threads; threads.choose('pool')")
 
 
-def test_offsets_told_to_code_generators_are_those_of_the_launcher() -> None:
-    module = llvm.parse_assembly(launcher.launcher_ir("x86_64"))
-    # LLVM gives the type another name when this process has parsed the launcher before.
-    context = next(t for t in module.struct_types if t.name.startswith("ctx"))
-    layout = llvm.create_target_data("e-m:e-i64:64-n8:16:32:64")
-    found = [layout.get_element_offset(context, field) for field in (0, 1, 6, 7, 9, 11)]
-    told = [launcher.BARRIER_OFFSET, launcher.FORK_JOIN_OFFSET, launcher.TAKE_OFFSET]
-    assert found == [*told, launcher.COUNTER_OFFSET, launcher.GENERATION_OFFSET, 192]
-    assert launcher.LINES_OFFSET == launcher.TAKE_OFFSET + 8
-    assert layout.get_abi_size(context) == launcher.CONTEXT_BYTES
-
-
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 def test_launcher_is_valid_for_other_processors(machine: str, system: str) -> None:
