@@ -70,6 +70,15 @@ done:
 """
 
 
+class Worker(ctypes.Structure):
+    """`WORKER` of pool.py, as far as the tests want it."""
+
+    _fields_ = (("state", ctypes.c_int32), ("other", ctypes.c_int8 * 92), ("company", ctypes.c_int64))
+
+
+assert Worker.company.offset == pool.WORKER.offset["company"]
+
+
 def without_threads(workers: int) -> Provider:
     """A pool whose workers are free and never answer."""
     memory = ctypes.create_string_buffer(pool.POOL.bytes + workers * pool.WORKER.bytes + 64)
@@ -119,8 +128,7 @@ def test_a_worker_that_others_kept_from_running_is_waited_for_more_shortly() -> 
 
     def waited_ns(company: int) -> int:
         provider = without_threads(1)
-        worker = provider.table.pool + pool.POOL.bytes
-        ctypes.c_int64.from_address(worker + pool.WORKER.offset["company"]).value = company
+        Worker.from_address(provider.table.pool + pool.POOL.bytes).company = company
         began = time.perf_counter_ns()
         threads.launch(kernel.fn, kernel.args, 2, provider=provider)
         return time.perf_counter_ns() - began
@@ -182,6 +190,7 @@ def test_every_member_of_every_team_runs_once_though_many_answer_late() -> None:
         """
         import sys, threading, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
+        from autotensor.runtime.native import launcher
         launcher.NUMBERS |= {"PROMPT_NS": 300, "WAKING_NS": 20_000, "TRUST_NS": 300}
         launcher.NUMBERS |= {"PATIENCE_NS": 50_000, "CROWD_NS": 0}
         provider = threads.choose("pool")
@@ -225,6 +234,7 @@ def test_a_worker_without_work_sleeps(why: str, change: str) -> None:
         f"""
         import sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
+        from autotensor.runtime.native import launcher
         launcher.NUMBERS |= {{"PATIENCE_NS": 10**15, "KEPT_NS": 10**15}}
         {early}
         provider = threads.choose("pool")
@@ -287,6 +297,7 @@ def test_a_sleeper_is_woken_on_another_core_and_may_then_run_anywhere() -> None:
         """
         import os, sys, time; sys.path[:0] = ["tests/runtime", "tests/runtime/native"]
         from test_pool import *
+        from autotensor.runtime.native import launcher
         launcher.NUMBERS |= {"PATIENCE_NS": 100_000, "WAKING_NS": 10**9, "TRUST_NS": 10**9}
         before = set(os.listdir("/proc/self/task"))
         provider = threads.choose("pool")
