@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from comparison import check
 
 import autotensor as at
 from autotensor import te
@@ -14,7 +15,6 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.terms import ranking, running, solutions
 from schedules.generate import default_trace
-from tests.comparison import check
 
 JOINS = {"sum": (te.sum, 0), "prod": (te.prod, 1), "max": (te.max, te.min_value("float32"))}
 ORDERS = {

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, get_type_hints
 
 import pytest
 from comparison import inverse
 from fixed_cases import CASES
+from gpu_cases import CASES as GPU_CASES
 
 from autotensor import te
 from autotensor.base.errors import ScheduleError
+from autotensor.operators import OPERATORS
+from autotensor.operators.cumulative import top_positions
 from autotensor.schedule import Ref, Schedule, State, Trace, create_schedule
 from autotensor.schedule.axis import fresh
 from autotensor.schedule.primitives.cache import CacheRead
@@ -188,9 +191,45 @@ def test_an_axis_of_nobody_is_refused_where_the_step_is_defined() -> None:
     assert "Planted" not in STEPS
 
 
-@pytest.mark.parametrize("name", CASES)
+def passes() -> Schedule:
+    """The steps that no other case has: of reductions in one pass, a hint, a stage at root again."""
+    x, p, k = te.placeholder((8,), name="x"), te.placeholder((8,), "int64", name="p"), te.reduce_axis(8, "k")
+
+    def sums(name: str, term: Callable[[Any], Any]) -> te.Tensor:
+        body = lambda y: te.sum(te.select(term(y), x[k], 0.0), axis=k)  # noqa: E731
+        return te.compute((8,), body, name=name, axis_names=("y",))
+
+    placed, run = sums("placed", lambda y: p[k].equal(y)), sums("run", lambda y: k.var <= y)
+    both = te.compute((8,), lambda y: placed[y] + run[y], name="both", axis_names=("y",))
+    s = create_schedule([both, top_positions(x, 3, 0)])
+    s["placed"].reorder("k", "y")
+    s["placed"].solve("y")
+    s["run"].scan("y")
+    s["run"].pragma("k", "auto_unroll_max_step", 4)
+    s["run"].compute_at(s["both"], "y")
+    s["run"].compute_root()
+    s["rank"].sort("i0")
+    return s
+
+
+def by_algorithm() -> Schedule:
+    x, w = te.placeholder((1, 8, 8, 4), name="x"), te.placeholder((4, 4, 3, 3), name="w", constant=True)
+    s = create_schedule(OPERATORS.get("conv2d").compute(x, w, padding=1, layout="NHWC"))
+    s.algorithm(s.dag.outputs[0].name, "winograd_f2")
+    return s
+
+
+EVERY = {**CASES, **GPU_CASES, "passes": passes, "by_algorithm": by_algorithm}
+
+
+def test_every_step_stands_in_a_schedule() -> None:
+    """Which is then asked for in other names: a name that was taken for a word is found there."""
+    assert {type(t).__name__ for make in EVERY.values() for t in make().trace.steps} == set(STEPS)
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_canonical_names_and_back(name: str) -> None:
-    s = CASES[name]()
+    s = EVERY[name]()
     canonical, names = s.dag.canonical()
     there = s.trace.renamed(names)
     assert there.renamed(inverse(s.dag, names)) == s.trace
