@@ -40,7 +40,7 @@ from autotensor.models import (
     unet,
     vgg,
 )
-from autotensor.models.weights import load_weights
+from autotensor.models.weights import load_weights, shapes_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -74,10 +74,9 @@ def _add(
     build: Callable[..., Graph],
     inputs: Callable[..., Mapping[str, Array]],
     about: str,
-    shapes: Callable[..., Shapes],
     gflop: float,
 ) -> None:
-    MODELS.add(name, Model(name, build, inputs, about, shapes, gflop))
+    MODELS.add(name, Model(name, build, inputs, about, partial(shapes_of, build), gflop))
 
 
 IMAGES = "for 224x224 images, 1000 classes"
@@ -90,15 +89,9 @@ for _name, _depth, _gflop in (
     ("resnet152", 152, 23.1),
     ("resnet", 50, 8.22),
 ):
-    _add(
-        _name, partial(resnet.build, _depth), resnet.inputs, f"ResNet-{_depth} {IMAGES}",
-        partial(resnet.shapes, _depth), _gflop,
-    )  # fmt: skip
+    _add(_name, partial(resnet.build, _depth), resnet.inputs, f"ResNet-{_depth} {IMAGES}", _gflop)
 for _depth, _gflop in ((16, 31), (19, 39.3)):
-    _add(
-        f"vgg{_depth}", partial(vgg.build, depth=_depth), vgg.inputs, f"VGG-{_depth} {IMAGES}",
-        partial(vgg.shapes, depth=_depth), _gflop,
-    )  # fmt: skip
+    _add(f"vgg{_depth}", partial(vgg.build, depth=_depth), vgg.inputs, f"VGG-{_depth} {IMAGES}", _gflop)
 for _name, _module, _about, _gflop in (
     ("alexnet", alexnet, f"AlexNet {IMAGES}", 1.43),
     ("overfeat", overfeat, "OverFeat (fast) for 231x231 images, 1000 classes", 5.61),
@@ -120,12 +113,11 @@ for _name, _module, _about, _gflop in (
     ("mlp", mlp, "perceptron 784-512-256-10", 0.00107),
     ("small_cnn", small_cnn, "trained network for 8x8 digits", 0.000249),
 ):
-    _add(_name, _module.build, _module.inputs, _about, _module.shapes, _gflop)
+    _add(_name, _module.build, _module.inputs, _about, _gflop)
 for _kind, _gflop in (("lstm", 0.93), ("gru", 0.811)):
     _add(
         _kind, partial(language_model.build, _kind), language_model.inputs,
-        f"language model of 2 {_kind.upper()} layers, 35 words: logits",
-        partial(language_model.shapes, _kind), _gflop,
+        f"language model of 2 {_kind.upper()} layers, 35 words: logits", _gflop,
     )  # fmt: skip
 
 __all__ = ["MODELS", "Model", "load_weights"]

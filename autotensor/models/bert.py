@@ -7,13 +7,15 @@ x ─▶ attention ─▶ dense ─▶ + x ─▶ norm ─▶ dense ─▶ gelu 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import named, weighted, weighted_shapes
+from autotensor.models.parts import linear
 from autotensor.models.transformer import Size, heads_of, norm, positions, rows_of, token_input, token_numbers
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 BASE = Size(layers=12, hidden=768, heads=12, vocabulary=30522, positions=512)
 TOKENS, KINDS, WIDER = 128, 2, 4
@@ -38,12 +40,12 @@ def build(
     ids: type of the token numbers. padded: a third input attention_mask, 0 where a token is padding.
     """
     size.check("bert_base", tokens)
-    w = checked("bert_base", weights, shapes(size), seed, NAMES)
+    w = WeightSource("bert_base", weights, seed, NAMES)
     given = [token_input(n, batch, tokens, ids) for n in ("input_ids", "token_type_ids")]
     words, kinds = given
-    x = ops.take(named(w, "embeddings.word_embeddings.weight"), words)
-    x = x + ops.take(named(w, "embeddings.token_type_embeddings.weight"), kinds)
-    x = x + positions(w, "embeddings.position_embeddings.weight", tokens)  # [batch, tokens, hidden]
+    x = ops.take(w("embeddings.word_embeddings.weight", size.vocabulary, size.hidden), words)
+    x = x + ops.take(w("embeddings.token_type_embeddings.weight", KINDS, size.hidden), kinds)
+    x = x + positions(w, "embeddings.position_embeddings.weight", size, tokens)  # [batch, tokens, hidden]
     x = norm(ops.reshape(x, (batch * tokens, size.hidden)), w, "embeddings.LayerNorm", EPS)
     mask = None
     if padded:
@@ -52,48 +54,26 @@ def build(
     for n in range(size.layers):
         x = _layer(x, f"encoder.layer.{n}", w, batch, size.heads, mask)
     y = ops.reshape(x, (batch, tokens, size.hidden))
-    return Graph(tuple(given), (y,), "bert_base", ("last_hidden_state",))
+    return w.graph(tuple(given), (y,), ("last_hidden_state",))
 
 
-def _layer(x: GraphNode, at: str, w: Weights, batch: int, heads: int, mask: GraphNode | None) -> GraphNode:
-    def dense(x: GraphNode, name: str) -> GraphNode:
-        result: GraphNode = ops.dense(x, *weighted(w, f"{at}.{name}"))
-        return result
+def _layer(
+    x: GraphNode, at: str, w: WeightSource, batch: int, heads: int, mask: GraphNode | None
+) -> GraphNode:
+    hidden = x.shape[1]
+
+    def dense(x: GraphNode, name: str, outputs: int = hidden) -> GraphNode:
+        return linear(x, w, f"{at}.{name}", outputs)
 
     parts = ("query", "key", "value")
     q, k, v = (heads_of(dense(x, f"attention.self.{p}"), batch, heads) for p in parts)
     seen = dense(rows_of(ops.attention(q, k, v, mask)), "attention.output.dense")
     x = norm(x + seen, w, f"{at}.attention.output.LayerNorm", EPS)
-    y = dense(ops.gelu(dense(x, "intermediate.dense")), "output.dense")
+    y = dense(ops.gelu(dense(x, "intermediate.dense", hidden * WIDER)), "output.dense")
     return norm(x + y, w, f"{at}.output.LayerNorm", EPS)
 
 
-def shapes(size: Size = BASE) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in transformers' order."""
-    d = size.hidden
-    found: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (size.vocabulary, d),
-        "embeddings.position_embeddings.weight": (size.positions, d),
-        "embeddings.token_type_embeddings.weight": (KINDS, d),
-    }
-
-    def linear(name: str, inputs: int, outputs: int) -> None:
-        found.update(weighted_shapes(name, outputs, inputs))
-
-    def normed(name: str) -> None:
-        found.update(weighted_shapes(name, d))
-
-    normed("embeddings.LayerNorm")
-    for n in range(size.layers):
-        at = f"encoder.layer.{n}"
-        for part in ("query", "key", "value"):
-            linear(f"{at}.attention.self.{part}", d, d)
-        linear(f"{at}.attention.output.dense", d, d)
-        normed(f"{at}.attention.output.LayerNorm")
-        linear(f"{at}.intermediate.dense", d, d * WIDER)
-        linear(f"{at}.output.dense", d * WIDER, d)
-        normed(f"{at}.output.LayerNorm")
-    return found
+shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -5,13 +5,15 @@ words: int64[batch, 50] ──▶ embedding 100 ──▶ LSTM forwards │ LSTM
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from autotensor.graph.build import input
 from autotensor.graph.ir import Graph
-from autotensor.models.parts import dense, named, weighted, weighted_shapes
-from autotensor.models.recurrent import both_ways, both_ways_shapes, by_time, embedded
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import dense, weighted
+from autotensor.models.recurrent import both_ways, by_time, embedded
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 WORDS, EMBEDDING, HIDDEN, LAYERS, TAGS, TOKENS = 20_000, 100, 256, 2, 9, 50
 NAMES = Naming("this model's own; torch's for the layers")
@@ -27,20 +29,16 @@ def build(
     hidden: int = HIDDEN,
 ) -> Graph:
     """The graph. weights: `words.weight`, `rnn.weight_ih_l0`, `rnn.weight_ih_l0_reverse`, …, `tags.bias`."""
-    w = checked("bilstm", weights, shapes(vocabulary, hidden), seed, NAMES)
+    w = WeightSource("bilstm", weights, seed, NAMES)
     words = input((batch, tokens), "int64", "words")
-    y = embedded(words, named(w, "words.weight"))
+    y = embedded(words, w("words.weight", vocabulary, EMBEDDING))
     for layer in range(LAYERS):
-        y = both_ways("lstm", y, w, "rnn", layer)
-    return Graph((words,), (dense(by_time(y), *weighted(w, "tags")),), "bilstm", ("tags",))
+        y = both_ways("lstm", y, w, "rnn", hidden, layer)
+    tags = dense(by_time(y), *weighted(w, "tags", TAGS, 2 * hidden))
+    return w.graph((words,), (tags,), ("tags",))
 
 
-def shapes(vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {"words.weight": (vocabulary, EMBEDDING)}
-    for layer in range(LAYERS):
-        found |= both_ways_shapes("lstm", "rnn", layer, 2 * hidden if layer else EMBEDDING, hidden)
-    return found | weighted_shapes("tags", TAGS, 2 * hidden)
+shapes = partial(shapes_of, build)
 
 
 def inputs(

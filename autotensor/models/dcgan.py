@@ -8,12 +8,14 @@ one, over a single pixel, is a matrix product (graph/rules/single_pixel.py).
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import batch_norm, named, norm_shapes
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import batch_norm
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 LATENT, COLOURS, KERNEL = 100, 3, 4
 WIDTH = 64  # channels before the last layer
@@ -24,31 +26,18 @@ def build(
     batch: int = 1, weights: Weights | None = None, seed: int = 0, *, latent: int = LATENT, width: int = WIDTH
 ) -> Graph:
     """The graph. weights: `main.0.weight` [100, 512, 4, 4], …; None draws them from the seed."""
-    w = checked("dcgan", weights, shapes(latent, width), seed, NAMES)
+    w = WeightSource("dcgan", weights, seed, NAMES)
     z = input((batch, latent), name="z")
     y: GraphNode = ops.reshape(z, (batch, latent, 1, 1))
-    last = len(_channels(latent, width)) - 2
-    for n in range(last + 1):
+    for n, channels in enumerate((width * 8, width * 4, width * 2, width, COLOURS)):
+        weight = w(f"main.{3 * n}.weight", y.shape[1], channels, KERNEL, KERNEL)
         stride, padding = (1, 0) if n == 0 else (2, 1)
-        y = ops.conv2d_transpose(y, named(w, f"main.{3 * n}.weight"), stride=stride, padding=padding)
-        y = ops.tanh(y) if n == last else ops.relu(batch_norm(y, w, f"main.{3 * n + 1}"))
-    return Graph((z,), (y,), "dcgan", ("image",))
+        y = ops.conv2d_transpose(y, weight, stride=stride, padding=padding)
+        y = ops.tanh(y) if channels == COLOURS else ops.relu(batch_norm(y, w, f"main.{3 * n + 1}"))
+    return w.graph((z,), (y,), ("image",))
 
 
-def _channels(latent: int, width: int) -> tuple[int, ...]:
-    """Before the first layer and after each."""
-    return (latent, width * 8, width * 4, width * 2, width, COLOURS)
-
-
-def shapes(latent: int = LATENT, width: int = WIDTH) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name. Of a transposed convolution: [inputs, outputs, 4, 4]."""
-    found: dict[str, tuple[int, ...]] = {}
-    channels = _channels(latent, width)
-    for n, outputs in enumerate(channels[1:]):
-        found[f"main.{3 * n}.weight"] = (channels[n], outputs, KERNEL, KERNEL)
-        if n < len(channels) - 2:
-            found |= norm_shapes(f"main.{3 * n + 1}", outputs)
-    return found
+shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, latent: int = LATENT) -> dict[str, Array]:

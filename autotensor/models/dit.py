@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import dense, named, weighted, weighted_shapes
-from autotensor.models.transformer import heads_of, rows_of
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import dense, weighted
+from autotensor.models.transformer import rows_of, thirds
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 CHANNELS, PATCH, WAVES, CLASSES, WIDER = 4, 2, 256, 1000, 4
 EPS = 1e-6
@@ -54,48 +55,48 @@ SMALL = Size()
 
 def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size: Size = SMALL) -> Graph:
     """The graph. weights: `x_embedder.proj.weight`, …, `final_layer.linear.bias`; None draws them."""
-    w = checked("dit", weights, shapes(size), seed, NAMES)
+    w = WeightSource("dit", weights, seed, NAMES)
     x = input((batch, CHANNELS, size.picture, size.picture), name="x")
     t, y = input((batch,), name="t"), input((batch,), "int64", "y")
-    told = ops.silu(_told(t, y, w))  # [batch, hidden]; read through a silu everywhere
-    z = ops.conv2d(x, *weighted(w, "x_embedder.proj"), stride=PATCH)
+    told = ops.silu(_told(t, y, w, size.hidden))  # [batch, hidden]; read through a silu everywhere
+    z = ops.conv2d(x, *weighted(w, "x_embedder.proj", size.hidden, CHANNELS, PATCH, PATCH), stride=PATCH)
     rows = ops.transpose(ops.reshape(z, (batch, size.hidden, size.patches)), (0, 2, 1))
-    rows = rows + named(w, "pos_embed")  # [batch, patches, hidden]
+    rows = rows + w("pos_embed", 1, size.patches, size.hidden)  # [batch, patches, hidden]; fixed in the paper
     for n in range(size.layers):
         rows = _block(rows, told, f"blocks.{n}", w, size.heads)
     shift, scale = _modulation(told, "final_layer", w, 2)
-    last = _dense(_told_norm(rows, shift, scale), "final_layer.linear", w)
-    return Graph((x, t, y), (_picture(last, size),), "dit", ("noise",))
+    last = _dense(_told_norm(rows, shift, scale), w, "final_layer.linear", PATCH * PATCH * 2 * CHANNELS)
+    return w.graph((x, t, y), (_picture(last, size),), ("noise",))
 
 
-def _told(t: GraphNode, y: GraphNode, w: Weights) -> GraphNode:
+def _told(t: GraphNode, y: GraphNode, w: WeightSource, hidden: int) -> GraphNode:
     """Time and class as one vector: [batch, hidden]."""
     half = WAVES // 2
     speeds = np.exp(-math.log(10_000.0) * np.arange(half) / half).astype(np.float32)
     angles = ops.reshape(t, (t.shape[0], 1)) * constant(speeds)
     waves = ops.concat(ops.cos(angles), ops.sin(angles), axis=1)
-    time = _dense(ops.silu(_dense(waves, "t_embedder.mlp.0", w)), "t_embedder.mlp.2", w)
-    result: GraphNode = time + ops.take(named(w, "y_embedder.embedding_table.weight"), y)
+    time = _dense(ops.silu(_dense(waves, w, "t_embedder.mlp.0", hidden)), w, "t_embedder.mlp.2", hidden)
+    classes = w("y_embedder.embedding_table.weight", CLASSES + 1, hidden)
+    result: GraphNode = time + ops.take(classes, y)
     return result
 
 
-def _block(x: GraphNode, told: GraphNode, at: str, w: Weights, heads: int) -> GraphNode:
+def _block(x: GraphNode, told: GraphNode, at: str, w: WeightSource, heads: int) -> GraphNode:
     batch, patches, hidden = x.shape
     shift1, scale1, gate1, shift2, scale2, gate2 = _modulation(told, at, w, 6)
-    all_three = _dense(_told_norm(x, shift1, scale1), f"{at}.attn.qkv", w)
+    all_three = _dense(_told_norm(x, shift1, scale1), w, f"{at}.attn.qkv", 3 * hidden)
     flat = ops.reshape(all_three, (batch * patches, 3 * hidden))
-    parts = (ops.slice(flat, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(3))
-    seen = rows_of(ops.attention(*(heads_of(p, batch, heads) for p in parts)))
-    x = x + gate1 * _dense(ops.reshape(seen, x.shape), f"{at}.attn.proj", w)
-    y = ops.gelu(_dense(_told_norm(x, shift2, scale2), f"{at}.mlp.fc1", w), approximate="tanh")
-    result: GraphNode = x + gate2 * _dense(y, f"{at}.mlp.fc2", w)
+    seen = rows_of(ops.attention(*thirds(flat, batch, heads)))
+    x = x + gate1 * _dense(ops.reshape(seen, x.shape), w, f"{at}.attn.proj", hidden)
+    y = _dense(_told_norm(x, shift2, scale2), w, f"{at}.mlp.fc1", WIDER * hidden)
+    result: GraphNode = x + gate2 * _dense(ops.gelu(y, approximate="tanh"), w, f"{at}.mlp.fc2", hidden)
     return result
 
 
-def _modulation(told: GraphNode, at: str, w: Weights, count: int) -> tuple[GraphNode, ...]:
+def _modulation(told: GraphNode, at: str, w: WeightSource, count: int) -> tuple[GraphNode, ...]:
     """`count` vectors [batch, 1, hidden] for a block."""
     batch, hidden = told.shape
-    all_of_them = _dense(told, f"{at}.adaLN_modulation.1", w)
+    all_of_them = _dense(told, w, f"{at}.adaLN_modulation.1", count * hidden)
     parts = (ops.slice(all_of_them, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(count))
     return tuple(ops.reshape(p, (batch, 1, hidden)) for p in parts)
 
@@ -107,8 +108,8 @@ def _told_norm(x: GraphNode, shift: GraphNode, scale: GraphNode) -> GraphNode:
     return result
 
 
-def _dense(x: GraphNode, name: str, w: Weights) -> GraphNode:
-    return dense(x, *weighted(w, name))
+def _dense(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
+    return dense(x, *weighted(w, name, outputs, x.shape[-1]))
 
 
 def _picture(x: GraphNode, size: Size) -> GraphNode:
@@ -120,28 +121,7 @@ def _picture(x: GraphNode, size: Size) -> GraphNode:
     return result
 
 
-def shapes(size: Size = SMALL) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name; `pos_embed` is fixed in the paper, and in its checkpoints."""
-    d = size.hidden
-    found: dict[str, tuple[int, ...]] = {"pos_embed": (1, size.patches, d)}
-
-    def linear(name: str, inputs: int, outputs: int) -> None:
-        found.update(weighted_shapes(name, outputs, inputs))
-
-    found |= weighted_shapes("x_embedder.proj", d, CHANNELS, PATCH, PATCH)
-    linear("t_embedder.mlp.0", WAVES, d)
-    linear("t_embedder.mlp.2", d, d)
-    found["y_embedder.embedding_table.weight"] = (CLASSES + 1, d)
-    for n in range(size.layers):
-        at = f"blocks.{n}"
-        linear(f"{at}.attn.qkv", d, 3 * d)
-        linear(f"{at}.attn.proj", d, d)
-        linear(f"{at}.mlp.fc1", d, WIDER * d)
-        linear(f"{at}.mlp.fc2", WIDER * d, d)
-        linear(f"{at}.adaLN_modulation.1", d, 6 * d)
-    linear("final_layer.linear", d, PATCH * PATCH * 2 * CHANNELS)
-    linear("final_layer.adaLN_modulation.1", d, 2 * d)
-    return found
+shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, size: Size = SMALL) -> dict[str, Array]:

@@ -11,6 +11,7 @@ makes the lists of edges, with strengths 1 / sqrt(degree · degree). Each layer 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from autotensor import te
 from autotensor.base.errors import InputError
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import named
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 NODES, FEATURES, HIDDEN, CLASSES, DEGREE, EDGES = 2708, 1433, 16, 7, 24, 5278
 NAMES = Naming("those of PyTorch Geometric's GCNConv")
@@ -39,20 +39,20 @@ def build(
 
     batch: so many graphs, one after the other, as one graph of as many nodes. degree: longest list.
     """
-    w = checked("gcn", weights, shapes(features), seed, NAMES)
+    w = WeightSource("gcn", weights, seed, NAMES)
     nodes *= batch
     x = input((nodes, features), name="x")
     neighbours = input((nodes, degree), "int64", "neighbours")
     strengths = input((nodes, degree), name="strengths")
 
-    def layer(x: GraphNode, name: str) -> GraphNode:
-        weight, bias = (named(w, n) for n in (f"{name}.lin.weight", f"{name}.bias"))
+    def layer(x: GraphNode, name: str, width: int) -> GraphNode:
+        weight, bias = w(f"{name}.lin.weight", width, x.shape[1]), w(f"{name}.bias", width)
         sums = call(_sum_of_neighbours, ops.dense(x, weight), neighbours, strengths)
         result: GraphNode = sums + bias
         return result
 
-    logits = layer(ops.relu(layer(x, "conv1")), "conv2")
-    return Graph((x, neighbours, strengths), (logits,), "gcn", ("logits",))
+    logits = layer(ops.relu(layer(x, "conv1", HIDDEN)), "conv2", CLASSES)
+    return w.graph((x, neighbours, strengths), (logits,), ("logits",))
 
 
 def _sum_of_neighbours(x: te.Tensor, neighbours: te.Tensor, strengths: te.Tensor) -> te.Tensor:
@@ -93,14 +93,7 @@ def lists_of(edges: Array, nodes: int, degree: int) -> tuple[Array, Array]:
     return neighbours, strengths
 
 
-def shapes(features: int = FEATURES) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    return {
-        "conv1.lin.weight": (HIDDEN, features),
-        "conv1.bias": (HIDDEN,),
-        "conv2.lin.weight": (CLASSES, HIDDEN),
-        "conv2.bias": (CLASSES,),
-    }
+shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -10,6 +10,7 @@ saw. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,9 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import dense, named, weighted, weighted_shapes
-from autotensor.models.recurrent import (
-    both_ways,
-    both_ways_shapes,
-    by_time,
-    embedded,
-    layer_shapes,
-    recurrent,
-)
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import dense, weighted
+from autotensor.models.recurrent import both_ways, by_time, embedded, recurrent
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 WORDS, HIDDEN, LAYERS, TOKENS = 32_320, 1024, 4, 24
 NAMES = Naming("this model's own; torch's for the layers")
@@ -42,27 +36,29 @@ def build(
     hidden: int = HIDDEN,
 ) -> Graph:
     """The graph. weights: `embedding.weight`, `encoder.weight_ih_l0`, …, `classifier.bias`."""
-    w = checked("gnmt", weights, shapes(vocabulary, hidden), seed, NAMES)
+    w = WeightSource("gnmt", weights, seed, NAMES)
     source, target = (input((batch, tokens), "int64", name) for name in ("source", "target"))
-    words = named(w, "embedding.weight")
-    y = both_ways("lstm", embedded(source, words), w, "encoder")
-    y = recurrent("lstm", y, w, "encoder", 1)
+    words = w("embedding.weight", vocabulary, hidden)
+    y = both_ways("lstm", embedded(source, words), w, "encoder", hidden)
+    y = recurrent("lstm", y, w, "encoder", hidden, 1)
     for layer in range(2, LAYERS):
-        y = y + recurrent("lstm", y, w, "encoder", layer)
+        y = y + recurrent("lstm", y, w, "encoder", hidden, layer)
     keys = by_time(y)  # [batch, tokens, hidden]
-    z = recurrent("lstm", embedded(target, words), w, "decoder", 0)
+    z = recurrent("lstm", embedded(target, words), w, "decoder", hidden)
     seen = by_time(_attention(by_time(z), keys, w))  # [tokens, batch, hidden]
     for layer in range(1, LAYERS):
-        after = recurrent("lstm", ops.concat(z, seen, axis=2), w, "decoder", layer)
+        after = recurrent("lstm", ops.concat(z, seen, axis=2), w, "decoder", hidden, layer)
         z = after + z if layer > 1 else after
-    logits = dense(by_time(z), *weighted(w, "classifier"))
-    return Graph((source, target), (logits,), "gnmt", ("logits",))
+    logits = dense(by_time(z), *weighted(w, "classifier", vocabulary, hidden))
+    return w.graph((source, target), (logits,), ("logits",))
 
 
-def _attention(queries: GraphNode, keys: GraphNode, w: Weights) -> GraphNode:
+def _attention(queries: GraphNode, keys: GraphNode, w: WeightSource) -> GraphNode:
     """[batch, n, hidden] and [batch, m, hidden] ──▶ means of the keys [batch, n, hidden]."""
-    q, k = dense(queries, named(w, "attention.query")), dense(keys, named(w, "attention.key"))
-    scores = call(_fit, q, k, ops.reshape(named(w, "attention.value"), (-1,)), name="fit")
+    hidden = keys.shape[2]
+    q = dense(queries, w("attention.query", hidden, hidden))
+    k = dense(keys, w("attention.key", hidden, hidden))
+    scores = call(_fit, q, k, ops.reshape(w("attention.value", 1, hidden), (-1,)), name="fit")
     result: GraphNode = ops.batch_matmul(ops.softmax(scores), keys)
     return result
 
@@ -79,17 +75,7 @@ def _fit(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
     return result
 
 
-def shapes(vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {"embedding.weight": (vocabulary, hidden)}
-    found |= both_ways_shapes("lstm", "encoder", 0, hidden, hidden)
-    for layer in range(1, LAYERS):
-        found |= layer_shapes("lstm", "encoder", layer, 2 * hidden if layer == 1 else hidden, hidden)
-    for layer in range(LAYERS):
-        found |= layer_shapes("lstm", "decoder", layer, 2 * hidden if layer else hidden, hidden)
-    found |= {"attention.query": (hidden, hidden), "attention.key": (hidden, hidden)}
-    found |= {"attention.value": (1, hidden)}
-    return found | weighted_shapes("classifier", vocabulary, hidden)
+shapes = partial(shapes_of, build)
 
 
 def inputs(

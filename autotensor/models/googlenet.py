@@ -9,13 +9,12 @@ The third branch has 3x3 kernels where the paper has 5x5: torchvision's weights 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
-from autotensor.models.weights import Naming, Weights, checked
+from autotensor.models.parts import classified, conv_norm, images
+from autotensor.models.weights import Naming, Weights, WeightSource, shapes_of
 
 # widths: 1x1; 1x1 and 3x3; 1x1 and 3x3; after the pool. A number: a max pool of that window
 BLOCKS: tuple[tuple[str, tuple[int, ...] | int], ...] = (
@@ -31,65 +30,39 @@ BLOCKS: tuple[tuple[str, tuple[int, ...] | int], ...] = (
     ("inception5a", (256, 160, 320, 32, 128, 128)),
     ("inception5b", (384, 192, 384, 48, 128, 128)),
 )
-STEM = 192  # channels in front of the first inception
 EPS = 1e-3
 NAMES = Naming(unused=("aux1.", "aux2."))
-
-
-@dataclass(frozen=True, slots=True)
-class Conv:
-    """A convolution without bias, its batch norm and ReLU."""
-
-    name: str
-    inputs: int
-    outputs: int
-    kernel: int = 1
-    stride: int = 1
-
-
-STEMS = (Conv("conv1", 3, 64, 7, 2), Conv("conv2", 64, 64), Conv("conv3", 64, STEM, 3))
 
 
 def build(
     batch: int = 1, weights: Weights | None = None, seed: int = 0, *, image: int = 224, classes: int = 1000
 ) -> Graph:
     """The graph. weights: `conv1.conv.weight`, …, `fc.bias`; None draws them from the seed."""
-    w = checked("googlenet", weights, shapes(classes), seed, NAMES)
+    w = WeightSource("googlenet", weights, seed, NAMES)
     x = input((batch, 3, image, image), name="x")
-    y = _pool(_conv(x, STEMS[0], w), 3)
-    y = _pool(_conv(_conv(y, STEMS[1], w), STEMS[2], w), 3)
+    y = _pool(_conv(x, w, "conv1", 64, 7, stride=2), 3)
+    y = _pool(_conv(_conv(y, w, "conv2", 64), w, "conv3", 192, 3), 3)
     for name, widths in BLOCKS:
-        y = _pool(y, widths) if isinstance(widths, int) else _inception(y, name, widths, w)
-    logits = classified(y, w, "fc")
-    return Graph((x,), (logits,), "googlenet", ("logits",))
+        y = _pool(y, widths) if isinstance(widths, int) else _inception(y, w, name, widths)
+    return w.graph((x,), (classified(y, w, "fc", classes),), ("logits",))
 
 
-def _inception(x: GraphNode, name: str, widths: tuple[int, ...], w: Weights) -> GraphNode:
-    first, *second = branches(name, x.shape[1], widths)
-    parts = [_conv(x, first[0], w)]
-    for branch in second:
-        y = x if len(branch) == 2 else ops.max_pool2d(x, kernel=3, stride=1, padding=1)
-        for c in branch:
-            y = _conv(y, c, w)
-        parts.append(y)
-    result: GraphNode = ops.concat(*parts, axis=1)
+def _inception(x: GraphNode, w: WeightSource, name: str, widths: tuple[int, ...]) -> GraphNode:
+    one, before3, three, before5, five, pooled = widths
+    first = _conv(x, w, f"{name}.branch1", one)
+    second = _conv(_conv(x, w, f"{name}.branch2.0", before3), w, f"{name}.branch2.1", three, 3)
+    third = _conv(_conv(x, w, f"{name}.branch3.0", before5), w, f"{name}.branch3.1", five, 3)
+    pool = ops.max_pool2d(x, kernel=3, stride=1, padding=1)
+    fourth = _conv(pool, w, f"{name}.branch4.1", pooled)
+    result: GraphNode = ops.concat(first, second, third, fourth, axis=1)
     return result
 
 
-def branches(name: str, inputs: int, widths: tuple[int, ...]) -> tuple[tuple[Conv, ...], ...]:
-    """The convolutions of an inception's four branches."""
-    one, before3, three, before5, five, pooled = widths
-    return (
-        (Conv(f"{name}.branch1", inputs, one),),
-        (Conv(f"{name}.branch2.0", inputs, before3), Conv(f"{name}.branch2.1", before3, three, 3)),
-        (Conv(f"{name}.branch3.0", inputs, before5), Conv(f"{name}.branch3.1", before5, five, 3)),
-        (Conv(f"{name}.branch4.1", inputs, pooled),),
-    )
-
-
-def _conv(x: GraphNode, c: Conv, w: Weights) -> GraphNode:
-    y = ops.conv2d(x, named(w, f"{c.name}.conv.weight"), stride=c.stride, padding=c.kernel // 2)
-    result: GraphNode = ops.relu(batch_norm(y, w, f"{c.name}.bn", EPS))
+def _conv(
+    x: GraphNode, w: WeightSource, name: str, outputs: int, kernel: int = 1, stride: int = 1
+) -> GraphNode:
+    y = conv_norm(x, w, f"{name}.conv", f"{name}.bn", outputs, kernel, stride=stride, eps=EPS)
+    result: GraphNode = ops.relu(y)
     return result
 
 
@@ -98,26 +71,5 @@ def _pool(x: GraphNode, window: int) -> GraphNode:
     return result
 
 
-def _convs() -> Iterator[Conv]:
-    yield from STEMS
-    inputs = STEM
-    for name, widths in BLOCKS:
-        if not isinstance(widths, int):
-            for branch in branches(name, inputs, widths):
-                yield from branch
-            inputs = widths[0] + widths[2] + widths[4] + widths[5]
-
-
-def shapes(classes: int = 1000) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in torchvision's order."""
-    found: dict[str, tuple[int, ...]] = {}
-    for c in _convs():
-        found[f"{c.name}.conv.weight"] = (c.outputs, c.inputs, c.kernel, c.kernel)
-        found |= norm_shapes(f"{c.name}.bn", c.outputs)
-    widths = BLOCKS[-1][1]
-    assert not isinstance(widths, int)
-    last = widths[0] + widths[2] + widths[4] + widths[5]
-    return found | weighted_shapes("fc", classes, last)
-
-
+shapes = partial(shapes_of, build)
 inputs = images

@@ -9,13 +9,15 @@ Dense weights are [inputs, outputs], as OpenAI wrote them; the output layer is t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import named, weighted
-from autotensor.models.transformer import Size, heads_of, norm, positions, rows_of, token_input, token_numbers
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.transformer import Size, norm, positions, rows_of, thirds, token_input, token_numbers
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 SMALL = Size(layers=12, hidden=768, heads=12, vocabulary=50257, positions=1024)
 TOKENS, WIDER = 128, 4
@@ -34,53 +36,37 @@ def build(
 ) -> Graph:
     """The graph. weights: `wte.weight` [50257, 768], …; None draws them from the seed."""
     size.check("gpt2", tokens)
-    w = checked("gpt2", weights, shapes(size), seed, NAMES)
+    w = WeightSource("gpt2", weights, seed, NAMES)
     words = token_input("input_ids", batch, tokens, ids)
-    embedding = named(w, "wte.weight")
-    x = ops.take(embedding, words) + positions(w, "wpe.weight", tokens)  # [batch, tokens, hidden]
+    embedding = w("wte.weight", size.vocabulary, size.hidden)
+    x = ops.take(embedding, words) + positions(w, "wpe.weight", size, tokens)  # [batch, tokens, hidden]
     x = ops.reshape(x, (batch * tokens, size.hidden))
     for n in range(size.layers):
-        x = _layer(x, f"h.{n}", w, batch, size.heads)
+        x = layer(x, w, f"h.{n}", batch, size.heads, partial(ops.attention, causal=True))
     logits = ops.dense(norm(x, w, "ln_f", EPS), embedding)
     y = ops.reshape(logits, (batch, tokens, size.vocabulary))
-    return Graph((words,), (y,), "gpt2", ("logits",))
+    return w.graph((words,), (y,), ("logits",))
 
 
-def _layer(x: GraphNode, at: str, w: Weights, batch: int, heads: int) -> GraphNode:
-    def dense(x: GraphNode, name: str) -> GraphNode:
-        weight, bias = weighted(w, f"{at}.{name}")
+def layer(
+    x: GraphNode, w: WeightSource, at: str, batch: int, heads: int, attend: Callable[..., GraphNode]
+) -> GraphNode:
+    """attend: queries, keys and values [batch, heads, tokens, depth] ──▶ what is seen, of the same shape."""
+
+    def dense(x: GraphNode, name: str, outputs: int) -> GraphNode:
+        weight, bias = w(f"{at}.{name}.weight", x.shape[1], outputs), w(f"{at}.{name}.bias", outputs)
         result: GraphNode = ops.matmul(x, weight) + bias
         return result
 
     hidden = x.shape[1]
-    all_three = dense(norm(x, w, f"{at}.ln_1", EPS), "attn.c_attn")  # [rows, 3 * hidden]
-    parts = (ops.slice(all_three, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(3))
-    q, k, v = (heads_of(p, batch, heads) for p in parts)
-    x = x + dense(rows_of(ops.attention(q, k, v, causal=True)), "attn.c_proj")
-    y = ops.gelu(dense(norm(x, w, f"{at}.ln_2", EPS), "mlp.c_fc"), approximate="tanh")
-    result: GraphNode = x + dense(y, "mlp.c_proj")
+    all_three = dense(norm(x, w, f"{at}.ln_1", EPS), "attn.c_attn", 3 * hidden)
+    x = x + dense(rows_of(attend(*thirds(all_three, batch, heads))), "attn.c_proj", hidden)
+    y = ops.gelu(dense(norm(x, w, f"{at}.ln_2", EPS), "mlp.c_fc", hidden * WIDER), approximate="tanh")
+    result: GraphNode = x + dense(y, "mlp.c_proj", hidden)
     return result
 
 
-def shapes(size: Size = SMALL) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in transformers' order."""
-    d = size.hidden
-    found: dict[str, tuple[int, ...]] = {
-        "wte.weight": (size.vocabulary, d),
-        "wpe.weight": (size.positions, d),
-    }
-    for n in range(size.layers):
-        sizes = {
-            "ln_1": (d,),
-            "attn.c_attn": (d, 3 * d),
-            "attn.c_proj": (d, d),
-            "ln_2": (d,),
-            "mlp.c_fc": (d, d * WIDER),
-            "mlp.c_proj": (d * WIDER, d),
-        }
-        for name, shape in sizes.items():
-            found[f"h.{n}.{name}.weight"], found[f"h.{n}.{name}.bias"] = shape, shape[-1:]
-    return found | {"ln_f.weight": (d,), "ln_f.bias": (d,)}
+shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -11,16 +11,16 @@ Weights are those of `gpt2`.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.gpt2 import EPS, NAMES, SMALL, shapes
-from autotensor.models.parts import named
-from autotensor.models.transformer import Size, heads_of, norm, rows_of, token_input, token_numbers
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.gpt2 import EPS, NAMES, SMALL, layer
+from autotensor.models.transformer import Size, norm, token_input, token_numbers
+from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
 
 CAPACITY = 256
 HIDDEN = np.float32(-1e30)  # a score that no exp survives
@@ -37,51 +37,35 @@ def build(
 ) -> Graph:
     """The graph. weights: as of `gpt2.build`. capacity: words that the cache has room for."""
     size.check("gpt2_decode", capacity)
-    w = checked("gpt2_decode", weights, shapes(size), seed, NAMES)
+    w = WeightSource("gpt2_decode", weights, seed, NAMES)
     words = token_input("input_ids", batch, 1, ids)
     position = input((1,), "int64", "position")
     cache = input(cache_shape(batch, capacity, size), "float32", "cache")
     before = ops.less(constant(np.arange(capacity)), position)  # [capacity]: which places are filled
-    embedding = named(w, "wte.weight")
-    x = ops.take(embedding, words) + ops.take(named(w, "wpe.weight"), position)  # [batch, 1, hidden]
+    embedding = w("wte.weight", size.vocabulary, size.hidden)
+    places = w("wpe.weight", size.positions, size.hidden)
+    x = ops.take(embedding, words) + ops.take(places, position)  # [batch, 1, hidden]
     x = ops.reshape(x, (batch, size.hidden))
     entries: list[GraphNode] = []
     for n in range(size.layers):
-        x, entry = _layer(x, f"h.{n}", w, batch, size.heads, _part(cache, n), before)
-        entries.append(entry)
+        keys, values = _part(cache, n)
+
+        def attend(
+            q: GraphNode, k: GraphNode, v: GraphNode, keys: GraphNode = keys, values: GraphNode = values
+        ) -> GraphNode:
+            entries.append(ops.concat(*(ops.reshape(part, (1, 1, *part.shape)) for part in (k, v)), axis=1))
+            return _attend(q, k, v, keys, values, before)
+
+        x = layer(x, w, f"h.{n}", batch, size.heads, attend)
     logits = ops.reshape(ops.dense(norm(x, w, "ln_f", EPS), embedding), (batch, 1, size.vocabulary))
     entry = ops.concat(*entries, axis=0)
-    return Graph((words, position, cache), (logits, entry), "gpt2_decode", ("logits", "entry"))
-
-
-def _layer(
-    x: GraphNode,
-    at: str,
-    w: Weights,
-    batch: int,
-    heads: int,
-    cache: tuple[GraphNode, GraphNode],
-    before: GraphNode,
-) -> tuple[GraphNode, GraphNode]:
-    def dense(x: GraphNode, name: str) -> GraphNode:
-        result: GraphNode = ops.matmul(x, named(w, f"{at}.{name}.weight")) + named(w, f"{at}.{name}.bias")
-        return result
-
-    hidden = x.shape[1]
-    all_three = dense(norm(x, w, f"{at}.ln_1", EPS), "attn.c_attn")  # [batch, 3 * hidden]
-    parts = (ops.slice(all_three, (n * hidden,), ((n + 1) * hidden,), axes=(1,)) for n in range(3))
-    q, k, v = (heads_of(p, batch, heads) for p in parts)  # [batch, heads, 1, depth]
-    x = x + dense(rows_of(_attend(q, k, v, cache, before)), "attn.c_proj")
-    y = ops.gelu(dense(norm(x, w, f"{at}.ln_2", EPS), "mlp.c_fc"), approximate="tanh")
-    entry = ops.concat(*(ops.reshape(n, (1, 1, *n.shape)) for n in (k, v)), axis=1)
-    return x + dense(y, "mlp.c_proj"), entry
+    return w.graph((words, position, cache), (logits, entry), ("logits", "entry"))
 
 
 def _attend(
-    q: GraphNode, k: GraphNode, v: GraphNode, cache: tuple[GraphNode, GraphNode], before: GraphNode
+    q: GraphNode, k: GraphNode, v: GraphNode, keys: GraphNode, values: GraphNode, before: GraphNode
 ) -> GraphNode:
     """Attention over the cache and the word itself, joined at the scores: the cache stays where it is."""
-    keys, values = cache
     capacity = keys.shape[2]
     q = q * (1 / math.sqrt(q.shape[-1]))
     scores = ops.batch_matmul(q, keys, transpose_b=True)  # [batch, heads, 1, capacity]
@@ -101,6 +85,9 @@ def _part(cache: GraphNode, layer: int) -> tuple[GraphNode, GraphNode]:
     shape = cache.shape[2:]
     keys, values = (ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), shape) for n in range(2))
     return keys, values
+
+
+shapes = partial(shapes_of, build)
 
 
 def cache_shape(batch: int = 1, capacity: int = CAPACITY, size: Size = SMALL) -> tuple[int, ...]:

@@ -5,14 +5,16 @@ words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 6
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input
 from autotensor.graph.ir import Graph
-from autotensor.models.parts import dense, named, weighted, weighted_shapes
-from autotensor.models.recurrent import GATES, by_time, embedded, layer_shapes, recurrent
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import dense, weighted
+from autotensor.models.recurrent import GATES, by_time, embedded, recurrent
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 WORDS, HIDDEN, LAYERS, TOKENS = 10_000, 650, 2, 35
 NAMES = Naming("those of PyTorch's word_language_model")
@@ -31,20 +33,16 @@ def build(
     """The graph. weights: `encoder.weight`, `rnn.weight_ih_l0`, …, `decoder.bias`; None draws them."""
     if kind not in GATES:
         raise InputError(f"there is no language model of {kind!r}.", fix=f"Known: {', '.join(GATES)}.")
-    w = checked(kind, weights, shapes(kind, vocabulary, hidden), seed, NAMES)
+    w = WeightSource(kind, weights, seed, NAMES)
     words = input((batch, tokens), "int64", "words")
-    y = embedded(words, named(w, "encoder.weight"))
+    y = embedded(words, w("encoder.weight", vocabulary, hidden))
     for layer in range(LAYERS):
-        y = recurrent(kind, y, w, "rnn", layer)
-    return Graph((words,), (dense(by_time(y), *weighted(w, "decoder")),), kind, ("logits",))
+        y = recurrent(kind, y, w, "rnn", hidden, layer)
+    logits = dense(by_time(y), *weighted(w, "decoder", vocabulary, hidden))
+    return w.graph((words,), (logits,), ("logits",))
 
 
-def shapes(kind: str = "lstm", vocabulary: int = WORDS, hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {"encoder.weight": (vocabulary, hidden)}
-    for layer in range(LAYERS):
-        found |= layer_shapes(kind, "rnn", layer, hidden, hidden)
-    return found | weighted_shapes("decoder", vocabulary, hidden)
+shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -5,15 +5,15 @@ x: float32[batch, 784] ──▶ dense 512 ─▶ relu ─▶ dense 256 ─▶ r
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import partial
 
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import weighted, weighted_shapes
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.parts import linear
+from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
 
 SIZES = (784, 512, 256, 10)
 
@@ -33,21 +33,16 @@ def build(
     if len(sizes) < 2:
         raise InputError(f"mlp: sizes {sizes} must be the widths of input, layers and output.")
     sizes = (sizes[0], *(widen * s for s in sizes[1:-1]), sizes[-1])
-    w = checked("mlp", weights, shapes(sizes), seed)
+    w = WeightSource("mlp", weights, seed)
     x = input((batch, sizes[0]), name="x")
     y: GraphNode = x
-    for n in range(1, len(sizes)):
-        y = ops.dense(y, *weighted(w, f"fc{n}"))
+    for n, width in enumerate(sizes[1:], start=1):
+        y = linear(y, w, f"fc{n}", width)
         y = ops.relu(y) if n < len(sizes) - 1 else y
-    return Graph((x,), (y,), "mlp", ("logits",))
+    return w.graph((x,), (y,), ("logits",))
 
 
-def shapes(sizes: tuple[int, ...] = SIZES) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {}
-    for n, (depth, width) in enumerate(pairwise(sizes), start=1):
-        found |= weighted_shapes(f"fc{n}", width, depth)
-    return found
+shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, width: int = SIZES[0]) -> dict[str, Array]:

@@ -7,12 +7,12 @@ A batch norm and a ReLU follow each convolution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import batch_norm, classified, images, named, norm_shapes, weighted_shapes
-from autotensor.models.weights import Naming, Weights, checked
+from autotensor.models.parts import classified, conv_norm, images
+from autotensor.models.weights import Naming, Weights, WeightSource, shapes_of
 
 FIRST = 32
 # channels, stride of the depthwise convolution
@@ -33,44 +33,20 @@ def build(
 
     divisor: of all channels, for small networks of the same form.
     """
-    w = checked("mobilenet_v1", weights, shapes(divisor, classes), seed, NAMES)
+    w = WeightSource("mobilenet_v1", weights, seed, NAMES)
 
-    def step(x: GraphNode, name: str, **how: int) -> GraphNode:
-        y = ops.conv2d(x, named(w, f"{name}.weight"), **how)
-        result: GraphNode = ops.relu(batch_norm(y, w, f"{name}_norm"))
+    def step(x: GraphNode, name: str, outputs: int, kernel: int = 1, **how: int) -> GraphNode:
+        result: GraphNode = ops.relu(conv_norm(x, w, name, f"{name}_norm", outputs, kernel, **how))
         return result
 
     x = input((batch, 3, image, image), name="x")
-    y = step(x, "features.0.conv", stride=2, padding=1)
-    for at, channels, _, stride in _blocks(divisor):
-        y = step(y, f"{at}.depthwise", stride=stride, padding=1, groups=channels)
-        y = step(y, f"{at}.pointwise")
-    logits = classified(y, w, "fc")
-    return Graph((x,), (logits,), "mobilenet_v1", ("logits",))
-
-
-def _blocks(divisor: int) -> Iterator[tuple[str, int, int, int]]:
-    """Name, channels before and after, stride."""
-    channels = FIRST // divisor
+    y = step(x, "features.0.conv", FIRST // divisor, 3, stride=2)
     for n, (wide, stride) in enumerate(BLOCKS, start=1):
-        yield f"features.{n}", channels, wide // divisor, stride
-        channels = wide // divisor
+        channels = y.shape[1]
+        y = step(y, f"features.{n}.depthwise", channels, 3, stride=stride, groups=channels)
+        y = step(y, f"features.{n}.pointwise", wide // divisor)
+    return w.graph((x,), (classified(y, w, "fc", classes),), ("logits",))
 
 
-def shapes(divisor: int = 1, classes: int = 1000) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {}
-
-    def conv(name: str, *shape: int) -> None:
-        found[f"{name}.weight"] = shape
-        found.update(norm_shapes(f"{name}_norm", shape[0]))
-
-    conv("features.0.conv", FIRST // divisor, 3, 3, 3)
-    outputs = 0
-    for at, channels, outputs, _ in _blocks(divisor):
-        conv(f"{at}.depthwise", channels, 1, 3, 3)
-        conv(f"{at}.pointwise", outputs, channels, 1, 1)
-    return found | weighted_shapes("fc", classes, outputs)
-
-
+shapes = partial(shapes_of, build)
 inputs = images

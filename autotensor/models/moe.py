@@ -17,6 +17,7 @@ needed, and an expert's last one is filled with tokens that weigh nothing.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,7 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import named
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
 ROOM = 2.0  # capacity over that of a perfect balance
@@ -46,11 +46,11 @@ def build(
 
     capacity: tokens that an expert has room for; None is twice what a perfect balance gives it.
     """
-    w = checked("moe", weights, shapes(hidden), seed, NAMES)
+    w = WeightSource("moe", weights, seed, NAMES)
     n = batch * tokens
     room = min(n, math.ceil(ROOM * n * CHOSEN / EXPERTS) if capacity is None else capacity)
     x = input((n, hidden), name="x")
-    gates = _gates(ops.softmax(ops.dense(x, named(w, "router.weight"))))  # [n, experts]
+    gates = _gates(ops.softmax(ops.dense(x, w("router.weight", EXPERTS, hidden))))  # [n, experts]
     load = ops.sum(ops.cast(ops.greater(gates, 0.0), dtype="float32"), axis=0)
     by_expert = ops.transpose(gates, (1, 0))
     taken = ops.top_positions(by_expert, count=room, axis=1)  # [experts, room]: which tokens
@@ -65,7 +65,7 @@ def build(
     held = (ops.reshape(v, (slots,)) for v in (places, strengths))
     back = call(_to_tokens, *held, constant(np.arange(n)), name="to_tokens")  # [n, slots]
     out = ops.matmul(back, ops.reshape(y, (slots, hidden)))
-    return Graph((x,), (out, load), "moe", ("y", "load"))
+    return w.graph((x,), (out, load), ("y", "load"))
 
 
 def _gates(shares: GraphNode) -> GraphNode:
@@ -142,15 +142,17 @@ def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> t
     return result
 
 
-def _experts(x: GraphNode, expert: GraphNode, w: Weights) -> GraphNode:
+def _experts(x: GraphNode, expert: GraphNode, w: WeightSource) -> GraphNode:
     """x: [blocks, 4, hidden], each block through the network of its expert."""
 
-    def dense(x: GraphNode, n: int) -> GraphNode:
-        weight, bias = (named(w, f"experts.{part}{n}") for part in ("w", "bias"))
+    def dense(x: GraphNode, n: int, outputs: int) -> GraphNode:
+        weight = w(f"experts.w{n}", EXPERTS, x.shape[2], outputs)
+        bias = w(f"experts.bias{n}", EXPERTS, outputs)
         result: GraphNode = call(_dense, x, weight, bias, expert, name="expert")
         return result
 
-    return dense(ops.gelu(dense(x, 1)), 2)
+    hidden = x.shape[2]
+    return dense(ops.gelu(dense(x, 1, WIDER * hidden)), 2, hidden)
 
 
 def _dense(x: te.Tensor, w: te.Tensor, bias: te.Tensor, expert: te.Tensor) -> te.Tensor:
@@ -162,16 +164,7 @@ def _dense(x: te.Tensor, w: te.Tensor, bias: te.Tensor, expert: te.Tensor) -> te
     return result
 
 
-def shapes(hidden: int = HIDDEN) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    wide = WIDER * hidden
-    return {
-        "router.weight": (EXPERTS, hidden),
-        "experts.w1": (EXPERTS, hidden, wide),
-        "experts.bias1": (EXPERTS, wide),
-        "experts.w2": (EXPERTS, wide, hidden),
-        "experts.bias2": (EXPERTS, hidden),
-    }
+shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -10,14 +10,14 @@ item ─▶ 128 ┘
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import partial
 
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import named, weighted, weighted_shapes
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import linear
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 USERS, ITEMS, FACTORS = 138_493, 26_744, 64
 LAYERS = (256, 256, 128, 64)
@@ -33,31 +33,22 @@ def build(
     items: int = ITEMS,
 ) -> Graph:
     """The graph. weights: `mf_user_embed.weight`, …, `final.bias`; None draws them from the seed."""
-    w = checked("ncf", weights, shapes(users, items), seed, NAMES)
+    w = WeightSource("ncf", weights, seed, NAMES)
     user, item = (input((batch,), "int64", name) for name in ("user", "item"))
 
-    def embedded(kind: str) -> tuple[GraphNode, GraphNode]:
-        tables = (named(w, f"{kind}_{who}_embed.weight") for who in ("user", "item"))
-        first, second = (ops.take(t, ids) for t, ids in zip(tables, (user, item), strict=True))
-        return first, second
+    def embedded(kind: str, width: int) -> tuple[GraphNode, GraphNode]:
+        first = ops.take(w(f"{kind}_user_embed.weight", users, width), user)
+        return first, ops.take(w(f"{kind}_item_embed.weight", items, width), item)
 
-    a, b = embedded("mf")
-    y: GraphNode = ops.concat(*embedded("mlp"), axis=1)
-    for n in range(len(LAYERS) - 1):
-        y = ops.relu(ops.dense(y, *weighted(w, f"mlp.{n}")))
-    score = ops.dense(ops.concat(a * b, y, axis=1), *weighted(w, "final"))
-    return Graph((user, item), (score,), "ncf", ("score",))
+    a, b = embedded("mf", FACTORS)
+    y: GraphNode = ops.concat(*embedded("mlp", LAYERS[0] // 2), axis=1)
+    for n, width in enumerate(LAYERS[1:]):
+        y = ops.relu(linear(y, w, f"mlp.{n}", width))
+    score = linear(ops.concat(a * b, y, axis=1), w, "final", 1)
+    return w.graph((user, item), (score,), ("score",))
 
 
-def shapes(users: int = USERS, items: int = ITEMS) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {}
-    for who, count in (("user", users), ("item", items)):
-        found[f"mf_{who}_embed.weight"] = (count, FACTORS)
-        found[f"mlp_{who}_embed.weight"] = (count, LAYERS[0] // 2)
-    for n, (depth, width) in enumerate(pairwise(LAYERS)):
-        found |= weighted_shapes(f"mlp.{n}", width, depth)
-    return found | weighted_shapes("final", 1, FACTORS + LAYERS[-1])
+shapes = partial(shapes_of, build)
 
 
 def inputs(

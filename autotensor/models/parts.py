@@ -1,32 +1,33 @@
-"""What the models are written with: weights by name as constants, their shapes, and sample pictures.
+"""What the models are written with: layers that ask for their weights by name, and sample pictures.
 
-    y = ops.relu(batch_norm(ops.conv2d(x, named(w, "conv1.weight")), w, "bn1"))
-    logits = classified(y, w, "fc")
+    y = ops.relu(conv_norm(x, w, "conv1", "bn1", 64, kernel=7, stride=2))
+    logits = classified(y, w, "fc", 1000)
 
 Names end as torch's do: `.weight` and `.bias`, and of batch norms also `.running_mean` and `.running_var`.
+How wide a layer is stands where it is used; what goes into it is its input's shape.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from autotensor.graph.build import constant, ops
+from autotensor.graph.build import ops
 from autotensor.graph.ir import Constant, GraphNode
-from autotensor.models.weights import Array, Weights
+from autotensor.models.weights import Array, WeightSource
 
 MOMENTS = ("weight", "bias", "running_mean", "running_var")
 EPS = 1e-5  # torch's default
 
-Shapes = dict[str, tuple[int, ...]]
+
+def weighted(w: WeightSource, name: str, *shape: int) -> tuple[Constant, Constant]:
+    """A weight of this shape, whose outputs are its first axis, and their bias."""
+    return w(f"{name}.weight", *shape), w(f"{name}.bias", shape[0])
 
 
-def named(w: Weights, name: str) -> Constant:
-    return constant(w[name], name)
-
-
-def weighted(w: Weights, name: str) -> tuple[Constant, Constant]:
-    """Weight and bias of one layer."""
-    return named(w, f"{name}.weight"), named(w, f"{name}.bias")
+def linear(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
+    """A dense layer of rows [n, k] ──▶ [n, outputs]."""
+    result: GraphNode = ops.dense(x, *weighted(w, name, outputs, x.shape[1]))
+    return result
 
 
 def dense(x: GraphNode, weight: GraphNode, bias: GraphNode | None = None) -> GraphNode:
@@ -37,25 +38,34 @@ def dense(x: GraphNode, weight: GraphNode, bias: GraphNode | None = None) -> Gra
     return result
 
 
-def weighted_shapes(name: str, *shape: int) -> Shapes:
-    """Of a weight of this shape, whose outputs are its first axis, and their bias."""
-    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-
-
-def batch_norm(x: GraphNode, w: Weights, name: str, eps: float = EPS) -> GraphNode:
-    result: GraphNode = ops.batch_norm(x, *(named(w, f"{name}.{part}") for part in MOMENTS), eps=eps)
+def batch_norm(x: GraphNode, w: WeightSource, name: str, eps: float = EPS) -> GraphNode:
+    """Over the channels, which are the second axis."""
+    moments = (w(f"{name}.{part}", x.shape[1]) for part in MOMENTS)
+    result: GraphNode = ops.batch_norm(x, *moments, eps=eps)
     return result
 
 
-def norm_shapes(name: str, width: int) -> Shapes:
-    """Of a batch norm over so many channels."""
-    return {f"{name}.{part}": (width,) for part in MOMENTS}
+def conv_norm(
+    x: GraphNode,
+    w: WeightSource,
+    conv: str,
+    norm: str,
+    outputs: int,
+    kernel: int = 1,
+    *,
+    stride: int = 1,
+    groups: int = 1,
+    eps: float = EPS,
+) -> GraphNode:
+    """A convolution without bias, padded to keep the picture's size, and the batch norm behind it."""
+    weight = w(f"{conv}.weight", outputs, x.shape[1] // groups, kernel, kernel)
+    y = ops.conv2d(x, weight, stride=stride, padding=kernel // 2, groups=groups)
+    return batch_norm(y, w, norm, eps)
 
 
-def classified(x: GraphNode, w: Weights, name: str) -> GraphNode:
+def classified(x: GraphNode, w: WeightSource, name: str, classes: int) -> GraphNode:
     """Pictures [batch, channels, h, w] ──▶ logits [batch, classes] of the means of their channels."""
-    result: GraphNode = ops.dense(ops.flatten(ops.global_avg_pool2d(x)), *weighted(w, name))
-    return result
+    return linear(ops.flatten(ops.global_avg_pool2d(x)), w, name, classes)
 
 
 def images(rng: np.random.Generator, batch: int = 1, image: int = 224) -> dict[str, Array]:

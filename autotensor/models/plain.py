@@ -5,16 +5,16 @@ image ──▶ (conv ─▶ relu ─▶ pool or not) … ──▶ flatten ─�
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import Shapes, images, weighted, weighted_shapes
-from autotensor.models.weights import Array, Weights, checked
+from autotensor.models.parts import images, linear, weighted
+from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,39 +53,32 @@ class Plain:
         """The graph. weights: `features.0.weight`, …; None draws them from the seed.
 
         image: height and width. divisor: of all widths, for small networks of the same form.
+        Raises InputError for images that the convolutions use up.
         """
         image = image or self.image
-        w = checked(self.name, weights, self.shapes(image, divisor, classes), seed)
+        self._check(image)
+        w = WeightSource(self.name, weights, seed)
         x = input((batch, 3, image, image), name="x")
         y: GraphNode = x
         for c in self.convs:
-            y = ops.relu(ops.conv2d(y, *weighted(w, c.name), stride=c.stride, padding=c.padding))
+            kernel = weighted(w, c.name, c.outputs // divisor, y.shape[1], c.kernel, c.kernel)
+            y = ops.relu(ops.conv2d(y, *kernel, stride=c.stride, padding=c.padding))
             y = y if c.pool is None else ops.max_pool2d(y, kernel=c.pool[0], stride=c.pool[1])
         y = ops.flatten(y)
-        for name in self.dense[:-1]:
-            y = ops.relu(ops.dense(y, *weighted(w, name)))
-        return Graph((x,), (ops.dense(y, *weighted(w, self.dense[-1])),), self.name, ("logits",))
+        for name, width in zip(self.dense[:-1], self.widths, strict=True):
+            y = ops.relu(linear(y, w, name, width // divisor))
+        return w.graph((x,), (linear(y, w, self.dense[-1], classes),), ("logits",))
 
-    def shapes(self, image: int | None = None, divisor: int = 1, classes: int = 1000) -> Shapes:
-        """Every weight's shape, by name. Raises InputError for images that the convolutions use up."""
-        found: Shapes = {}
-        channels = 3
-        for c in self.convs:
-            outputs = c.outputs // divisor
-            found |= weighted_shapes(c.name, outputs, channels, c.kernel, c.kernel)
-            channels = outputs
-        side = self.side(image or self.image)
-        widths = (channels * side * side, *(n // divisor for n in self.widths), classes)
-        for name, (depth, width) in zip(self.dense, pairwise(widths), strict=True):
-            found |= weighted_shapes(name, width, depth)
-        return found
+    def shapes(self, **sizes: int) -> Mapping[str, tuple[int, ...]]:
+        """Every weight's shape, by name; sizes are those of `build`."""
+        return shapes_of(self.build, **sizes)
 
     def inputs(self, rng: np.random.Generator, batch: int = 1, image: int | None = None) -> dict[str, Array]:
         """A batch of normalised noise."""
         return images(rng, batch, image or self.image)
 
-    def side(self, image: int) -> int:
-        """Pixels across the picture that the dense layers see."""
+    def _check(self, image: int) -> None:
+        """Raises InputError for images that the convolutions use up."""
         n = image
         for c in self.convs:
             n = (n + 2 * c.padding - c.kernel) // c.stride + 1
@@ -94,4 +87,3 @@ class Plain:
                 raise InputError(
                     f"{self.name}: image={image} is too small; nothing is left of it at {c.name}."
                 )
-        return n

@@ -17,43 +17,25 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, constant, ops
 from autotensor.graph.ir import GraphNode
-from autotensor.models.parts import Shapes, dense, named
-from autotensor.models.weights import Weights
+from autotensor.models.parts import dense
+from autotensor.models.weights import WeightSource
 
 GATES = {"lstm": 4, "gru": 3}
 JOINED = 8  # steps that one kernel puts beside one another
 
 
-def layer_shapes(kind: str, at: str, layer: int, inputs: int, hidden: int, reverse: bool = False) -> Shapes:
-    """Shapes of one direction of one layer, by torch's names: `{at}.weight_ih_l0`, …"""
-    wide, end = GATES[kind] * hidden, suffix(layer, reverse)
-    return {
-        f"{at}.weight_ih{end}": (wide, inputs),
-        f"{at}.weight_hh{end}": (wide, hidden),
-        f"{at}.bias_ih{end}": (wide,),
-        f"{at}.bias_hh{end}": (wide,),
-    }
-
-
-def both_ways_shapes(kind: str, at: str, layer: int, inputs: int, hidden: int) -> Shapes:
-    """Of both directions of one layer."""
-    forth, back = (layer_shapes(kind, at, layer, inputs, hidden, reverse) for reverse in (False, True))
-    return forth | back
-
-
-def suffix(layer: int, reverse: bool) -> str:
-    return f"_l{layer}{'_reverse' if reverse else ''}"
-
-
 def recurrent(
-    kind: str, x: GraphNode, w: Weights, at: str, layer: int = 0, reverse: bool = False
+    kind: str, x: GraphNode, w: WeightSource, at: str, hidden: int, layer: int = 0, reverse: bool = False
 ) -> GraphNode:
-    """One direction of one layer from zero states: [steps, batch, k] ──▶ [steps, batch, hidden]."""
-    end = suffix(layer, reverse)
-    u, b_h = (named(w, f"{at}.{part}{end}") for part in ("weight_hh", "bias_hh"))
-    into = dense(x, *(named(w, f"{at}.{part}{end}") for part in ("weight_ih", "bias_ih")))
+    """One direction of one layer from zero states: [steps, batch, k] ──▶ [steps, batch, hidden].
+
+    Its weights have torch's names: `{at}.weight_ih_l0`, …
+    """
+    wide, end = GATES[kind] * hidden, f"_l{layer}{'_reverse' if reverse else ''}"
+    into = dense(x, w(f"{at}.weight_ih{end}", wide, x.shape[2]), w(f"{at}.bias_ih{end}", wide))
+    u, b_h = w(f"{at}.weight_hh{end}", wide, hidden), w(f"{at}.bias_hh{end}", wide)
     steps, batch, _ = x.shape
-    h: GraphNode = constant(np.zeros((batch, u.shape[1]), np.float32))
+    h: GraphNode = constant(np.zeros((batch, hidden), np.float32))
     c = h
     seen: list[GraphNode] = []
     for t in reversed(range(steps)) if reverse else range(steps):
@@ -67,9 +49,9 @@ def recurrent(
     return in_sequence(seen[::-1] if reverse else seen)
 
 
-def both_ways(kind: str, x: GraphNode, w: Weights, at: str, layer: int = 0) -> GraphNode:
+def both_ways(kind: str, x: GraphNode, w: WeightSource, at: str, hidden: int, layer: int = 0) -> GraphNode:
     """Both directions of one layer: [steps, batch, k] ──▶ [steps, batch, 2*hidden]."""
-    ways = [recurrent(kind, x, w, at, layer, reverse) for reverse in (False, True)]
+    ways = [recurrent(kind, x, w, at, hidden, layer, reverse) for reverse in (False, True)]
     result: GraphNode = ops.concat(*ways, axis=2)
     return result
 

@@ -7,15 +7,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import batch_norm, named, norm_shapes, weighted, weighted_shapes
-from autotensor.models.weights import Array, Weights, checked, load_weights
+from autotensor.models.parts import conv_norm, linear
+from autotensor.models.weights import Array, Weights, WeightSource, load_weights, shapes_of
 
 CHANNELS = (1, 16, 32, 32)  # of the input and after each convolution
 POOLED = (1, 2)  # convolutions with a 2x2 max pool behind them
@@ -31,25 +31,16 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, wide
     """
     if weights is None and widen == 1 and DATA.is_file():
         weights = load_weights(DATA)
-    w = checked("small_cnn", weights, shapes(widen), seed)
+    w = WeightSource("small_cnn", weights, seed)
     x = input((batch, CHANNELS[0], 8, 8), name="x")
     y: GraphNode = x
-    for n in range(1, len(CHANNELS)):
-        y = ops.conv2d(y, named(w, f"conv{n}.weight"), padding=1)
-        y = ops.relu(batch_norm(y, w, f"bn{n}"))
+    for n, channels in enumerate(CHANNELS[1:], start=1):
+        y = ops.relu(conv_norm(y, w, f"conv{n}", f"bn{n}", widen * channels, 3))
         y = ops.max_pool2d(y, kernel=2) if n in POOLED else y
-    return Graph((x,), (ops.dense(ops.flatten(y), *weighted(w, "fc")),), "small_cnn", ("logits",))
+    return w.graph((x,), (linear(ops.flatten(y), w, "fc", CLASSES),), ("logits",))
 
 
-def shapes(widen: int = 1) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name."""
-    found: dict[str, tuple[int, ...]] = {}
-    channels = (CHANNELS[0], *(widen * c for c in CHANNELS[1:]))
-    for n, (depth, width) in enumerate(pairwise(channels), start=1):
-        found[f"conv{n}.weight"] = (width, depth, 3, 3)
-        found |= norm_shapes(f"bn{n}", width)
-    side = 8 >> len(POOLED)
-    return found | weighted_shapes("fc", CLASSES, channels[-1] * side * side)
+shapes = partial(shapes_of, build)
 
 
 def split(count: int = 1797) -> tuple[Array, Array]:

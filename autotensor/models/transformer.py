@@ -5,6 +5,7 @@ Activations are rows: float32[batch * tokens, hidden], one for every token.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from autotensor.base.errors import InputError
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Constant, GraphNode, Input
 from autotensor.models.parts import weighted
-from autotensor.models.weights import Array, Weights
+from autotensor.models.weights import Array, WeightSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,24 @@ def token_input(name: str, batch: int, tokens: int, dtype: str) -> Input:
     return input((batch, tokens), dtype, name)
 
 
-def positions(w: Weights, name: str, tokens: int) -> Constant:
+def positions(w: WeightSource, name: str, size: Size, tokens: int) -> Constant:
     """The embeddings of the places 0 … tokens - 1: [tokens, hidden]."""
-    return constant(np.ascontiguousarray(w[name][:tokens]), name)
+    table = w(name, size.positions, size.hidden)
+    return constant(np.ascontiguousarray(table.array[:tokens]), name)
 
 
-def norm(x: GraphNode, w: Weights, name: str, eps: float) -> GraphNode:
+def norm(x: GraphNode, w: WeightSource, name: str, eps: float) -> GraphNode:
     """Layer norm of every row."""
-    result: GraphNode = ops.layer_norm(x, *weighted(w, name), eps=eps)
+    result: GraphNode = ops.layer_norm(x, *weighted(w, name, x.shape[1]), eps=eps)
     return result
+
+
+def thirds(x: GraphNode, batch: int, heads: int) -> Iterator[GraphNode]:
+    """Rows [batch * tokens, 3 * hidden] as queries, keys and values: [batch, heads, tokens, hidden / heads]
+    each."""
+    hidden = x.shape[1] // 3
+    for n in range(3):
+        yield heads_of(ops.slice(x, (n * hidden,), ((n + 1) * hidden,), axes=(1,)), batch, heads)
 
 
 def heads_of(x: GraphNode, batch: int, heads: int) -> GraphNode:

@@ -9,13 +9,15 @@ Two convolutions 3x3 with batch norm and ReLU at each level; padded, so that not
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import batch_norm, named, norm_shapes, weighted, weighted_shapes
-from autotensor.models.weights import Array, Naming, Weights, checked
+from autotensor.models.parts import conv_norm, weighted
+from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
 
 LEVELS = 4  # halvings
 WIDTH, COLOURS, CLASSES = 64, 3, 2
@@ -37,45 +39,30 @@ def build(
     """
     if image % 2**LEVELS:
         raise InputError(f"unet: image={image} must be a multiple of {2**LEVELS}.")
-    w = checked("unet", weights, shapes(width, classes), seed, NAMES)
+    w = WeightSource("unet", weights, seed, NAMES)
     x = input((batch, COLOURS, image, image), name="x")
-    y = _twice(x, "inc", w)
+    y = _twice(x, w, "inc", width)
     seen: list[GraphNode] = []
     for n in range(1, LEVELS + 1):
         seen.append(y)
-        y = _twice(ops.max_pool2d(y, kernel=2), f"down{n}.maxpool_conv.1", w)
+        y = _twice(ops.max_pool2d(y, kernel=2), w, f"down{n}.maxpool_conv.1", width * 2**n)
     for n in range(1, LEVELS + 1):
-        up = ops.conv2d_transpose(y, *weighted(w, f"up{n}.up"), stride=2)
-        y = _twice(ops.concat(seen.pop(), up, axis=1), f"up{n}.conv", w)
-    masks = ops.conv2d(y, *weighted(w, "outc.conv"))
-    return Graph((x,), (masks,), "unet", ("masks",))
+        wide = y.shape[1]
+        kernel = w(f"up{n}.up.weight", wide, wide // 2, 2, 2), w(f"up{n}.up.bias", wide // 2)
+        up = ops.conv2d_transpose(y, *kernel, stride=2)
+        y = _twice(ops.concat(seen.pop(), up, axis=1), w, f"up{n}.conv", wide // 2)
+    masks = ops.conv2d(y, *weighted(w, "outc.conv", classes, width, 1, 1))
+    return w.graph((x,), (masks,), ("masks",))
 
 
-def _twice(x: GraphNode, name: str, w: Weights) -> GraphNode:
-    y = x
+def _twice(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
+    at = f"{name}.double_conv"
     for place in (0, 3):
-        y = ops.conv2d(y, named(w, f"{name}.double_conv.{place}.weight"), padding=1)
-        y = ops.relu(batch_norm(y, w, f"{name}.double_conv.{place + 1}"))
-    return y
+        x = ops.relu(conv_norm(x, w, f"{at}.{place}", f"{at}.{place + 1}", outputs, 3))
+    return x
 
 
-def shapes(width: int = WIDTH, classes: int = CLASSES) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in Pytorch-UNet's order."""
-    found: dict[str, tuple[int, ...]] = {}
-
-    def twice(name: str, inputs: int, outputs: int) -> None:
-        for place, depth in ((0, inputs), (3, outputs)):
-            found[f"{name}.double_conv.{place}.weight"] = (outputs, depth, 3, 3)
-            found.update(norm_shapes(f"{name}.double_conv.{place + 1}", outputs))
-
-    twice("inc", COLOURS, width)
-    for n in range(1, LEVELS + 1):
-        twice(f"down{n}.maxpool_conv.1", width * 2 ** (n - 1), width * 2**n)
-    for n in range(1, LEVELS + 1):
-        wide = width * 2 ** (LEVELS + 1 - n)
-        found[f"up{n}.up.weight"], found[f"up{n}.up.bias"] = (wide, wide // 2, 2, 2), (wide // 2,)
-        twice(f"up{n}.conv", wide, wide // 2)
-    return found | weighted_shapes("outc.conv", classes, width, 1, 1)
+shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, image: int = 256) -> dict[str, Array]:

@@ -7,15 +7,14 @@ torchvision's average pool in front of the dense layers is left out: here it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.parts import images, weighted, weighted_shapes
-from autotensor.models.weights import Weights, checked
+from autotensor.models.parts import images, linear, weighted
+from autotensor.models.weights import Weights, WeightSource, shapes_of
 
-POOL = 0
 WIDTHS = (64, 128, 256, 512, 512)  # of the five stages; a pool ends each
 STAGES = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions, by depth
 SHRINK = 32  # five pools
@@ -40,48 +39,22 @@ def build(
         raise InputError(f"there is no {name}.", fix=f"Known: {', '.join(f'vgg{d}' for d in STAGES)}.")
     if image % SHRINK:
         raise InputError(f"{name}: image={image} must be a multiple of {SHRINK}.")
-    w = checked(name, weights, shapes(image, hidden, classes, depth), seed)
-
+    w = WeightSource(name, weights, seed)
     x = input((batch, 3, image, image), name="x")
     y: GraphNode = x
-    for place, channels in _features(depth):
-        y = ops.max_pool2d(y, kernel=2) if channels == POOL else _conv(y, *weighted(w, f"features.{place}"))
-    y = ops.flatten(y)
-    y = ops.relu(ops.dense(y, *weighted(w, "classifier.0")))
-    y = ops.relu(ops.dense(y, *weighted(w, "classifier.3")))
-    return Graph((x,), (ops.dense(y, *weighted(w, "classifier.6")),), name, ("logits",))
-
-
-def _conv(x: GraphNode, weight: GraphNode, bias: GraphNode) -> GraphNode:
-    result: GraphNode = ops.relu(ops.conv2d(x, weight, bias, padding=1))
-    return result
-
-
-def _features(depth: int) -> Iterator[tuple[int, int]]:
-    """(place in torchvision's `features`, channels): a convolution takes two places, itself and its ReLU."""
-    place = 0
+    place = 0  # in torchvision's `features`, where a convolution takes two: itself and its ReLU
     for width, count in zip(WIDTHS, STAGES[depth], strict=True):
         for _ in range(count):
-            yield place, width
+            kernel = weighted(w, f"features.{place}", width, y.shape[1], 3, 3)
+            y = ops.relu(ops.conv2d(y, *kernel, padding=1))
             place += 2
-        yield place, POOL
+        y = ops.max_pool2d(y, kernel=2)
         place += 1
+    y = ops.flatten(y)
+    for place in (0, 3):
+        y = ops.relu(linear(y, w, f"classifier.{place}", hidden))
+    return w.graph((x,), (linear(y, w, "classifier.6", classes),), ("logits",))
 
 
-def shapes(
-    image: int = 224, hidden: int = 4096, classes: int = 1000, depth: int = 16
-) -> dict[str, tuple[int, ...]]:
-    """Every weight's shape, by name, in torchvision's order."""
-    found: dict[str, tuple[int, ...]] = {}
-    inputs = 3
-    for place, channels in _features(depth):
-        if channels != POOL:
-            found |= weighted_shapes(f"features.{place}", channels, inputs, 3, 3)
-            inputs = channels
-    widths = (inputs * (image // SHRINK) ** 2, hidden, hidden, classes)
-    for n, place in enumerate((0, 3, 6)):
-        found |= weighted_shapes(f"classifier.{place}", widths[n + 1], widths[n])
-    return found
-
-
+shapes = partial(shapes_of, build)
 inputs = images

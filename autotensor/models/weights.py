@@ -1,4 +1,4 @@
-"""Weights: files of named arrays, and a checked way to read them by name.
+"""Weights: files of named arrays, and where a model asks for them, by name and shape.
 
 weights = load_weights("resnet50.safetensors")      torchvision's names: conv1.weight, layer1.0.bn1.weight, …
 graph = resnet.build(weights=weights)
@@ -7,7 +7,7 @@ graph = resnet.build(weights=weights)
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import InputError
+from autotensor.graph.build import constant
+from autotensor.graph.ir import Constant, Data, Graph, GraphNode, Input
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Weights = Mapping[str, Array]
@@ -62,69 +64,77 @@ def load_weights(path: str | Path) -> dict[str, Array]:
     raise InputError(f"weights file {str(path)!r} has an unknown ending.", fix="Known: .safetensors, .npz.")
 
 
-def checked(
-    model: str,
-    weights: Weights | None,
-    shapes: Mapping[str, tuple[int, ...]],
-    seed: int,
-    naming: Naming = TORCHVISION,
-) -> Mapping[str, Array]:
-    """All weights of a model as float32, by name: the given ones, or ones drawn from the seed when asked for.
-
-    Raises InputError for weights that are missing, misshaped, or of another model.
-    """
-    if weights is None:
-        return Seeded(shapes, seed)
-    weights = naming.plain(weights)
-    extra = sorted(n for n in weights if n not in shapes)
-    for name, shape in shapes.items():
-        if name not in weights:
-            near = difflib.get_close_matches(name, extra, n=1)
-            raise InputError(
-                f"{model}: weights lack {name!r} of shape {shape}.",
-                fix=f"Did you mean {near[0]!r}?" if near else f"Names are {naming.source}.",
-            )
-        if np.shape(weights[name]) != shape:
-            raise InputError(
-                f"{model}: weight {name!r} has shape {np.shape(weights[name])}, expected {shape}."
-            )
-    if extra:
-        more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
-        raise InputError(
-            f"{model}: weights hold {', '.join(map(repr, extra[:3]))}{more}, which it has not.",
-            fix="Is it the file of another model?",
-        )
-    return {name: np.asarray(weights[name]).astype(np.float32, copy=False) for name in shapes}
+class Noted(dict[str, Any]):
+    """No weights at all: what a model asks for when it is built with them is noted here, shapes by name."""
 
 
-class Seeded(Mapping[str, Array]):
-    """Weights that are drawn when asked for: a mapping of names to the shapes that `shapes` says.
+def shapes_of(build: Callable[..., Graph], *args: Any, **sizes: Any) -> Mapping[str, tuple[int, ...]]:
+    """Every weight's shape, by name, in the order in which `build` asks for them. Nothing is drawn."""
+    noted = Noted()
+    build(*args, weights=noted, **sizes)
+    return noted
 
-    Each array depends on the seed and its name only, so that two models share the weights that they name
-    alike.
+
+class WeightSource:
+    """Where a model under construction asks for its weights: `w("fc.weight", 10, 256)` is a constant.
+
+    They are the given ones as float32, or drawn from the seed. What does not fit is told by `graph`, when all
+    are known that the model asks for.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int) -> None:
-        self.shapes = shapes
-        self.seed = seed
+    def __init__(self, model: str, weights: Weights | None, seed: int, naming: Naming = TORCHVISION) -> None:
+        self.model, self.seed, self.naming = model, seed, naming
+        self.weights = weights if weights is None or isinstance(weights, Noted) else naming.plain(weights)
+        self.shapes: dict[str, tuple[int, ...]] = {}
 
-    def __getitem__(self, name: str) -> Array:
-        rng = np.random.default_rng([self.seed, *name.encode()])
-        return draw(name, self.shapes[name], rng)
+    def __call__(self, name: str, *shape: int) -> Constant:
+        self.shapes[name] = shape
+        if self.weights is None:
+            return constant(draw(name, shape, self.seed), name)
+        given = self.weights.get(name)
+        if given is None or np.shape(given) != shape:  # nobody will see it
+            return Constant(Data(np.broadcast_to(np.float32(0), shape), f"{name}: {shape}"), name)
+        return constant(np.asarray(given).astype(np.float32, copy=False), name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shapes)
+    def graph(
+        self, inputs: tuple[Input, ...], outputs: tuple[GraphNode, ...], names: tuple[str, ...]
+    ) -> Graph:
+        """The model. Raises InputError for weights that are missing, misshaped, or of another model."""
+        if isinstance(self.weights, Noted):
+            self.weights.update(self.shapes)
+        elif self.weights is not None:
+            self._check(self.weights)
+        return Graph(inputs, outputs, self.model, names)
 
-    def __len__(self) -> int:
-        return len(self.shapes)
+    def _check(self, weights: Weights) -> None:
+        extra = sorted(n for n in weights if n not in self.shapes)
+        for name, shape in self.shapes.items():
+            if name not in weights:
+                near = difflib.get_close_matches(name, extra, n=1)
+                raise InputError(
+                    f"{self.model}: weights lack {name!r} of shape {shape}.",
+                    fix=f"Did you mean {near[0]!r}?" if near else f"Names are {self.naming.source}.",
+                )
+            if np.shape(weights[name]) != shape:
+                raise InputError(
+                    f"{self.model}: weight {name!r} has shape {np.shape(weights[name])}, expected {shape}."
+                )
+        if extra:
+            more = f" and {len(extra) - 3} more" if len(extra) > 3 else ""
+            raise InputError(
+                f"{self.model}: weights hold {', '.join(map(repr, extra[:3]))}{more}, which it has not.",
+                fix="Is it the file of another model?",
+            )
 
 
-def draw(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+def draw(name: str, shape: tuple[int, ...], seed: int) -> Array:
     """A random array that keeps activations near unit scale.
 
     Weights: He initialisation (normal, variance 2 / fan-in; 1 / fan-in for the last layer). Batch norm:
-    statistics that are not trivial, so that a wrong folding shows.
+    statistics that are not trivial, so that a wrong folding shows. It depends on the seed and the name only,
+    so that two models share the weights that they name alike.
     """
+    rng = np.random.default_rng([seed, *name.encode()])
     kind = name.rsplit(".", 1)[-1]
     values: Array
     match kind:

@@ -12,7 +12,8 @@ import autotensor as at
 import schedules.generate as generation
 from autotensor.graph import partition
 from autotensor.graph.ir import Graph
-from autotensor.models.parts import batch_norm, classified, named
+from autotensor.models.parts import classified, conv_norm
+from autotensor.models.weights import WeightSource
 from schedules.generate import generate
 
 CHANNELS, SIDE = 32, 12
@@ -25,15 +26,16 @@ def network() -> Graph:
     def drawn(*shape):
         return rng.standard_normal(shape, dtype=np.float32) / 8
 
-    weights = {"first": drawn(CHANNELS, 3, 3, 3), "second": drawn(CHANNELS, CHANNELS, 3, 3)}
+    weights = {"first.weight": drawn(CHANNELS, 3, 3, 3), "second.weight": drawn(CHANNELS, CHANNELS, 3, 3)}
     for norm in ("norm1", "norm2"):
         weights |= {f"{norm}.{p}": drawn(CHANNELS) for p in ("weight", "bias", "running_mean")}
         weights[f"{norm}.running_var"] = np.abs(drawn(CHANNELS)) + 0.5
     weights |= {"fc.weight": drawn(10, CHANNELS), "fc.bias": drawn(10)}
     x = at.input((1, 3, SIDE, SIDE))
-    y = at.ops.relu(batch_norm(at.ops.conv2d(x, named(weights, "first"), padding=1), weights, "norm1"))
-    z = batch_norm(at.ops.conv2d(y, named(weights, "second"), padding=1), weights, "norm2")
-    return Graph((x,), (classified(at.ops.relu(z + y), weights, "fc"),), "block")
+    w = WeightSource("block", weights, 0)
+    y = at.ops.relu(conv_norm(x, w, "first", "norm1", CHANNELS, 3))
+    z = conv_norm(y, w, "second", "norm2", CHANNELS, 3)
+    return w.graph((x,), (classified(at.ops.relu(z + y), w, "fc", 10),), ("y",))
 
 
 def picture():

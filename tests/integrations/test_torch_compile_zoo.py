@@ -15,6 +15,7 @@ MODELS = str(Path(__file__).parents[1] / "models")
 if MODELS not in sys.path:
     sys.path.append(MODELS)
 
+from drawn_weights import drawn_weights  # noqa: E402
 from reduced import REDUCED  # noqa: E402
 from test_against_torch import SHAPES as FIRST_SHAPES  # noqa: E402
 from torch_models import TORCH  # noqa: E402
@@ -22,7 +23,6 @@ from torch_zoo import ZOO  # noqa: E402
 from zoo_reduced import SHAPES, WIDER  # noqa: E402
 
 from autotensor.integrations import torch_compile  # noqa: E402
-from autotensor.models.weights import Seeded  # noqa: E402
 
 SLOW = (
     "alexnet",
@@ -46,7 +46,7 @@ def test_twins(name, monkeypatch):
     monkeypatch.setattr(torch_compile, "_tell", lambda why, options: said.append(why))
     torch._dynamo.reset()
     twin, shapes = (ZOO | TORCH)[name], (SHAPES | FIRST_SHAPES)[name]()
-    weights = {n: torch.from_numpy(np.asarray(a)) for n, a in Seeded(shapes, 0).items()}
+    weights = {n: torch.from_numpy(np.asarray(a)) for n, a in drawn_weights(shapes, 0).items()}
     inputs = [torch.from_numpy(a) for a in (WIDER | REDUCED)[name]()[1].values()]
     f = torch.compile(
         lambda *x: twin(weights, *x), backend=torch_compile.autotensor, options={"log": ":memory:"}

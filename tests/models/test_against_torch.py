@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from drawn_weights import drawn_weights  # noqa: E402
 from reduced import DRAW, REDUCED, TINY  # noqa: E402
 from torch_models import TORCH  # noqa: E402
 from tuned import tuned  # noqa: E402
@@ -18,16 +19,15 @@ from tuned import tuned  # noqa: E402
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models import MODELS, bert, dcgan, gpt2, mobilenet, resnet3d, vgg  # noqa: E402
-from autotensor.models.weights import Seeded  # noqa: E402
 from autotensor.runtime.open_artifact import Function  # noqa: E402
 
 SHAPES = {
-    "vgg16": lambda: vgg.shapes(32, 64, 10),
-    "mobilenet_v2": lambda: mobilenet.shapes(10),
-    "r3d_18": lambda: resnet3d.shapes(10),
-    "dcgan": lambda: dcgan.shapes(20, 8),
-    "bert_base": lambda: bert.shapes(TINY),
-    "gpt2": lambda: gpt2.shapes(TINY),
+    "vgg16": lambda: vgg.shapes(image=32, hidden=64, classes=10),
+    "mobilenet_v2": lambda: mobilenet.shapes(classes=10),
+    "r3d_18": lambda: resnet3d.shapes(classes=10),
+    "dcgan": lambda: dcgan.shapes(latent=20, width=8),
+    "bert_base": lambda: bert.shapes(tokens=24, size=TINY),
+    "gpt2": lambda: gpt2.shapes(tokens=33, size=TINY),
 }
 FULL = {
     "vgg16": vgg.shapes,
@@ -41,7 +41,7 @@ SEED = 0  # of the weights: build's default
 
 
 def in_torch(name: str, shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Any]) -> np.ndarray:
-    weights = {n: torch.from_numpy(np.asarray(a)) for n, a in Seeded(shapes, SEED).items()}
+    weights = {n: torch.from_numpy(np.asarray(a)) for n, a in drawn_weights(shapes, SEED).items()}
     with torch.no_grad():
         result = TORCH[name](weights, *(torch.from_numpy(a) for a in arrays.values()))
     return result.numpy()
@@ -87,7 +87,7 @@ def test_padded_bert():
     arrays["attention_mask"] = np.ones((2, 24), np.int32)
     arrays["attention_mask"][1, 15:] = 0
     graph = bert.build(2, tokens=24, size=TINY, ids="int32", padded=True)
-    expected = in_torch("bert_base", bert.shapes(TINY), arrays)
+    expected = in_torch("bert_base", bert.shapes(tokens=24, size=TINY), arrays)
     check(graph, arrays, expected)
     f = compile_model(graph, db=":memory:")
     other = {**arrays, "input_ids": arrays["input_ids"].copy()}

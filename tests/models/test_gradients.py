@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from drawn_weights import drawn_weights  # noqa: E402
 from reduced import REDUCED  # noqa: E402
 from test_against_torch import SEED, SHAPES  # noqa: E402
 from torch_models import TORCH  # noqa: E402
@@ -17,7 +18,6 @@ from autotensor.autodiff import gradients  # noqa: E402
 from autotensor.graph.build import constant, input, ops  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
-from autotensor.models.weights import Seeded  # noqa: E402
 
 STATISTICS = ("running_mean", "running_var")  # torch has no gradients for these
 TOLERANCE = 1e-4
@@ -25,7 +25,7 @@ TOLERANCE = 1e-4
 
 def in_torch(name, arrays, seed):
     """The gradient of the weighted sum of the outputs, by weight."""
-    weights = {n: torch.from_numpy(np.array(a)) for n, a in Seeded(SHAPES[name](), SEED).items()}
+    weights = {n: torch.from_numpy(np.array(a)) for n, a in drawn_weights(SHAPES[name](), SEED).items()}
     for n, w in weights.items():
         w.requires_grad = not n.endswith(STATISTICS)
     (

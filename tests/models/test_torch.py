@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from drawn_weights import drawn_weights
 
 from autotensor.api.models import compile_model
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
 from autotensor.models import resnet, small_cnn
-from autotensor.models.weights import Seeded, load_weights
+from autotensor.models.weights import load_weights
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -53,7 +54,7 @@ class TorchResNet:
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_resnet_equals_torch(depth):
-    weights = dict(Seeded(resnet.shapes(depth), seed=1))
+    weights = drawn_weights(resnet.shapes(depth), seed=1)
     graph = resnet.build(depth, weights=weights, image=64)
     x = resnet.inputs(np.random.default_rng(2), image=64)["x"]
     with torch.no_grad():
@@ -92,7 +93,7 @@ def double(model):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_compiled_resnet_equals_torch(depth, seed):
     """The compiled model with default schedules: within 1e-4 of torch, as close to float64 as torch is."""
-    weights = dict(Seeded(resnet.shapes(depth), seed=seed))
+    weights = drawn_weights(resnet.shapes(depth), seed=seed)
     x = resnet.inputs(np.random.default_rng(2))["x"]
     model = TorchResNet(depth, weights)
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from drawn_weights import drawn_weights
 from reduced import TINY
 from zoo_reduced import SHAPES, WIDER
 
@@ -67,7 +68,7 @@ def test_known_sizes(name):
 def test_the_list_says_what_is_there(name, monkeypatch):
     """Work, parameters and inputs of the full models. Weights are one number each: only counted."""
     monkeypatch.setattr(
-        weights, "draw", lambda n, shape, rng: np.full(shape, len(n) + rng.random(), np.float32)
+        weights, "draw", lambda n, shape, seed: np.full(shape, len(n) + seed, np.float32)
     )
     model = MODELS.get(name)
     graph = model.build()
@@ -110,12 +111,12 @@ def test_inputs_follow_the_batch(name):
 
 
 def test_weights_are_held_to_their_shapes():
-    given = dict(weights.Seeded(SHAPES["unet"](), 1))
+    given = drawn_weights(SHAPES["unet"](), 1)
     assert unet.build(image=32, width=8, weights=given).key != unet.build(image=32, width=8).key
     with pytest.raises(InputError, match=r"googlenet: weights hold .*down1.maxpool_conv.1.double_conv"):
-        googlenet.build(weights={**dict(weights.Seeded(googlenet.shapes(), 0)), **given}, image=64)
+        googlenet.build(weights={**drawn_weights(googlenet.shapes(), 0), **given}, image=64)
     aux = {"aux1.conv.conv.weight": np.zeros(3), "inception3a.branch1.bn.num_batches_tracked": np.zeros(())}
-    googlenet.build(weights={**dict(weights.Seeded(googlenet.shapes(), 0)), **aux}, image=64)
+    googlenet.build(weights={**drawn_weights(googlenet.shapes(), 0), **aux}, image=64)
 
 
 def test_sizes_that_do_not_fit():

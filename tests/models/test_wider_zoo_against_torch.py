@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
+from drawn_weights import drawn_weights  # noqa: E402
 from reduced import DRAW  # noqa: E402
 from torch_zoo import ZOO, resnet101  # noqa: E402
 from tuned import tuned  # noqa: E402
@@ -15,11 +16,10 @@ from zoo_reduced import SHAPES, WIDER  # noqa: E402
 
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.models import MODELS, moe, resnet  # noqa: E402
-from autotensor.models.weights import Seeded  # noqa: E402
 
 
 def in_torch(function, shapes, arrays, **how):
-    held = {n: torch.from_numpy(np.asarray(a)) for n, a in Seeded(shapes, 0).items()}
+    held = {n: torch.from_numpy(np.asarray(a)) for n, a in drawn_weights(shapes, 0).items()}
     with torch.no_grad():
         result = function(held, *(torch.from_numpy(a) for a in arrays.values()), **how)
     return [t.numpy() for t in (result if isinstance(result, tuple) else (result,))]
@@ -48,7 +48,7 @@ def test_deep_resnets(depth):
 def test_experts_without_room():
     arrays = moe.inputs(np.random.default_rng(DRAW), tokens=12, hidden=16)
     graph = moe.build(tokens=12, hidden=16, capacity=2)
-    check(graph, arrays, in_torch(ZOO["moe"], moe.shapes(16), arrays, room=2))
+    check(graph, arrays, in_torch(ZOO["moe"], moe.shapes(hidden=16), arrays, room=2))
 
 
 @pytest.mark.slow
