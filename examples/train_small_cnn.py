@@ -16,6 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from autotensor.models import small_cnn
+from autotensor.models.weights import shapes_of
 
 EPOCHS, BATCH, RATE, SEED = 60, 64, 3e-3, 0
 REQUIRED = 0.97
@@ -27,7 +28,7 @@ def network() -> nn.ModuleDict:
     for n, (depth, width) in enumerate(pairwise(small_cnn.CHANNELS), start=1):
         layers[f"conv{n}"] = nn.Conv2d(depth, width, 3, padding=1, bias=False)
         layers[f"bn{n}"] = nn.BatchNorm2d(width)
-    layers["fc"] = nn.Linear(small_cnn.shapes()["fc.weight"][1], small_cnn.CLASSES)
+    layers["fc"] = nn.Linear(shapes_of(small_cnn.build)["fc.weight"][1], small_cnn.CLASSES)
     return nn.ModuleDict(layers)
 
 
@@ -62,7 +63,8 @@ def main() -> None:
     print(f"accuracy on {len(test)} digits that were not trained on: {accuracy:.4f}")
     if accuracy < REQUIRED:
         raise SystemExit(f"that is below {REQUIRED}; the weights are not written.")
-    state = {name: value.numpy() for name, value in net.state_dict().items() if name in small_cnn.shapes()}
+    wanted = shapes_of(small_cnn.build)
+    state = {name: value.numpy() for name, value in net.state_dict().items() if name in wanted}
     small_cnn.DATA.parent.mkdir(exist_ok=True)
     np.savez(small_cnn.DATA, **state)
     print(f"{sum(v.size for v in state.values())} numbers written to {small_cnn.DATA}")

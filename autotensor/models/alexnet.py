@@ -22,4 +22,4 @@ NET = Plain(
     ("classifier.1", "classifier.4", "classifier.6"),
     (4096, 4096),
 )
-build, shapes, inputs = NET.build, NET.shapes, NET.inputs
+build, inputs = NET.build, NET.inputs

@@ -7,15 +7,13 @@ x ─▶ attention ─▶ dense ─▶ + x ─▶ norm ─▶ dense ─▶ gelu 
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import linear
 from autotensor.models.transformer import Size, heads_of, norm, positions, rows_of, token_input, token_numbers
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 BASE = Size(layers=12, hidden=768, heads=12, vocabulary=30522, positions=512)
 TOKENS, KINDS, WIDER = 128, 2, 4
@@ -71,9 +69,6 @@ def _layer(
     x = norm(x + seen, w, f"{at}.attention.output.LayerNorm", EPS)
     y = dense(ops.gelu(dense(x, "intermediate.dense", hidden * WIDER)), "output.dense")
     return norm(x + y, w, f"{at}.output.LayerNorm", EPS)
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -5,15 +5,13 @@ words: int64[batch, 50] ──▶ embedding 100 ──▶ LSTM forwards │ LSTM
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.graph.build import input
 from autotensor.graph.ir import Graph
 from autotensor.models.parts import dense, weighted
 from autotensor.models.recurrent import both_ways, by_time, embedded
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 WORDS, EMBEDDING, HIDDEN, LAYERS, TAGS, TOKENS = 20_000, 100, 256, 2, 9, 50
 NAMES = Naming("this model's own; torch's for the layers")
@@ -36,9 +34,6 @@ def build(
         y = both_ways("lstm", y, w, "rnn", hidden, layer)
     tags = dense(by_time(y), *weighted(w, "tags", TAGS, 2 * hidden))
     return w.graph((words,), (tags,), ("tags",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

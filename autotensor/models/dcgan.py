@@ -8,14 +8,12 @@ one, over a single pixel, is a matrix product (graph/rules/single_pixel.py).
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import batch_norm
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 LATENT, COLOURS, KERNEL = 100, 3, 4
 WIDTH = 64  # channels before the last layer
@@ -35,9 +33,6 @@ def build(
         y = ops.conv2d_transpose(y, weight, stride=stride, padding=padding)
         y = ops.tanh(y) if channels == COLOURS else ops.relu(batch_norm(y, w, f"main.{3 * n + 1}"))
     return w.graph((z,), (y,), ("image",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, latent: int = LATENT) -> dict[str, Array]:

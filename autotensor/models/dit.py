@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import dense, weighted
 from autotensor.models.transformer import rows_of, thirds
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 CHANNELS, PATCH, WAVES, CLASSES, WIDER = 4, 2, 256, 1000, 4
 EPS = 1e-6
@@ -119,9 +118,6 @@ def _picture(x: GraphNode, size: Size) -> GraphNode:
     turned = ops.transpose(parts, (0, 5, 1, 3, 2, 4))
     result: GraphNode = ops.reshape(turned, (x.shape[0], 2 * CHANNELS, size.picture, size.picture))
     return result
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, size: Size = SMALL) -> dict[str, Array]:

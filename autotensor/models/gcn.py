@@ -11,7 +11,6 @@ makes the lists of edges, with strengths 1 / sqrt(degree · degree). Each layer 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from autotensor import te
 from autotensor.base.errors import InputError
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 NODES, FEATURES, HIDDEN, CLASSES, DEGREE, EDGES = 2708, 1433, 16, 7, 24, 5278
 NAMES = Naming("those of PyTorch Geometric's GCNConv")
@@ -91,9 +90,6 @@ def lists_of(edges: Array, nodes: int, degree: int) -> tuple[Array, Array]:
         neighbours[n, : len(f)] = f
         strengths[n, : len(f)] = 1 / np.sqrt(counts[n] * counts[f])
     return neighbours, strengths
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -10,7 +10,6 @@ saw. Attention is Bahdanau's: weights = softmax(v · tanh(q + k)).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import dense, weighted
 from autotensor.models.recurrent import both_ways, by_time, embedded, recurrent
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 WORDS, HIDDEN, LAYERS, TOKENS = 32_320, 1024, 4, 24
 NAMES = Naming("this model's own; torch's for the layers")
@@ -73,9 +72,6 @@ def _fit(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
 
     result: te.Tensor = te.compute((batch, n, m), score, name="fit")
     return result
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -9,12 +9,10 @@ The third branch has 3x3 kernels where the paper has 5x5: torchvision's weights 
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
-from autotensor.models.weights import Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Naming, Weights, WeightSource
 
 # widths: 1x1; 1x1 and 3x3; 1x1 and 3x3; after the pool. A number: a max pool of that window
 BLOCKS: tuple[tuple[str, tuple[int, ...] | int], ...] = (
@@ -71,5 +69,4 @@ def _pool(x: GraphNode, window: int) -> GraphNode:
     return result
 
 
-shapes = partial(shapes_of, build)
 inputs = images

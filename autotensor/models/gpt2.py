@@ -17,7 +17,7 @@ import numpy as np
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.transformer import Size, norm, positions, rows_of, thirds, token_input, token_numbers
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 SMALL = Size(layers=12, hidden=768, heads=12, vocabulary=50257, positions=1024)
 TOKENS, WIDER = 128, 4
@@ -64,9 +64,6 @@ def layer(
     y = ops.gelu(dense(norm(x, w, f"{at}.ln_2", EPS), "mlp.c_fc", hidden * WIDER), approximate="tanh")
     result: GraphNode = x + dense(y, "mlp.c_proj", hidden)
     return result
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -11,7 +11,6 @@ Weights are those of `gpt2`.
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from autotensor.graph.build import constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.gpt2 import EPS, NAMES, SMALL, layer
 from autotensor.models.transformer import Size, norm, token_input, token_numbers
-from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Weights, WeightSource
 
 CAPACITY = 256
 HIDDEN = np.float32(-1e30)  # a score that no exp survives
@@ -85,9 +84,6 @@ def _part(cache: GraphNode, layer: int) -> tuple[GraphNode, GraphNode]:
     shape = cache.shape[2:]
     keys, values = (ops.reshape(ops.slice(cache, (layer, n), (layer + 1, n + 1)), shape) for n in range(2))
     return keys, values
-
-
-shapes = partial(shapes_of, build)
 
 
 def cache_shape(batch: int = 1, capacity: int = CAPACITY, size: Size = SMALL) -> tuple[int, ...]:

@@ -5,8 +5,6 @@ words: int64[batch, 35] ──▶ embedding ──▶ 2 layers of LSTM or GRU, 6
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.base.errors import InputError
@@ -14,7 +12,7 @@ from autotensor.graph.build import input
 from autotensor.graph.ir import Graph
 from autotensor.models.parts import dense, weighted
 from autotensor.models.recurrent import GATES, by_time, embedded, recurrent
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 WORDS, HIDDEN, LAYERS, TOKENS = 10_000, 650, 2, 35
 NAMES = Naming("those of PyTorch's word_language_model")
@@ -40,9 +38,6 @@ def build(
         y = recurrent(kind, y, w, "rnn", hidden, layer)
     logits = dense(by_time(y), *weighted(w, "decoder", vocabulary, hidden))
     return w.graph((words,), (logits,), ("logits",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -5,15 +5,13 @@ x: float32[batch, 784] ──▶ dense 512 ─▶ relu ─▶ dense 256 ─▶ r
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import linear
-from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Weights, WeightSource
 
 SIZES = (784, 512, 256, 10)
 
@@ -40,9 +38,6 @@ def build(
         y = linear(y, w, f"fc{n}", width)
         y = ops.relu(y) if n < len(sizes) - 1 else y
     return w.graph((x,), (y,), ("logits",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, width: int = SIZES[0]) -> dict[str, Array]:

@@ -7,12 +7,10 @@ An inverted residual: widen by 1x1 (relu6), depthwise 3x3 (relu6), narrow by 1x1
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
-from autotensor.models.weights import Weights, WeightSource, shapes_of
+from autotensor.models.weights import Weights, WeightSource
 
 # expansion, channels, blocks, stride of the first of them
 STAGES = (
@@ -53,5 +51,4 @@ def _inverted(x: GraphNode, w: WeightSource, at: str, outputs: int, stride: int,
     return x + y if x.shape == y.shape else y
 
 
-shapes = partial(shapes_of, build)
 inputs = images

@@ -7,12 +7,10 @@ A batch norm and a ReLU follow each convolution.
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
-from autotensor.models.weights import Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Naming, Weights, WeightSource
 
 FIRST = 32
 # channels, stride of the depthwise convolution
@@ -48,5 +46,4 @@ def build(
     return w.graph((x,), (classified(y, w, "fc", classes),), ("logits",))
 
 
-shapes = partial(shapes_of, build)
 inputs = images

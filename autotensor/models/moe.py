@@ -17,7 +17,6 @@ needed, and an expert's last one is filled with tokens that weigh nothing.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ import numpy as np
 from autotensor import te
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
 ROOM = 2.0  # capacity over that of a perfect balance
@@ -162,9 +161,6 @@ def _dense(x: te.Tensor, w: te.Tensor, bias: te.Tensor, expert: te.Tensor) -> te
     y = te.compute(shape, lambda b, r, j: te.sum(x[b, r, k] * w[expert[b], k, j], axis=k), name="product")
     result: te.Tensor = te.compute(shape, lambda b, r, j: y[b, r, j] + bias[expert[b], j], name="expert")
     return result
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -10,14 +10,12 @@ item ─▶ 128 ┘
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import linear
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 USERS, ITEMS, FACTORS = 138_493, 26_744, 64
 LAYERS = (256, 256, 128, 64)
@@ -46,9 +44,6 @@ def build(
         y = ops.relu(linear(y, w, f"mlp.{n}", width))
     score = linear(ops.concat(a * b, y, axis=1), w, "final", 1)
     return w.graph((user, item), (score,), ("score",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -21,4 +21,4 @@ NET = Plain(
     (3072, 4096),
     image=231,
 )
-build, shapes, inputs = NET.build, NET.shapes, NET.inputs
+build, inputs = NET.build, NET.inputs

@@ -5,7 +5,6 @@ image ──▶ (conv ─▶ relu ─▶ pool or not) … ──▶ flatten ─�
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import images, linear, weighted
-from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Weights, WeightSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +67,6 @@ class Plain:
         for name, width in zip(self.dense[:-1], self.widths, strict=True):
             y = ops.relu(linear(y, w, name, width // divisor))
         return w.graph((x,), (linear(y, w, self.dense[-1], classes),), ("logits",))
-
-    def shapes(self, **sizes: int) -> Mapping[str, tuple[int, ...]]:
-        """Every weight's shape, by name; sizes are those of `build`."""
-        return shapes_of(self.build, **sizes)
 
     def inputs(self, rng: np.random.Generator, batch: int = 1, image: int | None = None) -> dict[str, Array]:
         """A batch of normalised noise."""

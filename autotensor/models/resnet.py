@@ -7,13 +7,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import classified, conv_norm, images
-from autotensor.models.weights import Weights, WeightSource, shapes_of
+from autotensor.models.weights import Weights, WeightSource
 
 STAGES = {
     18: (2, 2, 2, 2),
@@ -73,5 +71,4 @@ def _joined(x: GraphNode, y: GraphNode, w: WeightSource, at: str, stride: int) -
     return result
 
 
-shapes = partial(shapes_of, build)
 inputs = images

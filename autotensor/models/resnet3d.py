@@ -7,14 +7,12 @@ A ResNet-18 whose kernels are 3x3x3. No pool behind the first convolution, which
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import batch_norm, linear
-from autotensor.models.weights import Array, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Weights, WeightSource
 
 WIDTHS, BLOCKS = (64, 128, 256, 512), 2
 FRAMES, IMAGE, CLASSES = 16, 112, 400
@@ -58,9 +56,6 @@ def _conv(
     weight = w(f"{name}.0.weight", outputs, x.shape[1], *kernel)
     y = ops.conv3d(x, weight, stride=stride, padding=tuple(k // 2 for k in kernel))
     return batch_norm(y, w, f"{name}.1")
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import conv_norm, linear
-from autotensor.models.weights import Array, Weights, WeightSource, load_weights, shapes_of
+from autotensor.models.weights import Array, Weights, WeightSource, load_weights
 
 CHANNELS = (1, 16, 32, 32)  # of the input and after each convolution
 POOLED = (1, 2)  # convolutions with a 2x2 max pool behind them
@@ -38,9 +37,6 @@ def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, wide
         y = ops.relu(conv_norm(y, w, f"conv{n}", f"bn{n}", widen * channels, 3))
         y = ops.max_pool2d(y, kernel=2) if n in POOLED else y
     return w.graph((x,), (linear(ops.flatten(y), w, "fc", CLASSES),), ("logits",))
-
-
-shapes = partial(shapes_of, build)
 
 
 def split(count: int = 1797) -> tuple[Array, Array]:

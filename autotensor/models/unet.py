@@ -9,15 +9,13 @@ Two convolutions 3x3 with batch norm and ReLU at each level; padded, so that not
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import conv_norm, weighted
-from autotensor.models.weights import Array, Naming, Weights, WeightSource, shapes_of
+from autotensor.models.weights import Array, Naming, Weights, WeightSource
 
 LEVELS = 4  # halvings
 WIDTH, COLOURS, CLASSES = 64, 3, 2
@@ -60,9 +58,6 @@ def _twice(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
     for place in (0, 3):
         x = ops.relu(conv_norm(x, w, f"{at}.{place}", f"{at}.{place + 1}", outputs, 3))
     return x
-
-
-shapes = partial(shapes_of, build)
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, image: int = 256) -> dict[str, Array]:

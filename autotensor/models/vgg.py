@@ -7,13 +7,11 @@ torchvision's average pool in front of the dense layers is left out: here it is 
 
 from __future__ import annotations
 
-from functools import partial
-
 from autotensor.base.errors import InputError
 from autotensor.graph.build import input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import images, linear, weighted
-from autotensor.models.weights import Weights, WeightSource, shapes_of
+from autotensor.models.weights import Weights, WeightSource
 
 WIDTHS = (64, 128, 256, 512, 512)  # of the five stages; a pool ends each
 STAGES = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}  # convolutions, by depth
@@ -56,5 +54,4 @@ def build(
     return w.graph((x,), (linear(y, w, "classifier.6", classes),), ("logits",))
 
 
-shapes = partial(shapes_of, build)
 inputs = images

@@ -19,23 +19,16 @@ from tuned import tuned  # noqa: E402
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models import MODELS, bert, dcgan, gpt2, mobilenet, resnet3d, vgg  # noqa: E402
+from autotensor.models.weights import shapes_of  # noqa: E402
 from autotensor.runtime.open_artifact import Function  # noqa: E402
 
 SHAPES = {
-    "vgg16": lambda: vgg.shapes(image=32, hidden=64, classes=10),
-    "mobilenet_v2": lambda: mobilenet.shapes(classes=10),
-    "r3d_18": lambda: resnet3d.shapes(classes=10),
-    "dcgan": lambda: dcgan.shapes(latent=20, width=8),
-    "bert_base": lambda: bert.shapes(tokens=24, size=TINY),
-    "gpt2": lambda: gpt2.shapes(tokens=33, size=TINY),
-}
-FULL = {
-    "vgg16": vgg.shapes,
-    "mobilenet_v2": mobilenet.shapes,
-    "r3d_18": resnet3d.shapes,
-    "dcgan": dcgan.shapes,
-    "bert_base": bert.shapes,
-    "gpt2": gpt2.shapes,
+    "vgg16": lambda: shapes_of(vgg.build, image=32, hidden=64, classes=10),
+    "mobilenet_v2": lambda: shapes_of(mobilenet.build, classes=10),
+    "r3d_18": lambda: shapes_of(resnet3d.build, classes=10),
+    "dcgan": lambda: shapes_of(dcgan.build, latent=20, width=8),
+    "bert_base": lambda: shapes_of(bert.build, tokens=24, size=TINY),
+    "gpt2": lambda: shapes_of(gpt2.build, tokens=33, size=TINY),
 }
 SEED = 0  # of the weights: build's default
 
@@ -78,7 +71,7 @@ def test_tuned(name, tmp_path):
 def test_full_size(name):
     model = MODELS.get(name)
     arrays = model.inputs(np.random.default_rng(DRAW))
-    check(model.build(), arrays, in_torch(name, FULL[name](), arrays))
+    check(model.build(), arrays, in_torch(name, model.shapes(), arrays))
 
 
 def test_padded_bert():
@@ -87,7 +80,7 @@ def test_padded_bert():
     arrays["attention_mask"] = np.ones((2, 24), np.int32)
     arrays["attention_mask"][1, 15:] = 0
     graph = bert.build(2, tokens=24, size=TINY, ids="int32", padded=True)
-    expected = in_torch("bert_base", bert.shapes(tokens=24, size=TINY), arrays)
+    expected = in_torch("bert_base", shapes_of(bert.build, tokens=24, size=TINY), arrays)
     check(graph, arrays, expected)
     f = compile_model(graph, db=":memory:")
     other = {**arrays, "input_ids": arrays["input_ids"].copy()}

@@ -12,7 +12,7 @@ from autotensor.api.models import compile_model
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
 from autotensor.models import resnet, small_cnn
-from autotensor.models.weights import load_weights
+from autotensor.models.weights import load_weights, shapes_of
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
@@ -54,7 +54,7 @@ class TorchResNet:
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_resnet_equals_torch(depth):
-    weights = drawn_weights(resnet.shapes(depth), seed=1)
+    weights = drawn_weights(shapes_of(resnet.build, depth), seed=1)
     graph = resnet.build(depth, weights=weights, image=64)
     x = resnet.inputs(np.random.default_rng(2), image=64)["x"]
     with torch.no_grad():
@@ -93,7 +93,7 @@ def double(model):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_compiled_resnet_equals_torch(depth, seed):
     """The compiled model with default schedules: within 1e-4 of torch, as close to float64 as torch is."""
-    weights = drawn_weights(resnet.shapes(depth), seed=seed)
+    weights = drawn_weights(shapes_of(resnet.build, depth), seed=seed)
     x = resnet.inputs(np.random.default_rng(2))["x"]
     model = TorchResNet(depth, weights)
     with torch.no_grad():

@@ -10,13 +10,14 @@ from safetensors.numpy import save_file
 from autotensor.base.errors import InputError
 from autotensor.models import bert, gpt2, load_weights, mlp
 from autotensor.models.transformer import Size
+from autotensor.models.weights import shapes_of
 
 SIZES = (5, 4, 3)
 
 
 @pytest.fixture
 def weights():
-    return drawn_weights(mlp.shapes(sizes=SIZES), seed=3)
+    return drawn_weights(shapes_of(mlp.build, sizes=SIZES), seed=3)
 
 
 @pytest.mark.parametrize("ending", [".npz", ".safetensors"])
@@ -78,7 +79,7 @@ TINY = Size(layers=1, hidden=8, heads=2, vocabulary=11, positions=6)
 
 def test_checkpoints_of_bert_with_a_head():
     """transformers' BertForMaskedLM: a prefix, and weights that the model has no use for."""
-    plain = drawn_weights(bert.shapes(tokens=4, size=TINY), seed=1)
+    plain = drawn_weights(shapes_of(bert.build, tokens=4, size=TINY), seed=1)
     file = {f"bert.{n}": a for n, a in plain.items()}
     file |= {n: np.zeros(3) for n in ("cls.predictions.bias", "bert.pooler.dense.weight")}
     assert (
@@ -92,7 +93,7 @@ def test_checkpoints_of_bert_with_a_head():
 
 def test_checkpoints_of_gpt2():
     """With and without the language model's head; the buffers of its causal mask are no weights."""
-    plain = drawn_weights(gpt2.shapes(tokens=4, size=TINY), seed=1)
+    plain = drawn_weights(shapes_of(gpt2.build, tokens=4, size=TINY), seed=1)
     buffers = {"h.0.attn.bias": np.tri(6)[None, None], "h.0.attn.masked_bias": np.float32(-1e4)}
     headed = {f"transformer.{n}": a for n, a in {**plain, **buffers}.items()}
     headed["lm_head.weight"] = plain["wte.weight"]

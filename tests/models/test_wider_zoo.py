@@ -27,6 +27,7 @@ from autotensor.models import (
     vgg,
     weights,
 )
+from autotensor.models.weights import shapes_of
 
 PARAMETERS = {  # torchvision's documentation; the papers, their authors' code or well-known ports elsewhere
     "alexnet": 61_100_840,
@@ -67,9 +68,7 @@ def test_known_sizes(name):
 )
 def test_the_list_says_what_is_there(name, monkeypatch):
     """Work, parameters and inputs of the full models. Weights are one number each: only counted."""
-    monkeypatch.setattr(
-        weights, "draw", lambda n, shape, seed: np.full(shape, len(n) + seed, np.float32)
-    )
+    monkeypatch.setattr(weights, "draw", lambda n, shape, seed: np.full(shape, len(n) + seed, np.float32))
     model = MODELS.get(name)
     graph = model.build()
     assert graph.flops() / 1e9 == pytest.approx(model.gflop, rel=0.006)
@@ -114,9 +113,9 @@ def test_weights_are_held_to_their_shapes():
     given = drawn_weights(SHAPES["unet"](), 1)
     assert unet.build(image=32, width=8, weights=given).key != unet.build(image=32, width=8).key
     with pytest.raises(InputError, match=r"googlenet: weights hold .*down1.maxpool_conv.1.double_conv"):
-        googlenet.build(weights={**drawn_weights(googlenet.shapes(), 0), **given}, image=64)
+        googlenet.build(weights={**drawn_weights(shapes_of(googlenet.build), 0), **given}, image=64)
     aux = {"aux1.conv.conv.weight": np.zeros(3), "inception3a.branch1.bn.num_batches_tracked": np.zeros(())}
-    googlenet.build(weights={**drawn_weights(googlenet.shapes(), 0), **aux}, image=64)
+    googlenet.build(weights={**drawn_weights(shapes_of(googlenet.build), 0), **aux}, image=64)
 
 
 def test_sizes_that_do_not_fit():

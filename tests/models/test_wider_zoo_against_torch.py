@@ -16,6 +16,7 @@ from zoo_reduced import SHAPES, WIDER  # noqa: E402
 
 from autotensor.api.models import compile_model  # noqa: E402
 from autotensor.models import MODELS, moe, resnet  # noqa: E402
+from autotensor.models.weights import shapes_of  # noqa: E402
 
 
 def in_torch(function, shapes, arrays, **how):
@@ -42,13 +43,13 @@ def test_reduced(name):
 @pytest.mark.parametrize("depth", [101, pytest.param(152, marks=pytest.mark.slow)])
 def test_deep_resnets(depth):
     arrays = resnet.inputs(np.random.default_rng(DRAW), image=64)
-    check(resnet.build(depth, image=64), arrays, in_torch(resnet101, resnet.shapes(depth), arrays))
+    check(resnet.build(depth, image=64), arrays, in_torch(resnet101, shapes_of(resnet.build, depth), arrays))
 
 
 def test_experts_without_room():
     arrays = moe.inputs(np.random.default_rng(DRAW), tokens=12, hidden=16)
     graph = moe.build(tokens=12, hidden=16, capacity=2)
-    check(graph, arrays, in_torch(ZOO["moe"], moe.shapes(hidden=16), arrays, room=2))
+    check(graph, arrays, in_torch(ZOO["moe"], shapes_of(moe.build, hidden=16), arrays, room=2))
 
 
 @pytest.mark.slow

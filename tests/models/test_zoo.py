@@ -12,6 +12,7 @@ from autotensor.base.errors import InputError
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
 from autotensor.models import MODELS, bert, dcgan, gpt2, mlp, mobilenet, resnet, resnet3d, small_cnn, vgg
+from autotensor.models.weights import shapes_of
 
 
 def test_the_registry():
@@ -56,7 +57,7 @@ def test_the_registry():
 )
 def test_resnets_have_the_known_size(depth, trained, gflops):
     """Parameter counts are those that torchvision documents."""
-    shapes = resnet.shapes(depth)
+    shapes = shapes_of(resnet.build, depth)
     assert sum(np.prod(s) for n, s in shapes.items() if "running" not in n) == trained
     graph = resnet.build(depth)
     assert graph.flops() / 1e9 == pytest.approx(gflops, abs=0.1)
@@ -77,7 +78,7 @@ def test_resnets_have_the_known_size(depth, trained, gflops):
 )
 def test_other_models_have_the_known_size(module, trained):
     """Parameter counts are those that torchvision and transformers document (BERT without its pooler)."""
-    assert sum(np.prod(s) for n, s in module.shapes().items() if "running" not in n) == trained
+    assert sum(np.prod(s) for n, s in shapes_of(module.build).items() if "running" not in n) == trained
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_sizes_that_do_not_fit():
 
 
 def test_resnet_names_are_torchvisions():
-    names = list(resnet.shapes(50))
+    names = list(shapes_of(resnet.build, 50))
     assert names[:5] == ["conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"]
     for name in (
         "layer1.0.downsample.0.weight",
@@ -120,8 +121,8 @@ def test_resnet_names_are_torchvisions():
     ):
         assert name in names
     assert "layer1.1.downsample.0.weight" not in names
-    assert "layer1.0.downsample.0.weight" not in resnet.shapes(18)
-    assert resnet.shapes(50)["layer2.0.conv2.weight"] == (128, 128, 3, 3)
+    assert "layer1.0.downsample.0.weight" not in shapes_of(resnet.build, 18)
+    assert shapes_of(resnet.build, 50)["layer2.0.conv2.weight"] == (128, 128, 3, 3)
 
 
 def test_seeds_decide_weights():

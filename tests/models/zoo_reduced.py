@@ -24,6 +24,7 @@ from autotensor.models import (
     unet,
     vgg,
 )
+from autotensor.models.weights import shapes_of
 
 PLAIN = {"divisor": 8, "classes": 10}
 LANGUAGE = {"tokens": 7, "vocabulary": 30, "hidden": 12}
@@ -57,19 +58,19 @@ WIDER: Mapping[str, Callable[[], tuple[Graph, Mapping[str, Any]]]] = {
     "ncf": lambda: (ncf.build(5, **PAIRS), ncf.inputs(_rng(), 5, **PAIRS)),
 }
 SHAPES: Mapping[str, Callable[[], Mapping[str, tuple[int, ...]]]] = {
-    "alexnet": lambda: alexnet.shapes(image=96, **PLAIN),
-    "overfeat": lambda: overfeat.shapes(image=103, **PLAIN),
-    "vgg19": lambda: vgg.shapes(image=32, hidden=64, classes=10, depth=19),
-    "googlenet": lambda: googlenet.shapes(classes=10),
-    "mobilenet_v1": lambda: mobilenet_v1.shapes(divisor=4, classes=10),
-    "unet": lambda: unet.shapes(width=8),
-    "lstm": lambda: language_model.shapes("lstm", **LANGUAGE),
-    "gru": lambda: language_model.shapes("gru", **LANGUAGE),
-    "bilstm": lambda: bilstm.shapes(**LANGUAGE),
-    "gnmt": lambda: gnmt.shapes(**LANGUAGE),
-    "gpt2_decode": lambda: gpt2_decode.shapes(capacity=9, size=TINY),
-    "dit": lambda: dit.shapes(size=DIT),
-    "gcn": lambda: gcn.shapes(**GCN),
-    "moe": lambda: moe.shapes(hidden=16),
-    "ncf": lambda: ncf.shapes(**PAIRS),
+    "alexnet": lambda: shapes_of(alexnet.build, image=96, **PLAIN),
+    "overfeat": lambda: shapes_of(overfeat.build, image=103, **PLAIN),
+    "vgg19": lambda: shapes_of(vgg.build, image=32, hidden=64, classes=10, depth=19),
+    "googlenet": lambda: shapes_of(googlenet.build, classes=10),
+    "mobilenet_v1": lambda: shapes_of(mobilenet_v1.build, divisor=4, classes=10),
+    "unet": lambda: shapes_of(unet.build, width=8),
+    "lstm": lambda: shapes_of(language_model.build, "lstm", **LANGUAGE),
+    "gru": lambda: shapes_of(language_model.build, "gru", **LANGUAGE),
+    "bilstm": lambda: shapes_of(bilstm.build, **LANGUAGE),
+    "gnmt": lambda: shapes_of(gnmt.build, **LANGUAGE),
+    "gpt2_decode": lambda: shapes_of(gpt2_decode.build, capacity=9, size=TINY),
+    "dit": lambda: shapes_of(dit.build, size=DIT),
+    "gcn": lambda: shapes_of(gcn.build, **GCN),
+    "moe": lambda: shapes_of(moe.build, hidden=16),
+    "ncf": lambda: shapes_of(ncf.build, **PAIRS),
 }
