@@ -16,7 +16,7 @@ middle changes nothing. Where the last percent counts more than that, compile th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,7 @@ from autotensor.base.errors import GraphError
 from autotensor.base.target import Target, parse
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.infer import type_text
-from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input
+from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, Input, topological
 from autotensor.graph.partition import own_outputs, partition, tasks
 from autotensor.graph.rewriting import Uses, rewrite_graph, with_inputs
 from autotensor.graph.rules import PASSES, Pass, optimize
@@ -119,7 +119,7 @@ def cut(
     leaves: list[GraphNode] = []
     nodes: list[GraphNode] = []
     lines: list[Any] = []
-    for node in _producers_first(outputs, known, resolve):
+    for node in topological(outputs, known, resolve):
         number[node] = len(number)
         if node in known:
             leaves.append(node)
@@ -135,23 +135,6 @@ def cut(
                 raise GraphError(f"{node!r} has no value.", fix="Feed it.")
     key = (*lines, tuple(number[resolve(o)] for o in outputs))
     return Cut(tuple(outputs), tuple(leaves), tuple(nodes), key, resolve)
-
-
-def _producers_first(
-    outputs: Sequence[GraphNode], known: Container[GraphNode], resolve: Resolve
-) -> Iterator[GraphNode]:
-    done: set[GraphNode] = set()
-    stack = [(resolve(out), False) for out in reversed(outputs)]
-    while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if ready or not isinstance(node, Apply) or node in known:
-            done.add(node)
-            yield node
-        else:
-            stack.append((node, True))
-            stack.extend((resolve(x), False) for x in reversed(node.inputs))
 
 
 @dataclass(frozen=True, slots=True)

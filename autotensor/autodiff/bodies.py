@@ -20,6 +20,7 @@ from autotensor.autodiff.expressions import partials
 from autotensor.autodiff.functions import Reading, adjoint_function, function_over, stage_function
 from autotensor.autodiff.reducers import around, complaint
 from autotensor.base.errors import GraphError
+from autotensor.base.names import free_name
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import compute_te
 from autotensor.graph.ir import Apply, GraphNode, apply
@@ -94,10 +95,6 @@ def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
     return terms, replace(stage, bodies=tuple(Load(b, at) for b in buffers))
 
 
-def _fresh(name: str, taken: Collection[str]) -> str:
-    return next(n for n in (name, *(f"{name}_{k}" for k in range(1, len(taken) + 2))) if n not in taken)
-
-
 class _Backward:
     """One walk over the stages of an application, last first."""
 
@@ -118,7 +115,7 @@ class _Backward:
         # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
         # derivative, with a `grad` of its own: equal buffers are one object.
         taken = {b.name for b in (*body.inputs, *self.producer)}
-        self.grad, self.shared = _fresh("grad", taken), _fresh("grad_shared", taken)
+        self.grad, self.shared = free_name("grad", taken), free_name("grad_shared", taken)
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None

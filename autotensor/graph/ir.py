@@ -11,7 +11,7 @@ thing twice, and what no output needs is in no graph. Constants are the same whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,7 @@ import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import GraphError
+from autotensor.base.names import free_name
 from autotensor.graph.function import TeFunction
 from autotensor.graph.infer import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
@@ -392,14 +393,8 @@ class Graph:
     @cached_property
     def input_names(self) -> tuple[str, ...]:
         """One name for each input; two that ask for one name become x, x_1."""
-        taken: dict[str, None] = {}
-        for node in self.inputs:
-            name, n = node.name, 0
-            while name in taken:
-                n += 1
-                name = f"{node.name}_{n}"
-            taken[name] = None
-        return tuple(taken)
+        taken: set[str] = set()
+        return tuple(free_name(node.name, taken) for node in self.inputs)
 
     def count(self, op: str | None = None) -> int:
         """Number of applied operators, or of those with this name."""
@@ -439,20 +434,27 @@ class Graph:
         return "\n".join(_lines(self))
 
 
-def topological(outputs: Iterable[GraphNode]) -> Iterator[GraphNode]:
-    """Nodes below the outputs, producers first. Iterative: models are deep."""
+def topological(
+    outputs: Iterable[GraphNode],
+    known: Container[GraphNode] = (),
+    resolve: Callable[[GraphNode], GraphNode] = lambda node: node,
+) -> Iterator[GraphNode]:
+    """Nodes below the outputs, producers first; nothing below `known` ones. Iterative: models are deep.
+
+    resolve: gives the node that another one stands for.
+    """
     done: set[GraphNode] = set()
-    stack = [(out, False) for out in reversed(tuple(outputs))]
+    stack = [(resolve(out), False) for out in reversed(tuple(outputs))]
     while stack:
         node, ready = stack.pop()
         if node in done:
             continue
-        if ready or not isinstance(node, Apply):
+        if ready or not isinstance(node, Apply) or node in known:
             done.add(node)
             yield node
         else:
             stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs))
+            stack.extend((resolve(x), False) for x in reversed(node.inputs))
 
 
 # -- text ------------------------------------------------------------------------------------------------
@@ -473,16 +475,9 @@ def _lines(graph: Graph) -> Iterator[str]:
     yield f"graph {graph.name}({args}):"
     for n, node in enumerate(graph.applies):
         names[node] = f"%{n}"
-        read = [
-            names.get(x) or _constant_text(x) for x in node.inputs if isinstance(x, Constant) or x in names
-        ]
+        read = [names.get(x) or _constant_text(x) for x in node.inputs]
         parts = [*read, *(f"{k}={v}" for k, v in node.attrs)]
         result = f".{node.output}" if node.results > 1 else ""
         yield f"    {names[node]} = {node.op_name}({', '.join(parts)}){result}  # {type_text(node.type)}"
-    shown = (
-        (names.get(n) or f"({_constant_text(n)})")
-        if not isinstance(n, Constant)
-        else f"({_constant_text(n)})"
-        for n in graph.outputs
-    )
+    shown = (names.get(n) or f"({_constant_text(n)})" for n in graph.outputs)
     yield f"    return {', '.join(shown)}"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import GraphError
+from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
@@ -192,15 +193,11 @@ def _prepare(group: Group, artifact: Artifact, module: Function) -> dict[str, Ar
     return {name: array for name, array in ready.items() if name in kept}
 
 
-def _value_name(group: Group, arg: str, taken: Set[str]) -> str:
+def _value_name(group: Group, arg: str, taken: set[str]) -> str:
     """A readable unique name: that of the constant in the model, else the argument's."""
     node = _bound(group).get(arg)
     stem = f"const.{node.name}" if isinstance(node, Constant) and node.name else f"prepared.{arg}"
-    name, n = stem, 0
-    while name in taken:
-        n += 1
-        name = f"{stem}_{n}"
-    return name
+    return free_name(stem, taken)
 
 
 def _bytes(array: Array) -> Any:

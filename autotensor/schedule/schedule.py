@@ -110,35 +110,34 @@ class Schedule:
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageRef:
         """A copy of a tensor for some readers, or for one; returns the copying stage."""
-        before = set(self.state.names)
         several = readers if isinstance(readers, (list, tuple)) else [readers]
-        self.do(CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in several)))
-        return self._new_stage(before)
+        return self._adding(
+            CacheRead(self.tensor_name(tensor), scope, tuple(self.stage_name(r) for r in several))
+        )
 
     def cache_write(self, tensor: Any, scope: str) -> StageRef:
         """Computes a stage near by; returns the computing stage."""
-        before = set(self.state.names)
-        self.do(CacheWrite(self.stage_name(tensor), scope))
-        return self._new_stage(before)
+        return self._adding(CacheWrite(self.stage_name(tensor), scope))
 
     def rfactor(self, tensor: Any, axis: AxisLike) -> StageRef:
         """Partial results along a reduction loop; returns the new stage."""
-        before = set(self.state.names)
         name = self.stage_name(tensor)
-        self.do(RFactor(name, self.axis_name(name, axis)))
-        return self._new_stage(before)
+        return self._adding(RFactor(name, self.axis_name(name, axis)))
 
     def layout(self, tensor: Any, tiles: Sequence[tuple[int, int]], order: str) -> StageRef:
         """A tensor in tiles and another order of dimensions; returns the copying stage."""
-        before = set(self.state.names)
-        self.do(Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order))
-        return self._new_stage(before)
+        return self._adding(
+            Layout(self.tensor_name(tensor), tuple((int(d), int(f)) for d, f in tiles), order)
+        )
 
     def algorithm(self, tensor: Any, name: str) -> None:
         """Computes a stage in another way (`schedules/algorithms`); the first step of its stage."""
         self.do(UseAlgorithm(self.stage_name(tensor), name))
 
-    def _new_stage(self, before: set[str]) -> StageRef:
+    def _adding(self, step: Step) -> StageRef:
+        """Takes a step that makes a stage, and gives that."""
+        before = set(self.state.names)
+        self.do(step)
         (new,) = set(self.state.names) - before
         return StageRef(self, new)
 

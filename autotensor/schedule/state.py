@@ -170,11 +170,12 @@ class State:
 
     def buffer(self, name: str) -> Buffer:
         """An input or a stage's result, by name."""
-        for b in (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers)):
+        buffers = (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers))
+        for b in buffers:
             if b.name == name:
                 return b
-        known = [b.name for b in (*self.dag.inputs, *(b for s in self.stages for b in s.op.buffers))]
-        raise ScheduleError(f"there is no tensor {name!r}; there are {', '.join(known)}.")
+        known = ", ".join(b.name for b in buffers)
+        raise ScheduleError(f"there is no tensor {name!r}; there are {known}.")
 
     def readers(self, buffer: Buffer) -> tuple[Stage, ...]:
         """Live stages that read the buffer."""

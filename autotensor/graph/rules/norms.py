@@ -164,7 +164,7 @@ def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant |
 def group(node: Apply, uses: Uses) -> GraphNode | None:
     """reshape(group_norm(reshape(x, (n, groups, rest)), g, b), as x) ──▶ group_norm(x, g and b of its group)
 
-    So exporters write group norms of torch, whose channels they then scale (`group_gain`, `group_bias`).
+    So exporters write group norms of torch, whose channels they then scale (`group_affine`).
     """
     match node:
         case Apply(
@@ -188,32 +188,15 @@ def _is_first(n: Apply) -> bool:
 
 
 @rule(Apply)
-def group_gain(node: Apply, uses: Uses) -> GraphNode | None:
-    """group_norm(x, g, b) * c[channels] ──▶ group_norm(x, g * c, b * c)"""
-    found = _scaled_group(node, "multiply", uses)
-    if found is None:
-        return None
-    n, g, b, c = found
-    return n.given((n.inputs[0], *(constant(v.array * c, v.name) for v in (g, b))))
-
-
-@rule(Apply)
-def group_bias(node: Apply, uses: Uses) -> GraphNode | None:
-    """group_norm(x, g, b) + c[channels] ──▶ group_norm(x, g, b + c)"""
-    found = _scaled_group(node, "add", uses)
-    if found is None:
-        return None
-    n, g, b, c = found
-    return n.given((n.inputs[0], g, constant(b.array + c, b.name)))
-
-
-def _scaled_group(node: Apply, op: str, uses: Uses) -> tuple[Apply, Constant, Constant, Any] | None:
-    """A group norm that only this reads, its gamma and beta, and what is behind it: numbers by channel."""
-    if node.op != op:
+def group_affine(node: Apply, uses: Uses) -> GraphNode | None:
+    """group_norm(x, g, b) * c[channels] ──▶ group_norm(x, g * c, b * c)
+    group_norm(x, g, b) + c[channels] ──▶ group_norm(x, g, b + c)
+    """
+    if node.op not in ("multiply", "add"):
         return None
     for y, other in (node.inputs, node.inputs[::-1]):
         match y, other:
-            case (Apply("group_norm", (_, Constant() as g, Constant() as b)) as n, Constant()) if (
+            case (Apply("group_norm", (x, Constant() as g, Constant() as b)) as n, Constant()) if (
                 uses[n] == 1 and n.shape == node.shape and _is_first(n)
             ):
                 pass
@@ -222,11 +205,14 @@ def _scaled_group(node: Apply, op: str, uses: Uses) -> tuple[Apply, Constant, Co
         rank = len(n.shape)
         whole = (1,) * (rank - len(other.shape)) + other.shape
         if all(m == 1 for a, m in enumerate(whole) if a != 1):
-            return n, g, b, np.broadcast_to(other.array.reshape(-1), (n.shape[1],))
+            c = np.broadcast_to(other.array.reshape(-1), (n.shape[1],))
+            if node.op == "add":
+                return n.given((x, g, constant(b.array + c, b.name)))
+            return n.given((x, *(constant(v.array * c, v.name) for v in (g, b))))
     return None
 
 
-NORMS = Rules(norms, gain, bias, group, group_gain, group_bias)
+NORMS = Rules(norms, gain, bias, group, group_affine)
 
 
 def recognise_norms(graph: Graph) -> Graph:
