@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autotensor.api.data_parallel import Updating, linked, parts_of
+from autotensor.api.data_parallel import Updating, parts_of
 from autotensor.api.log import Log
-from autotensor.api.models import plan_model
+from autotensor.api.models import linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.steps import gradient_graph
 from autotensor.base.errors import InputError, MeasureError

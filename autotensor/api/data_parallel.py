@@ -23,8 +23,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from autotensor.api.log import Log, open_existing
-from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log
+from autotensor.api.log import Log
+from autotensor.api.models import linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.steps import gradient_graph, update_graph
 from autotensor.base.errors import InputError, MeasureError
@@ -32,7 +32,7 @@ from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
 from autotensor.runtime.arrays import aligned_copy
 from autotensor.runtime.files import artifact as artifacts
-from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec
 from autotensor.runtime.module import Module
 from autotensor.runtime.workers.children import Child, Reply, Status
 from autotensor.runtime.workers.gradient_worker import Mapped, split
@@ -211,9 +211,3 @@ def parts_of(specs: Sequence[ArgSpec], arrays: Sequence[Array], count: int) -> l
             )
     cut = [np.split(a, count) if a.ndim else [a] * count for a in arrays]
     return [[c[n] for c in cut] for n in range(count)]
-
-
-def linked(plan: ModelPlan, db: Log) -> Artifact:
-    """A plan's program, with the best schedules that are known."""
-    with open_existing(db) as store:
-        return link_model(plan, traces_from_log(plan, store))

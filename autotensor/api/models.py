@@ -174,8 +174,7 @@ def compile_model(
 
         options = TuneOptions(trials=trials, seed=seed, effort=effort)
         return tune_model(plan, options, db=db, listener=listener, progress=progress).module
-    with open_existing(db) as store:
-        return open_artifact(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+    return open_artifact(linked(plan, db), threads=plan.target.num_cores)
 
 
 def check_trials(trials: int) -> None:
@@ -218,6 +217,12 @@ def link_model(plan: ModelPlan, traces: Mapping[str, Trace], compiled: Compiled 
     chosen = {key: known[key, trace.hash] for key, trace in traces.items()}
     linked = link(plan.graph, plan.groups, chosen, plan.target, plan.updates)
     return replace(linked, meta={**linked.meta, **plan.facts, MADE_OF: model_made_of(plan, traces)})
+
+
+def linked(plan: ModelPlan, db: Log) -> Artifact:
+    """A plan's program, with the best schedules that are known."""
+    with open_existing(db) as store:
+        return link_model(plan, traces_from_log(plan, store))
 
 
 def model_made_of(plan: ModelPlan, traces: Mapping[str, Trace]) -> str:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.api.log import Log, open_existing
+from autotensor.api.log import Log
 from autotensor.api.model_tuning import tune_model
-from autotensor.api.models import ModelPlan, link_model, plan_model, traces_from_log
+from autotensor.api.models import ModelPlan, linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.rematerialise import TradeOff
 from autotensor.autodiff.steps import TrainingGraph, training_graph
@@ -75,8 +75,7 @@ def training_step(
         tuned = tune_model(plan, options, db=db, listener=listener, progress=progress).module
         module = Module(tuned.artifact, threads=plan.target.num_cores)
     else:
-        with open_existing(db) as store:
-            module = Module(link_model(plan, traces_from_log(plan, store)), threads=plan.target.num_cores)
+        module = Module(linked(plan, db), threads=plan.target.num_cores)
     return TrainingStep(program, plan, module)
 
 

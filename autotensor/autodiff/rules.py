@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from autotensor import te
-from autotensor.autodiff.table import gradient
+from autotensor.autodiff.table import Rule, gradient
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import Apply, GraphNode
 from autotensor.graph.rules.canonical import reshape, transpose, transposition
@@ -22,14 +22,17 @@ from autotensor.te import Tensor
 # -- elementwise ---------------------------------------------------------------------------------------------
 
 
-@gradient("identity")
-def _identity(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return g
-
-
-@gradient("neg")
-def _neg(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return -1.0 * g
+# operator → adjoint of its operand, from the result y and its adjoint g
+ELEMENTWISE: dict[str, Rule] = {
+    "identity": lambda y, g, k: g,
+    "neg": lambda y, g, k: -1.0 * g,
+    "sigmoid": lambda y, g, k: g * (y * (1.0 - y)),
+    "tanh": lambda y, g, k: g * (1.0 - y * y),
+    "exp": lambda y, g, k: g * y,
+    "sqrt": lambda y, g, k: g * 0.5 / y,
+}
+for _name, _rule in ELEMENTWISE.items():
+    gradient(_name)(_rule)
 
 
 @gradient("relu")
@@ -40,26 +43,6 @@ def _relu(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 def d_relu(y: Tensor, g: Tensor) -> Tensor:
     return stage(y.shape, lambda *i: te.select(y[i] > 0, g[i], te.const(0, g.dtype)), "d_relu")
-
-
-@gradient("sigmoid")
-def _sigmoid(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return g * (node * (1.0 - node))
-
-
-@gradient("tanh")
-def _tanh(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return g * (1.0 - node * node)
-
-
-@gradient("exp")
-def _exp(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return g * node
-
-
-@gradient("sqrt")
-def _sqrt(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return g * 0.5 / node
 
 
 @gradient("cast")

@@ -68,8 +68,7 @@ def gradient_graph(
     (result,) = _forward((loss,), name)
     ordered = tuple(_last_first(chosen, (result,)))
     slopes = gradients(result, ordered)
-    data = {x for x in topological((result, *slopes)) if isinstance(x, Input)} - set(ordered)
-    inputs = (*sorted(data, key=lambda x: x.serial), *ordered)
+    inputs = (*_data((result, *slopes), ordered), *ordered)
     names = ("loss", *(f"gradient_{n}" for n in range(len(slopes))))
     return Graph(inputs, (result, *slopes), name, names), ordered
 
@@ -116,9 +115,9 @@ def _assembled(
 ) -> TrainingGraph:
     everything = (*results, *(new for _, new in changes.values()))
     state = tuple(changes)
-    data = {x for x in topological(everything) if isinstance(x, Input)} - set(state)
+    data = _data(everything, state)
     graph = Graph(
-        (*sorted(data, key=lambda x: x.serial), *state),
+        (*data, *state),
         everything,
         name,
         (
@@ -135,6 +134,12 @@ def _assembled(
         len(results),
         trade_off,
     )
+
+
+def _data(results: Iterable[GraphNode], changing: Iterable[Input]) -> list[Input]:
+    """The other inputs below the results, in order of creation."""
+    below = {x for x in topological(results) if isinstance(x, Input)}
+    return sorted(below.difference(changing), key=lambda x: x.serial)
 
 
 def _last_first(parameters: Sequence[Parameter], results: Iterable[GraphNode]) -> list[Parameter]:
