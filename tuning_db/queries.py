@@ -61,15 +61,19 @@ SESSIONS = (
 )  # fmt: skip
 
 
+def of_tasks(q: Any, table: type[m.Round | m.Intent | m.Trial]) -> Any:
+    """The query over rows of this table with session, workload and target of each."""
+    return (
+        q.select_from(table)
+        .join(m.Session, m.Session.id == table.session_id)
+        .join(m.Workload, m.Workload.id == table.workload_id)
+        .join(m.Target, m.Target.id == table.target_id)
+    )
+
+
 def joined(q: Any) -> Any:
     """The query over trials with what they refer to, so that any filter may follow."""
-    return (
-        q.select_from(m.Trial)
-        .join(m.Session, m.Session.id == m.Trial.session_id)
-        .join(m.Workload, m.Workload.id == m.Trial.workload_id)
-        .join(m.Target, m.Target.id == m.Trial.target_id)
-        .join(m.Machine, m.Machine.id == m.Trial.machine_id)
-    )
+    return of_tasks(q, m.Trial).join(m.Machine, m.Machine.id == m.Trial.machine_id)
 
 
 TRIALS = (

@@ -41,6 +41,7 @@ from tuning_db.queries import (
     insert,
     insert_new,
     joined,
+    of_tasks,
     session_from,
     trials_from,
 )
@@ -223,17 +224,10 @@ class SqlStore(TrialStore):
         self._write(work)
 
     def rounds(self, session: str) -> tuple[Round, ...]:
-        q = (
-            select(
-                m.Session.uuid, m.Workload.key, m.Target.key, m.Round.number, m.Round.notes, m.Round.started
-            )
-            .select_from(m.Round)
-            .join(m.Session, m.Session.id == m.Round.session_id)
-            .join(m.Workload, m.Workload.id == m.Round.workload_id)
-            .join(m.Target, m.Target.id == m.Round.target_id)
-            .where(m.Session.uuid == session)
-            .order_by(m.Workload.key, m.Target.key, m.Round.number)
-        )
+        n = m.Round
+        q = select(m.Session.uuid, m.Workload.key, m.Target.key, n.number, n.notes, n.started)
+        q = of_tasks(q, n).where(m.Session.uuid == session)
+        q = q.order_by(m.Workload.key, m.Target.key, n.number)
         return self._read(lambda c: tuple(Round(*row) for row in c.execute(q)))
 
     # --- intents ---
@@ -257,17 +251,11 @@ class SqlStore(TrialStore):
 
     def open_intents(self, session: str | None = None) -> tuple[Intent, ...]:
         n = m.Intent
-        q = (
-            select(
-                m.Session.uuid, m.Workload.key, m.Target.key,
-                n.trace_hash, n.trace, n.worker_pid, n.boot_id, n.started, n.attempts,
-            )
-            .select_from(n)
-            .join(m.Session, m.Session.id == n.session_id)
-            .join(m.Workload, m.Workload.id == n.workload_id)
-            .join(m.Target, m.Target.id == n.target_id)
-            .order_by(n.started, n.id)
+        q = select(
+            m.Session.uuid, m.Workload.key, m.Target.key,
+            n.trace_hash, n.trace, n.worker_pid, n.boot_id, n.started, n.attempts,
         )  # fmt: skip
+        q = of_tasks(q, n).order_by(n.started, n.id)
         if session is not None:
             q = q.where(m.Session.uuid == session)
         return self._read(lambda c: tuple(Intent(*row) for row in c.execute(q)))
