@@ -16,6 +16,7 @@ import autotensor as at
 from autotensor.api.log import open_log
 from autotensor.base.errors import InputError
 from autotensor.models import mlp
+from autotensor.models.weights import shapes_of
 from tuning_db import connect
 
 CASES = [
@@ -244,7 +245,7 @@ REPLACED = r" Name another file with --out, or replace it by --force\."
 def test_a_file_of_another_configuration_is_not_replaced(tmp_path, verb, words, message):
     own = [] if "--threads" in words else ["--threads", "1"]
     assert cli("compile", "mlp", "-o", "m.atm", "--threads", "1").code == 0
-    np.savez("w.npz", **{n: np.zeros(s, np.float32) for n, s in mlp.shapes().items()})
+    np.savez("w.npz", **{n: np.zeros(s, np.float32) for n, s in shapes_of(mlp.build).items()})
     before = (tmp_path / "m.atm").read_bytes()
     said = cli(verb, *words, *own, "-o", "m.atm")
     assert said.code == 1
