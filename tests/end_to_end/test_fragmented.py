@@ -65,7 +65,7 @@ def in_pieces(code: str, holes: int, *args: str, beside: str = "", timeout_s: fl
 
     beside: modules that it has imported before.
     """
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "kit"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "fragments", str(holes), beside, code, *args],
         env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=timeout_s,
