@@ -83,7 +83,7 @@ F4 = transform(4, (0, 1, -1, F(1, 2), -2))
 
 
 @dataclass(frozen=True, slots=True)
-class Conv:
+class Conv3x3:
     """A convolution over [n, …, h, w, c], 3x3 and of stride 1 in h and w, as found in a stage."""
 
     op: StageOp
@@ -106,7 +106,7 @@ class Conv:
         return self.op.reduce_axes[-1]
 
 
-def match(state: State, stage: Stage) -> Conv | None:
+def match(state: State, stage: Stage) -> Conv3x3 | None:
     """The convolution that a stage is, if it is one of the kind that Winograd's method fits."""
     op = stage.op
     if op.combiner is None or op.combiner.name != "sum" or len(op.axes) < 4 or len(op.reduce_axes) < 3:
@@ -129,7 +129,7 @@ def match(state: State, stage: Stage) -> Conv | None:
         and _same_place((*weight.indices[:2], *weight.indices[-2:]), (c.var, k.var, kh.var, kw.var))
         and [i for i in weight.indices[2:-2] if not isinstance(i, Const)] == [t.var for t in taps]
     )
-    return Conv(op, data, weight) if fits else None
+    return Conv3x3(op, data, weight) if fits else None
 
 
 def _same_place(index: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> bool:
@@ -147,7 +147,7 @@ def expand(tf: Transform) -> Callable[[State, Stage], tuple[StageOp, ...] | None
 
 
 @lru_cache(maxsize=64)  # every sketch and every trace of a convolution asks for them
-def _stages(tf: Transform, conv: Conv) -> tuple[StageOp, ...]:
+def _stages(tf: Transform, conv: Conv3x3) -> tuple[StageOp, ...]:
     name, op = conv.op.name, conv.op
     *outer, h, w, c = op.axes
     dtype = op.buffers[0].dtype
@@ -239,4 +239,4 @@ TOLERANCE = 2e-5  # of the output's largest element, against float64
 for _name, _transform in (("winograd_f2", F2), ("winograd_f4", F4)):
     ALGORITHMS.add(_name, Algorithm(_name, expand(_transform), TOLERANCE))
 
-__all__ = ["F2", "F4", "Conv", "Transform", "expand", "match", "transform"]
+__all__ = ["F2", "F4", "Conv3x3", "Transform", "expand", "match", "transform"]

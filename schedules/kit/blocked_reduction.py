@@ -51,10 +51,10 @@ def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> t
         return ()
     few = 8 if rows < 8 else 16 if rows < 32 else 128
     wanted = dict.fromkeys(nearest(tuple(lengths), x) for x in (few, 8 * few if rows < 32 else 32))
-    return tuple(_Builder(state, stage, roles, target).build(length) for length in wanted)
+    return tuple(_BlockedSketch(state, stage, roles, target).build(length) for length in wanted)
 
 
-class _Builder:
+class _BlockedSketch:
     """Writes one sketch."""
 
     def __init__(self, state: State, stage: Stage, roles: Roles, target: Target) -> None:

@@ -23,7 +23,7 @@ from schedules.kit.roles import padding_in_front
 
 
 @dataclass(frozen=True, slots=True)
-class Conv:
+class ConvRoles:
     """What each axis does."""
 
     op: StageOp
@@ -69,7 +69,7 @@ def uses(r: Read, axis: IterDef) -> bool:
     return axis.name in r.strides
 
 
-def find_convolution(state: State, op: StageOp, lanes: int) -> Conv | None:
+def find_convolution(state: State, op: StageOp, lanes: int) -> ConvRoles | None:
     """The roles of the axes; None when the stage is no convolution with constant weights."""
     loads = op.loads()
     if not op.is_reduction or op.combiner is None or op.combiner.name != "sum":
@@ -90,7 +90,7 @@ def find_convolution(state: State, op: StageOp, lanes: int) -> Conv | None:
     pads = tuple(p for p in padding_in_front(state, op) if p.op.buffers[0] is data.buffer)
     windows, phases = _companions(op, data, rows)
     others = tuple(a for a in op.axes[:-1] if a not in rows)
-    return Conv(op, vector, rows, others, windows, phases, data, weight, pads, host, place, lanes)
+    return ConvRoles(op, vector, rows, others, windows, phases, data, weight, pads, host, place, lanes)
 
 
 def constants(state: State) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _companions(
     return windows, phases
 
 
-def loop_names(conv: Conv, host: str) -> tuple[dict[str, str], list[Step]]:
+def loop_names(conv: ConvRoles, host: str) -> tuple[dict[str, str], list[Step]]:
     """The host's loops for the convolution's axes, and splits of those that hold two digits."""
     cuts = dict.fromkeys((d.axis, d.by) for d in conv.place.values() if d.by)
     names = {a: d.axis if not d.by else f"{d.axis}.{int(d.low)}" for a, d in conv.place.items()}

@@ -78,7 +78,7 @@ def attention(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     lanes = lanes_of(stage.op, target)
     if chain.turned.op.axes[-1].extent < lanes or stage.op.axes[-1].extent < lanes:
         return ()
-    return (_Builder(chain, target, lanes).build(),)
+    return (_AttentionSketch(chain, target, lanes).build(),)
 
 
 # -- recognising ---------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _query_axis(out: Stage, mixed: Stage) -> str | None:
 # -- scheduling ----------------------------------------------------------------------------------------------
 
 
-class _Builder:
+class _AttentionSketch:
     """Writes the sketch."""
 
     def __init__(self, chain: Chain, target: Target, lanes: int) -> None:

@@ -37,7 +37,7 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.analysis import lanes_of, second_cache, untouched
-from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.grain import parts_of, slowest
 from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
@@ -71,7 +71,7 @@ def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extensio
         return  # a matrix product
     heights = tuple(n for n in (1, 2) if n <= len(conv.rows) and _written(stage.op, conv, n) <= MAX_WRITTEN)
     made = [
-        _Builder(state, stage, conv, target, tiled).build(columns_first)
+        _ConvolutionSketch(state, stage, conv, target, tiled).build(columns_first)
         for tiled in heights
         for columns_first in _orders(conv, target)
     ]
@@ -81,13 +81,13 @@ def convolution(state: State, stage: Stage, target: Target) -> Iterator[Extensio
         yield from tile_cpu(state, stage, target)
 
 
-def _orders(conv: Conv, target: Target) -> tuple[bool, bool]:
+def _orders(conv: ConvRoles, target: Target) -> tuple[bool, bool]:
     """Whether column tiles are outside of rows: first what large weights want."""
     large = panel_bytes(conv) * conv.vector.extent > cpu_of(target).l2_share * second_cache(target)
     return (True, False) if large else (False, True)
 
 
-def _written(op: StageOp, conv: Conv, tiled: int) -> int:
+def _written(op: StageOp, conv: ConvRoles, tiled: int) -> int:
     """Reduction steps that are written out, if so many row axes are tiled."""
     if tiled == 1:
         return 1  # always offered
@@ -97,7 +97,7 @@ def _written(op: StageOp, conv: Conv, tiled: int) -> int:
     return steps * (last.extent if last.extent <= SHORT and last.name not in names else 1)
 
 
-def tile_options(conv: Conv, target: Target, tiled: int) -> tuple[Option, ...]:
+def tile_options(conv: ConvRoles, target: Target, tiled: int) -> tuple[Option, ...]:
     """(outer rows, rows, vectors, columns) of register tiles that need no spilling."""
     inner = conv.rows[-1].extent
     outer = conv.rows[-2].extent if tiled == 2 else 1
@@ -117,7 +117,7 @@ def tile_options(conv: Conv, target: Target, tiled: int) -> tuple[Option, ...]:
     return tuple(o for o in out if o[0] * o[1] * o[2] >= floor)
 
 
-def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
+def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> float:
     """Rough cycles per vector of the result and reduction step: what issues, and what tails waste."""
     th, tw, nv, _ = option
     inner = conv.rows[-1].extent
@@ -139,14 +139,14 @@ def tile_cost(option: Option, conv: Conv, tiled: int, target: Target) -> float:
     return slow * total * columns * conv.lanes / (outer * inner * conv.vector.extent)
 
 
-def streams(conv: Conv, target: Target) -> bool:
+def streams(conv: ConvRoles, target: Target) -> bool:
     """Whether data and result come from and go to memory, past small weights."""
     moved = conv.data.buffer.bytes + conv.op.buffers[0].bytes
     cache = second_cache(target)
     return moved > 4 * cache and panel_bytes(conv) * conv.vector.extent <= cache // 4
 
 
-def panel_bytes(conv: Conv) -> int:
+def panel_bytes(conv: ConvRoles) -> int:
     """Bytes of weights that one output channel of one group and phase has."""
     parts = prod(a.extent for a in conv.others if uses(conv.weight, a)) * conv.vector.extent
     return int(conv.weight.load.buffer.bytes) // parts
@@ -157,10 +157,10 @@ def crowded(rows: int, row_bytes: int, cpu: Cpu) -> bool:
     return rows * gcd(row_bytes, PAGE) > PAGE * cpu.free_ways
 
 
-class _Builder:
+class _ConvolutionSketch:
     """Writes one sketch. tiled: how many row axes a register tile has."""
 
-    def __init__(self, state: State, stage: Stage, conv: Conv, target: Target, tiled: int) -> None:
+    def __init__(self, state: State, stage: Stage, conv: ConvRoles, target: Target, tiled: int) -> None:
         self.state, self.stage, self.conv, self.target = state, stage, conv, target
         self.tiled = conv.rows[-tiled:]
         self.steps: list[Step] = []

@@ -33,7 +33,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.kit.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
-from schedules.kit.convolutions import Conv, find_convolution, loop_names
+from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import nearest, powers, singles
@@ -58,7 +58,7 @@ def few_channels(state: State, stage: Stage, target: Target) -> tuple[Extension,
     return (_build(state, stage, conv, target),)
 
 
-def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
+def _build(state: State, stage: Stage, conv: ConvRoles, target: Target) -> Extension:
     steps: list[Step] = [Inline(p.name) for p in conv.pads]
     host, inner, first = host_and_anchor(conv.host, stage.name)
     steps += first
@@ -95,7 +95,7 @@ def _build(state: State, stage: Stage, conv: Conv, target: Target) -> Extension:
     return Extension(tuple(steps), (tile, block), done)
 
 
-def _tiles(conv: Conv, target: Target) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _tiles(conv: ConvRoles, target: Target) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Elements of a row in a tile, and the default: as many accumulators as registers allow."""
     most = max(1, (target.vector_registers - conv.vector.extent - 1) // conv.vector.extent)
     extent = conv.rows[-1].extent
@@ -104,7 +104,7 @@ def _tiles(conv: Conv, target: Target) -> tuple[tuple[tuple[int, ...], ...], tup
     return singles(options), (best,)
 
 
-def _turned(conv: Conv) -> Layout:
+def _turned(conv: ConvRoles) -> Layout:
     """The weights with input channels last, output channels before them."""
     last = conv.op.reduce_axes[-1].name
     walkers = conv.weight.walkers.items()
@@ -113,7 +113,7 @@ def _turned(conv: Conv) -> Layout:
     return Layout(conv.weight.load.buffer.name, (), " ".join(map(str, order)))
 
 
-def _anchor(stage: Stage, conv: Conv, inner: str) -> list[Step]:
+def _anchor(stage: Stage, conv: ConvRoles, inner: str) -> list[Step]:
     """Lanes outside, kernel loops, an unrolled tile inside."""
     op = stage.op
     last = op.reduce_axes[-1].name

@@ -81,8 +81,8 @@ def gpu_tile(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
         shape = _shape(op, lanes)
         if shape is None:
             return ()
-        direct = _Builder(state, stage, shape, target, shared=False)
-        shared = [_Builder(state, stage, shape, target, shared=True)] if _may_share(shape) else []
+        direct = _GpuTileSketch(state, stage, shape, target, shared=False)
+        shared = [_GpuTileSketch(state, stage, shape, target, shared=True)] if _may_share(shape) else []
         found += [*shared, direct]
     return tuple(b.build() for b in found if b.options)
 
@@ -123,7 +123,7 @@ def _may_share(s: _Shape) -> bool:
     return deep and s.rows >= LEAST_SHARED // 2 and s.column.extent >= LEAST_SHARED and bool(s.standing)
 
 
-class _Builder:
+class _GpuTileSketch:
     """Writes one sketch."""
 
     def __init__(self, state: State, stage: Stage, shape: _Shape, target: Target, *, shared: bool) -> None:

@@ -31,7 +31,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from schedules.kit.analysis import lanes_of, reads, untouched
-from schedules.kit.convolutions import Conv, find_convolution, loop_names, uses
+from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.tiles import nearest, powers, singles
@@ -50,10 +50,10 @@ def narrow_groups(state: State, stage: Stage, target: Target) -> tuple[Extension
     group = None if conv is None else _group(conv)
     if conv is None or group is None:
         return ()
-    return (_Builder(state, stage, conv, group, target).build(), *convolution(state, stage, target))
+    return (_GroupsSketch(state, stage, conv, group, target).build(), *convolution(state, stage, target))
 
 
-def _group(conv: Conv) -> IterDef | None:
+def _group(conv: ConvRoles) -> IterDef | None:
     """The axis of groups, if whole groups fill vectors and a vector of outputs sees a vector of inputs."""
     groups = [a for a in conv.others if a.extent > 1]
     reduce = conv.op.reduce_axes
@@ -76,10 +76,10 @@ def _group(conv: Conv) -> IterDef | None:
     return group if fits else None
 
 
-class _Builder:
+class _GroupsSketch:
     """Writes the sketch."""
 
-    def __init__(self, state: State, stage: Stage, conv: Conv, group: IterDef, target: Target) -> None:
+    def __init__(self, state: State, stage: Stage, conv: ConvRoles, group: IterDef, target: Target) -> None:
         self.state, self.stage, self.conv, self.group, self.target = state, stage, conv, group, target
         self.together = conv.lanes // conv.vector.extent  # groups in a vector
         self.steps: list[Step] = []

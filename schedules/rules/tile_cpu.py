@@ -70,7 +70,7 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
-    whole = (_Builder(state, stage, roles, target, pads).build(form) for form in forms)
+    whole = (_TileSketch(state, stage, roles, target, pads).build(form) for form in forms)
     cut = () if pads else blocked_forms(state, stage, roles, target)
     made: set[Extension] = set()
     for extension in chain(cut, whole) if way is Supply.BLOCKED else chain(whole, cut):
@@ -129,7 +129,7 @@ def _panel_bytes(roles: Roles) -> int:
     return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
 
 
-class _Builder:
+class _TileSketch:
     """Writes one sketch for an anchor stage."""
 
     def __init__(

@@ -88,7 +88,7 @@ def windows(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
         return ()
     by_rows = _divides_rows(found, target)
     return tuple(
-        _Builder(state, stage, found, target, rows_first).build(across)
+        _WindowsSketch(state, stage, found, target, rows_first).build(across)
         for across in (True, False)
         for rows_first in (by_rows, not by_rows)
         if rows_first is by_rows or ceil(found.vector.extent / found.lanes) > 1
@@ -236,7 +236,7 @@ def _divides_rows(w: Window, target: Target) -> bool:
     return tiles * prod(a.extent for a in w.rows[:-2]) >= ROWS_A_CORE * target.num_cores
 
 
-class _Builder:
+class _WindowsSketch:
     """Writes one sketch. rows_first: of the parallel blocks; else channels."""
 
     def __init__(self, state: State, stage: Stage, window: Window, target: Target, rows_first: bool) -> None:

@@ -63,14 +63,14 @@ def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     after = [v for v in variants if v not in first]
 
     def built(v: Variant) -> Extension:
-        return _Builder(stage, host, problem, v, pads).build()
+        return _WinogradSketch(stage, host, problem, v, pads).build()
 
     yield from map(built, first)
     yield from tuple(convolution(state, stage, target)) or tile_cpu(state, stage, target)
     yield from map(built, after)
 
 
-class _Builder:
+class _WinogradSketch:
     """Writes the sketch of one variant."""
 
     def __init__(

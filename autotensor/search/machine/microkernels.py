@@ -48,25 +48,25 @@ FAR_TIMES = 4  # times the cache before: what is brought in from L3
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MicroTile:
     rows: int
     vectors: int
 
 
-def tiles(target: Target) -> tuple[Tile, ...]:
+def tiles(target: Target) -> tuple[MicroTile, ...]:
     """Those that fit into the registers, about forty."""
-    out: list[Tile] = []
+    out: list[MicroTile] = []
     for vectors in range(1, MOST_VECTORS + 1):
         spare = 1 if vectors == 1 else vectors + 1
         most = (target.vector_registers - spare) // vectors
         wanted = [r for r in ROWS.get(vectors, range(1, most + 1)) if r <= most]
-        out.extend(Tile(r, vectors) for r in dict.fromkeys((*wanted, *((most,) if most else ()))))
+        out.extend(MicroTile(r, vectors) for r in dict.fromkeys((*wanted, *((most,) if most else ()))))
     return tuple(out)
 
 
 def measure_microkernels(
     target: Target,
-    chosen: Sequence[Tile] | None = None,
+    chosen: Sequence[MicroTile] | None = None,
     listener: Callable[[int, int], None] = lambda done, all_: None,
 ) -> MicroKernels:
     """Steps of all tiles. Takes about twenty seconds; the caller holds the timing lock.
@@ -87,7 +87,7 @@ def measure_microkernels(
 
 
 def _measure_group(
-    group: Sequence[Tile], target: Target, far: Sequence[int], arena: Array
+    group: Sequence[MicroTile], target: Target, far: Sequence[int], arena: Array
 ) -> dict[tuple[int, int], tuple[float, ...]]:
     """The peak and these tiles, timed in turns."""
     kernels = [_kernels(t, target, far, arena) for t in group]
@@ -120,7 +120,7 @@ def _far_bytes(target: Target) -> tuple[int, ...]:
     )
 
 
-def _kernels(t: Tile, target: Target, far: Sequence[int], arena: Array) -> tuple[Yardstick, ...]:
+def _kernels(t: MicroTile, target: Target, far: Sequence[int], arena: Array) -> tuple[Yardstick, ...]:
     """A short and a long near one, then those with vectors from afar; amounts are steps."""
     width = t.vectors * target.lanes(32)
     most = int(NEAR_SHARE * target.cache_bytes[0]) // (4 * (width + t.rows))
@@ -129,7 +129,7 @@ def _kernels(t: Tile, target: Target, far: Sequence[int], arena: Array) -> tuple
     return tuple(_kernel(t, panels, steps, target, arena) for panels, steps in shapes)
 
 
-def _kernel(t: Tile, panels: int, steps: int, target: Target, arena: Array) -> Yardstick:
+def _kernel(t: MicroTile, panels: int, steps: int, target: Target, arena: Array) -> Yardstick:
     width = t.vectors * target.lanes(32)
     a = te.placeholder((t.rows, steps), name="a")
     b = te.placeholder((panels, steps, width), name="b")

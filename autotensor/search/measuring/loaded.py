@@ -19,7 +19,7 @@ Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(slots=True, eq=False)
-class Candidate:
+class LoadedCandidate:
     """Loaded code and how it is called when timed."""
 
     artifact: Artifact
@@ -30,8 +30,8 @@ class Candidate:
     turn: int = 0  # the copy that the next timed call uses
 
     @staticmethod
-    def of(artifact: Artifact, bounds: dict[str, float]) -> Candidate:
-        return Candidate(artifact, loader.load(artifact), bounds)
+    def of(artifact: Artifact, bounds: dict[str, float]) -> LoadedCandidate:
+        return LoadedCandidate(artifact, loader.load(artifact), bounds)
 
     @property
     def rotating(self) -> tuple[ArgSpec, ...]:

@@ -44,7 +44,7 @@ from autotensor.search.measuring.checks import (
     sizes_of_terms,
 )
 from autotensor.search.measuring.fenced_constants import Held
-from autotensor.search.measuring.loaded import Candidate, Room, frame
+from autotensor.search.measuring.loaded import LoadedCandidate, Room, frame
 from autotensor.search.measuring.request import Residency, source_sha
 from autotensor.search.measuring.running_mark import Mark
 from autotensor.search.measuring.timing import Sampler
@@ -81,7 +81,7 @@ class Question:
 
 
 @dataclass(slots=True, eq=False)
-class Task:
+class Examination:
     """A workload, its oracle, and the questions asked so far."""
 
     workload: Workload
@@ -105,8 +105,8 @@ class Bench:
         self._mark = mark
         self._threads = 1
         self._residency: Residency = "graph"
-        self._tasks: dict[str, Task] = {}  # the current one is last
-        self._candidates: dict[int, Candidate] = {}
+        self._tasks: dict[str, Examination] = {}  # the current one is last
+        self._candidates: dict[int, LoadedCandidate] = {}
         self._room = Room(Slab(), Slab())
         self._sampler = Sampler(mark)
 
@@ -117,7 +117,7 @@ class Bench:
         workload = Workload.from_text(text)
         self._threads, self._residency = nthreads, residency
         self.forget()
-        task = self._tasks[workload.key] = self._tasks.pop(workload.key, Task(workload, oracle))
+        task = self._tasks[workload.key] = self._tasks.pop(workload.key, Examination(workload, oracle))
         task.wide = wide or task.wide
         for other in self._tasks.values():
             if other is not task:
@@ -126,7 +126,7 @@ class Bench:
             del self._tasks[next(iter(self._tasks))]
 
     @property
-    def task(self) -> Task:
+    def task(self) -> Examination:
         if not self._tasks:
             raise InputError("this worker has no task yet.")
         return next(reversed(self._tasks.values()))
@@ -209,7 +209,7 @@ class Bench:
                 answers[name] = np.frombuffer(data, t, prod(shape), at).reshape(shape)
                 at += answers[name].nbytes
             return answers
-        candidate = Candidate.of(oracle, {})
+        candidate = LoadedCandidate.of(oracle, {})
         room = Room(Slab(), Slab())  # naive loops store every stage: far more than any candidate needs later
         placed = {name: f.array for name, f in room.place(oracle, self._threads).items()}
         prepared = {a.name: aligned_empty(a.shape, a.dtype) for a in oracle.role("prepared")}
@@ -226,7 +226,7 @@ class Bench:
 
     def load(self, number: int, artifact: Artifact, tolerance: float | None) -> int:
         """Link a candidate's code; the bytes of constants that its calls read. Raises ArtifactError."""
-        candidate = Candidate.of(artifact, output_bounds(self.task.workload.dag, tolerance))
+        candidate = LoadedCandidate.of(artifact, output_bounds(self.task.workload.dag, tolerance))
         self._candidates[number] = candidate
         return sum(a.bytes for a in candidate.rotating)
 

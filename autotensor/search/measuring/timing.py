@@ -22,7 +22,7 @@ from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array, address, aligned_empty
 from autotensor.search.measuring.alarm import within
 from autotensor.search.measuring.buffers import Slab, raw, repeat
-from autotensor.search.measuring.loaded import Candidate, offsets, workspace
+from autotensor.search.measuring.loaded import LoadedCandidate, offsets, workspace
 from autotensor.search.measuring.native_loop import native_loop, touch_list
 from autotensor.search.measuring.request import Residency, rotation_copies
 from autotensor.search.measuring.running_mark import Mark
@@ -58,7 +58,7 @@ class Sampler:
 
     def sample(
         self,
-        candidates: Mapping[int, Candidate],
+        candidates: Mapping[int, LoadedCandidate],
         wanted: Sequence[tuple[int, int, float]],
         hot: Mapping[str, Array],
         activations: Sequence[Array],
@@ -104,7 +104,7 @@ class Sampler:
     def _run(
         self,
         number: int,
-        candidate: Candidate,
+        candidate: LoadedCandidate,
         nthreads: int,
         touched: Array | None,
         limit_s: float,
@@ -129,7 +129,7 @@ class Sampler:
         return np.concatenate(taken)
 
     def _make_frames(
-        self, candidate: Candidate, copies: int, hot: Mapping[str, Array], nthreads: int
+        self, candidate: LoadedCandidate, copies: int, hot: Mapping[str, Array], nthreads: int
     ) -> None:
         """Argument arrays that differ in the copy of the constants only."""
         artifact, rotating = candidate.artifact, candidate.rotating
@@ -154,7 +154,7 @@ class Sampler:
     def _fill(
         self,
         number: int,
-        candidates: Mapping[int, Candidate],
+        candidates: Mapping[int, LoadedCandidate],
         size: int,
         copies: int,
         constants: Callable[[int], Mapping[str, Array]],

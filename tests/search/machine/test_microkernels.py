@@ -10,7 +10,7 @@ from autotensor.base.target import Target, host
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
 from autotensor.search.machine import microkernels
-from autotensor.search.machine.microkernels import Tile, measure_microkernels, tile_trace, tiles
+from autotensor.search.machine.microkernels import MicroTile, measure_microkernels, tile_trace, tiles
 from autotensor.te.dag import ComputeDAG
 
 
@@ -24,8 +24,8 @@ def test_tiles_fit_into_the_registers(registers: int, least: int, most: int) -> 
         assert t.rows * t.vectors + (1 if t.vectors == 1 else t.vectors + 1) <= registers
 
 
-@pytest.mark.parametrize("t", [Tile(1, 1), Tile(6, 4), Tile(14, 2), Tile(5, 3)])
-def test_kernels_multiply_matrices(t: Tile) -> None:
+@pytest.mark.parametrize("t", [MicroTile(1, 1), MicroTile(6, 4), MicroTile(14, 2), MicroTile(5, 3)])
+def test_kernels_multiply_matrices(t: MicroTile) -> None:
     target, panels, steps = host().with_threads(1), 3, 7
     width = t.vectors * target.lanes(32)
     a = te.placeholder((t.rows, steps), name="a")
@@ -55,7 +55,7 @@ def test_vectors_from_afar_never_cost_less() -> None:
 def test_this_machine() -> None:
     """Plausible, whatever else runs here meanwhile."""
     told: list[tuple[int, int]] = []
-    found = measure_microkernels(host(), [Tile(4, 2), Tile(1, 1)], lambda *x: told.append(x))
+    found = measure_microkernels(host(), [MicroTile(4, 2), MicroTile(1, 1)], lambda *x: told.append(x))
     assert found.lanes == host().lanes(32)
     assert set(found.steps) == {(4, 2), (1, 1)}
     assert told == [(0, 2)]
