@@ -30,24 +30,20 @@ class Winograd:
     """What Winograd's convolution costs: 32 registers of 512 bits, one whole one multiplied a cycle."""
 
     vectors: int = 1  # that a core multiplies a cycle; one is what `sure` was fitted to (Zen 4, 2026-11)
-    operand: float = (
-        0.0  # FMAs for a scalar or a vector of a step, which only large tiles hide (Zen 4, 2026-11)
-    )
+    # FMAs for a scalar or a vector of a step, which only large tiles hide (Zen 4, 2026-11)
+    operand: float = 0.0
     scale: float = 1.0  # so that the best tile comes to the 0.9 of peak that was seen (Zen 4, 2026-11)
     # of L2 for a block's transformed inputs; products and weights need the rest (28x28x128 on one core 0.63
     # ms instead of 0.55 with a block that is far; Zen 4, 2026-11)
     l2_share: float = 0.15
     far: float = 0.85  # speed with more (Zen 4, 2026-11)
-    crowd: float = (
-        0.0  # how transformed inputs as large as L2 slow a block, growing with them (Zen 4, 2026-11)
-    )
-    last_share: float = (
-        inf  # of the last cache that weights may take and be there for the next block (Zen 4, 2026-11)
-    )
+    # how transformed inputs as large as L2 slow a block, growing with them (Zen 4, 2026-11)
+    crowd: float = 0.0
+    # of the last cache that weights may take and be there for the next block (Zen 4, 2026-11)
+    last_share: float = inf
     line: float = 120.0  # cycles to fetch 64 bytes that another core has written (Zen 4, 2026-11)
-    memory: float = (
-        9.0  # bytes of weights a cycle from memory, where they are in a model; to all cores (Zen 4, 2026-11)
-    )
+    # bytes of weights a cycle from memory, where they are in a model; to all cores (Zen 4, 2026-11)
+    memory: float = 9.0
     alone: float = inf  # the same to one core, however many share (unseen on Zen 4, 2026-11)
     again: float = inf  # bytes a cycle to one core of weights that L2 cannot keep (unseen on Zen 4, 2026-11)
     # how many times faster than direct it must seem, to be taken without measuring (Zen 4, 2026-11)
@@ -84,9 +80,8 @@ class Cpu:
 
     # -- latencies and rates of a core
     latency: int = 4  # cycles from one FMA, or addition, to the next of the same accumulator (Zen 4, 2026-11)
-    accumulators: int = (
-        8  # that keep a core busy: latency times units, two of them elsewhere (Zen 4, 2026-11)
-    )
+    # that keep a core busy: latency times units, two of them elsewhere (Zen 4, 2026-11)
+    accumulators: int = 8
     l2_rate: float = 24.0  # bytes a cycle from L2 (Zen 4, 2026-11)
     l3_rate: float = 12.0  # bytes a cycle from L3, or memory (Zen 4, 2026-11)
 
@@ -101,32 +96,26 @@ class Cpu:
     # 6 rows and 32 or 64 columns in two parts take longer than whole ones up to 6,000 cycles, less from
     # 11,000 (1.1 to 1.2 x as fast; at 22,000 1.5 x); sums of numbers likewise (libgomp, Zen 4, 2026-11)
     join: int = 2_500
-    apart: float = (
-        0.02  # share of time lost when cores divide columns: each reads rows others wrote (Zen 4, 2026-11)
-    )
+    # share of time lost when cores divide columns: each reads rows others wrote (Zen 4, 2026-11)
+    apart: float = 0.02
 
     # -- caches
     ways: int = 8  # lines of a set of L1 (Zen 4, 2026-11)
     free_ways: int = 6  # of these, for rows; others are for weights (Zen 4, 2026-11)
     l2_share: float = 0.5  # of L2 that a panel of weights, or rows, may take to stay (chosen, 2026-11)
-    large: float = (
-        0.25  # of L2 of each core: more than that of a result has left it when it is read (Xeon, 2026-11)
-    )
-    sums_share: float = (
-        0.25  # of L2 for the sums of a block, which every cut loads and stores (Zen 4, 2026-11)
-    )
+    # of L2 of each core: more than that of a result has left it when it is read (Xeon, 2026-11)
+    large: float = 0.25
+    # of L2 for the sums of a block, which every cut loads and stores (Zen 4, 2026-11)
+    sums_share: float = 0.25
     last_share: float = 1 / 32  # of the last cache: smaller operands are not worth a cut (chosen, 2026-11)
-    far: int = (
-        2  # times L2: an operand larger than that is worth copying, if used by enough rows (chosen, 2026-11)
-    )
+    # times L2: an operand larger than that is worth copying, if used by enough rows (chosen, 2026-11)
+    far: int = 2
     near_sums: int = 8 << 10  # bytes of sums that stay in L1 while rows pass by (chosen, 2026-11)
     near_rows: int = 16 << 10  # bytes that a block of rows may take: half of L1 (chosen, 2026-11)
-    spill: float = (
-        0.05  # share of time lost when a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
-    )
-    copy_rows: int = (
-        96  # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
-    )
+    # share of time lost when a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
+    spill: float = 0.05
+    # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
+    copy_rows: int = 96
     # the same where its lines compete for a set (64 rows x 64 x 8192 1.2 x as fast; Zen 5, 2026-11)
     crowded_rows: int = 48
     from_l2: float = 0.92  # speed of attention whose scores leave L1 (64 queries x 128 keys; Zen 4, 2026-11)
@@ -134,68 +123,58 @@ class Cpu:
 
     # -- register tiles of products
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
-    tile_step: float = (
-        1.5  # cycles per reduction step beside FMAs and loads; favours larger tiles (Zen 4, 2026-11)
-    )
-    tile_stream: float = (
-        2.5  # cycles for a vector that comes from the last cache, at its bandwidth (Zen 4, 2026-11)
-    )
+    # cycles per reduction step beside FMAs and loads; favours larger tiles (Zen 4, 2026-11)
+    tile_step: float = 1.5
+    # cycles for a vector that comes from the last cache, at its bandwidth (Zen 4, 2026-11)
+    tile_stream: float = 2.5
     # cycles by which a row costs more that competes for its set of L1; rising with the square when L2 is
     # crowded too (Zen 4, 2026-11)
     tile_crowded: float = 0.8
-    panel: float = (
-        0.75  # of L2 for a panel beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
-    )
+    # of L2 for a panel beside its rows: 3072 steps of 96 columns lose 2 % to 48 (Zen 4, 2026-11)
+    panel: float = 0.75
     # how much of a register less half ones must leave empty to be taken: a processor that runs an operation
     # on a whole register in two halves runs one on half of it in half the time. Whole ones serve more columns
     # at a time (24 columns 1.3 x, 8 columns 1.8 x as fast; Zen 4, 2026-11). inf: never
     halves: float = 1.15
-    written: int = (
-        1  # steps of a long reduction that are written out: it hides the loop's own (Zen 4, 2026-11)
-    )
+    # steps of a long reduction that are written out: it hides the loop's own (Zen 4, 2026-11)
+    written: int = 1
     # extent of the last reduction up to which it is written out though the loop around it is cut: it is left
     # in irregular steps, which are mispredicted (Zen 3, 2026-11)
     short_cut: int = 0
-    panel_wait: float = (
-        0.0  # FMAs that a vector from L2 costs beside those that it is for (none seen, Zen 4, 2026-11)
-    )
+    # FMAs that a vector from L2 costs beside those that it is for (none seen, Zen 4, 2026-11)
+    panel_wait: float = 0.0
     # steps of a reduction up to which large results had better be written in wide tiles: a row of a tile then
     # costs `run` FMAs beside those that it is for. The wider, the fewer runs of lines are written side by
     # side (2048 x 2048 results of 16 steps: 6 x 4 tiles, their panels copied, 1.05 to 1.3 x as fast as 14 x
     # 2, by where the arrays lie; 3136 x 256 of 64 steps 1.01 x; Zen 5, 2026-11)
     writes: int = 32
     run: float = 0.25  # see `writes` (Zen 5, 2026-11)
-    pushed_out: float = (
-        0.96  # speed of a tile of which sums leave registers; less than 28 in one have (Xeon, 2026-11)
-    )
+    # speed of a tile of which sums leave registers; less than 28 in one have (Xeon, 2026-11)
+    pushed_out: float = 0.96
 
     # -- products: cycles for a vector of a panel, beside those of its products
     stream_cost: float = 0.5  # to bring it from the last cache (Zen 4, 2026-11)
     memory_cost: float = 4.0  # to bring it from memory (Zen 4, 2026-11)
     copy_cost: float = 2.0  # to copy it (Zen 4, 2026-11)
-    pad_cost: float = (
-        0.05  # columns of tiles that copying the padding of a block's rows takes (Zen 4, 2026-11)
-    )
+    # columns of tiles that copying the padding of a block's rows takes (Zen 4, 2026-11)
+    pad_cost: float = 0.05
     shallow: int = 64  # steps below which storing a result takes as long as computing it (Xeon, 2026-11)
 
     # -- convolutions
     conv_step: float = 0.25  # cycles per reduction step beside FMAs and loads (Zen 4, 2026-11)
-    conv_row: float = (
-        1.0  # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
-    )
+    # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
+    conv_row: float = 1.0
     conv_crowded: float = 1.12  # slow-down beyond `free_ways` (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
     # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3; Zen 4,
     # 2026-11)
     partly: float = 1.1
     ragged: float = 1.01  # what a tile must gain that needs another kernel for the tail (chosen, 2026-11)
-    more_code: float = (
-        1.02  # what a tile of two row axes must gain: its windows are written out (chosen, 2026-11)
-    )
+    # what a tile of two row axes must gain: its windows are written out (chosen, 2026-11)
+    more_code: float = 1.02
 
     # -- windows: depthwise convolution, pooling
-    window_share: float = (
-        0.65  # of registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
-    )
+    # of registers for a tile, a row of its inputs and one of weights (Zen 4, 2026-11)
+    window_share: float = 0.65
     window_crowded: float = 0.35  # the same where lines of a tile push each other out of L1 (Zen 4, 2026-11)
     # vectors that a tile may hold; four are left to what is computed beside. Tiles that wanted more had 5 to
     # 350 moves to or from the stack and took 0.98 to 1.1 x the time of the best without (depthwise 3x3,
@@ -217,12 +196,10 @@ class Cpu:
 
     # -- the prior
     prior_step: float = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
-    prior_load: float = (
-        0.6  # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
-    )
-    prior_spilled: float = (
-        2.5  # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
-    )
+    # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
+    prior_load: float = 0.6
+    # slow-down of a tile that needs more registers than there are (chosen, 2026-11)
+    prior_spilled: float = 2.5
     prior_overlap: float = 0.3  # of what is not the bottleneck, still felt (chosen, 2026-11)
     # cycles of a scalar that must come from L2 because its set of L1 is too full (Zen 4, 2026-11)
     prior_crowded: float = 4.0
@@ -298,12 +275,8 @@ NEOVERSE = replace(
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
 RECORDS = [ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE]
-WEIGHTS = (
-    4.0,
-    2.0,
-    2.0,
-    1.0,
-)  # of a doubling of vector width, registers, FMAs a cycle, a cache: as code differs
+# of a doubling of vector width, registers, FMAs a cycle, a cache: as code differs
+WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
 
 def register(cpu: Cpu) -> Cpu:
