@@ -7,9 +7,9 @@
 
 Arrays are NumPy's, or any that speak DLPack (torch's, CuPy's on the CPU), which are read where they are.
 
-A call takes a *frame* (argument array and workspaces) from a small pool, fills in the addresses of the arrays
+A call takes an *argument block* (and its workspaces) from a small pool, fills in the addresses of the arrays
 and makes one native call; from the second one on that also checks the arrays and fills them in (`direct`).
-Weights are shared between frames, so any number of threads may call at once.
+Weights are shared between blocks, so any number of threads may call at once.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ from autotensor.runtime.linking import loader
 from autotensor.runtime.native import direct_call, threads
 from autotensor.runtime.timer import Residency, sample
 
-_IDLE_FRAMES = (
-    32  # a frame may hold a whole model's activations; more concurrent calls than this allocate anew
-)
+_IDLE_BLOCKS = 32  # each may hold a whole model's activations; more calls at once than this allocate anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Frame:
+class _ArgumentBlock:
     """What one call needs for itself."""
 
     slots: Any  # ctypes array of pointers, one per ArgSpec
@@ -58,11 +56,11 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Short:
-    """The short way of calls; frames and caller belong to one size of team."""
+    """The short way of calls; blocks and caller belong to one size of team."""
 
     call: direct_call.Caller
     threads: int
-    idle: deque[_Frame]
+    idle: deque[_ArgumentBlock]
 
 
 class Module(CompiledFunction):
@@ -105,9 +103,9 @@ class Module(CompiledFunction):
                 f"{self.name}: threads is {count!r}; it must be a whole number of at least 1."
             )
         self._threads = count
-        # Frames are made for one team size. A running call keeps its own deque and gives its frame back to
+        # Blocks are made for one team size. A running call keeps its own deque and gives its block back to
         # that.
-        self._idle: deque[_Frame] = deque(maxlen=_IDLE_FRAMES)
+        self._idle: deque[_ArgumentBlock] = deque(maxlen=_IDLE_BLOCKS)
         self._short: _Short | None = None  # made at the first call, which chooses the provider
 
     def __call__(self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array) -> Any:
@@ -142,15 +140,15 @@ class Module(CompiledFunction):
             return False
         idle = short.idle
         try:
-            frame = idle.pop()
+            block = idle.pop()
         except IndexError:
-            frame = self._frame(short.threads)
+            block = self._block(short.threads)
         try:
-            return short.call(frame.address, arrays) != 0
+            return short.call(block.address, arrays) != 0
         finally:
-            idle.append(frame)
+            idle.append(block)
 
-    def _shorten(self, nthreads: int, idle: deque[_Frame]) -> None:
+    def _shorten(self, nthreads: int, idle: deque[_ArgumentBlock]) -> None:
         """From now on calls take the short way; not those that prepare, or have no outputs."""
         table = threads.table_of(self._provider)
         if self._prepare_each_call or not self._outputs or not direct_call.layout_is_known():
@@ -162,28 +160,28 @@ class Module(CompiledFunction):
     def _run(self, given: Sequence[Array], results: Sequence[Array] | None) -> Sequence[Array]:
         nthreads, idle = self._threads, self._idle
         try:
-            frame = idle.pop()
+            block = idle.pop()
         except IndexError:
-            frame = self._frame(nthreads)
+            block = self._block(nthreads)
         try:
             given, results = adopted(self.name, given, results)
-            outputs = self._fill(frame, given, results)
+            outputs = self._fill(block, given, results)
             if self._prepare_each_call and self._loaded.prepare:
-                threads.launch(self._loaded.prepare, frame.address, nthreads, 1, self._provider)
+                threads.launch(self._loaded.prepare, block.address, nthreads, 1, self._provider)
             team = 1 if self._alone else nthreads
-            threads.launch(self._loaded.entry, frame.address, team, 1, self._provider)
+            threads.launch(self._loaded.entry, block.address, team, 1, self._provider)
         finally:
-            idle.append(frame)
+            idle.append(block)
         if self._short is None:
             self._shorten(nthreads, idle)
         return outputs
 
     def _fill(
-        self, frame: _Frame, given: Sequence[Array], results: Sequence[Array] | None
+        self, block: _ArgumentBlock, given: Sequence[Array], results: Sequence[Array] | None
     ) -> Sequence[Array]:
-        """Write the addresses of all arrays into the frame; gives the outputs, new ones if `results` is
+        """Write the addresses of all arrays into the block; gives the outputs, new ones if `results` is
         None."""
-        slots = frame.slots
+        slots = block.slots
         if results is not None:
             fill(self.name, slots, self._inputs, self._outputs, given, results)
             return results
@@ -194,8 +192,8 @@ class Module(CompiledFunction):
             made.append(array)
         return made
 
-    def _frame(self, nthreads: int) -> _Frame:
-        """A new frame: shared values, own workspaces, own prepared arrays where none are shared."""
+    def _block(self, nthreads: int) -> _ArgumentBlock:
+        """A new block: shared values, own workspaces, own prepared arrays where none are shared."""
         slots = (ctypes.c_void_p * max(1, len(self.artifact.args)))()
         keep: list[Array] = []
         for k, spec in enumerate(self.artifact.args):
@@ -208,19 +206,19 @@ class Module(CompiledFunction):
             elif spec.role == "prepared":
                 keep.append(aligned_empty(spec.shape, spec.dtype))
                 slots[k] = address(keep[-1])
-        return _Frame(slots, ctypes.addressof(slots), tuple(keep))
+        return _ArgumentBlock(slots, ctypes.addressof(slots), tuple(keep))
 
     def _prepared(self) -> dict[str, Array]:
         missing = [a for a in self.artifact.role("prepared") if a.name not in self._values]
         if missing and not self._loaded.prepare:
             raise ArtifactError(f"{self.name} has neither a value nor a prepare function for {missing[0]}.")
         made = aligned_together({a.name: (a.shape, a.dtype) for a in self.artifact.role("prepared")})
-        frame = self._frame(self._threads)
+        block = self._block(self._threads)
         for k, spec in enumerate(self.artifact.args):
             if spec.name in made:
-                frame.slots[k] = address(made[spec.name])
+                block.slots[k] = address(made[spec.name])
         if made:
-            threads.launch(self._loaded.prepare, frame.address, self._threads, 1, self._provider)
+            threads.launch(self._loaded.prepare, block.address, self._threads, 1, self._provider)
         for array in made.values():
             array.flags.writeable = False
         return made
@@ -241,18 +239,18 @@ class Module(CompiledFunction):
         timed."""
         placed = place_all(self.name, self._inputs, self._outputs, tuple(arrays), None, {})
         given, results = adopted(self.name, *placed)
-        frame = self._frame(self._threads)
-        keep = self._fill(frame, given, results)
+        block = self._block(self._threads)
+        keep = self._fill(block, given, results)
         if self._prepare_each_call and self._loaded.prepare:
-            threads.launch(self._loaded.prepare, frame.address, self._threads, 1, self._provider)
+            threads.launch(self._loaded.prepare, block.address, self._threads, 1, self._provider)
 
         team = 1 if self._alone else self._threads
 
         def run(count: int) -> None:
-            threads.launch(self._loaded.entry, frame.address, team, count, self._provider)
+            threads.launch(self._loaded.entry, block.address, team, count, self._provider)
 
         samples = sample(run, repeat=repeat, min_seconds=min_seconds, residency=residency)
-        del keep, given  # alive until here: the frame holds bare addresses
+        del keep, given  # alive until here: the block holds bare addresses
         return samples
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@
 
 Four groups of four channels fill sixteen lanes. Output channels of a group see the same inputs: the lanes of
 x are a vector of neighbouring channels, in which one channel of each group is repeated over its group (one
-load and a shuffle, `llvm_memory`). Unlike with block-diagonal weights, nothing is multiplied by zeros. A
+load and a shuffle). Unlike with block-diagonal weights, nothing is multiplied by zeros. A
 kernel row is written out, so that a shuffled vector serves all kernel columns that see it.
 """
 

@@ -42,7 +42,7 @@ def _through_int64(m: pytest.MonkeyPatch) -> None:
 
 
 def _rounded_twice(m: pytest.MonkeyPatch) -> None:
-    m.setattr(llvm_expr.Values, "_round_to_odd", lambda self, x, old: self.op(_narrow(self, x, old)))
+    m.setattr(llvm_expr.ValueWriter, "_round_to_odd", lambda self, x, old: self.op(_narrow(self, x, old)))
 
 
 def _narrow(w: Any, x: str, old: Any) -> str:

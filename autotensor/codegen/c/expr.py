@@ -37,7 +37,7 @@ SHUFFLE = "shuffle_xor"  # the value of another lane of a warp
 Ranked = tuple[str, int]  # text, and how tightly its outermost operator binds
 
 
-class Writer:
+class LaneWriter:
     """Writes expressions. `helpers` collects the names of functions that must be defined."""
 
     def __init__(self, kernel: str, dialect: Dialect) -> None:

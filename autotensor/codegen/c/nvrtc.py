@@ -1,6 +1,6 @@
 """NVRTC: CUDA source to machine code and a report of its resources, without a card or a driver.
 
-    compile_source(text, "sm_80") ──▶ Compiled(cubin, resources={"t0_3fa9…": Resources(registers=64, …)})
+    compile_source(text, "sm_80") ──▶ MachineCode(cubin, resources={"t0_3fa9…": Resources(registers=64, …)})
 
 Only the library is needed (`pip install nvidia-cuda-nvrtc-cu12`), through ctypes; our sources include no
 headers.
@@ -35,7 +35,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class MachineCode:
     """Machine code for one architecture."""
 
     cubin: bytes
@@ -53,7 +53,7 @@ def library() -> ctypes.CDLL | None:
     return ctypes.CDLL(found) if found else None
 
 
-def compile_source(source: str, arch: str) -> Compiled:
+def compile_source(source: str, arch: str) -> MachineCode:
     """Machine code of CUDA source. Raises CodegenError with the compiler's log, or when NVRTC is missing."""
     nvrtc = library()
     if nvrtc is None:
@@ -68,7 +68,7 @@ def compile_source(source: str, arch: str) -> Compiled:
         log = _text(nvrtc, "nvrtcGetProgramLog", program).decode(errors="replace")
         if status:
             raise CodegenError(f"NVRTC refused a kernel for {arch}: {_first_error(log)}", context=lambda: log)
-        return Compiled(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
+        return MachineCode(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotensor.codegen.c.expr import Ranked, Writer
+from autotensor.codegen.c.expr import LaneWriter, Ranked
 from autotensor.codegen.c.precedence import ARITHMETIC, Rank, rank_of
 from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import (
@@ -78,7 +78,7 @@ def is_plain(b: Buffer) -> bool:
     return not b.dtype.is_bool and not b.dtype.is_half
 
 
-class VectorWriter(Writer):
+class VectorWriter(LaneWriter):
     """Writes vectors. `arrays` are the private buffers that are arrays of vectors."""
 
     arrays: dict[Buffer, int]

@@ -46,7 +46,7 @@ _INTEGER_ONLY = (Op.FLOORDIV, Op.MOD, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR)
 _NO_BOOL = (Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.FLOORDIV, Op.MOD, Op.SHL, Op.SHR)
 
 
-class Values:
+class ExpressionWriter:
     """Writes the expressions of one kernel."""
 
     def __init__(self, func: PrimFunc, careful: bool, check: bool) -> None:

@@ -48,7 +48,7 @@ from autotensor.codegen.interp.memory import (
     Site,
     Thread,
 )
-from autotensor.codegen.interp.source import Compiled, compile_func, thread_axes
+from autotensor.codegen.interp.source import PythonKernel, compile_func, thread_axes
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.stmt import Barrier, For, ForKind
 from autotensor.ir.visit import any_node
@@ -133,7 +133,7 @@ def source_of(func: PrimFunc) -> str:
 
 
 @lru_cache(maxsize=128)
-def _compiled(func: PrimFunc, careful: bool, check: bool) -> Compiled:
+def _compiled(func: PrimFunc, careful: bool, check: bool) -> PythonKernel:
     with np.errstate(all="ignore"):
         return compile_func(func, careful, check)
 
@@ -210,7 +210,7 @@ def _shares_work(func: PrimFunc) -> bool:
     )
 
 
-def _finish(code: Compiled, thread: Thread) -> None:
+def _finish(code: PythonKernel, thread: Thread) -> None:
     """A thread alone: barriers mean nothing."""
     result = code.function(thread)
     if code.is_generator:
@@ -218,7 +218,7 @@ def _finish(code: Compiled, thread: Thread) -> None:
             pass
 
 
-def _grid(func: PrimFunc, code: Compiled, memories: dict[str, Memory], strict: bool) -> None:
+def _grid(func: PrimFunc, code: PythonKernel, memories: dict[str, Memory], strict: bool) -> None:
     """All blocks, one after another; their threads together."""
     blocks = {name: n for name, n in code.axes.items() if name.startswith("blockIdx")}
     threads = {name: n for name, n in code.axes.items() if name not in blocks}
@@ -238,7 +238,7 @@ def _points(axes: dict[str, int]) -> Iterator[dict[str, int]]:
         yield dict(zip(names, values, strict=True))
 
 
-def _meet(func: PrimFunc, code: Compiled, team: Sequence[Thread], gang: Gang) -> None:
+def _meet(func: PrimFunc, code: PythonKernel, team: Sequence[Thread], gang: Gang) -> None:
     """Runs each thread up to its next barrier, in turn, until all have ended.
 
     Raises IllegalProgram when some threads wait at a barrier and others have ended or wait at another one.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.interp.expr import SHUFFLE, Values, is_flat
+from autotensor.codegen.interp.expr import SHUFFLE, ExpressionWriter, is_flat
 from autotensor.codegen.interp.memory import FILENAME
 from autotensor.codegen.interp.ranges import Interval
 from autotensor.ir.expr import Call, Const, Load, Var
@@ -43,7 +43,7 @@ LOOPS_PER_FUNCTION = 15  # CPython refuses more than 20 nested blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class PythonKernel:
     """A kernel as a Python function of one `Thread`."""
 
     function: Callable[[Any], Any]
@@ -52,7 +52,7 @@ class Compiled:
     axes: dict[str, int]  # GPU thread axes and their extents; empty for CPU kernels
 
 
-def compile_func(func: PrimFunc, careful: bool, check: bool = True) -> Compiled:
+def compile_func(func: PrimFunc, careful: bool, check: bool = True) -> PythonKernel:
     """Python code of a kernel. `careful`: note every access; `check`: compare indices with shapes."""
     return _Writer(func, careful, check).compiled()
 
@@ -80,7 +80,7 @@ def thread_axes(func: PrimFunc) -> dict[str, int]:
     return axes
 
 
-class _Writer(Values):
+class _Writer(ExpressionWriter):
     """Writes one kernel."""
 
     def __init__(self, func: PrimFunc, careful: bool, check: bool) -> None:
@@ -91,7 +91,7 @@ class _Writer(Values):
         self.barriers: dict[Stmt, bool] = {}
 
     # -- the function ----------------------------------------------------------------------------------------
-    def compiled(self) -> Compiled:
+    def compiled(self) -> PythonKernel:
         used = _accesses(self.func)
         for buffer, flat in used:
             self.views[buffer, flat] = self.fresh(buffer.name)
@@ -103,7 +103,7 @@ class _Writer(Values):
         self.statement(self.func.body)
         source = "\n".join(["def kernel(_T):", *self.lines, ""])
         exec(compile(source, f"{FILENAME}{self.func.name}>", "exec"), self.globals)
-        return Compiled(self.globals["kernel"], source, generator, self.axes)
+        return PythonKernel(self.globals["kernel"], source, generator, self.axes)
 
     def known_buffers(self, params: set[str]) -> None:
         allocated = {n.buffer.name for n in walk(self.func.body) if isinstance(n, Alloc)}

@@ -21,7 +21,7 @@ from typing import Any
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import intrinsics
-from autotensor.codegen.llvm.text import Writer, literal, suffix, ty
+from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
 from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import (
     Binary,
@@ -57,8 +57,8 @@ _FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT
 _INT_CMP = {Cmp.EQ: "eq", Cmp.NE: "ne", Cmp.LT: "lt", Cmp.LE: "le", Cmp.GT: "gt", Cmp.GE: "ge"}
 
 
-class Values(Writer):
-    """A writer that knows expressions. `Memory` adds loads, `Kernel` statements."""
+class ValueWriter(FunctionWriter):
+    """A writer that knows expressions. `MemoryWriter` adds loads, `Kernel` statements."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

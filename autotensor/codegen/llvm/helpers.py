@@ -10,13 +10,13 @@ LLVM puts them in place (`alwaysinline`); what is rare stays out of the way.
 from __future__ import annotations
 
 from autotensor.base.dtype import DType, bool_
-from autotensor.codegen.llvm.text import Writer, literal, suffix, ty
+from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
 
 # libm's functions of numbers change nothing but errno, which nobody reads here
 PURE = "nounwind willreturn memory(none)"
 
 
-def far(w: Writer, name: str, t: DType, cond: str, near: str, args: list[str]) -> str:
+def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list[str]) -> str:
     """`near`, but the C library's function of that name in the lanes where `cond` holds: for few, if any.
 
     t: the type of the arguments and the result, float32 or float64.
@@ -73,7 +73,7 @@ def far(w: Writer, name: str, t: DType, cond: str, near: str, args: list[str]) -
 RARE = '!0 = !{!"branch_weights", i32 1, i32 1000}'
 
 
-def power(w: Writer, t: DType, x: str, y: str) -> str:
+def power(w: FunctionWriter, t: DType, x: str, y: str) -> str:
     """x**y of integers, wrapping around; 1/x without its fraction for negative y."""
     helper = f"at.pow.{'u' if t.kind == 'uint' else 's'}.{suffix(t)}"
     if helper not in w.declared:

@@ -31,12 +31,12 @@ from autotensor.base.dtype import DType, float64
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import helpers
 from autotensor.codegen.llvm.math import M, X
-from autotensor.codegen.llvm.text import Writer, suffix, ty
+from autotensor.codegen.llvm.text import FunctionWriter, suffix, ty
 
 Formula = Callable[..., Any]
 
 
-def emit(w: Writer, name: str, dtype: DType, args: list[str]) -> str:
+def emit(w: FunctionWriter, name: str, dtype: DType, args: list[str]) -> str:
     """The operand that holds `name(args)`; dtype is that of the arguments."""
     if name == "abs" and not dtype.is_float:
         return _abs_int(w, dtype, args[0])
@@ -68,7 +68,7 @@ _NATIVE = {
 }
 
 
-def _abs_int(w: Writer, t: DType, x: str) -> str:
+def _abs_int(w: FunctionWriter, t: DType, x: str) -> str:
     if t.kind != "int":
         return x
     name = f"llvm.abs.{suffix(t)}"
@@ -76,7 +76,7 @@ def _abs_int(w: Writer, t: DType, x: str) -> str:
     return w.op(f"call {ty(t)} @{name}({ty(t)} {x}, i1 false)")
 
 
-def _library(w: Writer, name: str, t: DType, args: list[str]) -> str:
+def _library(w: FunctionWriter, name: str, t: DType, args: list[str]) -> str:
     """The C library's function, lane by lane."""
     symbol = name + ("f" if t.bits == 32 else "")
     one = t.element

@@ -6,7 +6,7 @@ m = M(writer, float32x16);  y = m.fma(x, x, 1.0) / (x + 2.0)
 from __future__ import annotations
 
 from autotensor.base.dtype import DType, bool_, int32, int64
-from autotensor.codegen.llvm.text import Writer, literal, suffix, ty
+from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
 
 
 class X:
@@ -48,7 +48,7 @@ class X:
 class M:
     """Arithmetic of one float type (with lanes) in one writer."""
 
-    def __init__(self, w: Writer, dtype: DType) -> None:
+    def __init__(self, w: FunctionWriter, dtype: DType) -> None:
         self.w = w
         self.dtype = dtype
         self.t = ty(dtype)

@@ -24,7 +24,7 @@ from math import gcd, prod
 from typing import Any
 
 from autotensor.base.dtype import DType, bool_, int64
-from autotensor.codegen.llvm.expr import Values
+from autotensor.codegen.llvm.expr import ValueWriter
 from autotensor.codegen.llvm.text import literal, mem, suffix, ty, vector_literal
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Broadcast, Cast, Const, Expr, Load
@@ -41,7 +41,7 @@ class Place:
     align: int
 
 
-class Memory(Values):
+class MemoryWriter(ValueWriter):
     """A writer that knows memory."""
 
     def __init__(self, name: str) -> None:

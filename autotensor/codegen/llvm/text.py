@@ -1,4 +1,4 @@
-"""LLVM IR as text: types, literals and the `Writer` that one function is written with.
+"""LLVM IR as text: types, literals and the `FunctionWriter` that one function is written with.
 
 Text, not `llvmlite.ir`: IRBuilder takes 13 µs an instruction (measured, llvmlite 0.50), so 4 ms more for a
 14x32 micro-kernel that compiles in 14; and instructions can be inserted at the head of a scope that was
@@ -89,7 +89,7 @@ class Scope:
         self.label = label  # block that `pre` belongs to
 
 
-class Writer:
+class FunctionWriter:
     """The text of one function: instructions, blocks, scopes, and what is already computed."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.dtype import DType
-from autotensor.codegen.llvm.memory import Memory
+from autotensor.codegen.llvm.memory import MemoryWriter
 from autotensor.codegen.llvm.text import ty
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Expr, Load
@@ -33,7 +33,7 @@ class Square:
     columns: tuple[Load, ...]
 
 
-class Transposer(Memory):
+class Transposer(MemoryWriter):
     """A writer that transposes what a sequence of statements loads by lanes."""
 
     def squares(self, stmts: Sequence[Stmt]) -> dict[Stmt, list[Square]]:

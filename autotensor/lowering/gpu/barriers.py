@@ -32,7 +32,7 @@ BARRIER = Barrier("shared")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class PendingAccess:
     """A load or store of shared memory, its indices over loop and thread variables."""
 
     buffer: Buffer
@@ -48,7 +48,7 @@ class Access:
         """Whether it belongs to what computes the buffer."""
         return isinstance(self.source, Store) and self.source.buffer is self.buffer
 
-    def one_turn_later(self, var: Var) -> Access:
+    def one_turn_later(self, var: Var) -> PendingAccess:
         return replace(self, later=(*self.later, var))
 
     def now(self) -> tuple[Expr, ...]:
@@ -56,7 +56,7 @@ class Access:
         return tuple(substitute(i, {v: v + 1 for v in self.later}) for i in self.indices)
 
 
-Pending = frozenset[Access]
+Pending = frozenset[PendingAccess]
 NONE: Pending = frozenset()
 
 
@@ -154,7 +154,9 @@ class _Inserter:
                 for e in (*indices, *(() if mask is None else (mask,))):
                     found |= self.accesses_of(e, lets, s)
                 if buffer.scope is Scope.SHARED:
-                    found |= {Access(buffer, tuple(substitute(i, lets) for i in indices), True, source=s)}
+                    found |= {
+                        PendingAccess(buffer, tuple(substitute(i, lets) for i in indices), True, source=s)
+                    }
                 return found
             case _:
                 out = NONE
@@ -168,7 +170,7 @@ class _Inserter:
 
     def accesses_of(self, e: Expr, lets: Mapping[Var, Expr], source: Stmt | None = None) -> Pending:
         return frozenset(
-            Access(n.buffer, tuple(substitute(i, lets) for i in n.indices), False, source=source)
+            PendingAccess(n.buffer, tuple(substitute(i, lets) for i in n.indices), False, source=source)
             for n in walk(e)
             if isinstance(n, Load) and n.buffer.scope is Scope.SHARED
         )
@@ -206,7 +208,7 @@ class _Inserter:
                 return self.accesses(s, lets), False
 
     # -- conflicts -------------------------------------------------------------------------------------------
-    def conflict(self, before: Pending, after: Iterable[Access]) -> bool:
+    def conflict(self, before: Pending, after: Iterable[PendingAccess]) -> bool:
         if not before:
             return False
         return any(
@@ -215,7 +217,7 @@ class _Inserter:
             for a in before
         )
 
-    def apart(self, a: Access, b: Access) -> bool:
+    def apart(self, a: PendingAccess, b: PendingAccess) -> bool:
         """Whether the two never meet: each thread has its own elements, or they are of different stages.
 
         What one statement stores in its turns are elements of their own, each of one thread. So is what it

@@ -87,8 +87,8 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
-    """Where a statement stands."""
+class _Way:
+    """A way through the kernel, up to a statement."""
 
     env: Mapping[Var, Expr] = field(default_factory=dict)  # values of variables on this way through
     conditions: tuple[Expr, ...] = ()
@@ -138,7 +138,7 @@ class _Prover:
                 self.threads.append(body.var)
             body = body.body
         if any(self.sizes[t][1] > 1 for t in self.threads):
-            self.stmt(body, _Context())
+            self.stmt(body, _Way())
 
     def _size(self, loop: For) -> None:
         if not isinstance(loop.begin, Const) or not isinstance(loop.extent, Const):
@@ -146,51 +146,51 @@ class _Prover:
         self.sizes[loop.var] = (int(loop.begin.value), int(loop.extent.value))
 
     # -- ways through the kernel -----------------------------------------------------------------------------
-    def stmt(self, s: Stmt, ctx: _Context) -> None:
+    def stmt(self, s: Stmt, way: _Way) -> None:
         match s:
             case Seq(stmts):
                 for x in stmts:
-                    self.stmt(x, ctx)
+                    self.stmt(x, way)
             case Alloc(_, body):
-                self.stmt(body, ctx)
+                self.stmt(body, way)
             case Let(var, value, body):
-                self.reads(value, ctx, s)
-                self.stmt(body, replace(ctx, env={**ctx.env, var: ctx.value(value)}))
+                self.reads(value, way, s)
+                self.stmt(body, replace(way, env={**way.env, var: way.value(value)}))
             case Barrier():
-                if ctx.parted:
+                if way.parted:
                     raise LoweringError(
                         "check: a barrier stands under a condition that depends on the thread: "
-                        f"`{' and '.join(str(c) for c in ctx.conditions)}`."
+                        f"`{' and '.join(str(c) for c in way.conditions)}`."
                     )
                 self.since = [a for group in self.groups for a in group]
             case Async(store):
                 self.later = True
-                self.stmt(store, ctx)
+                self.stmt(store, way)
                 self.later = False
             case Commit():
                 self.groups.append([])
             case Await(left):
                 self._arrive(left)
             case If():
-                self._branches(s, ctx)
+                self._branches(s, way)
             case For():
-                self._loop(s, ctx)
+                self._loop(s, way)
             case Store(buffer, indices, value, mask):
-                if ctx.parted and isinstance(value, Call) and value.name == "shuffle_xor":
+                if way.parted and isinstance(value, Call) and value.name == "shuffle_xor":
                     raise LoweringError(
                         f"check: lanes exchange values in `{_first(s)}` under a condition that depends on "
-                        f"the thread: `{' and '.join(str(c) for c in ctx.conditions)}`."
+                        f"the thread: `{' and '.join(str(c) for c in way.conditions)}`."
                     )
-                under = ctx
+                under = way
                 if mask is not None:
-                    self.reads(mask, ctx, s)
-                    under = self._under(ctx, mask)
+                    self.reads(mask, way, s)
+                    under = self._under(way, mask)
                 for e in (*indices, value):
                     self.reads(e, under, s)
                 if _is_shared(buffer):
                     self.access(buffer, indices[0], True, None, under, s)
             case Evaluate(value):
-                self.reads(value, ctx, s)
+                self.reads(value, way, s)
 
     def _arrive(self, left: int) -> None:
         """All groups but the last `left` have arrived: from now on they are stores of before."""
@@ -203,24 +203,24 @@ class _Prover:
             dict.fromkeys(replace(a, flying=False) if a in landed - still else a for a in self.since)
         )
 
-    def _under(self, ctx: _Context, cond: Expr, holds: bool = True) -> _Context:
-        known = ctx.value(cond)
-        return replace(ctx, conditions=(*ctx.conditions, known if holds else Unary(Neg.NOT, known)))
+    def _under(self, way: _Way, cond: Expr, holds: bool = True) -> _Way:
+        known = way.value(cond)
+        return replace(way, conditions=(*way.conditions, known if holds else Unary(Neg.NOT, known)))
 
-    def _branches(self, s: If, ctx: _Context) -> None:
-        self.reads(s.cond, ctx, s)
-        value = ctx.value(s.cond)
+    def _branches(self, s: If, way: _Way) -> None:
+        self.reads(s.cond, way, s)
+        value = way.value(s.cond)
         if isinstance(value, Const):  # of a turn that is looked at by itself
             taken = s.then if value.value else s.otherwise
             if taken is not None:
-                self.stmt(taken, ctx)
+                self.stmt(taken, way)
             return
-        parted = ctx.parted or self._differs(ctx.value(s.cond))
+        parted = way.parted or self._differs(way.value(s.cond))
         before = list(self.since)  # not groups: a condition around one wait stands around all
-        self.stmt(s.then, replace(self._under(ctx, s.cond), parted=parted))
+        self.stmt(s.then, replace(self._under(way, s.cond), parted=parted))
         after, self.since = self.since, before
         if s.otherwise is not None:
-            self.stmt(s.otherwise, replace(self._under(ctx, s.cond, False), parted=parted))
+            self.stmt(s.otherwise, replace(self._under(way, s.cond, False), parted=parted))
         self.since = list(dict.fromkeys((*self.since, *after)))
 
     def _differs(self, cond: Expr) -> bool:
@@ -230,7 +230,7 @@ class _Prover:
             isinstance(n, Load) and n.buffer.scope is not Scope.GLOBAL for n in walk(cond)
         )
 
-    def _loop(self, s: For, ctx: _Context) -> None:
+    def _loop(self, s: For, way: _Way) -> None:
         self._size(s)
         var, turns = s.var, self.sizes[s.var][1]
         if turns == 0:
@@ -238,36 +238,36 @@ class _Prover:
         if _waits(s.body):
             for turn in _some_turns(turns):
                 at = const(self.sizes[var][0] + turn, var.type)
-                self.stmt(s.body, replace(ctx, env={**ctx.env, var: at}, known=True))
+                self.stmt(s.body, replace(way, env={**way.env, var: at}, known=True))
             return
         if not any_node(s.body, lambda n: isinstance(n, Barrier)):
-            self.stmt(s.body, replace(ctx, own=ctx.own | {var}))
+            self.stmt(s.body, replace(way, own=way.own | {var}))
             return
-        self.stmt(s.body, ctx)
+        self.stmt(s.body, way)
         if turns > 1:
             if _always_meets(s.body):
                 before = {*self.since, *(a for group in self.groups for a in group)}
                 before |= {replace(a, flying=False) for a in before}  # those that will have arrived
-                self.stmt(s.body, replace(ctx, env={**ctx.env, var: ctx.value(var + 1)}))
+                self.stmt(s.body, replace(way, env={**way.env, var: way.value(var + 1)}))
                 there = compare(Cmp.LT, var + 1, const(self.sizes[var][0] + turns, var.type))
                 self.since = [a if a in before else a.where(var, there) for a in self.since]
             else:  # any two turns may lie between two barriers
                 self.since = [a.running(var) for a in self.since]
-                self.stmt(s.body, ctx)
+                self.stmt(s.body, way)
         self.since = [a.running(var) for a in self.since]
 
     # -- accesses --------------------------------------------------------------------------------------------
-    def reads(self, e: Expr, ctx: _Context, s: Stmt) -> None:
+    def reads(self, e: Expr, way: _Way, s: Stmt) -> None:
         for n in walk(e):
             if isinstance(n, Load) and _is_shared(n.buffer):
-                self.access(n.buffer, n.indices[0], False, n.mask, ctx, s)
+                self.access(n.buffer, n.indices[0], False, n.mask, way, s)
 
     def access(
-        self, buffer: Buffer, index: Expr, writes: bool, mask: Expr | None, ctx: _Context, s: Stmt
+        self, buffer: Buffer, index: Expr, writes: bool, mask: Expr | None, way: _Way, s: Stmt
     ) -> None:
-        at: Expr | None = ctx.value(index)
-        conditions = ctx.conditions if mask is None else (*ctx.conditions, ctx.value(mask))
-        own = ctx.own
+        at: Expr | None = way.value(index)
+        conditions = way.conditions if mask is None else (*way.conditions, way.value(mask))
+        own = way.own
         if index.dtype.lanes > 1:
             number = Var(f"{LANE}{index.dtype.lanes}")
             self.sizes[number] = (0, index.dtype.lanes)

@@ -33,7 +33,7 @@ from autotensor.lowering.nest.boxes import Body, Boxes, base_of
 from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.loops import Loops, settled, some_need, some_point
 from autotensor.lowering.nest.marks import check_marks
-from autotensor.lowering.nest.reduction.by_lanes import Lanes
+from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, lanes_of
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
@@ -309,7 +309,7 @@ class _Nest:
         own = [
             (leaf_var(stage.name, a.name), self._extent(stage, a.name), self._kind(stage, a)) for a in axes
         ]
-        lanes = Lanes(stage.op, tuple(own))
+        lanes = LaneAccumulators(stage.op, tuple(own))
         main = self._loop(replace(loops, targets=lanes.targets), depth, placed, ranges)
         joined = update(stage.name, stage.op.combiner, self._targets(loops), lanes.results)
         last = self._over_spatial(loops, depth, placed, lanes.over_lanes(joined))

@@ -72,7 +72,7 @@ class CudaDevice:
             into[:size] = source[:size]
 
     def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
-        return _Plan(self._cupy, self._stream, [self._bound(sources[c.object], c) for c in calls], self)
+        return _Launches(self._cupy, self._stream, [self._bound(sources[c.object], c) for c in calls], self)
 
     def finish(self) -> None:
         try:
@@ -132,7 +132,7 @@ class CudaDevice:
         return module
 
 
-class _Plan:
+class _Launches:
     """Launches; from the second run on as one CUDA graph."""
 
     def __init__(self, cupy: Any, stream: Any, bound: Sequence[tuple[Any, DeviceCall]], device: Any) -> None:

@@ -111,13 +111,13 @@ class OpenCLDevice:
 
     def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
         bound = [self._bound(sources[c.object], c) for c in calls]
-        return _Plan(self._cl, self._queue, bound, self._checked)
+        return _Commands(self._cl, self._queue, bound, self._checked)
 
     def finish(self) -> None:
         self._checked(self._queue.finish)
 
     def seconds(self, run: Run, count: int) -> float:
-        assert isinstance(run, _Plan)
+        assert isinstance(run, _Commands)
         self.finish()
         first, last = run.start()
         for _ in range(count - 1):
@@ -202,7 +202,7 @@ class OpenCLDevice:
             raise TargetError(f"a kernel failed on {self.name}: {error}.") from error
 
 
-class _Plan:
+class _Commands:
     """Calls with their arguments set; running enqueues them."""
 
     def __init__(self, cl: Any, queue: Any, bound: Sequence[Any], checked: Callable[[Any], None]) -> None:

@@ -21,7 +21,7 @@ Loop = tuple[Var, int, ForKind]  # with its extent
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LaneAccumulators:
     """Accumulators of a stage: `loops` are the spatial loops inside, then the vectorized one."""
 
     op: StageOp

@@ -29,14 +29,14 @@ SHUFFLE = "shuffle_xor"  # of a value and a mask: the value that lane number (ow
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class WarpLanes:
     """Who exchanges values."""
 
     count: int  # of a row, in one warp; a power of two
     warps: int  # of a row
 
 
-def lanes_of(across: Across, block: Mapping[str, int], device: Device) -> Lanes | None:
+def lanes_of(across: Across, block: Mapping[str, int], device: Device) -> WarpLanes | None:
     """How the threads that join their parts lie in warps; None when they cannot exchange values.
 
     Rows of threads must be whole warps, or whole parts of one, and no thread of a block may stay behind:
@@ -50,15 +50,15 @@ def lanes_of(across: Across, block: Mapping[str, int], device: Device) -> Lanes 
     if prod(block.values()) % device.warp or extent < 2:
         return None
     if extent % device.warp == 0:
-        return Lanes(device.warp, extent // device.warp)
-    return Lanes(extent, 1) if extent < device.warp and extent & (extent - 1) == 0 else None
+        return WarpLanes(device.warp, extent // device.warp)
+    return WarpLanes(extent, 1) if extent < device.warp and extent & (extent - 1) == 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shuffled(Across):
     """The partial results of one reduction, joined without a tree in shared memory."""
 
-    lanes: Lanes = Lanes(1, 1)
+    lanes: WarpLanes = WarpLanes(1, 1)
 
     @property
     def count(self) -> int:
@@ -118,4 +118,4 @@ class Shuffled(Across):
         return body
 
 
-__all__ = ["SHUFFLE", "Lanes", "Shuffled", "lanes_of"]
+__all__ = ["SHUFFLE", "Shuffled", "WarpLanes", "lanes_of"]
