@@ -32,6 +32,7 @@ from autotensor.schedule.extents import (
 from autotensor.schedule.state import At, Fuse, Ref, Split, Stage, State
 from autotensor.schedule.work import executed
 from autotensor.te.tensor import AxisKind
+from autotensor.te.terms import flops
 
 Ints = npt.NDArray[np.int64]
 
@@ -198,7 +199,7 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         tuple(least(footprint(o, t), held.get(o.buffer.name, o.buffer.bytes)) for t in tables)
         for o in operands
     )
-    once, total = stage.op.points(), stage.op.flops()
+    once, total = stage.op.points(), flops(stage.op)
     return StagePicture(
         stage.name,
         levels,

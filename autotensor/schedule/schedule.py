@@ -38,9 +38,8 @@ from autotensor.schedule.primitives.tensorize import Tensorize
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step
 from autotensor.schedule.trace import Trace
-from autotensor.te.compute import Compute
 from autotensor.te.dag import ComputeDAG
-from autotensor.te.tensor import IterVar, Placeholder, Tensor
+from autotensor.te.tensor import Compute, IterVar, Placeholder, Tensor
 from autotensor.te.thread import ThreadAxis
 
 

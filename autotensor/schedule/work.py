@@ -3,7 +3,7 @@
     select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
 
 Choices between rows by position, as transforms have them, cost one row only: where positions are unrolled the
-others vanish. Everything else is counted as `StageOp.flops` does.
+others vanish. Everything else is counted as `te.terms.flops` does.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from functools import lru_cache
 
 from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select
 from autotensor.ir.visit import any_node
-from autotensor.te.dag import StageOp, operations
+from autotensor.te.stage import StageOp, operations
 
 
 def executed(op: StageOp) -> float:
     """Floating-point operations of one point, joins included."""
-    joins = 0
-    if op.combiner is not None:
-        joins = sum(max(1, operations(r)) for r in op.combiner.result)
-    return sum(_executed(body) for body in op.bodies) + joins
+    return sum(_executed(body) for body in op.bodies) + op.joins()
 
 
 @lru_cache(maxsize=4096)

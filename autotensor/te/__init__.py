@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.absent import absent
 from autotensor.ir.expr import Expr, call, maximum, minimum, select
-from autotensor.te.compute import Compute, all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
+from autotensor.te.compute import all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
 from autotensor.te.math import (
     abs,
     acos,
@@ -61,7 +61,7 @@ from autotensor.te.math import (
     tanh,
     trunc,
 )
-from autotensor.te.tensor import AxisKind, IterVar, Placeholder, Tensor, placeholder
+from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, placeholder
 from autotensor.te.thread import ThreadAxis, thread_axis
 
 if_then_else = select  # both evaluate only the side they take

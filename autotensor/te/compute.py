@@ -21,7 +21,6 @@ from autotensor.ir.expr import (
     Binary,
     Combiner,
     Expr,
-    Load,
     Op,
     Reduce,
     Var,
@@ -36,55 +35,8 @@ from autotensor.ir.expr import (
     min_value,
     minimum,
 )
-from autotensor.ir.visit import MOST_NESTED, any_node, height, walk
-from autotensor.te.tensor import AxisKind, IterVar, Tensor, check_name, check_shape
-
-
-class Compute:
-    """A stage: `bodies[n]` over `axes` (and over `reduce_axes` inside a reduction) defines output n."""
-
-    __slots__ = ("axes", "bodies", "name", "reduce_axes", "tag")
-
-    def __init__(
-        self,
-        name: str,
-        axes: tuple[IterVar, ...],
-        reduce_axes: tuple[IterVar, ...],
-        bodies: tuple[Expr, ...],
-        tag: str,
-    ) -> None:
-        self.name = name
-        self.axes = axes
-        self.reduce_axes = reduce_axes
-        self.bodies = bodies
-        self.tag = tag
-
-    @property
-    def axis(self) -> tuple[IterVar, ...]:
-        """Spatial axes, in TVM's spelling."""
-        return self.axes
-
-    @property
-    def reduce_axis(self) -> tuple[IterVar, ...]:
-        return self.reduce_axes
-
-    def output(self, index: int) -> Tensor:
-        """The tensor that body `index` defines."""
-        return Tensor(tuple(a.extent for a in self.axes), self.bodies[index].dtype, self, index)
-
-    @property
-    def input_tensors(self) -> tuple[Tensor, ...]:
-        """Tensors read, in order of first appearance."""
-        seen: dict[int, Tensor] = {}
-        for body in self.bodies:
-            for node in walk(body):
-                if isinstance(node, Load):
-                    seen.setdefault(id(node.buffer), node.buffer)
-        return tuple(seen.values())
-
-    def __str__(self) -> str:
-        shape = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
-        return f"{self.name}[{shape}] = {', '.join(str(b) for b in self.bodies)}"
+from autotensor.ir.visit import MOST_NESTED, any_node, height
+from autotensor.te.tensor import AxisKind, Compute, IterVar, check_name, check_shape
 
 
 def reduce_axis(dom: Any, name: str = "k") -> IterVar:

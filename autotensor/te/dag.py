@@ -11,113 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from math import prod
 
-from autotensor.base.dtype import int64
 from autotensor.base.errors import TensorError
 from autotensor.base.names import free_name
-from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Reduce, Var
+from autotensor.ir.expr import Combiner, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import walk
-from autotensor.te.tensor import AxisKind, Placeholder, Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class IterDef:
-    """One axis of a stage."""
-
-    name: str
-    extent: int
-    kind: AxisKind = AxisKind.SPATIAL
-
-    @property
-    def var(self) -> Var:
-        return Var(self.name, int64)
-
-
-@dataclass(frozen=True, slots=True)
-class StageOp:
-    """One compute: `buffers[n][axes] = bodies[n]` for each output, joined over the reduce axes, if any."""
-
-    name: str
-    axes: tuple[IterDef, ...]
-    reduce_axes: tuple[IterDef, ...]
-    bodies: tuple[Expr, ...]
-    combiner: Combiner | None
-    buffers: tuple[Buffer, ...]
-    tag: str = ""
-
-    @property
-    def is_reduction(self) -> bool:
-        return self.combiner is not None
-
-    @property
-    def all_axes(self) -> tuple[IterDef, ...]:
-        return (*self.axes, *self.reduce_axes)
-
-    def loads(self) -> tuple[Load, ...]:
-        """Distinct loads of all bodies, in order."""
-        return _loads(self.bodies)
-
-    def reads(self) -> tuple[Buffer, ...]:
-        """Distinct buffers read, in order."""
-        return _reads(self.bodies)
-
-    def points(self) -> int:
-        """Evaluations of the body."""
-        return prod(a.extent for a in self.all_axes)
-
-    def flops(self) -> int:
-        """Floating-point operations of the expression: arithmetic, comparisons, math calls; one per join.
-
-        A scatter, a running sum or a sort counts as one pass (te/terms.py): schedules compute it so.
-        """
-        per_point = sum(operations(body) for body in self.bodies)
-        if self.combiner is not None:
-            per_point += sum(max(1, operations(r)) for r in self.combiner.result)
-        return per_point * (self.points() if self.combiner is None else _fewest_points(self))
-
-
-@lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
-def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
-    return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
-
-
-@lru_cache(maxsize=4096)
-def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
-    return tuple(dict.fromkeys(load.buffer for load in _loads(bodies)))
-
-
-@lru_cache(maxsize=4096)
-def _fewest_points(op: StageOp) -> int:
-    from autotensor.te.terms import fewest_points
-
-    return fewest_points(op)
-
-
-@lru_cache(maxsize=4096)
-def operations(body: Expr) -> int:
-    """Float operations of a body, each occurrence counted."""
-    found: dict[Expr, int] = {}
-
-    def count(node: Expr) -> int:
-        if isinstance(node, Load):
-            return 0  # index arithmetic is not counted
-        if node not in found:
-            values = (v for f in node.fields() for v in (f if isinstance(f, tuple) else (f,)))
-            found[node] = _own(node) + sum(count(v) for v in values if isinstance(v, Expr))
-        return found[node]
-
-    return count(body)
-
-
-def _own(node: Expr) -> int:
-    """Float operations of a node by itself."""
-    if isinstance(node, (Binary, Compare)):
-        return int(node.a.dtype.is_float)
-    return int(isinstance(node, Call) and node.dtype.is_float)
+from autotensor.te.stage import IterDef, StageOp
+from autotensor.te.tensor import Compute, Placeholder, Tensor
+from autotensor.te.terms import flops
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +71,7 @@ class ComputeDAG:
     def flops(self) -> int:
         """Floating-point operations of the part that runs at every call."""
         fixed = self.constant_stages()
-        return sum(s.flops() for s in self.stages if s.name not in fixed)
+        return sum(flops(s) for s in self.stages if s.name not in fixed)
 
     def constant_stages(self) -> frozenset[str]:
         """Stages that depend on constants only; they are prepared, not run."""
@@ -339,8 +242,6 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
 
 
 def _stage(op: object, taken: set[str], tensors: dict[tuple[int, int], Buffer]) -> StageOp:
-    from autotensor.te.compute import Compute
-
     assert isinstance(op, Compute)
     name = free_name(op.name, taken)
     used: set[str] = set()
@@ -380,3 +281,6 @@ def _check_bound(name: str, bodies: tuple[Expr, ...], known: set[Var]) -> None:
                     "that it belongs to.",
                     fix="Pass it as axis= of te.sum (or another reducer).",
                 )
+
+
+__all__ = ["ComputeDAG", "IterDef", "StageOp", "placeholders_of"]

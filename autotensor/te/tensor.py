@@ -1,4 +1,4 @@
-"""Tensors as an author writes them: placeholders, and results of computes.
+"""Tensors as an author writes them: placeholders, and what computes define.
 
 Objects compare by identity: two unnamed placeholders of one shape are two tensors. Indexing a tensor gives a
 `Load`, so that `A[i, k] * B[k, j]` is an expression. Start reading at `te/compute.py`.
@@ -11,15 +11,13 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotensor.base.dtype import DType, dtype_of, int64
 from autotensor.base.errors import TensorError
 from autotensor.ir.arithmetic import Arithmetic, Equality
 from autotensor.ir.expr import NUMBERS, Cmp, Expr, Load, Var, as_expr, cast
-
-if TYPE_CHECKING:
-    from autotensor.te.compute import Compute
+from autotensor.ir.visit import walk
 
 _fresh = itertools.count()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -125,6 +123,53 @@ class Tensor(Operable):
 
     def __str__(self) -> str:
         return str(self.op) if not isinstance(self.op, Placeholder) else repr(self)
+
+
+class Compute:
+    """A stage: `bodies[n]` over `axes` (and over `reduce_axes` inside a reduction) defines output n."""
+
+    __slots__ = ("axes", "bodies", "name", "reduce_axes", "tag")
+
+    def __init__(
+        self,
+        name: str,
+        axes: tuple[IterVar, ...],
+        reduce_axes: tuple[IterVar, ...],
+        bodies: tuple[Expr, ...],
+        tag: str,
+    ) -> None:
+        self.name = name
+        self.axes = axes
+        self.reduce_axes = reduce_axes
+        self.bodies = bodies
+        self.tag = tag
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """Spatial axes, in TVM's spelling."""
+        return self.axes
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        return self.reduce_axes
+
+    def output(self, index: int) -> Tensor:
+        """The tensor that body `index` defines."""
+        return Tensor(tuple(a.extent for a in self.axes), self.bodies[index].dtype, self, index)
+
+    @property
+    def input_tensors(self) -> tuple[Tensor, ...]:
+        """Tensors read, in order of first appearance."""
+        seen: dict[int, Tensor] = {}
+        for body in self.bodies:
+            for node in walk(body):
+                if isinstance(node, Load):
+                    seen.setdefault(id(node.buffer), node.buffer)
+        return tuple(seen.values())
+
+    def __str__(self) -> str:
+        shape = ", ".join(f"{a.name}: {a.extent}" for a in self.axes)
+        return f"{self.name}[{shape}] = {', '.join(str(b) for b in self.bodies)}"
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from math import isnan, prod
-from typing import TYPE_CHECKING
 
 from autotensor.base.dtype import DType, int64
 from autotensor.ir.expr import (
@@ -40,9 +40,7 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import free_vars, walk
-
-if TYPE_CHECKING:  # which counts operations by what is found here
-    from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.stage import IterDef, StageOp, operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +267,16 @@ def fewest_points(op: StageOp) -> int:
     return points
 
 
+@lru_cache(maxsize=4096)
+def flops(op: StageOp) -> int:
+    """Floating-point operations of a stage: arithmetic, comparisons, math calls; one per join.
+
+    A scatter, a running sum or a sort counts as one pass: schedules compute it so.
+    """
+    per_point = sum(operations(body) for body in op.bodies) + op.joins()
+    return per_point * (fewest_points(op) if op.is_reduction else op.points())
+
+
 def carried(op: StageOp) -> StageOp:
     """The stage with terms that are taken whatever their condition says."""
     return replace(op, bodies=tuple(b.then for b in op.bodies if isinstance(b, Select)))
@@ -313,6 +321,7 @@ __all__ = [
     "Running",
     "carried",
     "fewest_points",
+    "flops",
     "places_told",
     "ranking",
     "running",

@@ -22,10 +22,11 @@ from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.protect import protect
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.checks import exact_on_integers
-from autotensor.te.dag import ComputeDAG, operations
+from autotensor.te.dag import ComputeDAG
 from autotensor.te.indices import index_ranges
 from autotensor.te.inside import check_reads
 from autotensor.te.reference import evaluate
+from autotensor.te.stage import operations
 from autotensor.te.workload import Workload, expr_from_json, expr_to_json
 
 A = te.placeholder((40,), name="A")

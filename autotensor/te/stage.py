@@ -1,0 +1,100 @@
+"""Stages and their axes, as plain frozen data: what one compute of an author's is to the rest of the system.
+
+C = te.compute((32, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k))
+        ──▶  StageOp("C", (i, j), (k,), bodies=(A[i, k] * B[k, j],), combiner=sum, buffers=(C,))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from autotensor.base.dtype import int64
+from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import walk
+from autotensor.te.tensor import AxisKind
+
+
+@dataclass(frozen=True, slots=True)
+class IterDef:
+    """One axis of a stage."""
+
+    name: str
+    extent: int
+    kind: AxisKind = AxisKind.SPATIAL
+
+    @property
+    def var(self) -> Var:
+        return Var(self.name, int64)
+
+
+@dataclass(frozen=True, slots=True)
+class StageOp:
+    """One compute: `buffers[n][axes] = bodies[n]` for each output, joined over the reduce axes, if any."""
+
+    name: str
+    axes: tuple[IterDef, ...]
+    reduce_axes: tuple[IterDef, ...]
+    bodies: tuple[Expr, ...]
+    combiner: Combiner | None
+    buffers: tuple[Buffer, ...]
+    tag: str = ""
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.combiner is not None
+
+    @property
+    def all_axes(self) -> tuple[IterDef, ...]:
+        return (*self.axes, *self.reduce_axes)
+
+    def loads(self) -> tuple[Load, ...]:
+        """Distinct loads of all bodies, in order."""
+        return _loads(self.bodies)
+
+    def reads(self) -> tuple[Buffer, ...]:
+        """Distinct buffers read, in order."""
+        return _reads(self.bodies)
+
+    def points(self) -> int:
+        """Evaluations of the body."""
+        return prod(a.extent for a in self.all_axes)
+
+    def joins(self) -> int:
+        """Operations that join one term to the others; 0 where nothing is joined."""
+        return sum(max(1, operations(r)) for r in self.combiner.result) if self.combiner else 0
+
+
+@lru_cache(maxsize=4096)  # schedules ask again and again, and bodies are interned
+def _loads(bodies: tuple[Expr, ...]) -> tuple[Load, ...]:
+    return tuple(dict.fromkeys(node for body in bodies for node in walk(body) if isinstance(node, Load)))
+
+
+@lru_cache(maxsize=4096)
+def _reads(bodies: tuple[Expr, ...]) -> tuple[Buffer, ...]:
+    return tuple(dict.fromkeys(load.buffer for load in _loads(bodies)))
+
+
+@lru_cache(maxsize=4096)
+def operations(body: Expr) -> int:
+    """Float operations of a body, each occurrence counted."""
+    found: dict[Expr, int] = {}
+
+    def count(node: Expr) -> int:
+        if isinstance(node, Load):
+            return 0  # index arithmetic is not counted
+        if node not in found:
+            values = (v for f in node.fields() for v in (f if isinstance(f, tuple) else (f,)))
+            found[node] = _own(node) + sum(count(v) for v in values if isinstance(v, Expr))
+        return found[node]
+
+    return count(body)
+
+
+def _own(node: Expr) -> int:
+    """Float operations of a node by itself."""
+    if isinstance(node, (Binary, Compare)):
+        return int(node.a.dtype.is_float)
+    return int(isinstance(node, Call) and node.dtype.is_float)
