@@ -67,10 +67,12 @@ def plan_model(
     target: str | Target | None = None,
     name: str = "model",
     updates: Mapping[str, str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> ModelPlan:
     """Optimises a graph and cuts it into groups.
 
     updates: outputs that are to be written over inputs, by name; the model then changes these arguments.
+    facts: what the compiled file remembers beside its code.
     `plan.tasks` are the distinct kernels, by the order in which they run. Raises as `compile_model` does.
     """
     chosen = check_target(parse(target))
@@ -80,7 +82,7 @@ def plan_model(
         ready, groups = updating_groups(ready, updates)
     else:
         groups = partition(ready, windows=not chosen.is_gpu)
-    return ModelPlan(ready, groups, tasks_of(groups), chosen, updates=dict(updates or {}))
+    return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
 
 
 def check_target(target: Target) -> Target:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
 from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
+from autotensor.cli.options import Log, Machine, Source, warn_of_threads
+from autotensor.cli.output import tell
 from autotensor.cli.torch_files import exported_graph, is_exported
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 PICKLED = (".pt", ".pth", ".pkl")  # torch's weights, or modules
 FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
 TRAINED = ("small_cnn",)  # models whose trained weights come with the package
+PLAIN = Source()
 
 
 def is_file(name: str) -> bool:
@@ -34,25 +37,20 @@ def is_file(name: str) -> bool:
     return name.endswith(".atm") or (Path(name).is_file() and not is_onnx(name) and not is_exported(name))
 
 
-def build_graph(
-    model: str,
-    batch: int = 1,
-    weights: Path | None = None,
-    shapes: Sequence[str] | None = None,
-    given: Sequence[str] | None = None,
-) -> Graph:
-    """The graph of a built-in model, an .onnx file or a program of torch.export. given: what --input says,
-    of inputs that it fixes.
+def build_graph(model: str, source: Source = PLAIN) -> Graph:
+    """The graph of a built-in model, an .onnx file or a program of torch.export.
 
     Raises InputError about the name, the weights, --shape or --input.
     """
+    if source.weights is not None and (is_onnx(model) or is_exported(model)):
+        raise InputError(f"{model} holds its weights; --weights has no effect on it.")
     if is_onnx(model):
-        return onnx_graph(model, batch, weights, shapes or (), given or ())
-    if given:
+        return onnx_graph(model, source)
+    if source.fixed:
         raise InputError(f"--input fixes inputs of .onnx files; {model} is none.")
     if is_exported(model):
-        return exported_graph(model, batch, weights, shapes or ())
-    if shapes:
+        return exported_graph(model, source)
+    if source.shape:
         raise InputError(
             f"--shape is for .onnx and .pt2 files; {model} has its own shapes.",
             fix="--batch N sets its batch.",
@@ -61,8 +59,8 @@ def build_graph(
 
     if model not in MODELS:
         _refuse_file(model)
-    found = MODELS.get(model)
-    return found.build(batch=batch, weights=None if weights is None else load_weights(weights))
+    weights = None if source.weights is None else load_weights(source.weights)
+    return MODELS.get(model).build(batch=source.batch, weights=weights)
 
 
 def _refuse_file(name: str) -> None:
@@ -86,12 +84,12 @@ def _refuse_file(name: str) -> None:
         )
 
 
-def facts(model: str, weights: Path | None) -> dict[str, str]:
+def facts(model: str, source: Source) -> dict[str, str]:
     """What the .atm file should remember about a model beyond its code."""
     if is_onnx(model) or is_exported(model):
         return {"weights": "its own"}
-    if weights is not None:
-        return {"weights": f"from {weights.name}"}
+    if source.weights is not None:
+        return {"weights": f"from {source.weights.name}"}
     return {"weights": "trained" if model in TRAINED else "random"}
 
 
@@ -102,9 +100,9 @@ def warn_of_weights(meta: Mapping[str, Any]) -> str:
     return ""
 
 
-def place_of(out: Path | None, graph: Graph, batch: int) -> Path:
+def place_of(out: Path | None, graph: Graph, source: Source) -> Path:
     """Where a compiled model goes: what `--out` says, or its own name. Raises InputError for a bad place."""
-    path = out or Path(f"{graph.name}.atm" if batch == 1 else f"{graph.name}_b{batch}.atm")
+    path = out or Path(f"{graph.name}.atm" if source.batch == 1 else f"{graph.name}_b{source.batch}.atm")
     if is_onnx(path.name):
         raise InputError(f"{path} would be taken for an ONNX model.", fix=f"Name it {path.stem}.atm.")
     if is_exported(path.name):
@@ -146,7 +144,7 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
             )
 
 
-def check_known(path: Path, plan: ModelPlan, db: str | None, force: bool) -> None:
+def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
     """Raises InputError when tuning would begin by replacing the model at `path`, which may be tuned, by one
     of default schedules: when the log knows none of its tasks. One that cannot be read may go."""
     from autotensor.api.log import open_existing
@@ -160,7 +158,7 @@ def check_known(path: Path, plan: ModelPlan, db: str | None, force: bool) -> Non
         artifacts.load_all(path)
     except ArtifactError:
         return
-    with open_existing(db) as store:
+    with open_existing(log.db) as store:
         found = resolved(plan, store)
     if any(r.source == "log" for r in found.values()):
         return
@@ -219,56 +217,46 @@ class Known:
         return sorted({r.note for r in self.found.values() if r.note})
 
 
-def compile_known(plan: ModelPlan, db: str | None) -> Known:
+def compile_known(plan: ModelPlan, log: Log) -> Known:
     from autotensor.api.log import open_existing
     from autotensor.api.models import link_model, resolved
     from autotensor.runtime.open_artifact import open_artifact
 
-    with open_existing(db) as store:
+    with open_existing(log.db) as store:
         found = resolved(plan, store)
     artifact = link_model(plan, {key: r.trace for key, r in found.items()})
     return Known(open_artifact(artifact, threads=plan.target.num_cores), found)
 
 
-def open_module(
-    name: str,
-    db: str | None,
-    batch: int,
-    weights: Path | None,
-    target: str | None,
-    threads: int | None,
-    shapes: Sequence[str] | None = None,
-    given: Sequence[str] | None = None,
-) -> Function | InParts:
-    """MODEL|FILE.atm, ready to call. given: as in `build_graph`."""
+def check_compiled(name: str, source: Source, machine: Machine) -> None:
+    """Raises InputError for options that a compiled file has no use for."""
+    if source.fixed:
+        raise InputError(f"{name} is compiled: --input has no effect on it.")
+    if source.weights is not None or machine.target is not None or source.batch != 1 or source.shape:
+        raise InputError(
+            f"{name} is compiled: --weights, --target, --batch and --shape have no effect on it."
+        )
+
+
+def open_module(name: str, source: Source, machine: Machine, log: Log) -> Function | InParts:
+    """MODEL|FILE.atm, ready to call."""
     if is_file(name):
-        if given:
-            raise InputError(f"{name} is compiled: --input has no effect on it.")
-        if weights is not None or target is not None or batch != 1 or shapes:
-            raise InputError(
-                f"{name} is compiled: --weights, --target, --batch and --shape have no effect on it."
-            )
         from autotensor.api.loading import load
-        from autotensor.cli.options import warn_of_threads
 
-        warn_of_threads(threads)
-        return load(name, threads=threads)
-    from dataclasses import replace
-
-    from autotensor.api.models import plan_model
-    from autotensor.cli.options import target_of
-    from autotensor.cli.output import tell
-
-    chosen = target_of(target, threads)
+        check_compiled(name, source, machine)
+        warn_of_threads(machine.threads)
+        return load(name, threads=machine.threads)
+    chosen = machine.chosen()
     try:
-        graph = build_graph(name, batch, weights, shapes, given)
+        graph = build_graph(name, source)
     except RunsInParts as parts:
         from autotensor.cli.onnx_parts import InParts
 
         tell(f"{parts.what.rstrip('.')}: it runs in parts, compiled at the first call.")
-        return InParts(name, parts.shapes, chosen, db)
-    plan = plan_model(graph, chosen)
-    known = compile_known(replace(plan, facts=facts(name, weights)), db)
+        return InParts(name, parts.shapes, chosen, log.db)
+    from autotensor.api.models import plan_model
+
+    known = compile_known(plan_model(graph, chosen, facts=facts(name, source)), log)
     tell(f"Compiled {name}, schedules: {known.summary}.")
     for note in known.notes:
         tell(f"Note: {note}.")

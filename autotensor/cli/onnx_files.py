@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.errors import InputError
 
 if TYPE_CHECKING:
+    from autotensor.cli.options import Source
     from autotensor.frontends.onnx.signature import Argument
     from autotensor.graph.ir import Graph
 
@@ -29,26 +29,21 @@ def is_onnx(name: str) -> bool:
     return name.endswith(".onnx")
 
 
-def onnx_graph(
-    name: str, batch: int, weights: Path | None, shapes: Sequence[str], given: Sequence[str] = ()
-) -> Graph:
-    """The graph of a model file. `batch` is the first extent of inputs that leave it open.
+def onnx_graph(name: str, source: Source) -> Graph:
+    """The graph of a model file. The batch is the first extent of inputs that leave it open.
 
-    given: values of inputs, as --input spells them; the graph has these no more.
     Raises InputError for what does not fit the model, RunsInParts when values decide what is computed.
     """
     from autotensor.api.onnx_models import from_onnx, load_onnx
 
-    if weights is not None:
-        raise InputError(f"{name} holds its weights; --weights has no effect on it.")
     model = load_onnx(name)
     from autotensor.frontends.onnx.errors import NeedsValue
     from autotensor.frontends.onnx.signature import inputs_of
 
     inputs = inputs_of(model)
-    said = _checked(name, inputs, parsed_shapes(shapes))
-    values = _values(name, inputs, said, given)
-    found = _filled(name, [a for a in inputs if a.name not in values], batch, said)
+    said = _checked(name, inputs, parsed_shapes(source.shape or ()))
+    values = _values(name, inputs, said, source.fixed)
+    found = _filled(name, [a for a in inputs if a.name not in values], source.batch, said)
     try:
         return from_onnx(name, shapes=found, values=values)
     except NeedsValue as error:

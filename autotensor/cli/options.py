@@ -1,10 +1,23 @@
-"""Options that several verbs share, and how they are spelled. Imports nothing heavy."""
+"""Options that several verbs share, and how they are spelled. Imports nothing heavy.
+
+Those that go together are a group, a frozen dataclass; `@grouped` spreads its fields over the verb's options:
+
+    @app.command()
+    @grouped
+    def bench(model: ModelOrFile, source: Source, log: Log, json: AsJson = False) -> None: …
+
+    bench MODEL [--weights FILE] [--batch N] [--shape NAME=N] [--db FILE] [--no-shipped] [--json]
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -102,6 +115,90 @@ Given = Annotated[
         help="An input's value once and for all: it is none of the compiled model's. E.g. sr=16000.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the graph of MODEL is built with."""
+
+    weights: Weights = None
+    batch: Batch = 1
+    shape: Shapes = None
+
+    @property
+    def fixed(self) -> Sequence[str]:
+        """Inputs that are no inputs of the graph, with their values."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSource(Source):
+    """The same, where --input fixes inputs once and for all."""
+
+    input: Given = None
+
+    @property
+    def fixed(self) -> Sequence[str]:
+        return self.input or ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What kernels are for. `chosen` raises TargetError."""
+
+    threads: Threads = None
+    target: TargetText = None
+
+    def chosen(self) -> Target:
+        return target_of(self.target, self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class NumericMachine(Machine):
+    """The same, and which algorithms they may use."""
+
+    numerics: NumericsText = None
+
+    def chosen(self) -> Target:
+        return target_of(self.target, self.threads, self.numerics)
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Where schedules are known from."""
+
+    db: Db = None
+    no_shipped: NoShipped = False  # its callback has set the switch
+
+
+def grouped(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb as Typer reads it: in place of each group stand its fields, in order."""
+    hints = get_type_hints(verb, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    options: list[Parameter] = []
+    for name, option in signature(verb).parameters.items():
+        if name in groups:
+            options += _options_of(groups[name])
+        else:
+            options.append(option.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    @wraps(verb)
+    def spread(**values: Any) -> None:
+        made = {n: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for n, kind in groups.items()}
+        verb(**values, **made)
+
+    spread.__annotations__ = {}
+    spread.__signature__ = Signature(options)  # type: ignore[attr-defined]  # which inspect reads first
+    return spread
+
+
+def _options_of(group: Any) -> list[Parameter]:
+    types = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=types[f.name])
+        for f in fields(group)
+    ]
+
 
 DEADLINE = "'--deadline'"  # the only option that takes a duration
 _PART = re.compile(r"(\d+(?:\.\d+)?)(h|m|s)")

@@ -6,7 +6,6 @@ its description; tensors of unusual classes inside are unpickled by torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from autotensor.base.errors import InputError
 from autotensor.cli.onnx_files import parsed_shapes
 
 if TYPE_CHECKING:
+    from autotensor.cli.options import Source
     from autotensor.graph.ir import Graph
 
 
@@ -21,31 +21,30 @@ def is_exported(name: str) -> bool:
     return name.endswith(".pt2")
 
 
-def exported_graph(name: str, batch: int, weights: Path | None, shapes: Sequence[str]) -> Graph:
-    """The graph of an exported program. `batch` is the first extent of inputs that leave it open.
+def exported_graph(name: str, source: Source) -> Graph:
+    """The graph of an exported program. The batch is the first extent of inputs that leave it open.
 
     Raises InputError for a file that is none, and for what does not fit the program.
     """
     from autotensor.api.torch_models import from_torch, load_exported
     from autotensor.graph.ir import Graph
 
-    if weights is not None:
-        raise InputError(f"{name} holds its weights; --weights has no effect on it.")
     found = from_torch(load_exported(name), name=Path(name).stem)
     if isinstance(found, Graph):
-        if batch != 1 or shapes:
+        if source.batch != 1 or source.shape:
             raise InputError(
                 f"{name} has fixed shapes; --batch and --shape have no effect on it.",
                 fix="Export it with dynamic_shapes.",
             )
         return found
-    given = parsed_shapes(shapes)
+    given = parsed_shapes(source.shape or ())
     if unknown := [n for n in given if n not in found.shapes]:
         raise InputError(f"--shape: {name} has no input {unknown[0]!r}; it has {', '.join(found.shapes)}.")
     wanted = {n: _tuple(given[n]) if n in given else s for n, s in found.shapes.items()}
-    if batch != 1:
+    if source.batch != 1:
         wanted = {
-            n: s if n in given or 0 not in found.open_axes(n) else (batch, *s[1:]) for n, s in wanted.items()
+            n: s if n in given or 0 not in found.open_axes(n) else (source.batch, *s[1:])
+            for n, s in wanted.items()
         }
     return found.at(wanted)
 

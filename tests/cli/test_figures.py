@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from autotensor.api.model_tuning import ModelReport, kept_defaults
+from autotensor.cli.tune_report import latency
 from autotensor.cli.verbs.bench import _merged
-from autotensor.cli.verbs.tune import latency
 from autotensor.runtime.kernel_times import KernelTime
 from autotensor.search.report import TuneReport
 

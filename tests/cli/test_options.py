@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import ast
+import inspect
 
 import pytest
 import typer
 
 from autotensor.base import switches
 from autotensor.base.target import usable_cores
-from autotensor.cli.options import duration_s, share_of, target_of
+from autotensor.cli.options import (
+    FixedSource,
+    Log,
+    ModelName,
+    NumericMachine,
+    Seed,
+    Source,
+    duration_s,
+    grouped,
+    new_app,
+    share_of,
+    target_of,
+)
 from autotensor.cli.output import layout
-from autotensor.cli.verbs.tune import use
+from autotensor.cli.tune_report import use
+from autotensor.cli.verbs.tune import again
 from autotensor.insight.units import clock, gflops, micros, percent, size
 
 
@@ -103,3 +117,41 @@ def test_the_line_to_paste_is_python():
         "  # input.1: float32[1, 3]; lambda: int64[1]; x: float32[]"
     )
     ast.parse(line)
+
+
+def called(words: list[str]) -> dict[str, object]:
+    """What a verb with groups gets."""
+    got: dict[str, object] = {}
+    app = new_app()
+
+    @app.command()
+    @grouped
+    def verb(ctx: typer.Context, model: ModelName, *, source: FixedSource, seed: Seed = 3, log: Log) -> None:
+        got.update(model=model, source=source, seed=seed, log=log, again=again(ctx))
+
+    with typer.main.get_command(app).make_context("verb", words) as context:
+        context.command.invoke(context)
+    return got
+
+
+def test_groups_are_filled_from_the_words() -> None:
+    got = called(["mlp", "--batch", "4", "--shape", "x=1x2", "--shape", "y=3", "--db", "a.db"])
+    source = got["source"]
+    assert isinstance(source, FixedSource)
+    assert (got["model"], got["seed"], got["log"]) == ("mlp", 3, Log("a.db"))
+    assert (source.weights, source.batch, source.shape, source.fixed) == (None, 4, ["x=1x2", "y=3"], ())
+    assert called(["mlp"])["log"] == Log()
+
+
+def test_groups_stand_in_their_places_with_their_own_defaults() -> None:
+    def verb(*, source: Source, seed: Seed = 3, machine: NumericMachine) -> None: ...
+
+    options = inspect.signature(grouped(verb)).parameters
+    assert list(options) == ["weights", "batch", "shape", "seed", "threads", "target", "numerics"]
+    assert [o.default for o in options.values()] == [None, 1, None, 3, None, None, None]
+
+
+def test_the_command_that_continues_repeats_every_word() -> None:
+    words = ["mlp", "--shape", "x=1x2", "--shape", "y=3", "--db", "a b.db"]
+    assert called(words)["again"] == "autotensor tune mlp --shape x=1x2 --shape y=3 --db 'a b.db'"
+    assert called(["mlp"])["again"] == "autotensor tune mlp"

@@ -9,17 +9,13 @@ import typer
 
 from autotensor.cli.options import (
     AsJson,
-    Batch,
-    Db,
-    Given,
+    FixedSource,
+    Log,
+    Machine,
     ModelOrFile,
-    NoShipped,
     Seed,
-    Shapes,
-    TargetText,
-    Threads,
-    Weights,
     example,
+    grouped,
     new_app,
 )
 from autotensor.cli.output import put_json, say, table
@@ -34,18 +30,15 @@ app = new_app()
 @app.command(
     epilog=example("autotensor bench resnet50.atm", "autotensor bench mlp --threads 1 --repeat 100 --json")
 )
+@grouped
 def bench(
     model: ModelOrFile,
+    *,
     repeat: Annotated[int, typer.Option(min=3, metavar="N", help="Timed inferences.")] = 30,
-    weights: Weights = None,
-    batch: Batch = 1,
-    shape: Shapes = None,
-    input: Given = None,
+    source: FixedSource,
     seed: Seed = 0,
-    threads: Threads = None,
-    target: TargetText = None,
-    db: Db = None,
-    no_shipped: NoShipped = False,
+    machine: Machine,
+    log: Log,
     json: AsJson = False,
 ) -> None:
     """Time inferences of random input on an otherwise idle machine, then each kernel in its place.
@@ -60,7 +53,7 @@ def bench(
     from autotensor.runtime.native.threads import current
     from autotensor.runtime.timing_lock import timing_by
 
-    module = open_module(model, db, batch, weights, target, threads, shape, input)
+    module = open_module(model, source, machine, log)
     arrays = sample_arrays(module, seed)
     kernels: list[KernelTime] = []
     flops = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,20 +9,14 @@ import typer
 
 from autotensor.cli.options import (
     AsJson,
-    Batch,
-    Db,
+    FixedSource,
     Force,
-    Given,
+    Log,
     ModelName,
-    NoShipped,
-    NumericsText,
-    Shapes,
-    TargetText,
-    Threads,
-    Weights,
+    NumericMachine,
     example,
+    grouped,
     new_app,
-    target_of,
 )
 from autotensor.cli.output import put_json, say
 from autotensor.insight.units import size
@@ -37,20 +30,16 @@ app = new_app()
 @app.command(
     epilog=example("autotensor compile resnet50 -o resnet50.atm", "autotensor compile mlp --batch 8")
 )
+@grouped
 def compile(
     model: ModelName,
+    *,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.atm", help="Default: ./MODEL.atm.")
     ] = None,
-    weights: Weights = None,
-    batch: Batch = 1,
-    shape: Shapes = None,
-    input: Given = None,
-    threads: Threads = None,
-    target: TargetText = None,
-    numerics: NumericsText = None,
-    db: Db = None,
-    no_shipped: NoShipped = False,
+    source: FixedSource,
+    machine: NumericMachine,
+    log: Log,
     force: Force = False,
     json: AsJson = False,
 ) -> None:
@@ -62,13 +51,13 @@ def compile(
     from autotensor.api.models import plan_model
     from autotensor.cli.inputs import build_graph, check_replaced, compile_known, facts, place_of
 
-    graph = build_graph(model, batch, weights, shape, input)
-    path = place_of(out, graph, batch)
-    plan = replace(plan_model(graph, target_of(target, threads, numerics)), facts=facts(model, weights))
+    graph = build_graph(model, source)
+    path = place_of(out, graph, source)
+    plan = plan_model(graph, machine.chosen(), facts=facts(model, source))
     check_replaced(path, plan, force)
-    known = compile_known(plan, db)
+    known = compile_known(plan, log)
     known.module.save(path)
-    sources, notes = known.sources, [*known.notes, *_noted(known, path, db)]
+    sources, notes = known.sources, [*known.notes, *_noted(known, path, log)]
     memory = known.module.artifact.meta["memory"]
     if json:
         document = {"model": model, "file": str(path), "bytes": path.stat().st_size, "tasks": sources}
@@ -82,7 +71,7 @@ def compile(
         say(f"Note: {note}.")
 
 
-def _noted(known: Known, path: Path, db: str | None) -> list[str]:
+def _noted(known: Known, path: Path, log: Log) -> list[str]:
     """Tells the log what its trials were built into; a log that may only be read is worth a note."""
     from autotensor.api.log import open_log
     from autotensor.api.models import note_use
@@ -91,7 +80,7 @@ def _noted(known: Known, path: Path, db: str | None) -> list[str]:
     if not known.sources["log"]:
         return []
     try:
-        with open_log(db) as store:
+        with open_log(log.db) as store:
             note_use(store, known.found.values(), path)
     except StoreError as error:
         return [f"the log does not remember this file: {error.what.rstrip('.')}"]

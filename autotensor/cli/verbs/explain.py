@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotensor.cli.find import Found, find
-from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
+from autotensor.cli.options import AsJson, Db, Machine, example, grouped, new_app
 from autotensor.cli.output import paragraph, put_json, say, table, tell
 from autotensor.insight.units import gflops, micros, percent
 
@@ -42,6 +42,7 @@ ABLATION_SAMPLES = 9  # of each variant that is not clearly slow
         "autotensor explain resnet50 --plot resnet50.png",
     )
 )
+@grouped
 def explain(
     what: Annotated[
         str,
@@ -50,6 +51,7 @@ def explain(
             help="MODEL/N as `tasks` lists them, a workload's key, a trial's number; with --plot a model.",
         ),
     ],
+    *,
     default: Annotated[
         bool, typer.Option("--default", help="Of a task: explain its default schedule.")
     ] = False,
@@ -62,8 +64,7 @@ def explain(
         typer.Option("--plot", metavar="FILE.png", help="Draw how the search went, and its predictions."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="How many of a task's fastest trials.")] = 10,
-    threads: Threads = None,
-    target: TargetText = None,
+    machine: Machine,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
@@ -76,7 +77,7 @@ def explain(
     """
     from autotensor.api.log import open_existing
 
-    where = target_of(target, threads)
+    where = machine.chosen()
     with open_existing(db) as store:
         if plot is not None:
             if default or steps or ablate:
@@ -245,7 +246,7 @@ def _print_task(d: dict[str, Any]) -> None:
         ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()))
         or "no trials on this machine"
     )
-    say(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}")
+    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}", "  ")
     if d["trials"]:
         first = d["trials"][0]
         best = first["median_s"]

@@ -11,17 +11,14 @@ import typer
 from autotensor.base.errors import InputError
 from autotensor.cli.options import (
     AsJson,
-    Batch,
-    Db,
     Inputs,
+    Log,
+    Machine,
     ModelOrFile,
-    NoShipped,
     Seed,
-    Shapes,
-    TargetText,
-    Threads,
-    Weights,
+    Source,
     example,
+    grouped,
     new_app,
 )
 from autotensor.cli.output import put_json, say, tell
@@ -45,8 +42,10 @@ EPILOG = example(
 
 
 @app.command(epilog=EPILOG)
+@grouped
 def run(
     model: ModelOrFile,
+    *,
     input: Inputs = None,
     output: Annotated[
         Path | None,
@@ -54,14 +53,10 @@ def run(
             "--output", metavar="FILE", help="Where to keep what comes out: one array in .npy, all in .npz."
         ),
     ] = None,
-    weights: Weights = None,
-    batch: Batch = 1,
-    shape: Shapes = None,
+    source: Source,
     seed: Seed = 0,
-    threads: Threads = None,
-    target: TargetText = None,
-    db: Db = None,
-    no_shipped: NoShipped = False,
+    machine: Machine,
+    log: Log,
     json: AsJson = False,
 ) -> None:
     """Run a model once, and print the five best classes if it is a classifier.
@@ -78,7 +73,7 @@ def run(
             raise InputError(f"output {str(output)!r} has an unknown ending.", fix="Known: .npy, .npz.")
         check_place(output)
     parted(input or ())  # before anything is compiled
-    module = open_module(model, db, batch, weights, target, threads, shape)
+    module = open_module(model, source, machine, log)
     if isinstance(module, InParts):
         warning, names = "", list(module.output_names)
     else:

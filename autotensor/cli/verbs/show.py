@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotensor.cli.find import TaskOrTrial, find
-from autotensor.cli.options import AsJson, Db, TargetText, Threads, example, new_app, target_of
+from autotensor.cli.options import AsJson, Db, Machine, example, grouped, new_app
 from autotensor.cli.output import put_json, say, tell
 from autotensor.insight.units import micros
 
@@ -23,8 +23,10 @@ EPILOG = example(
 
 
 @app.command(epilog=EPILOG)
+@grouped
 def show(
     what: TaskOrTrial,
+    *,
     form: Annotated[str, typer.Option("--as", metavar="|".join(FORMS), help="What to print.")] = "nest",
     default: Annotated[
         bool, typer.Option("--default", help="The default schedule, not the best known.")
@@ -32,8 +34,7 @@ def show(
     source: Annotated[
         bool, typer.Option("--source", help="The same as --as source: GPU kernels and a host to run them.")
     ] = False,
-    threads: Threads = None,
-    target: TargetText = None,
+    machine: Machine,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
@@ -52,7 +53,7 @@ def show(
     from autotensor.resolve import resolve, safe_default
     from autotensor.schedule.trace import Trace
 
-    chosen = target_of(target, threads)
+    chosen = machine.chosen()
     with open_existing(db) as store:
         found = find(what, store)
         best = None if default else resolve(found.workload, chosen, store)

@@ -8,14 +8,14 @@ from autotensor.cli.options import (
     AsJson,
     Batch,
     Db,
+    FixedSource,
     Given,
+    Machine,
     ModelName,
     Shapes,
-    TargetText,
-    Threads,
     example,
+    grouped,
     new_app,
-    target_of,
 )
 from autotensor.cli.output import put_json, table, tell
 from autotensor.insight.units import gflops, micros
@@ -24,13 +24,14 @@ app = new_app()
 
 
 @app.command(epilog=example("autotensor tasks resnet50", "autotensor show resnet50/4 --as nest"))
+@grouped
 def tasks(
     model: ModelName,
+    *,
     batch: Batch = 1,
     shape: Shapes = None,
     input: Given = None,
-    threads: Threads = None,
-    target: TargetText = None,
+    machine: Machine,
     db: Db = None,
     json: AsJson = False,
 ) -> None:
@@ -40,7 +41,7 @@ def tasks(
     from autotensor.base.machine import host_machine
     from autotensor.cli.inputs import build_graph
 
-    plan = plan_model(build_graph(model, batch, shapes=shape, given=input), target_of(target, threads))
+    plan = plan_model(build_graph(model, FixedSource(None, batch, shape, input)), machine.chosen())
     fingerprint, where = host_machine().fingerprint, plan.target.key()
     found: list[dict[str, Any]] = []
     with open_existing(db) as store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,17 +10,14 @@ import typer
 
 from autotensor.cli.options import (
     AsJson,
-    Batch,
-    Db,
     Inputs,
+    Log,
+    Machine,
     ModelOrFile,
-    NoShipped,
     Seed,
-    Shapes,
-    TargetText,
-    Threads,
-    Weights,
+    Source,
     example,
+    grouped,
     new_app,
 )
 from autotensor.cli.output import put_json, say, table
@@ -40,8 +38,10 @@ FLOAT64 = "float64"
         "autotensor verify bert_base --against float64",
     )
 )
+@grouped
 def verify(
     model: ModelOrFile,
+    *,
     against: Annotated[
         str | None,
         typer.Option(
@@ -58,14 +58,10 @@ def verify(
             help="Shows the first wrong kernel; its data beside it. Default: ./wrong_kernel.py.",
         ),
     ] = None,
-    weights: Weights = None,
-    batch: Batch = 1,
-    shape: Shapes = None,
+    source: Source,
     seed: Seed = 0,
-    threads: Threads = None,
-    target: TargetText = None,
-    db: Db = None,
-    no_shipped: NoShipped = False,
+    machine: Machine,
+    log: Log,
     json: AsJson = False,
 ) -> None:
     """Run a model kernel by kernel, each beside a float64 reference that is fed the same arrays.
@@ -83,17 +79,17 @@ def verify(
     if script is not None:
         check_place(path)
     onnx = None if against in (None, FLOAT64) else against
-    artifact, plan = _compiled(model, batch, weights, shape, threads, target, db)
+    artifact, plan = _compiled(model, source, machine, log)
     if onnx is not None:
-        plan = _plan_of(onnx, batch, shape, artifact)
+        plan = _plan_of(onnx, source, artifact)
     arrays = _read(artifact, input, seed) if input else None
-    with open_existing(db) as store:
+    with open_existing(log.db) as store:
         report = check(
             artifact,
             plan,
             inputs=arrays,
             seed=seed,
-            threads=threads,
+            threads=machine.threads,
             drift=against is not None,
             onnx=onnx,
             store=store,
@@ -107,41 +103,29 @@ def verify(
         raise typer.Exit(1)
 
 
-def _compiled(
-    model: str,
-    batch: int,
-    weights: Path | None,
-    shape: list[str] | None,
-    threads: int | None,
-    target: str | None,
-    db: str | None,
-) -> tuple[Artifact, ModelPlan | None]:
+def _compiled(model: str, source: Source, machine: Machine, log: Log) -> tuple[Artifact, ModelPlan | None]:
     """The code that is to be checked, and what it was made from if that is known."""
     from autotensor.api.models import plan_model
     from autotensor.api.verifying.verify import loaded
     from autotensor.base.errors import InputError
-    from autotensor.cli.inputs import build_graph, compile_known, is_file
+    from autotensor.cli.inputs import build_graph, check_compiled, compile_known, is_file
     from autotensor.cli.onnx_files import RunsInParts
-    from autotensor.cli.options import target_of
 
     if is_file(model):
-        if weights is not None or target is not None or batch != 1 or shape:
-            raise InputError(
-                f"{model} is compiled: --weights, --target, --batch and --shape have no effect on it."
-            )
+        check_compiled(model, source, machine)
         return loaded(Path(model)), None
     try:
-        graph = build_graph(model, batch, weights, shape)
+        graph = build_graph(model, source)
     except RunsInParts as parts:
         raise InputError(
             f"{parts.what.rstrip('.')}: it runs in parts, which are not verified.",
             fix="Cut out what has no loops (onnx.utils.extract_model), and verify that.",
         ) from parts
-    plan = plan_model(graph, target_of(target, threads))
-    return compile_known(plan, db).module.artifact, plan
+    plan = plan_model(graph, machine.chosen())
+    return compile_known(plan, log).module.artifact, plan
 
 
-def _plan_of(onnx: str, batch: int, shape: list[str] | None, artifact: Artifact) -> ModelPlan:
+def _plan_of(onnx: str, source: Source, artifact: Artifact) -> ModelPlan:
     from autotensor.api.models import plan_model
     from autotensor.base.errors import InputError
     from autotensor.cli.inputs import build_graph
@@ -149,7 +133,7 @@ def _plan_of(onnx: str, batch: int, shape: list[str] | None, artifact: Artifact)
 
     if not is_onnx(onnx) or not Path(onnx).is_file():
         raise InputError(f"--against {onnx}: it is neither an .onnx file that is there nor float64.")
-    return plan_model(build_graph(onnx, batch, None, shape), artifact.target)
+    return plan_model(build_graph(onnx, replace(source, weights=None)), artifact.target)
 
 
 def _read(artifact: Artifact, texts: list[str], seed: int) -> list[Any]:

@@ -1,0 +1,146 @@
+"""What a tuning run of a model gave: as JSON data, and as people read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotensor.api.log import log_name
+from autotensor.api.model_tuning import ModelReport
+from autotensor.api.prediction import disagreement
+from autotensor.cli.output import say, table
+from autotensor.cli.rates import measured_peak
+from autotensor.insight.units import gflops, micros, millis, percent
+from autotensor.ir.printer import identifier
+from autotensor.resolve import gain
+from autotensor.search.options import TuneOptions
+from autotensor.search.report import TaskReport
+
+HEADS = (
+    "task",
+    "weight",
+    "share",
+    "before us",
+    "after us",
+    "GFLOP/s",
+    "of peak",
+    "trials",
+    "stopped because",
+)
+
+
+def describe(
+    report: ModelReport,
+    model: str,
+    db: str | None,
+    statuses: Mapping[str, int],
+    options: TuneOptions,
+    interrupted: bool,
+) -> dict[str, Any]:
+    """Everything that was found, as JSON data; seconds and operations a second."""
+    tuning = report.tuning
+    peak = measured_peak(db, tuning.tasks[0].task.target.num_cores)
+    inside = {t.key: t.inside_s for t in report.times}
+    return {
+        "model": model,
+        "file": None if report.path is None else str(report.path),
+        "log": log_name(db),
+        "target": tuning.tasks[0].task.target.key(),
+        "seed": options.seed,
+        "effort": options.effort,
+        "until_gain_below": options.least_gain,
+        "default_s": report.default_s,
+        "tuned_s": report.tuned_s,
+        "predicted_s": report.predicted_s,
+        "disagreement": disagreement(report.times, report.tuned_s),
+        "trials": tuning.trials,
+        "reused": tuning.reused,
+        "failures": sum(t.failures for t in tuning.tasks),
+        "rejected": sum(t.rejected for t in tuning.tasks),
+        "statuses": dict(statuses),
+        "elapsed_s": tuning.elapsed_s,
+        "seconds": tuning.shares,
+        "reason": "it was interrupted" if interrupted else tuning.reason,
+        "notes": list(report.notes),
+        "peak_flops": peak,
+        "inputs": [str(a) for a in report.module.args if a.role != "output"],
+        "tasks": sorted((_task(t, inside, peak) for t in tuning.tasks), key=lambda t: -t["share"]),
+        "interrupted": interrupted,
+    }
+
+
+def _task(t: TaskReport, inside: Mapping[str, float], peak: float | None) -> dict[str, Any]:
+    flops = float(t.task.workload.dag.flops())
+    rate = flops / t.best_s if t.best_s else None
+    return {
+        "name": t.task.label,
+        "key": t.task.workload.key,
+        "weight": t.task.weight,
+        "share": inside.get(t.task.workload.key, 0.0) / (sum(inside.values()) or 1.0),
+        "default_s": t.default_s,
+        "best_s": t.best_s,
+        "flops": flops,
+        "flops_per_s": rate,
+        "share_of_peak": rate / peak if rate and peak else None,
+        "trials": t.trials,
+        "failures": t.failures,
+        "rejected": t.rejected,
+        "reason": t.reason,
+    }
+
+
+def print_report(d: Mapping[str, Any]) -> None:
+    table(HEADS, [_row(t) for t in d["tasks"]])
+    say()
+    failed = ", ".join(
+        f"{n} {status}" for status, n in sorted(d["statuses"].items()) if status not in ("OK", "REJECTED")
+    )
+    trials = f"{d['trials']} trial{'s' * (d['trials'] != 1)}"
+    say(
+        f"{trials} ({d['reused']} from the log) in {d['elapsed_s']:.0f} s{_shares(d)}; "
+        f"{d['failures']} failed{f' (now: {failed})' if failed else ''}, {d['rejected']} rejected unrun; "
+        f"stopped because {d['reason']}."
+    )
+    for note in d["notes"]:
+        say(f"Note: {note}.")
+    say(
+        f"{d['model']}: {latency(d['default_s'], d['tuned_s'])}; "
+        f"its tasks add up to {millis(d['predicted_s'])}."
+    )
+    if d["disagreement"]:
+        say(f"Note: {d['disagreement']}.")
+    say(f"Use it: {use(d['file'], d['inputs'])}")
+
+
+def use(file: str, inputs: Sequence[str]) -> str:
+    """The line of Python that loads and calls a file; inputs: each with its type, `x: float32[1, 784]`."""
+    names, kinds = ", ".join(identifier(i.split(":")[0]) for i in inputs), "; ".join(inputs)
+    return f"import autotensor as at; y = at.load({json.dumps(file, ensure_ascii=False)})({names})  # {kinds}"
+
+
+def latency(default_s: float, tuned_s: float) -> str:
+    """What tuning gave; equal times are one time: that of the default schedules, which were kept."""
+    if default_s == tuned_s:
+        return f"{millis(default_s)} with the default schedules"
+    return f"{millis(default_s)} untuned, {millis(tuned_s)} tuned ({gain(default_s, tuned_s)})"
+
+
+def _row(t: Mapping[str, Any]) -> Sequence[str]:
+    return (
+        t["name"],
+        f"{t['weight']:g}",
+        percent(t["share"]),
+        micros(t["default_s"]),
+        micros(t["best_s"]),
+        gflops(t["flops"], t["best_s"]),
+        percent(t["share_of_peak"] or None),
+        str(t["trials"]),
+        t["reason"],
+    )
+
+
+def _shares(d: Mapping[str, Any]) -> str:
+    if not d["elapsed_s"] or d["trials"] == d["reused"]:
+        return ""
+    return " (" + ", ".join(f"{k} {percent(v / d['elapsed_s'])}" for k, v in d["seconds"].items()) + ")"
