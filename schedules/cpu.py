@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log2
 
+from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
-from autotensor.base.plugins import entry
 from autotensor.base.target import Target
 
-GROUP = "autotensor.cpus"  # of entry points, each with the LLVM name of a processor
 # bytes after which addresses fall into the same set of L1: those with a record index it within a page
 PAGE = 4096
 
@@ -275,6 +274,9 @@ NEOVERSE = replace(
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
 RECORDS = [ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE]
+CPUS: Door[Cpu] = Door(  # entry points are named as LLVM names their processors
+    "record of a processor", "autotensor.cpus", lambda thing: isinstance(thing, Cpu), error=TargetError
+)
 # of a doubling of vector width, registers, FMAs a cycle, a cache: as code differs
 WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
@@ -301,7 +303,7 @@ def cpu_of(target: Target, multiplies: float | None = None) -> Cpu:
     multiplies: FMAs of whole registers a cycle as calibrated, which no target says; None: two.
     """
     named = [c for c in RECORDS if target.arch in c.archs]
-    if not named and target.arch and (brought := entry(GROUP, target.arch)) is not None:
+    if not named and target.arch and (brought := CPUS.find(target.arch)) is not None:
         named = [register(brought)]
     fitting = [c for c in named if c.vector_bytes == target.vector_bytes]
     return fitting[0] if fitting else min(RECORDS, key=lambda c: distance(c, target, multiplies or 2.0))

@@ -10,19 +10,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
-
 OWN = ("llvm", "cuda", "opencl", "interp")  # kinds of this package: nobody is asked about them
-GROUP = "autotensor.targets"  # of entry points
-SHIPPED = {"vdlc": "autotensor.vdlc:PLUGIN"}  # a target of ours needs no metadata to be found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +35,13 @@ class TargetPlugin:
 
 
 _REGISTERED: dict[str, TargetPlugin] = {}
-
-
-def _entry_points(group: str = GROUP) -> EntryPoints:
-    from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
-
-    return entry_points(group=group)
-
-
-def entry(group: str, name: str) -> Any:
-    """What the entry point of that name gives; None where there is none."""
-    entries = tuple(_entry_points(group).select(name=name))
-    return entries[0].load() if entries else None
+PLUGINS: Door[TargetPlugin] = Door(
+    "TargetPlugin",
+    "autotensor.targets",
+    lambda thing: isinstance(thing, TargetPlugin),
+    {"vdlc": "autotensor.vdlc:PLUGIN"},  # a target of ours needs no metadata to be found
+    TargetError,
+)
 
 
 def register(plugin: TargetPlugin) -> TargetPlugin:
@@ -68,18 +58,12 @@ def plugin(kind: str) -> TargetPlugin | None:
         return None
     if kind in _REGISTERED:
         return _REGISTERED[kind]
-    if kind in SHIPPED:
-        module, name = SHIPPED[kind].split(":")
-        found = getattr(importlib.import_module(module), name)
-    else:
-        found = entry(GROUP, kind)
-        if found is None:
-            return None
-    if not isinstance(found, TargetPlugin) or found.kind != kind:
-        raise TargetError(f"entry point {kind!r} of {GROUP} gives {found!r}, no TargetPlugin of that kind.")
-    return register(found)
+    found = PLUGINS.find(kind)
+    if found is not None and found.kind != kind:
+        raise TargetError(f"entry point {kind!r} of {PLUGINS.group} gives a plug-in of kind {found.kind!r}.")
+    return found and register(found)
 
 
 def known_kinds() -> tuple[str, ...]:
     """All kinds that plug-ins bring, sorted; none is imported."""
-    return tuple(sorted({*_REGISTERED, *SHIPPED, *_entry_points().names}))
+    return tuple(sorted({*_REGISTERED, *PLUGINS.names()}))

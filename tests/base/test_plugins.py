@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import entry_points
 import numpy as np
 import pytest
 
@@ -41,12 +42,12 @@ WRONG = "a string"
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that is installed beside ours and brings two entry points, one of them wrong."""
     (tmp_path / "abacus_target.py").write_text(MODULE)
-    info = tmp_path / "abacus_target-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus-target\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[autotensor.targets]\nabacus = abacus_target:PLUGIN\nbroken = abacus_target:WRONG\n"
-    )
+    names = {
+        "abacus": "abacus_target:PLUGIN",
+        "broken": "abacus_target:WRONG",
+        "lyre": "abacus_target:PLUGIN",
+    }
+    entry_points.installed(tmp_path, "abacus-target", {"autotensor.targets": names})
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(plugins, "_REGISTERED", dict(plugins._REGISTERED))
     yield tmp_path
@@ -62,8 +63,12 @@ def test_an_entry_point_is_found_compiled_for_and_run(installed: Path) -> None:
 
 
 def test_an_entry_point_that_gives_something_else(installed: Path) -> None:
-    with pytest.raises(TargetError, match=r"entry point 'broken' of autotensor.targets gives 'a string'"):
+    with pytest.raises(
+        TargetError, match=r"'broken' of autotensor.targets gives 'a string', no TargetPlugin"
+    ):
         parse("broken")
+    with pytest.raises(TargetError, match=r"'lyre' of autotensor.targets gives a plug-in of kind 'abacus'"):
+        parse("lyre")
 
 
 def test_names_are_given_once(monkeypatch: pytest.MonkeyPatch) -> None:

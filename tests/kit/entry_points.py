@@ -1,24 +1,34 @@
-"""Our entry points for a process that runs this source tree: an installation may be older than the tree."""
+"""Entry points of packages that nobody has to install: metadata in a folder from which Python imports."""
 
 from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 
-def declared(folder: Path) -> dict[str, str]:
-    """Environment variables under which Python finds what pyproject.toml declares; `folder` is written to."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    info = folder / "declared" / "autotensor_tree-0.dist-info"
+def installed(folder: Path, name: str, points: Mapping[str, Mapping[str, str]]) -> Path:
+    """Makes a package known in `folder`, as an installation would: group → name → "module:attribute"."""
+    info = folder / f"{name.replace('-', '_')}-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: autotensor-tree\nVersion: 0\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0\n")
     lines = [
-        f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in points.items())
-        for group, points in project["entry-points"].items()
+        f"[{group}]\n" + "".join(f"{point} = {where}\n" for point, where in mine.items())
+        for group, mine in points.items()
     ]
     (info / "entry_points.txt").write_text("\n".join(lines))
-    paths = [str(info.parent), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return folder
+
+
+def declared(folder: Path) -> dict[str, str]:
+    """Environment variables under which Python finds what pyproject.toml declares; `folder` is written to.
+
+    For a process that runs this source tree: an installation may be older than the tree.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    place = installed(folder / "declared", "autotensor-tree", project["entry-points"])
+    paths = [str(place), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}

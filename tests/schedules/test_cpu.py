@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from entry_points import installed
 
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target, parse
@@ -147,21 +149,21 @@ def test_a_record_from_outside_takes_the_place_of_ours(records: list[Cpu]) -> No
 
 
 def test_an_entry_point_is_asked_for_what_nobody_knows(
-    records: list[Cpu], monkeypatch: pytest.MonkeyPatch
+    records: list[Cpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    theirs, asked = replace(ZEN5, name="zen7", archs=("znver7",)), []
-
-    def entry(group: str, name: str) -> object:
-        asked.append((group, name))
-        return {"znver7": theirs, "bad": 7}.get(name)
-
-    monkeypatch.setattr(cpu, "entry", entry)
+    (tmp_path / "their_cpus.py").write_text(
+        "from dataclasses import replace\nfrom schedules.cpu import ZEN5\n"
+        "ZEN7 = replace(ZEN5, name='zen7', archs=('znver7',))\n"
+    )
+    names = {"znver7": "their_cpus:ZEN7", "znver4": "their_cpus:NO", "bad": "their_cpus:replace"}
+    monkeypatch.syspath_prepend(str(installed(tmp_path, "their-cpus", {"autotensor.cpus": names})))
     target = replace(parse("llvm -mcpu=znver5"), arch="znver7")
-    assert cpu_of(target) is theirs
-    assert cpu_of(parse("llvm -mcpu=znver4")) is ZEN4
-    assert asked == [("autotensor.cpus", "znver7")], "nobody is asked about those of ours"
-    with pytest.raises(TargetError, match="7 is no record"):
+    assert cpu_of(parse("llvm -mcpu=znver4")) is ZEN4, "nobody is asked about those of ours"
+    assert "their_cpus" not in sys.modules
+    assert cpu_of(target).name == "zen7"
+    with pytest.raises(TargetError, match=r"'bad' of autotensor.cpus gives <function .*, no record of a"):
         cpu_of(replace(target, arch="bad"))
+    monkeypatch.delitem(sys.modules, "their_cpus")
 
 
 def test_an_unknown_field_is_refused_by_name() -> None:

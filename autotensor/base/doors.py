@@ -1,0 +1,109 @@
+"""Doors: things by name, our own and those that other packages bring by entry points.
+
+    MODELS = Door("cost model", "autotensor.cost_models", callable, {"prior": "autotensor…:PriorModel"})
+
+    [project.entry-points."autotensor.cost_models"]        in the other package's pyproject.toml
+    ridge = "their_module:Ridge"
+
+    MODELS.get("ridge")   ──▶   their_module.Ridge
+    MODELS.get("rigde")   ──▶   InputError: cost model 'rigde' is unknown. Did you mean 'ridge'? Known: …
+
+Nothing is imported before it is asked for. What is given as it is, instead of by name, passes the same check.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from autotensor.base.errors import AutotensorError, InputError
+from autotensor.base.registry import suggest
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Door(Generic[T]):
+    """One kind of things that have names."""
+
+    kind: str  # what they are, for messages
+    group: str  # of entry points
+    fits: Callable[[Any], bool]  # whether something is one
+    own: Mapping[str, str] = field(default_factory=dict)  # those of this package: name → "module:attribute"
+    error: type[AutotensorError] = InputError
+
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted; nothing is imported."""
+        return tuple(sorted({*self.own, *self._entries().names}))
+
+    def known(self, what: str | T) -> None:
+        """Raises the door's error for a name that nobody has, or a thing of another kind; imports nothing."""
+        if not isinstance(what, str):
+            self._checked(what, f"{what!r} is")
+        elif what not in self.own and what not in self._entries().names:
+            raise self.error(f"{self.kind} {what!r} is unknown.", fix=suggest(what, self.names()))
+
+    def get(self, what: str | T) -> T:
+        """The thing of a name; a thing as it is. Raises as `known` and `find` do."""
+        self.known(what)
+        thing = self.find(what) if isinstance(what, str) else what
+        assert thing is not None
+        return thing
+
+    def find(self, name: str) -> T | None:
+        """The thing of a name; None where nobody has it.
+
+        Raises the door's error when packages disagree about the name, and for an entry point that cannot be
+        loaded or gives something else.
+        """
+        if name in self.own:
+            module, _, attribute = self.own[name].partition(":")
+            ours: T = getattr(importlib.import_module(module), attribute)
+            return ours
+        entries = {e.value: e for e in self._entries().select(name=name)}
+        if not entries:
+            return None
+        place = f"entry point {name!r} of {self.group}"
+        if len(entries) > 1:
+            raise self.error(f"{place} is given twice: {', '.join(entries)}.", fix="Uninstall one of them.")
+        (entry,) = entries.values()
+        try:
+            thing = entry.load()
+        except Exception as error:  # of others: anything
+            raise self.error(
+                f"{place} cannot be loaded ({type(error).__name__}: {error}).",
+                fix="Mend or uninstall the package.",
+            ) from error
+        return self._checked(thing, f"{place} gives {thing!r},")
+
+    def _checked(self, thing: Any, said: str) -> T:
+        if not self.fits(thing):
+            raise self.error(f"{said} no {self.kind}.", fix="docs/extend.md shows one.")
+        checked: T = thing
+        return checked
+
+    def _entries(self) -> EntryPoints:
+        from importlib.metadata import entry_points  # brings a dozen modules, which nobody else needs
+
+        return entry_points(group=self.group)
+
+
+def name_of(what: object) -> str:
+    """What a thing is called, if it was given by name or as it is: two of one name count as the same.
+
+    Raises InputError for what has no name of its own.
+    """
+    if isinstance(what, str):
+        return what
+    name = getattr(what, "__qualname__", "<lambda>")
+    if name.endswith("<lambda>"):
+        raise InputError(f"{what!r} has no name.", fix="Write it with `def` or `class`.")
+    return f"{what.__module__}:{name}"
+
+
+__all__ = ["Door", "name_of"]
