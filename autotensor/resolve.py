@@ -18,7 +18,7 @@ from autotensor.base.paired import Paired, paired
 from autotensor.base.target import Target
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
-from schedules.generate import default_trace
+from schedules.generate import default_trace, rules
 from schedules.shipped import untuned
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
@@ -139,7 +139,11 @@ def _time(row: TrialRecord) -> float:
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:
-    """The rules' default; the plain nest where they fail, for a default always runs."""
+    """The rules' default; the plain nest where they fail, for a default always runs.
+
+    Raises ScheduleError for what is wrong with rules from outside: plain loops would hide it.
+    """
+    rules()
     try:
         trace = default_trace(workload.dag, target)
         trace.replay(workload.dag)

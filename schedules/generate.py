@@ -18,7 +18,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
 from schedules.kit.analysis import untouched
-from schedules.registry import OUTSIDE, Extension, SketchRule, in_order
+from schedules.registry import OUTSIDE, Extension, SketchRule, bring, in_order
 from schedules.rules import RULES
 
 MAX_SKETCHES = 64  # of one computation; chains of stages with many alternatives are cut here
@@ -51,7 +51,8 @@ def preferred(dag: ComputeDAG, target: Target) -> Sketch:
 
 
 def rules() -> tuple[SketchRule, ...]:
-    """All sketch rules in their order. Raises ScheduleError as `in_order` does."""
+    """All sketch rules in their order. Raises ScheduleError as `bring` and `in_order` do."""
+    bring()
     return in_order(RULES, tuple(OUTSIDE.values()))
 
 

@@ -8,6 +8,8 @@ A rule from outside says which one it stands beside. Where that puts it does not
 first: two that want the same place are an error.
 
     @sketch_rule("mine", before="tile_cpu")      … split_k, mine, tile_cpu …
+    [project.entry-points."autotensor.rules"]    of a package: its function, found before rules are asked
+    mine = "their_module:mine"
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from autotensor.base.doors import Door
 from autotensor.base.errors import ScheduleError
 from autotensor.base.registry import suggest
 from autotensor.base.target import GPU_KINDS, Target
@@ -56,6 +59,12 @@ class SketchRule:
 
 
 OUTSIDE: dict[str, SketchRule] = {}  # rules that are not in the table
+BROUGHT: Door[Expand] = Door(
+    "function under @sketch_rule",
+    "autotensor.rules",
+    lambda thing: any(thing is rule.expand for rule in OUTSIDE.values()),
+    error=ScheduleError,
+)
 
 
 def sketch_rule(
@@ -79,6 +88,13 @@ def sketch_rule(
         return fn
 
     return register
+
+
+@lru_cache(maxsize=1)
+def bring() -> None:
+    """Imports the rules of installed packages, once. Raises ScheduleError for what is none."""
+    for name in BROUGHT.names():
+        BROUGHT.get(name)
 
 
 def _origin(fn: Expand) -> tuple[str, str]:

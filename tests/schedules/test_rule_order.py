@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from entry_points import installed
 
 from autotensor import te
 from autotensor.base.errors import ScheduleError
 from autotensor.base.target import parse
+from autotensor.resolve import safe_default
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.workload import Workload
 from schedules import generate, registry, rules
 from schedules.registry import GPU, Extension, SketchRule, in_order, sketch_rule
 from schedules.rules import RULES
@@ -30,9 +35,11 @@ TABLE = (beside("first"), beside("middle"), beside("last"))
 
 
 @pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "OUTSIDE", {})
     monkeypatch.setattr(generate, "OUTSIDE", registry.OUTSIDE)
+    yield
+    registry.bring.cache_clear()
 
 
 def test_every_file_has_its_row() -> None:
@@ -126,3 +133,38 @@ def test_what_registering_refuses() -> None:
     sketch_rule("mine", after="inline")(nothing)  # as when a cell of a notebook runs again
     with pytest.raises(ScheduleError, match=r"'mine' is registered twice. Take another name."):
         sketch_rule("mine", after="inline")(lambda *_: ())
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize(
+    ("place", "gives", "said"),
+    [
+        ("tile_cpu", "mine", None),
+        ("", "mine", "gives <function mine at .*, no function under @sketch_rule"),
+        ("tile_cpu", "gone", "cannot be loaded"),
+        ("tile_cup", "mine", "'mine' stands beside 'tile_cup', which is unknown. Did you mean 'tile_cpu'"),
+    ],
+)
+def test_packages_bring_rules(
+    place: str, gives: str, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what is wrong with one is said, also by what else takes plain loops where rules fail."""
+    decorator = f"@sketch_rule('mine', before={place!r})\n" if place else ""
+    (tmp_path / "their_rules.py").write_text(
+        "from schedules.registry import sketch_rule\n"
+        f"{decorator}def mine(state, stage, target):\n    return ()\n"
+    )
+    names = {gives: f"their_rules:{gives}"}
+    monkeypatch.syspath_prepend(str(installed(tmp_path, "their-rules", {"autotensor.rules": names})))
+    monkeypatch.delitem(sys.modules, "their_rules", raising=False)
+    registry.bring.cache_clear()
+    A = te.placeholder((64,), name="A")
+    workload = Workload.of(ComputeDAG.of([te.compute((64,), lambda i: A[i] + 1.0, name="B")]), "add")
+    if said is None:
+        at = [r.name for r in generate.rules()].index("mine")
+        assert generate.rules()[at + 1].name == "tile_cpu"
+        assert safe_default(workload, parse("llvm -mcpu=x86-64-v3")).steps
+        return
+    for ask in (generate.rules, lambda: safe_default(workload, parse("llvm -mcpu=x86-64-v3"))):
+        with pytest.raises(ScheduleError, match=said):
+            ask()
