@@ -1,8 +1,8 @@
 """Scalar functions: one row for each, with its name, its sentence and what NumPy, ONNX and ATen call it.
 
-    exp = unary("exp", call)         te:          an expression of an expression
-    exp = unary("exp", operation)    flow:        a node of a node
-    exp = unary("exp", apply)        imperative:  a tensor of a tensor
+    exp = unary("exp", call)           te:          an expression of an expression
+    exp = unary("exp", elementwise)    flow:        a node of a node
+    exp = unary("exp", apply)          imperative:  a tensor of a tensor
 
 Who needs more than that of a function has it at home, by name: derivatives in `autodiff/expressions.py`, code
 in `codegen/`.
@@ -125,20 +125,20 @@ ABOUT = {
 # -- their spellings -----------------------------------------------------------------------------------------
 
 
-def unary(name: str, apply: Callable[[str, Any], T]) -> Callable[[Any], T]:
-    """`x ──▶ apply(name, x)`, as a function of that name with its sentence."""
+def unary(name: str, apply: Callable[..., T]) -> Callable[..., T]:
+    """`x ──▶ apply(name, x)`, as a function of that name, with its sentence if it has one."""
 
-    def function(x: Any) -> T:
-        return apply(name, x)
+    def function(x: Any, **attrs: Any) -> T:
+        return apply(name, x, **attrs)
 
     return _named(function, name)
 
 
-def binary(name: str, apply: Callable[[str, Any, Any], T]) -> Callable[[Any, Any], T]:
-    """`a, b ──▶ apply(name, a, b)`, as a function of that name, with its sentence if it has one."""
+def binary(name: str, apply: Callable[..., T]) -> Callable[..., T]:
+    """`a, b ──▶ apply(name, a, b)`, likewise."""
 
-    def function(a: Any, b: Any) -> T:
-        return apply(name, a, b)
+    def function(a: Any, b: Any, **attrs: Any) -> T:
+        return apply(name, a, b, **attrs)
 
     return _named(function, name)
 

@@ -13,50 +13,34 @@
 Start reading at `nodes.py`, then `session.py` and `lowering.py`.
 """
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
 from autotensor.base.dtype import bool_ as bool
 from autotensor.base.dtype import float32, float64, int32, int64, uint8
 from autotensor.flow import losses, nn, train
 from autotensor.flow.control import cond, merge, switch, while_loop
-from autotensor.flow.differentiate import gradients
-from autotensor.flow.nodes import Node
+from autotensor.flow.differentiate import gradients, stop_gradient
+from autotensor.flow.nodes import Node, constant
 from autotensor.flow.ops import (
-    abs,
-    add,
+    SPELLING,
     add_n,
     argmax,
     argmin,
     cast,
     clip_by_value,
     concat,
-    constant,
-    cos,
-    divide,
-    equal,
-    erf,
-    exp,
     expand_dims,
     fill,
-    floor,
     gather,
-    greater,
-    identity,
-    less,
-    log,
-    logical_and,
-    logical_not,
-    logical_or,
     matmul,
-    maximum,
-    minimum,
-    multiply,
-    negative,
     normal,
-    not_equal,
     one_hot,
     ones,
     ones_like,
     placeholder,
-    pow,
     random_normal,
     random_uniform,
     reduce_max,
@@ -65,17 +49,9 @@ from autotensor.flow.ops import (
     reduce_prod,
     reduce_sum,
     reshape,
-    round,
-    rsqrt,
-    sigmoid,
-    sin,
     slice,
-    sqrt,
     square,
     squeeze,
-    stop_gradient,
-    subtract,
-    tanh,
     transpose,
     truncated_normal,
     where,
@@ -99,9 +75,19 @@ from autotensor.flow.state import (
     variables,
 )
 
+
+def __getattr__(name: str) -> Callable[..., Node]:
+    """Elementwise operators by TensorFlow's names or the library's: `flow.negative`, `flow.asinh`."""
+    return SPELLING(name, sys.modules[__name__])
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Graph = StaticGraph
 global_variables_initializer = initialize_all_variables
-linear, relu = nn.linear, nn.relu
+linear = nn.linear
 
 __all__ = [
     "Graph",
@@ -109,8 +95,6 @@ __all__ = [
     "Session",
     "StaticGraph",
     "Variable",
-    "abs",
-    "add",
     "add_n",
     "argmax",
     "argmin",
@@ -124,48 +108,29 @@ __all__ = [
     "cond",
     "constant",
     "control_dependencies",
-    "cos",
-    "divide",
-    "equal",
-    "erf",
-    "exp",
     "expand_dims",
     "fill",
     "float32",
     "float64",
-    "floor",
     "gather",
     "global_variables_initializer",
     "gradients",
-    "greater",
     "group",
-    "identity",
     "infer_variable_shapes",
     "initialize_all_variables",
     "int32",
     "int64",
-    "less",
     "linear",
-    "log",
-    "logical_and",
-    "logical_not",
-    "logical_or",
     "losses",
     "matmul",
-    "maximum",
     "merge",
-    "minimum",
-    "multiply",
-    "negative",
     "nn",
     "no_op",
     "normal",
-    "not_equal",
     "one_hot",
     "ones",
     "ones_like",
     "placeholder",
-    "pow",
     "random_normal",
     "random_uniform",
     "reduce_max",
@@ -173,23 +138,15 @@ __all__ = [
     "reduce_min",
     "reduce_prod",
     "reduce_sum",
-    "relu",
     "reset_default_graph",
     "reshape",
     "restore",
-    "round",
-    "rsqrt",
     "save",
-    "sigmoid",
-    "sin",
     "slice",
-    "sqrt",
     "square",
     "squeeze",
     "stop_gradient",
-    "subtract",
     "switch",
-    "tanh",
     "train",
     "trainable_variables",
     "transpose",
@@ -201,3 +158,4 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+__all__ += sorted({*SPELLING.names()} - {*__all__})

@@ -18,8 +18,7 @@ from typing import Any
 from autotensor.base.dtype import bool_
 from autotensor.base.errors import GraphError
 from autotensor.flow import scope
-from autotensor.flow.nodes import Effect, Literal, Node, Operation, Spec, spec_of
-from autotensor.flow.ops import as_node, identity
+from autotensor.flow.nodes import Effect, Literal, Node, Operation, Spec, as_node, operation, spec_of
 from autotensor.flow.origin import here
 from autotensor.flow.state import Variable
 
@@ -196,7 +195,7 @@ def while_loop(
             as_node(r, v.dtype)
             for r, v in zip(given if isinstance(given, (list, tuple)) else (given,), variables, strict=True)
         ]
-        results = [identity(r) if not isinstance(r, Operation) else r for r in results]
+        results = [operation("identity", r) if not isinstance(r, Operation) else r for r in results]
     for r, v in zip(results, variables, strict=True):
         if r.dtype != v.dtype:
             raise GraphError(f"{here()}: loop variable {v.name} is {v.spec}, the body gives {r.spec}.")

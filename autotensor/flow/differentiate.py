@@ -13,8 +13,7 @@ from typing import Any
 
 from autotensor.autodiff import gradients as graph_gradients
 from autotensor.base.errors import GraphError
-from autotensor.flow.nodes import Node, Operation
-from autotensor.flow.ops import as_node
+from autotensor.flow.nodes import Node, Operation, as_node
 from autotensor.flow.origin import here
 from autotensor.graph.ir import GraphNode
 
@@ -45,6 +44,11 @@ class Stopped(Operation):
 
     def __init__(self, x: Node) -> None:
         super().__init__("stop_gradient", lambda node: node, (x,), x.spec)
+
+
+def stop_gradient(x: Any) -> Node:
+    """x, which passes no gradient on: a copy that differentiation sees as data."""
+    return Stopped(as_node(x))
 
 
 def _check_loops(of: list[Node], by: list[Node]) -> None:

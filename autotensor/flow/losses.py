@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from autotensor.flow.nn import relu, softmax_cross_entropy_with_logits
-from autotensor.flow.nodes import Node
-from autotensor.flow.ops import as_node, binary, reduce_mean, square
+from autotensor.flow.nodes import Node, as_node
+from autotensor.flow.ops import reduce_mean, square
 
 __all__ = ["hinge", "l2", "ranking", "softmax"]
 
 
 def l2(predictions: Any, targets: Any) -> Node:
     """mean((p - t)²)"""
-    return reduce_mean(square(binary("subtract", as_node(predictions), as_node(targets))))
+    return reduce_mean(square(as_node(predictions) - targets))
 
 
 def hinge(scores: Any, signs: Any) -> Node:
     """mean(max(0, 1 - s y)); signs y: -1 or 1."""
-    return reduce_mean(relu(binary("subtract", 1.0, binary("multiply", as_node(signs), as_node(scores)))))
+    return reduce_mean(relu(1.0 - as_node(signs) * scores))
 
 
 def softmax(logits: Any, labels: Any) -> Node:
@@ -31,5 +31,4 @@ def softmax(logits: Any, labels: Any) -> Node:
 
 def ranking(higher: Any, lower: Any, margin: float = 1.0) -> Node:
     """mean(max(0, margin - (higher - lower))): the first score should beat the second by the margin."""
-    ahead = binary("subtract", as_node(higher), as_node(lower))
-    return reduce_mean(relu(binary("subtract", margin, ahead)))
+    return reduce_mean(relu(margin - (as_node(higher) - lower)))

@@ -12,21 +12,8 @@ import numpy as np
 
 from autotensor.base.dtype import float32
 from autotensor.base.errors import GraphError
-from autotensor.base.functions import unary
-from autotensor.flow.nodes import Node, Operation, Spec
-from autotensor.flow.ops import (
-    as_node,
-    less,
-    multiply,
-    negative,
-    operation,
-    random_uniform,
-    reduce_mean,
-    reduce_sum,
-    sigmoid,
-    tanh,
-    where,
-)
+from autotensor.flow.nodes import Node, Operation, Spec, as_node, operation
+from autotensor.flow.ops import SPELLING, random_uniform, reduce_mean, reduce_sum, where
 from autotensor.flow.origin import here
 from autotensor.flow.state import Variable
 from autotensor.graph.build import constant as graph_constant
@@ -55,7 +42,7 @@ __all__ = [
 Shapes = Callable[[tuple[int, ...]], tuple[tuple[int, ...], ...]]
 
 
-relu = unary("relu", operation)
+relu, sigmoid, tanh = SPELLING("relu"), SPELLING("sigmoid"), SPELLING("tanh")
 
 
 def softmax(x: Any, axis: int = -1) -> Node:
@@ -75,15 +62,14 @@ def bias_add(x: Any, bias: Any) -> Node:
 def l2_loss(x: Any) -> Node:
     """sum(x²) / 2."""
     node = as_node(x)
-    return multiply(reduce_sum(multiply(node, node)), 0.5)
+    return reduce_sum(node * node) * 0.5
 
 
 def softmax_cross_entropy_with_logits(logits: Any = None, labels: Any = None, _swapped: Any = None) -> Node:
     """-sum(labels * log_softmax(logits)), one number per row; labels: distributions, of logits' shape."""
     if logits is None or labels is None:
         raise GraphError(f"{here()}: softmax_cross_entropy_with_logits takes logits and labels.")
-    share = multiply(as_node(labels), log_softmax(logits))
-    return negative(reduce_sum(share, axis=-1))
+    return -reduce_sum(as_node(labels) * log_softmax(logits), axis=-1)
 
 
 def sparse_softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Node:
@@ -116,8 +102,8 @@ def dropout(x: Any, keep_prob: float) -> Node:
         raise GraphError(f"{here()}: dropout needs a known shape, {node.name} is {node.spec}.")
     if not 0 < keep_prob <= 1:
         raise GraphError(f"{here()}: dropout: keep_prob is {keep_prob}; it must be above 0 and at most 1.")
-    kept = less(random_uniform([n for n in node.shape if n is not None]), keep_prob)
-    return where(kept, multiply(node, 1.0 / keep_prob), 0.0)
+    kept = random_uniform([n for n in node.shape if n is not None]) < keep_prob
+    return where(kept, node * (1.0 / keep_prob), 0.0)
 
 
 # -- images ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ at the line that makes it; what depends on a feed's size is checked again when t
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from autotensor.base.dtype import DType, dtype_of
+from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.base.overloads import Overloads
 from autotensor.flow import scope
 from autotensor.flow.origin import here
+from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode, Input
 from autotensor.operators import TensorType
 
@@ -90,9 +92,7 @@ class Node(Overloads["Node"]):
 
     def eval(self, feed_dict: Any = None, session: Any = None) -> Array:
         """Its value in `session`, or in the session whose `with` block this is."""
-        from autotensor.flow.session import active
-
-        return cast(Array, (session or active()).run(self, feed_dict))
+        return cast(Array, (session or scope.session()).run(self, feed_dict))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {self.spec}>"
@@ -107,21 +107,14 @@ class Node(Overloads["Node"]):
     def __iter__(self) -> Any:
         raise GraphError(f"{self.name} ({here()}) cannot be iterated over.", fix="Use flow.slice.")
 
-    # by ops.py, which knows the operators
     def _binary(self, op: str, a: Any, b: Any) -> Node:
-        from autotensor.flow import ops
-
-        return ops.binary(op, a, b)
+        return elementwise(op, a, b)
 
     def __matmul__(self, other: Any) -> Node:
-        from autotensor.flow import ops
-
-        return ops.matmul(self, other)
+        return product(self, other)
 
     def __neg__(self) -> Node:
-        from autotensor.flow import ops
-
-        return ops.negative(self)
+        return elementwise("neg", self)
 
 
 class Placeholder(Node):
@@ -227,3 +220,71 @@ def spec_of(dtype: Any, shape: Any = None) -> Spec:
     if not all(n is None or (isinstance(n, (int, np.integer)) and n >= 0) for n in extents):
         raise GraphError(f"{here()}: shape {shape!r} must hold extents of at least 0, or None.")
     return Spec(dtype_of(dtype), tuple(None if n is None else int(n) for n in extents))
+
+
+# -- made of what a program writes -----------------------------------------------------------------------
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "constant") -> Node:
+    """An array known now. Python's whole numbers become int32, its other numbers float32."""
+    array = _array(value, dtype)
+    if shape is not None:
+        array = np.array(np.broadcast_to(array, tuple(shape)))
+    array.flags.writeable = False
+    return Source(name, Spec(dtype_of(array.dtype), array.shape), lambda rng: array)
+
+
+def _array(value: Any, dtype: Any) -> Array:
+    if isinstance(value, Node):
+        raise GraphError(f"{here()}: {value!r} is a node already, not an array.")
+    if dtype is not None:
+        return np.array(value, dtype_of(dtype).numpy)
+    array = np.array(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return array
+    return array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
+
+
+def as_node(value: Any, like: DType | None = None) -> Node:
+    """A node from a node, a number or an array; a number takes the type `like`."""
+    if isinstance(value, Node):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return Literal(value, _literal_type(value, like))
+    return constant(value)
+
+
+def _literal_type(value: bool | int | float, like: DType | None) -> DType:
+    if isinstance(value, bool) and (like is None or like.is_bool):
+        return bool_
+    if like is None or like.is_bool:
+        return float32 if isinstance(value, float) else int32
+    return float32 if isinstance(value, float) and not like.is_float else like
+
+
+def operation(name: str, *inputs: Any, what: str = "", **attrs: Any) -> Operation:
+    """An operator of the library, by its name there."""
+    lower: Lower = functools.partial(getattr(library, name), **attrs)
+    return Operation(what or name, lower, [as_node(x) for x in inputs])
+
+
+def elementwise(name: str, *inputs: Any, **attrs: Any) -> Operation:
+    """An operator whose operands are of one type."""
+    return operation(name, *alike(*inputs), **attrs)
+
+
+def alike(*values: Any) -> list[Node]:
+    """Nodes, a number being of the first one's type."""
+    like = next((x.dtype for x in values if isinstance(x, Node)), None)
+    return [as_node(x, like) for x in values]
+
+
+def product(a: Any, b: Any, **turned: bool) -> Operation:
+    """Of matrices, or of the last two axes of tensors."""
+
+    def lower(x: GraphNode, y: GraphNode) -> GraphNode:
+        flat = len(x.shape) == len(y.shape) == 2
+        node: GraphNode = (library.matmul if flat else library.batch_matmul)(x, y, **turned)
+        return node
+
+    return Operation("matmul", lower, (as_node(a), as_node(b)))

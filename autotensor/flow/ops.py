@@ -4,24 +4,35 @@
     loss = flow.reduce_mean(-flow.reduce_sum(y_ * flow.log(y), reduction_indices=[1]))
 
 Each is an operator of the library (`at.ops`) applied when shapes are known; numbers become part of the code,
-arrays become constants.
+arrays become constants. Elementwise operators have no function here: `SPELLING` has them all, by name.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from autotensor.base import functions
-from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32
-from autotensor.base.errors import GraphError
-from autotensor.flow.nodes import Array, Literal, Lower, Node, Operation, Placeholder, Source, Spec, spec_of
-from autotensor.flow.origin import here
+from autotensor.base.dtype import dtype_of, float32
+from autotensor.flow.nodes import (
+    Array,
+    Node,
+    Operation,
+    Placeholder,
+    Source,
+    Spec,
+    alike,
+    as_node,
+    constant,
+    elementwise,
+    operation,
+    product,
+    spec_of,
+)
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode
+from autotensor.operators.spelling import Spelling
 
 Axes = int | Sequence[int] | None
 
@@ -31,43 +42,6 @@ Axes = int | Sequence[int] | None
 def placeholder(dtype: Any, shape: Any = None, name: str = "placeholder") -> Placeholder:
     """A value that is fed. Extents may be None; without a shape, any array of the type may be fed."""
     return Placeholder(name, spec_of(dtype, shape))
-
-
-def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "constant") -> Node:
-    """An array known now. Python's whole numbers become int32, its other numbers float32."""
-    array = _array(value, dtype)
-    if shape is not None:
-        array = np.array(np.broadcast_to(array, tuple(shape)))
-    array.flags.writeable = False
-    return Source(name, Spec(dtype_of(array.dtype), array.shape), lambda rng: array)
-
-
-def _array(value: Any, dtype: Any) -> Array:
-    if isinstance(value, Node):
-        raise GraphError(f"{here()}: {value!r} is a node already, not an array.")
-    if dtype is not None:
-        return np.array(value, dtype_of(dtype).numpy)
-    array = np.array(value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        return array
-    return array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
-
-
-def as_node(value: Any, like: DType | None = None) -> Node:
-    """A node from a node, a number or an array; a number takes the type `like`."""
-    if isinstance(value, Node):
-        return value
-    if isinstance(value, (bool, int, float)):
-        return Literal(value, _literal_type(value, like))
-    return constant(value)
-
-
-def _literal_type(value: bool | int | float, like: DType | None) -> DType:
-    if isinstance(value, bool) and (like is None or like.is_bool):
-        return bool_
-    if like is None or like.is_bool:
-        return float32 if isinstance(value, float) else int32
-    return float32 if isinstance(value, float) and not like.is_float else like
 
 
 def zeros(shape: Sequence[int], dtype: Any = "float32", name: str = "zeros") -> Node:
@@ -129,68 +103,18 @@ def random_uniform(
 
 # -- elementwise -----------------------------------------------------------------------------------------
 
-
-def operation(name: str, *inputs: Any, what: str = "", **attrs: Any) -> Operation:
-    """An operator of the library, by its name there."""
-    lower: Lower = functools.partial(getattr(library, name), **attrs)
-    return Operation(what or name, lower, [as_node(x) for x in inputs])
-
-
-def binary(name: str, a: Any, b: Any) -> Operation:
-    """An operator of two arguments; a number takes the other one's type."""
-    like = next((x.dtype for x in (a, b) if isinstance(x, Node)), None)
-    return operation(name, as_node(a, like), as_node(b, like))
-
-
-def _unary(name: str) -> Callable[[Any], Node]:
-    return functions.unary(name, operation)
-
-
-def _binary(name: str) -> Callable[[Any, Any], Node]:
-    return functions.binary(name, binary)
-
-
-exp = _unary("exp")
-log = _unary("log")
-sqrt = _unary("sqrt")
-rsqrt = _unary("rsqrt")
-sin = _unary("sin")
-cos = _unary("cos")
-tanh = _unary("tanh")
-sigmoid = _unary("sigmoid")
-erf = _unary("erf")
-abs = _unary("abs")
-negative = _unary("neg")
-floor = _unary("floor")
-round = _unary("round")
-identity = _unary("identity")
-logical_not = _unary("logical_not")
-
-add = _binary("add")
-subtract = _binary("subtract")
-multiply = _binary("multiply")
-divide = _binary("divide")
-pow = _binary("power")
-maximum = _binary("maximum")
-minimum = _binary("minimum")
-equal = _binary("equal")
-not_equal = _binary("not_equal")
-less = _binary("less")
-greater = _binary("greater")
-logical_and = _binary("logical_and")
-logical_or = _binary("logical_or")
+SPELLING = Spelling("flow", elementwise, {"negative": "neg", "pow": "power"})
 
 
 def square(x: Any) -> Node:
     """x * x."""
     node = as_node(x)
-    return multiply(node, node)
+    return node * node
 
 
 def where(condition: Any, a: Any, b: Any) -> Node:
     """a where the condition holds, else b: the static way to choose; both sides are written."""
-    like = next((x.dtype for x in (a, b) if isinstance(x, Node)), None)
-    return operation("where", condition, as_node(a, like), as_node(b, like))
+    return operation("where", condition, *alike(a, b))
 
 
 def cast(x: Any, dtype: Any) -> Node:
@@ -205,7 +129,7 @@ def add_n(nodes: Sequence[Any]) -> Node:
     """The sum of several nodes."""
     total = as_node(nodes[0])
     for n in nodes[1:]:
-        total = add(total, n)
+        total = total + n
     return total
 
 
@@ -214,15 +138,7 @@ def add_n(nodes: Sequence[Any]) -> Node:
 
 def matmul(a: Any, b: Any, transpose_a: bool = False, transpose_b: bool = False) -> Node:
     """a [m, k], b [k, n] ──▶ [m, n]; with more axes, the leading ones broadcast."""
-    left, right = as_node(a), as_node(b)
-    turned = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-
-    def lower(x: GraphNode, y: GraphNode) -> GraphNode:
-        flat = len(x.shape) == len(y.shape) == 2
-        node: GraphNode = (library.matmul if flat else library.batch_matmul)(x, y, **turned)
-        return node
-
-    return Operation("matmul", lower, (left, right))
+    return product(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
 
 
 def reshape(x: Any, shape: Sequence[int]) -> Node:
@@ -275,13 +191,6 @@ def _filled(x: Any, value: int) -> Node:
         return made
 
     return Operation("fill", lower, (as_node(x),))
-
-
-def stop_gradient(x: Any) -> Node:
-    """x, which passes no gradient on: a copy that differentiation sees as data."""
-    from autotensor.flow.differentiate import Stopped
-
-    return Stopped(as_node(x))
 
 
 def one_hot(indices: Any, depth: int, dtype: Any = "float32") -> Node:

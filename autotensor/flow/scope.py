@@ -1,14 +1,16 @@
-"""What construction happens in: the graph that nodes enter, names already taken, control dependencies."""
+"""What construction happens in: the graph that nodes enter, names already taken, control dependencies.
+
+Nodes and sessions are told of here, and are nothing but objects: `nodes.py` and `session.py` build on this.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from autotensor.flow.nodes import Node
+from autotensor.base.errors import GraphError
 
 
 class StaticGraph:
@@ -29,9 +31,17 @@ class StaticGraph:
 
 
 _first = StaticGraph()
+running: ContextVar[Any] = ContextVar("autotensor_flow_session", default=None)  # a flow.Session
 _graph: ContextVar[StaticGraph] = ContextVar("autotensor_flow_graph", default=_first)
 _control: ContextVar[tuple[Any, ...]] = ContextVar("autotensor_flow_control", default=())
 _watchers: ContextVar[tuple[list[Any], ...]] = ContextVar("autotensor_flow_watchers", default=())
+
+
+def session() -> Any:
+    """The session whose `with` block this is. Raises GraphError when there is none."""
+    if (found := running.get()) is None:
+        raise GraphError("there is no session here.", fix="Write `with flow.Session() as sess:` around it.")
+    return found
 
 
 def current() -> StaticGraph:
@@ -54,7 +64,7 @@ def unique(name: str) -> str:
     return name if count == 0 else unique(f"{name}_{count}")
 
 
-def enter(node: Node) -> None:
+def enter(node: Any) -> None:
     """Tells whoever watches (a branch of a `cond`) that a node was made."""
     for made in _watchers.get():
         made.append(node)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,20 +27,10 @@ from autotensor.base.target import Target, parse
 from autotensor.flow.control import producers_first
 from autotensor.flow.lowering import Dead, Lowering, latest
 from autotensor.flow.nodes import Array, Node, Placeholder, Source
-from autotensor.flow.scope import current
+from autotensor.flow.scope import current, running
 from autotensor.flow.state import Variable, stored_value
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.runtime.files import checkpoint
-
-_active: ContextVar[Session | None] = ContextVar("autotensor_flow_session", default=None)
-
-
-def active() -> Session:
-    """The session whose `with` block this is. Raises GraphError when there is none."""
-    found = _active.get()
-    if found is None:
-        raise GraphError("there is no session here.", fix="Write `with flow.Session() as sess:` around it.")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,13 +203,13 @@ class Session:
     # -- with --------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Session:
-        self._tokens.append(_active.set(self))
+        self._tokens.append(running.set(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _active.reset(self._tokens.pop())
+        running.reset(self._tokens.pop())
 
     def close(self) -> None:
         """Forgets programs and values."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.dtype import bool_
 from autotensor.base.errors import GraphError, InputError
 from autotensor.flow import scope
-from autotensor.flow.nodes import Array, Effect, Node, Source, Spec
-from autotensor.flow.ops import as_node, binary
+from autotensor.flow.nodes import Array, Effect, Node, Source, Spec, as_node
 from autotensor.flow.origin import here
 from autotensor.runtime.files import checkpoint
 
@@ -54,10 +54,10 @@ class Variable(Node):
         return assign(self, value)
 
     def assign_add(self, value: Any) -> Node:
-        return assign(self, binary("add", self, value))
+        return assign(self, self + value)
 
     def assign_sub(self, value: Any) -> Node:
-        return assign(self, binary("subtract", self, value))
+        return assign(self, self - value)
 
 
 class Assign(Node):
@@ -72,7 +72,7 @@ class Group(Effect):
     """Runs its inputs; has no value."""
 
     def __init__(self, nodes: Sequence[Node], name: str = "group") -> None:
-        super().__init__(name, Spec(np_bool(), ()), ())
+        super().__init__(name, Spec(bool_, ()), ())
         self.after = (*self.after, *nodes)
 
 
@@ -81,13 +81,7 @@ class Host(Effect):
 
     def __init__(self, name: str, call: Callable[..., None], inputs: Sequence[Node]) -> None:
         self.call = call
-        super().__init__(name, Spec(np_bool(), ()), inputs)
-
-
-def np_bool() -> Any:
-    from autotensor.base.dtype import bool_
-
-    return bool_
+        super().__init__(name, Spec(bool_, ()), inputs)
 
 
 def assign(variable: Node, value: Any) -> Assign:

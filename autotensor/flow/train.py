@@ -17,8 +17,7 @@ import numpy as np
 from autotensor.autodiff.optimizers import SGD, Adagrad, Adam, Momentum, Optimizer
 from autotensor.base.errors import GraphError
 from autotensor.flow.differentiate import gradients
-from autotensor.flow.nodes import Node, Operation
-from autotensor.flow.ops import constant
+from autotensor.flow.nodes import Node, Operation, constant
 from autotensor.flow.origin import here
 from autotensor.flow.session import Session
 from autotensor.flow.state import Group, Variable, assign, group, trainable_variables

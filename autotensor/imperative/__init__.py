@@ -10,52 +10,53 @@
 Start reading at `tensor.py`, then `engine.py`; `traced.py` is `at.compile`.
 """
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
 from autotensor.imperative import nn, optim
 from autotensor.imperative.engine import device, no_grad
 from autotensor.imperative.ops import (
-    abs,
     concat,
     conv2d,
     cross_entropy,
-    exp,
-    gelu,
-    log,
     log_softmax,
     matmul,
     max_pool2d,
-    maximum,
     mm,
     mse,
     ones,
     randn,
-    relu,
-    sigmoid,
     softmax,
-    sqrt,
     square,
-    tanh,
     where,
     xavier,
     zeros,
 )
-from autotensor.imperative.tensor import Tensor, tensor
+from autotensor.imperative.tensor import SPELLING, Tensor, tensor
 from autotensor.imperative.traced import compile
+
+
+def __getattr__(name: str) -> Callable[..., Tensor]:
+    """Elementwise operators by name: `imperative.exp`, which `Tensor.exp` is, too."""
+    return SPELLING(name, sys.modules[__name__])
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 __all__ = [
     "Tensor",
-    "abs",
     "compile",
     "concat",
     "conv2d",
     "cross_entropy",
     "device",
-    "exp",
-    "gelu",
-    "log",
     "log_softmax",
     "matmul",
     "max_pool2d",
-    "maximum",
     "mm",
     "mse",
     "nn",
@@ -63,14 +64,11 @@ __all__ = [
     "ones",
     "optim",
     "randn",
-    "relu",
-    "sigmoid",
     "softmax",
-    "sqrt",
     "square",
-    "tanh",
     "tensor",
     "where",
     "xavier",
     "zeros",
 ]
+__all__ += sorted({*SPELLING.names()} - {*__all__})

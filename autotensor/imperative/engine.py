@@ -25,7 +25,7 @@ from autotensor.base.target import Target
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import Array, GraphNode, Input
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # tensors and traces are only kept here, and given back
     from autotensor.imperative.tensor import Tensor
     from autotensor.imperative.traced import Trace
 

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autotensor.base.functions import binary, unary
 from autotensor.imperative.tensor import Tensor, apply, as_tensor, tensor
-
-
-def _unary(name: str) -> Callable[[Any], Tensor]:
-    return unary(name, apply)
-
-
-exp = _unary("exp")
-log = _unary("log")
-sqrt = _unary("sqrt")
-tanh = _unary("tanh")
-sigmoid = _unary("sigmoid")
-relu = _unary("relu")
-gelu = _unary("gelu")
-abs = _unary("abs")
-maximum = binary("maximum", apply)
 
 
 def square(x: Any) -> Tensor:

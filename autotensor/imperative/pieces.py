@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from autotensor import te
 from autotensor.graph.build import call
-from autotensor.imperative.tensor import Spans, Tensor, apply, result
+
+Spans = tuple[tuple[int, int], ...]  # (begin, end) along every axis
 
 
-def replaced(x: Tensor, value: Tensor, spans: Spans, squeezed: tuple[int, ...]) -> Tensor:
-    """x with `value`, broadcast, inside the spans.
+def written(spans: Spans) -> Callable[..., Any]:
+    """The function of nodes (old, new), new being of the spans' extents.
 
-    out[i…] = value[i - begin…] where begin <= i < end on every axis, else x[i…]
+    out[i…] = new[i - begin…] where begin <= i < end on every axis, else old[i…]
     """
-    part = tuple(e - b for b, e in spans)
-    kept = tuple(n for a, n in enumerate(part) if a not in squeezed)
-    full = apply("reshape", apply("broadcast_to", value, shape=kept), shape=part)
 
     def written(old: Any, new: Any) -> Any:
         def body(*i: Any) -> Any:
@@ -26,4 +26,4 @@ def replaced(x: Tensor, value: Tensor, spans: Spans, squeezed: tuple[int, ...]) 
 
         return te.compute(old.shape, body, name="written")
 
-    return result(lambda old, new: call(written, old, new), [x, full])
+    return partial(call, written)

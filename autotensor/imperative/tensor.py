@@ -11,7 +11,8 @@ meaning. Which operations a result came from is the graph itself; `backward` dif
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,8 @@ from autotensor.graph.build import constant
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import Array, GraphNode, Input, topological
 from autotensor.imperative import engine
+from autotensor.imperative.pieces import Spans, written
+from autotensor.operators.spelling import Spelling
 
 
 class Tensor(Overloads["Tensor"]):
@@ -187,10 +190,11 @@ class Tensor(Overloads["Tensor"]):
         return apply("reshape", part, shape=shape) if squeezed else part
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        from autotensor.imperative.pieces import replaced
-
         spans, squeezed = _spans(index, self.shape)
-        self.assign(replaced(self, as_tensor(value, self.dtype), spans, squeezed))
+        part = tuple(e - b for b, e in spans)
+        kept = tuple(n for a, n in enumerate(part) if a not in squeezed)
+        full = apply("broadcast_to", as_tensor(value, self.dtype), shape=kept)
+        self.assign(result(written(spans), [self, apply("reshape", full, shape=part)]))
 
     # -- gradients ---------------------------------------------------------------------------------------
 
@@ -234,12 +238,6 @@ class Tensor(Overloads["Tensor"]):
     def max(self, axis: Any = None, keepdims: bool = False) -> Tensor:
         return apply("max", self, axis=axis, keepdims=keepdims)
 
-    def exp(self) -> Tensor:
-        return apply("exp", self)
-
-    def relu(self) -> Tensor:
-        return apply("relu", self)
-
     def reshape(self, *shape: Any) -> Tensor:
         extents = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return apply("reshape", self, shape=tuple(int(n) for n in extents))
@@ -250,6 +248,10 @@ class Tensor(Overloads["Tensor"]):
 
     def astype(self, dtype: Any) -> Tensor:
         return apply("cast", self, dtype=str(dtype_of(dtype)))
+
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        """Elementwise operators: `x.exp()`, `x.maximum(y)`."""
+        return partial(SPELLING(name, self), self)
 
 
 # -- making tensors --------------------------------------------------------------------------------------
@@ -297,9 +299,10 @@ def result(fn: Any, inputs: Sequence[Tensor], **attrs: Any) -> Tensor:
     return Tensor(node, needs and node.dtype.is_float)
 
 
-# -- indices ---------------------------------------------------------------------------------------------
+SPELLING = Spelling("imperative", apply)
 
-Spans = tuple[tuple[int, int], ...]
+
+# -- indices ---------------------------------------------------------------------------------------------
 
 
 def _spans(index: Any, shape: tuple[int, ...]) -> tuple[Spans, tuple[int, ...]]:

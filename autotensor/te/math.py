@@ -6,55 +6,23 @@ the type of the other argument. What each function computes is said in `autotens
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from autotensor.base.absent import absent
 from autotensor.base.dtype import DType, dtype_of, wrap_int
 from autotensor.base.errors import TensorError
-from autotensor.base.functions import binary, unary
+from autotensor.base.functions import FUNCTIONS, binary, unary
 from autotensor.ir import expr as ir
 from autotensor.ir.expr import Expr, Op, as_expr, call
 
 
-def _unary(name: str) -> Callable[[Any], Expr]:
-    """The function of that name in `ir.expr.MATH`."""
-    return unary(name, call)
-
-
-exp = _unary("exp")
-exp2 = _unary("exp2")
-log = _unary("log")
-log2 = _unary("log2")
-log10 = _unary("log10")
-log1p = _unary("log1p")
-expm1 = _unary("expm1")
-sqrt = _unary("sqrt")
-rsqrt = _unary("rsqrt")
-sin = _unary("sin")
-cos = _unary("cos")
-tan = _unary("tan")
-asin = _unary("asin")
-acos = _unary("acos")
-atan = _unary("atan")
-sinh = _unary("sinh")
-cosh = _unary("cosh")
-tanh = _unary("tanh")
-asinh = _unary("asinh")
-acosh = _unary("acosh")
-atanh = _unary("atanh")
-erf = _unary("erf")
-sigmoid = _unary("sigmoid")
-floor = _unary("floor")
-ceil = _unary("ceil")
-round = _unary("round")
-trunc = _unary("trunc")
-abs = _unary("abs")
-isnan = _unary("isnan")
-isinf = _unary("isinf")
-rounded = _unary("rounded")
-pow = binary("pow", call)
-atan2 = binary("atan2", call)
-fmod = binary("fmod", call)
+def __getattr__(name: str) -> Callable[..., Expr]:
+    """The functions of `base/functions.py`: `exp(x)`, `atan2(a, b)`."""
+    if name not in FUNCTIONS:
+        raise absent("te.math", name, sys.modules[__name__], {})
+    return (unary if FUNCTIONS[name].arity == 1 else binary)(name, call)
 
 
 def floordiv(a: Any, b: Any) -> Expr:
@@ -67,7 +35,7 @@ def floormod(a: Any, b: Any) -> Expr:
     return ir.binary(Op.MOD, a, b)
 
 
-power, indexdiv, indexmod = pow, floordiv, floormod  # TVM's names
+power, indexdiv, indexmod = binary("pow", call), floordiv, floormod  # TVM's names
 
 
 def cast(dtype: DType | str, value: Any) -> Expr:

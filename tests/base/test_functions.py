@@ -2,45 +2,71 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from autotensor.base.functions import ABOUT, FUNCTIONS, binary, unary
-from autotensor.flow import ops as flow
-from autotensor.imperative import ops as imperative
+from autotensor import flow, imperative, te
+from autotensor.base.functions import ABOUT, FUNCTIONS, binary
+from autotensor.flow.ops import SPELLING
 from autotensor.operators import OPERATORS
-from autotensor.te import math
 
-SPELLED = {"negative": "neg"}  # TensorFlow's name ──▶ the library's
-
-
-SENTENCES = ABOUT | {n: f.about for n, f in FUNCTIONS.items() if f.arity == 1}
+STYLES = pytest.mark.parametrize("style", [flow, imperative], ids=["flow", "imperative"])
+SENTENCES = ABOUT | {n: f.about for n, f in FUNCTIONS.items()}
 
 
-def functions(module):
-    """The functions of one value that a language has, by its own names."""
-    return {
-        n: f for n, f in vars(module).items() if getattr(f, "__code__", None) is unary("exp", str).__code__
-    }
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS} - {"floordiv", "floormod"}))
+def test_te_has_each_with_its_sentence(name):
+    function = getattr(te, name)
+    assert (function.__name__, function.__doc__) == (name, FUNCTIONS[name].about)
 
 
-@pytest.mark.parametrize("module", [math, flow, imperative], ids=["te", "flow", "imperative"])
-def test_each_is_called_as_what_it_is(module):
-    found = functions(module)
-    assert len(found) >= 8
-    for name, function in found.items():
-        own = SPELLED.get(name, name)
-        assert (function.__name__, function.__doc__) == (own, SENTENCES[own])
+@STYLES
+@pytest.mark.parametrize("name", sorted({*SENTENCES} & {*OPERATORS}))
+def test_a_style_has_each_that_is_an_operator(style, name):
+    function = getattr(style, name)
+    assert (function.__name__, function.__doc__) == (name, SENTENCES[name])
+    assert name in style.__all__
+    assert name in dir(style)
 
 
-@pytest.mark.parametrize("module", [flow, imperative], ids=["flow", "imperative"])
-def test_each_of_a_style_is_an_operator(module):
-    for function in functions(module).values():
-        assert function.__name__ in OPERATORS
+def test_no_sentence_is_written_for_nobody():
+    assert {*ABOUT} <= {*OPERATORS}
+    assert not {*ABOUT} & {*FUNCTIONS}
 
 
-def test_none_is_written_for_nobody():
-    used = {f.__name__ for m in (math, flow, imperative) for f in functions(m).values()}
-    assert used == set(SENTENCES)
+@pytest.mark.parametrize("name", SPELLING.names())
+def test_an_operator_computes_the_same_in_each_style_and_as_a_method(name):
+    operator = OPERATORS.get(SPELLING.others.get(name, name))
+    case = operator.cases[0]
+    arrays = case.arrays(np.random.default_rng(5))
+    expected = operator.reference(*arrays, **case.attrs)
+    with flow.Session() as session:
+        ran = session.run(
+            getattr(flow, name)(*(flow.constant(a, dtype=a.dtype) for a in arrays), **case.attrs)
+        )
+    tensors = [imperative.tensor(a) for a in arrays]
+    results = [ran]
+    if name not in SPELLING.others:
+        results.append(getattr(imperative, name)(*tensors, **case.attrs).numpy())
+        results.append(getattr(tensors[0], name)(*tensors[1:], **case.attrs).numpy())
+    for result in results:
+        np.testing.assert_allclose(
+            result.astype(np.float64), np.asarray(expected, np.float64), rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [
+        (flow, "module 'autotensor.flow' has no attribute 'sofmax'"),
+        (imperative, "module 'autotensor.imperative' has no attribute 'sofmax'"),
+        (te.math, "module 'autotensor.te.math' has no attribute 'sofmax'"),
+        (imperative.tensor(1.0), "'Tensor' object has no attribute 'sofmax'"),
+    ],
+)
+def test_a_name_that_is_none_is_an_error_of_its_owner(owner, said):
+    with pytest.raises(AttributeError, match=said):
+        owner.sofmax  # noqa: B018
 
 
 @pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.arity == 2])

@@ -1,0 +1,52 @@
+"""Elementwise operators as functions of a style: the library's, on the style's own values.
+
+    Spelling("flow", elementwise, {"negative": "neg"})("negative")        a node of a node
+    Spelling("imperative", apply)("asinh")                                a tensor of a tensor
+
+A new operator is there in each style at once. What a style spells with other arguments, it writes itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from autotensor.base.absent import absent
+from autotensor.base.functions import binary, unary
+from autotensor.operators.operator import OPERATORS, Kind
+
+T = TypeVar("T")
+
+
+class Spelling(Generic[T]):
+    """By name: functions of one or two values and the operator's attributes, which have names.
+
+    where: how a person writes the style. apply: the style's `(operator, values, attributes) ──▶ value`.
+    others: the style's names of operators that the library calls something else.
+    """
+
+    def __init__(self, where: str, apply: Callable[..., T], others: Mapping[str, str] | None = None) -> None:
+        self.where = where
+        self.apply = apply
+        self.others = dict(others or {})
+
+    def __call__(self, name: str, owner: object = None) -> Callable[..., T]:
+        """The function of that name. Raises AttributeError, as of `owner`, if there is none."""
+        operator = self.others.get(name, name)
+        values = _values(operator)
+        if values not in (1, 2):
+            raise absent(self.where, name, owner, {})
+        return (unary if values == 1 else binary)(operator, self.apply)
+
+    def names(self) -> list[str]:
+        """All of them, sorted."""
+        return sorted({*(n for n in OPERATORS if _values(n) in (1, 2)), *self.others})
+
+
+def _values(name: str) -> int:
+    """How many tensors an elementwise operator takes; 0 for what is none."""
+    if name not in OPERATORS or OPERATORS.get(name).kind is not Kind.ELEMENTWISE:
+        return 0
+    parameters = inspect.signature(OPERATORS.get(name).compute).parameters.values()
+    return sum("Tensor" in str(p.annotation) for p in parameters)
