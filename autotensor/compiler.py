@@ -188,6 +188,12 @@ def lowered(state: State, target: Target | None = None) -> Program:
     return replace(program, texts={**program.texts, "nest": nest_text(state)})
 
 
+def _file_name(name: str) -> str:
+    """A kernel's name as a file's: without slashes, and no longer than file systems allow."""
+    text = name.replace("/", "_")
+    return text if len(text) <= 200 else f"{text[:190]}_{object_key(name)[:8]}"
+
+
 def _dump_hook(name: str) -> Hook | None:
     """Writes every pass's result below AUTOTENSOR_DUMP, if that is set."""
     folder = switches.dump()
@@ -196,9 +202,9 @@ def _dump_hook(name: str) -> Hook | None:
     order = {p.name: n for n, p in enumerate(PIPELINE)}
 
     def write(p: Pass, func: PrimFunc) -> None:
-        place = Path(str(folder)) / name
+        place = Path(str(folder)) / _file_name(name)
         place.mkdir(parents=True, exist_ok=True)
-        file = place / f"{order[p.name]:02d}_{p.name.replace(' ', '_')}.{func.name}.txt"
+        file = place / f"{order[p.name]:02d}_{p.name.replace(' ', '_')}.{_file_name(func.name)}.txt"
         file.write_text(to_text(func) + "\n")
 
     return write

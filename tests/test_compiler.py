@@ -9,7 +9,7 @@ import pytest
 from autotensor import compiler, te
 from autotensor.base import switches
 from autotensor.base.target import host
-from autotensor.compiler import compile_workload
+from autotensor.compiler import compile_trace, compile_workload
 from autotensor.runtime.files.object_cache import ObjectCache
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
@@ -75,6 +75,14 @@ def test_watched_compilations_are_not_kept(cache: ObjectCache, lowered: list[str
     with switches.override(verify=True):
         compile_workload(w, Trace(), host(), "x", cache)
     assert lowered == ["x", "x", "x"]
+
+
+@pytest.mark.parametrize("name", ["k" * 300, "../k"])
+def test_dumped_kernels_of_any_name_lie_in_the_folder(name: str, tmp_path: Path) -> None:
+    with switches.override(dump=tmp_path / "dump"):
+        compile_trace(workload().dag, Trace(), host(), name)
+    assert list((tmp_path / "dump").glob("*/*.txt"))
+    assert [p.name for p in tmp_path.iterdir()] == ["dump"]
 
 
 def test_steps_of_others_are_compiled_each_time(cache: ObjectCache, lowered: list[str], monkeypatch) -> None:

@@ -103,12 +103,18 @@ def dtype_of(x: DType | str | np.dtype[Any] | type) -> DType:
 
     >>> str(dtype_of("float32")), str(dtype_of(np.int8))
     ('float32', 'int8')
+
+    Raises TensorError for one that is not supported, and for what is none.
     """
     if isinstance(x, DType):
         return x
-    name = x if isinstance(x, str) else np.dtype(x).name
+    known = f"Known: {', '.join(_NAMES)}."
+    try:
+        name = x if isinstance(x, str) else np.dtype(x).name
+    except (TypeError, ValueError):
+        raise TensorError(f"{x!r} is not a dtype.", fix=known) from None
     if name not in _NAMES:
-        raise TensorError(f"dtype {name!r} is not supported.", fix=f"Known: {', '.join(_NAMES)}.")
+        raise TensorError(f"dtype {name!r} is not supported.", fix=known)
     return _NAMES[name]
 
 

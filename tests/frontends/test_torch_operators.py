@@ -105,11 +105,15 @@ def test_numbers_are_rounded_as_quantised_ones_are():
     same(lambda x, s, z: (each(x, s, z, 0, -128, 127), whole(x, s[1], z[2], -8, 7)), x, scale, zero)
 
 
-def test_volumes_are_sampled_at_places_between():
+@pytest.mark.parametrize("shape", [(4, 5), (3, 4, 5)])
+def test_images_and_volumes_are_sampled_at_places_between(shape):
     torch.manual_seed(0)
-    x, grid = torch.randn(2, 2, 3, 4, 5), torch.randn(2, 2, 3, 3, 3) * 1.5
+    inf, nan = float("inf"), float("nan")
+    x, grid = torch.randn(2, 2, *shape), torch.randn(2, *(3 for _ in shape), len(shape)) * 1.5
+    nowhere = torch.tensor([[0.3, nan, inf], [inf, 0.1, -3.0], [nan, -inf, nan], [-0.5, 0.2, 1e20]])
+    grid.flatten(1, -2)[0, :4] = nowhere[:, : len(shape)]
     sample = torch.nn.functional.grid_sample
-    for mode in ("bilinear", "nearest"):
+    for mode in ("bilinear", "nearest", "bicubic")[: 5 - len(shape)]:
         for padding in ("zeros", "border", "reflection"):
             for align in (True, False):
                 kind = {"mode": mode, "padding_mode": padding, "align_corners": align}

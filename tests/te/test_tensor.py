@@ -65,6 +65,8 @@ class TestTensor:
             (lambda: te.placeholder((2.5,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((True,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((2,), dtype="float8"), "dtype 'float8' is not supported. Known: float16"),
+            (lambda: te.placeholder((2,), dtype=[1]), r"[1] is not a dtype. Known: float16"),  # type: ignore[arg-type]
+            (lambda: te.cast(A[0, 0], "int64"), "is not a dtype. Known: float16"),  # type: ignore[arg-type]
             (lambda: te.placeholder((2,), name="a.b"), "name 'a.b' must be letters, digits and _"),
             (lambda: te.placeholder((2,), name=""), "name '' must be letters"),
             (lambda: te.placeholder((2,), name=5), "name 5 must be letters"),  # type: ignore[arg-type]

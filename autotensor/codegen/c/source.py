@@ -24,6 +24,7 @@ from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.object_cache import object_key
 
 _STAND_IN = "KERNEL"
+STEM_LENGTH = 64  # of a name's letters in a symbol; a hash of the text follows
 
 
 def gpu_artifact(program: Program, target: Target, dialect: Dialect, name: str) -> Artifact:
@@ -81,6 +82,6 @@ def _head(program: Program, dialect: Dialect) -> str:
 
 
 def _stem(name: str) -> str:
-    """A stage's name as part of a symbol."""
-    text = re.sub(r"\W+", "_", name).strip("_")
+    """A stage's name as part of a symbol: not too long, for PoCL makes files of kernels' names and aborts."""
+    text = re.sub(r"\W+", "_", name).strip("_")[:STEM_LENGTH]
     return text if text and not text[0].isdigit() else f"k{text}"

@@ -12,6 +12,7 @@ from gpu_cases import CASES
 from gpu_traces import gpu_trace
 from random_dags import random_dag
 
+import autotensor as at
 from autotensor import te
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import parse
@@ -49,6 +50,15 @@ def test_nvrtc_compiles_every_case(name: str, arch: str) -> None:
     assert {x["kernel"] for x in launches} == set(made.resources)
     assert all(r.spill_bytes == 0 for r in made.resources.values())
     assert made.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.opencl
+def test_kernels_of_long_names_run() -> None:
+    """PoCL makes a folder of a kernel's name, and ends the process where the system has none so long."""
+    A = te.placeholder((8,), name="A" * 300)
+    f = at.build([A, te.compute((8,), lambda i: A[i] + 1.0, name="B" * 300)], target="opencl")
+    assert all(len(x["kernel"]) < 100 for x in f.artifact.meta["launches"]["run"])
+    assert (f(np.ones(8, np.float32)) == 2).all()
 
 
 @pytest.mark.parametrize("seed", [*range(50, 60), *range(70, 80)])

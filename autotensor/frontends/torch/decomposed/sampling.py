@@ -1,7 +1,9 @@
-"""Reading volumes at places between their elements: `grid_sample` along three axes.
+"""Reading images and volumes at places between their elements: `grid_sample` along two and three axes.
 
-Torch takes the sampling of images apart, that of volumes not. Source of the rules: torch's kernel,
-`aten/src/ATen/native/GridSampler.h`.
+Torch takes the sampling of images apart, that of volumes not. Source of the rules: torch's kernels,
+`aten/src/ATen/native/GridSampler.h` for volumes, `cpu/GridSamplerKernel.cpp` for images. They differ in what
+coordinates without a place read (NaN; where it is thrown back, infinity too): an image's first element, a
+volume's last one.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from math import prod
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 
 from autotensor.frontends.torch.decomposed.table import decomposes
 
-_NEAREST = 1
+_BILINEAR, _NEAREST = 0, 1
 _ZEROS, _BORDER = 0, 1  # else reflection
 
 
@@ -37,7 +40,22 @@ def _places(coordinate: Tensor, extent: int, padding: int, align_corners: bool) 
     if padding != _BORDER:
         low, span = (0.0, extent - 1.0) if align_corners else (-0.5, float(extent))
         place = _reflected(place, low, span)
-    return place.clamp(0, extent - 1)
+    return torch.where(place.isnan(), extent - 1, place.clamp(0, extent - 1))
+
+
+@decomposes("aten.grid_sampler_2d.default")
+def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Tensor:
+    """x: [n, c, height, width]; grid: [n, *out, 2]. Torch's decomposition, and its kernel's NaN."""
+    whole = decomposition_table[torch.ops.aten.grid_sampler_2d.default]
+    if mode not in (_BILINEAR, _NEAREST):
+        return whole(x, grid, mode, padding, align_corners)
+    if padding != _ZEROS:
+        placed = ~grid.isnan() if padding == _BORDER else grid.isfinite()
+        return whole(x, torch.where(placed, grid, -1), mode, padding, align_corners)
+    found = whole(x, grid, mode, padding, align_corners)
+    if mode == _NEAREST:
+        return found
+    return torch.where(grid.isfinite().all(-1)[:, None], found, torch.nan)
 
 
 @decomposes("aten.grid_sampler_3d.default")
