@@ -39,12 +39,20 @@ def measure_peak(
 
 
 def fma_yardstick(
-    threads: int = 1, *, dtype: DType = float32, target: Target | None = None, steps: int = 20_000
+    threads: int = 1,
+    *,
+    dtype: DType = float32,
+    target: Target | None = None,
+    steps: int = 20_000,
+    chains: int | None = None,
 ) -> Yardstick:
-    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is FLOPs of all."""
+    """Every thread does `steps` fused multiply-adds in each of its vectors; the amount is FLOPs of all.
+
+    chains: how many vectors; None: enough to keep a core busy. Each waits for its own last step.
+    """
     target = target or host()
     lanes = target.lanes(dtype.bits)
-    chains = _CHAINS.get(target.vector_registers, 12)
+    chains = chains or _CHAINS.get(target.vector_registers, 12)
     factors = np.array([0.999, 0.001] * 64).astype(dtype.numpy)
     result = np.zeros(threads * chains * lanes, dtype.numpy)
     flops = 2.0 * threads * chains * lanes * steps

@@ -8,6 +8,8 @@ reading_yardstick          every thread reads its own array   bytes: what a cach
 copying_yardstick          every thread copies its own array  bytes read and written: what it takes as well
 clock_yardstick            a chain of integer operations      clock cycles
 region_yardstick           a team that does nothing           1: a fork and join
+handing_yardstick          a team reads what another wrote    1: a fork and join
+joining_yardstick          a team writes, one thread adds up  1: a fork, a join and a sum
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import ctypes
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -164,3 +168,53 @@ def region_yardstick(threads: int) -> Yardstick:
     )
     program = Program(((out, Role.OUTPUT),), (), (PrimFunc("region", (out,), team),))
     return load(program, host(), threads, 1.0, (aligned_empty((threads * _LINE,), "float32"),))
+
+
+def handing_yardstick(threads: int, lines: int) -> Yardstick:
+    """A team each of whose threads reads `lines` cache lines that its neighbour wrote in the region before,
+    and writes as many. A thread alone reads its own."""
+    size = lines * _LINE
+    x, y = (Buffer(name, (threads * size,), float32) for name in "xy")
+
+    def region(name: str, read: Buffer, written: Buffer) -> PrimFunc:
+        thread, lanes = Var("thread"), host().lanes(32)
+        theirs = (thread + 1) % threads * size
+        each = [
+            Store(written, (Ramp(thread * size + n, 1, lanes),), Load(read, (Ramp(theirs + n, 1, lanes),)))
+            for n in range(0, size, lanes)
+        ]
+        team = For(thread, const(0), const(threads), ForKind.PARALLEL, seq(*each))
+        return PrimFunc(name, (x, y), team)
+
+    there_and_back = (region("there", x, y), region("back", y, x))
+    program = Program(((x, Role.OUTPUT), (y, Role.OUTPUT)), (), there_and_back)
+    arrays = [aligned_empty((threads * size,), "float32") for _ in range(2)]
+    for array in arrays:
+        array.fill(1.0)
+    return load(program, host(), threads, 2.0, arrays)
+
+
+def joining_yardstick(threads: int, lines: int, joined: bool = True) -> Yardstick:
+    """A team each of whose threads writes `lines` cache lines of sums, which the caller then adds up.
+
+    joined: False leaves the adding out.
+    """
+    size, lanes = lines * _LINE, host().lanes(32)
+    parts, out = Buffer("x", (threads * size,), float32), Buffer("y", (size,), float32)
+    thread, at = Var("thread"), range(0, size, lanes)
+    one = const(1.0, float32.with_lanes(lanes))
+    team = For(
+        thread,
+        const(0),
+        const(threads),
+        ForKind.PARALLEL,
+        seq(*(Store(parts, (Ramp(thread * size + n, 1, lanes),), one) for n in at)),
+    )
+    loads = [[Load(parts, (Ramp(const(t * size + n), 1, lanes),)) for t in range(threads)] for n in at]
+    join = seq(
+        *(Store(out, (Ramp(const(n), 1, lanes),), reduce(add, x)) for n, x in zip(at, loads, strict=True))
+    )
+    run = (PrimFunc("parts", (parts, out), team), PrimFunc("join", (parts, out), join))[: 1 + joined]
+    program = Program(((parts, Role.OUTPUT), (out, Role.OUTPUT)), (), run)
+    arrays = (aligned_empty((threads * size,), "float32"), aligned_empty((size,), "float32"))
+    return load(program, host(), threads, 1.0, arrays)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from cli_tools import RATES, calibrated_log, cli
+from planted_cpu import PLANTED, planted, target_of
 
 from autotensor.base import target
 from autotensor.base.machine import host_machine
+from autotensor.cli import characterise
 from autotensor.search.machine import calibration
 from tuning_db import connect
 from tuning_db.records import Calibration
@@ -122,3 +126,52 @@ def test_doctor_shows_a_quota(log, monkeypatch):
         assert ", a quota of 1.25 cores' time, 1 used\n" in cli("doctor").out
     finally:
         target.host.cache_clear()
+
+
+# -- --characterise -----------------------------------------------------------------------------------------
+
+
+def characterised(monkeypatch, *words):
+    """The command on a planted machine."""
+
+    def passes(target, said):
+        said(0)
+        return [planted(PLANTED)] * 3
+
+    monkeypatch.setattr(characterise, "measured_passes", passes)
+    monkeypatch.setattr("autotensor.cli.verbs.doctor.target_of", lambda name, threads: target_of(PLANTED))
+    return cli("doctor", "--characterise", *words)
+
+
+def test_characterise_prints_a_record_and_nothing_else(monkeypatch):
+    said = characterised(monkeypatch)
+    assert said.code == 0
+    assert said.err == "pass 1 of 3 …\n"
+    names = {}
+    exec(compile(said.out, "printed", "exec"), names)
+    assert names["NEW"].archs == PLANTED.archs
+    assert names["NEW"].region == PLANTED.region
+    where = f"{host_machine().cpu_model}, {datetime.now(UTC):%Y-%m}"
+    assert f"    region=6000,  # (6000 cycles of a region that hands 1 KiB on; {where})\n" in said.out
+
+
+def test_characterise_as_json(monkeypatch):
+    found = json.loads(characterised(monkeypatch, "--json").out)
+    (region,) = (f for f in found["measured"] if f["field"] == "region")
+    assert region["value"] == 6000
+    assert region["nearest"] == 2500
+    (halves,) = (f for f in found["measured"] if f["field"] == "halves")
+    assert halves["value"] is None, "JSON has no infinity"
+    assert "winograd" in found["not_measured"]
+    assert found["python"].count("\nNEW = replace(") == 1
+
+
+def test_characterise_where_it_cannot_be_done(monkeypatch):
+    monkeypatch.setattr(
+        "autotensor.cli.verbs.doctor.target_of", lambda *args: replace(target.host(), arch="generic")
+    )
+    said = cli("doctor", "--characterise")
+    assert said.code != 0
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert "LLVM has no name for this processor, by which a record could be found." in said.err

@@ -14,6 +14,8 @@ from autotensor.codegen.yardstick import (
     Yardstick,
     clock_yardstick,
     copying_yardstick,
+    handing_yardstick,
+    joining_yardstick,
     load,
     reading_yardstick,
     region_yardstick,
@@ -43,6 +45,8 @@ def test_rates_are_physical(threads: int) -> None:
     assert 0 < rate(reading_yardstick(threads, 4 << 20)) < threads * 1e12
     assert 0 < rate(copying_yardstick(threads, 16 << 10)) < threads * 2e12
     assert 0 < rate(region_yardstick(threads), 100) < 1e9
+    assert 0 < rate(handing_yardstick(threads, 16), 100) < 1e9
+    assert 0 < rate(joining_yardstick(threads, 16), 100) < 1e9
 
 
 def test_the_clock() -> None:
@@ -54,6 +58,13 @@ def test_amounts() -> None:
     assert reading_yardstick(2, each).amount == pytest.approx(2 * each, rel=0.5)
     assert fma_yardstick(2, steps=40).amount == 2 * fma_yardstick(1, steps=40).amount
     assert region_yardstick(2).threads == 2
+    assert handing_yardstick(2, 4).amount == 2.0  # there and back
+    assert 12 * fma_yardstick(steps=40, chains=1).amount == fma_yardstick(steps=40, chains=12).amount
+
+
+def test_fewer_accumulators_wait_for_themselves() -> None:
+    one, many = (rate(fma_yardstick(steps=4000, chains=n)) for n in (1, 8))
+    assert many > 2 * one
 
 
 def test_every_thread_copies_the_first_half_of_its_part_to_the_second() -> None:

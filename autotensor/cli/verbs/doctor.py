@@ -51,7 +51,14 @@ LOW_DISK = 200 << 20
 DIFFERENCES = (0.1, 0.03, 0.01)  # of which --aa says whether they can be told
 
 
-@app.command(epilog=example("autotensor doctor", "autotensor doctor --calibrate", "autotensor doctor --aa"))
+@app.command(
+    epilog=example(
+        "autotensor doctor",
+        "autotensor doctor --calibrate",
+        "autotensor doctor --aa",
+        "autotensor doctor --characterise > my_cpu.py",
+    )
+)
 def doctor(
     calibrate: Annotated[
         bool,
@@ -65,6 +72,13 @@ def doctor(
             "--aa", help="Time equal kernels against each other: which differences can be told here and now?"
         ),
     ] = False,
+    characterise: Annotated[
+        bool,
+        typer.Option(
+            "--characterise",
+            help="Measure this processor and print only a record of it, for schedules, as Python to paste.",
+        ),
+    ] = False,
     threads: Threads = None,
     db: Db = None,
     json: AsJson = False,
@@ -75,8 +89,14 @@ def doctor(
     cannot be written, or a busy machine, is a note. Peak, bandwidths and regions are measured once, in a few
     seconds, and kept in the tuning log; those that other programs disturbed are measured again. --calibrate
     measures them for teams of 1, 2, 4 … threads, and the micro-kernels, in about a quarter of a minute. --aa
-    takes as long and keeps nothing.
+    takes as long and keeps nothing, as does --characterise, which says nothing else:
+    docs/add-a-target.md has what to do with its record.
     """
+    if characterise:
+        from autotensor.cli.characterise import print_record
+
+        print_record(target_of(None, threads), json)
+        return
     told = Told([], [])
     sections: dict[str, Callable[[], Any]] = {
         "platform": lambda: _platform(told),

@@ -40,6 +40,7 @@ from autotensor.search.machine.microkernels import measure_microkernels
 from autotensor.search.machine.probes import (
     BUDGET_S,
     ROUNDS,
+    Measured,
     busy_cores,
     cpu_times,
     measure_rates,
@@ -64,10 +65,15 @@ BRIEF_ROUNDS = 4  # of a short look; three calm ones make a rate
 
 
 @dataclass(frozen=True, slots=True)
-class _Probe:
+class Probe:
+    """A yardstick whose rate, or whose seconds a run, are known by a name."""
+
     name: str
     unit: str
     stick: Yardstick
+
+    def value(self, measured: Measured) -> float:
+        return 1.0 / measured.value if self.unit == "s" else measured.value
 
 
 def team_sizes(cores: int) -> tuple[int, ...]:
@@ -91,14 +97,14 @@ def measure(
     wanted = dict.fromkeys((1, *(teams or (target.num_cores,))))
     with timing_by(patience):
         began = cpu_times()
-        probes = [p for threads in wanted for p in _probes(target, threads)]
+        probes = [p for threads in wanted for p in rate_probes(target, threads)]
         rounds, budget_s = (BRIEF_ROUNDS, 0.0) if brief else (ROUNDS, BUDGET_S)
         measured = measure_rates([p.stick for p in probes], rounds=rounds, budget_s=budget_s)
         others = others_cores(began, cpu_times())
     found: Values = {}
     for p, m in zip(probes, measured, strict=True):
         if m.trusted or p.stick.threads == 1:  # a team that shares its cores says nothing about the machine
-            found[p.name] = (1.0 / m.value if p.unit == "s" else m.value, p.unit)
+            found[p.name] = (p.value(m), p.unit)
     runs = sum(len(m.samples) for m in measured)
     found["disturbed"] = (sum(m.disturbed for m in measured) / max(1, runs), "")
     found["others"] = (others, "cores")
@@ -110,24 +116,25 @@ def measure(
     return _consistent(found)
 
 
-def _probes(target: Target, threads: int) -> list[_Probe]:
+def rate_probes(target: Target, threads: int) -> list[Probe]:
+    """What `measure` has of a team: peak and bandwidths; of one thread the clock, else the region."""
     caches = target.cache_bytes
     end = "" if threads == 1 else f".t{threads}"
     core = ".core" if threads == 1 else end
     arena = _arena(caches[-1])
-    out = [_Probe(f"flops{core}", "FLOP/s", fma_yardstick(threads, steps=FMA_STEPS))]
+    out = [Probe(f"flops{core}", "FLOP/s", fma_yardstick(threads, steps=FMA_STEPS))]
     for level, size in enumerate(caches):
         each = _footprint(level, size, caches, threads)
         part = arena[: threads * each // 4]
-        out.append(_Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
+        out.append(Probe(f"bandwidth.L{level + 1}{end}", "B/s", reading_yardstick(threads, each, part)))
         if level:  # small kernels start in L2, larger ones in L3: nothing that is called starts in L1
-            out.append(_Probe(f"copying.L{level + 1}{end}", "B/s", copying_yardstick(threads, each, part)))
+            out.append(Probe(f"copying.L{level + 1}{end}", "B/s", copying_yardstick(threads, each, part)))
     far = reading_yardstick(threads, max(1 << 20, WINDOW // threads), arena)
-    out.append(_Probe(f"bandwidth.memory{core}", "B/s", far))
+    out.append(Probe(f"bandwidth.memory{core}", "B/s", far))
     if threads == 1:
-        out.append(_Probe("clock", "Hz", clock_yardstick()))
+        out.append(Probe("clock", "Hz", clock_yardstick()))
     else:
-        out.append(_Probe(f"region{end}", "s", region_yardstick(threads)))
+        out.append(Probe(f"region{end}", "s", region_yardstick(threads)))
     return out
 
 

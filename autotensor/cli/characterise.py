@@ -1,0 +1,37 @@
+"""What `autotensor doctor --characterise` prints: a record of this processor, as Python or JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target
+from autotensor.cli.output import put_json, say, tell
+from autotensor.search.machine.characterise import Characterised, Standing, characterise
+from autotensor.search.machine.cpu_probes import PASSES, measured_passes
+
+
+def print_record(target: Target, json: bool) -> None:
+    """Measure this processor and print its record. Raises MeasureError where that cannot be done."""
+    passes = measured_passes(target, lambda done: tell(f"pass {done + 1} of {PASSES} …"))
+    found = characterise(target, passes)
+    text = found.python(f"{host_machine().cpu_model}, {datetime.now(UTC):%Y-%m}")
+    put_json(record_json(found) | {"python": text}) if json else say(text.rstrip())
+
+
+def record_json(found: Characterised) -> dict[str, Any]:
+    """What was measured, field by field, and the names of the others; what is infinite is null."""
+
+    def finite(value: Any) -> Any:
+        return None if value == inf else value
+
+    measured = [f for f in found.findings if f.standing is not Standing.MISSING]
+    return {
+        "name": found.name,
+        "nearest": found.nearest.name,
+        "measured": [{k: finite(v) for k, v in asdict(f).items()} for f in measured],
+        "not_measured": [f.field for f in found.of(Standing.MISSING)],
+    }

@@ -1,0 +1,269 @@
+"""A record of this processor from measurements: what `autotensor doctor --characterise` prints.
+
+    found = characterise(target, measured_passes(target))    per field of `Cpu`: value, noise, the nearest's
+    print(found.python("Zen 9, 2027-01"))                    NEW = replace(XEON, name=…, l2_rate=41.0, …)
+
+A field is written where it differs from the nearest record's by more than its `tolerance`, the share from
+which decisions can tell values apart. Where passes disagree by more than that it is not written: it stays
+what the nearest record says. So does every field that takes whole kernels to find out, not probes of
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from math import inf, isfinite, sqrt
+from statistics import median, median_low
+from textwrap import wrap
+from typing import Any
+
+from autotensor.base.target import Target
+from autotensor.search.machine.cpu_probes import LADDER, TEAM, Pass, product_tiles
+from schedules import cpu as records
+from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
+
+BUSY = 0.95  # of the most that accumulators reach: so many keep a core busy
+HALVED = 1.5  # times as many halves a cycle as whole registers: these are run in two halves
+LEAST_PASSES = 2  # of one alone nobody knows how far it is off
+
+
+class Standing(StrEnum):
+    """What became of a field."""
+
+    DIFFERS = "differs from"
+    SAME = "measured, as"
+    NOISY = "measured, but too noisy to write; as"
+    MISSING = "not measured, as"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One field: what was measured, and what the nearest record says."""
+
+    field: str
+    standing: Standing
+    nearest: Any
+    value: Any = None
+    noise: float = 0.0  # the largest difference of two passes, as a share
+    figure: str = ""  # the value in words
+
+
+@dataclass(frozen=True, slots=True)
+class Characterised:
+    """A processor beside the record that is nearest to it."""
+
+    nearest: Cpu
+    name: str
+    arch: str
+    findings: tuple[Finding, ...]
+
+    def of(self, standing: Standing) -> tuple[Finding, ...]:
+        return tuple(f for f in self.findings if f.standing is standing)
+
+    @property
+    def record(self) -> Cpu:
+        """The nearest record with what differs."""
+        changed = {f.field: f.value for f in self.of(Standing.DIFFERS)}
+        return replace(self.nearest, name=self.name, archs=(self.arch,), **changed)
+
+    def python(self, where: str) -> str:
+        """A module that defines the record as `NEW`. where: the processor and the month of measurement."""
+        base = next((n for n, value in vars(records).items() if value is self.nearest), "NEAREST")
+        theirs = [
+            "from schedules.cpu import RECORDS",
+            "",
+            f'NEAREST = next(c for c in RECORDS if c.name == "{self.nearest.name}")',
+        ]
+        source = theirs if base == "NEAREST" else [f"from schedules.cpu import {base}"]
+        changed = [(f, _spelled(f.value)) for f in self.of(Standing.DIFFERS)]
+        infinite = ["from math import inf"] if any(value == "inf" for _, value in changed) else []
+        named = [f"    {base},", f'    name="{self.name}",', f'    archs=("{self.arch}",),']
+        written = [f"    {f.field}={value},  # ({f.figure}; {where})" for f, value in changed]
+        others = [
+            f"# {line}"
+            for standing in (Standing.SAME, Standing.NOISY, Standing.MISSING)
+            for line in _listed(standing, base, self.of(standing))
+        ]
+        head = ["from dataclasses import replace", *infinite, "", *source, ""]
+        return "\n".join([*head, "NEW = replace(", *named, *written, ")", *others, ""])
+
+
+def _spelled(value: Any) -> str:
+    """As Python: large floats with an exponent."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_spelled, value))})"
+    return f"{value:g}".replace("e+", "e") if isinstance(value, float) and value >= 1e6 else repr(value)
+
+
+def _figure(x: float) -> str:
+    """
+    >>> _figure(43.38), _figure(6012.5), _figure(3.67e9), _figure(12)
+    ('43.4', '6012', '3.67e9', '12')
+    """
+    return f"{x:.3g}".replace("e+0", "e") if x < 1e3 or x >= 1e5 else f"{x:.0f}"
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _listed(standing: Standing, base: str, findings: Sequence[Finding]) -> list[str]:
+    """Fields of one standing in lines of 108 columns; none where there is no such field."""
+    if not findings:
+        return []
+
+    def said(f: Finding) -> str:
+        noise = f", passes {f.noise:.0%} apart" if standing is Standing.NOISY else ""
+        return f"{f.field} ({f.figure}{noise})" if f.figure else f.field
+
+    return wrap(f"{standing} {base} has them: {', '.join(map(said, findings))}", 106)
+
+
+def characterise(target: Target, passes: Sequence[Pass]) -> Characterised:
+    """What passes of `measured_passes` say about the target's processor."""
+    measurable = {f.name: f for f in _fields(target)}
+    whole = measurable["multiplies"].values(passes)
+    nearest = cpu_of(target, median(whole) if whole else None)
+    findings = [
+        measurable[f.name].found(passes, getattr(nearest, f.name))
+        if f.name in measurable
+        else Finding(f.name, Standing.MISSING, getattr(nearest, f.name))
+        for f in fields(Cpu)
+        if f.name not in ("name", "archs")
+    ]
+    taken = any(c.name == target.arch for c in RECORDS)
+    name = f"{target.arch}-measured" if taken else target.arch
+    return Characterised(nearest, name, target.arch, tuple(findings))
+
+
+# -- what can be measured -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of `Cpu` that probes can measure."""
+
+    name: str
+    of: Callable[[Pass], Any]  # KeyError: others disturbed one of its probes
+    tolerance: float  # share by which it may differ before decisions do
+    unit: str
+    digits: int = 2  # significant ones that are written
+    least: float = 0.0  # smaller values differ as if they were as large as this
+
+    def values(self, passes: Sequence[Pass]) -> list[Any]:
+        """Its value by each pass that has all of its probes."""
+        out = []
+        for p in passes:
+            try:
+                out.append(self.of(p))
+            except KeyError:
+                continue
+        return out
+
+    def found(self, passes: Sequence[Pass], nearest: Any) -> Finding:
+        """What is to be done with it."""
+        values = self.values(passes)
+        if len(values) < LEAST_PASSES:
+            return Finding(self.name, Standing.MISSING, nearest, figure="no undisturbed probe")
+        noise = max(self.apart(a, b) for a in values for b in values)
+        value = (
+            tuple(map(median_low, zip(*values, strict=True)))
+            if isinstance(nearest, tuple)
+            else median(values)
+        )
+        parts = value if isinstance(value, tuple) else (value,)
+        figure = f"{', '.join(map(_figure, parts))} {self.unit}"
+        standing = (
+            Standing.NOISY
+            if noise > self.tolerance
+            else Standing.DIFFERS
+            if self.apart(value, nearest) > self.tolerance
+            else Standing.SAME
+        )
+        return Finding(self.name, standing, nearest, self.rounded(value, nearest), noise, figure)
+
+    def apart(self, a: Any, b: Any) -> float:
+        """How much two values differ, as a share of the second; of tuples the parts that both have."""
+        if isinstance(a, tuple):
+            return max(self.apart(x, y) for x, y in zip(a, b, strict=False))
+        if a == b:
+            return 0.0
+        return abs(a - b) / max(abs(b), self.least) if isfinite(a) and isfinite(b) else inf
+
+    def rounded(self, value: Any, like: Any) -> Any:
+        """With the digits that mean something, of the type of another value."""
+        if isinstance(value, tuple):
+            return tuple(self.rounded(x, like[0]) for x in value)
+        kept = float(f"{value:.{self.digits}g}")
+        return round(kept) if isinstance(like, int) else kept
+
+
+def _fields(target: Target) -> tuple[_Field, ...]:
+    """All that can be measured. What the system says is no measurement, and may not differ at all."""
+    cores = target.num_cores
+    most = f"bandwidth.memory.t{cores}" if cores > 1 else "bandwidth.memory.core"
+    handed, joined = (f"{name}.t{TEAM}" for name in ("handing", "joining"))
+    return (
+        _Field("vector_bytes", lambda p: target.vector_bytes, 0.0, "as LLVM says", 9),
+        _Field("vector_registers", lambda p: target.vector_registers, 0.0, "as LLVM says", 9),
+        _Field("cache_bytes", lambda p: target.cache_bytes, 0.0, "as the system says", 12),
+        _Field("ways", lambda p: p["ways"], 0.0, "as the system says", 9),
+        # processors have halves of units at the finest; by this the nearest record is found
+        _Field("multiplies", lambda p: round(2 * p["fma"]) / 2, 0.1, "FMAs of whole registers a cycle"),
+        # guesses for where nothing is calibrated
+        _Field("clock", lambda p: p["clock"], 0.15, "cycles a second"),
+        _Field("bandwidths", _levels, 0.3, "B/s of a core from L2, L3, memory"),
+        _Field("memory", lambda p: p[most], 0.3, f"B/s of {cores} threads from memory"),
+        _Field("latency", lambda p: 1 / p["chains.1"], 0.15, "cycles from one FMA to the next", 1),
+        _Field("accumulators", _busy, 0.2, f"vectors that reach {BUSY:.0%} of peak"),
+        _Field("l2_rate", lambda p: p["bandwidth.L2"] / p["clock"], 0.2, "bytes a cycle from L2"),
+        # weights come from either: the geometric mean
+        _Field("l3_rate", _beyond_l2, 0.25, "bytes a cycle, between L3's and memory's"),
+        # kernels are divided from twice as many cycles on: of one with half as many it decides wrongly
+        _Field("region", _cycles(handed, "handing"), 0.3, "cycles of a region that hands 1 KiB on"),
+        _Field("join", _cycles(joined, f"parts.t{TEAM}"), 0.3, "cycles to add up 24 lines of sums"),
+        # of a step of 12 to 28 FMAs: a tile gains no less on another
+        _Field("panel_wait", _beside("L2", target), 0.15, "FMAs more for a vector from L2", least=1.0),
+        _Field("stream_cost", _beside("L3", target), 0.25, "FMAs more for a vector from L3", least=1.0),
+        _Field("tile_stream", lambda p: p["kernel.1x4.L3"] / 4, 0.25, "FMAs' time a vector from L3 alone"),
+        _Field("halves", _halves, 0.0, "times the columns, from which on halves of registers are faster", 3),
+    )
+
+
+def _levels(p: Pass) -> tuple[float, float, float]:
+    """B/s of a core from L2, L3 (memory where there is none), memory."""
+    memory = p["bandwidth.memory.core"]
+    return p["bandwidth.L2"], p.get("bandwidth.L3", memory), memory
+
+
+def _beyond_l2(p: Pass) -> float:
+    _, l3, memory = _levels(p)
+    return sqrt(l3 * memory) / p["clock"]
+
+
+def _busy(p: Pass) -> int:
+    """The fewest accumulators with which a core is busy."""
+    rates = {n: p[f"chains.{n}"] for n in LADDER}
+    return min(n for n, rate in rates.items() if rate >= BUSY * max(rates.values()))
+
+
+def _halves(p: Pass) -> float:
+    """inf, or how empty registers may be where two halves are as fast as a whole one."""
+    return ZEN4.halves if p["half"] >= HALVED * p["fma"] else inf
+
+
+def _beside(level: str, target: Target) -> Callable[[Pass], float]:
+    """FMAs that a vector from a level costs beside those that it is for: the median of tiles."""
+    shapes = [(f"kernel.{t.rows}x{t.vectors}.", t.vectors) for t in product_tiles(target)[1:]]
+
+    def cost(p: Pass) -> float:
+        return max(0.0, median((p[f"{name}{level}"] - p[f"{name}L1"]) / n for name, n in shapes))
+
+    return cost
+
+
+def _cycles(longer: str, shorter: str) -> Callable[[Pass], float]:
+    """By how many cycles one thing takes longer than another."""
+    return lambda p: max(0.0, p[longer] - p[shorter]) * p["clock"]

@@ -1,0 +1,114 @@
+"""Passes of probes from which a record of this processor is made (`characterise.py`).
+
+    measured_passes(target) ──▶ three times {"clock": 3.7e9, "fma": 1.9, "chains.4": 0.96, …}
+
+    fma half chains.4         FMAs a cycle: whole registers, halves of them, in 4 accumulators
+    handing handing.t2        seconds of a region whose threads read what their neighbour wrote; of one thread
+    parts.t2 joining.t2       seconds of a region that writes sums; with adding them up
+    kernel.6x4.L2             a step of a register tile, in FMAs
+    ways                      lines of a set of L1
+
+and what the calibration has: clock, bandwidths, copying. What others disturbed is left out of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from autotensor.base.deadline import NEVER
+from autotensor.base.errors import MeasureError
+from autotensor.base.target import Target
+from autotensor.codegen.peak import fma_yardstick
+from autotensor.codegen.yardstick import handing_yardstick, joining_yardstick
+from autotensor.runtime.timing_lock import timing_by
+from autotensor.search.machine.calibration import FMA_STEPS, Probe, rate_probes
+from autotensor.search.machine.microkernels import MicroTile, measure_microkernels, tiles
+from autotensor.search.machine.probes import measure_rates
+from autotensor.search.machine.rates import LEVELS
+from schedules.cpu import PAGE
+
+Pass = Mapping[str, float]  # one figure by the name of each probe
+
+PASSES = 3
+PASS_S = 5.0  # for more rounds of one pass, where others disturb
+LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12)  # accumulators side by side
+TEAM = 2  # threads of the teams with which records were measured
+HANDED = 16  # cache lines that a thread of a small kernel takes over from another: 1 KiB
+SUMMED = 24  # cache lines of sums that are joined: 6 rows of 64 columns
+INDEX = Path("/sys/devices/system/cpu/cpu0/cache/index0")  # of L1 for data
+
+
+def measured_passes(target: Target, said: Callable[[int], None] = lambda done: None) -> list[Pass]:
+    """The passes, in about half a minute. said: told how many are done.
+
+    Raises MeasureError where LLVM has no name for this processor, by which schedules would find the record.
+    """
+    if target.arch in ("", "generic"):
+        raise MeasureError(
+            "LLVM has no name for this processor, by which a record could be found.",
+            fix="A newer llvmlite may know it; until then the nearest record by features is taken.",
+        )
+    probes = _probes(target)
+    passes: list[Pass] = []
+    for n in range(PASSES):
+        said(n)
+        with timing_by(NEVER):
+            measured = measure_rates([p.stick for p in probes], budget_s=PASS_S)
+            kernels = measure_microkernels(target, product_tiles(target)).steps
+        rates = {p.name: p.value(m) for p, m in zip(probes, measured, strict=True) if m.trusted}
+        steps = {
+            f"kernel.{rows}x{vectors}.{level}": step
+            for (rows, vectors), times in kernels.items()
+            for level, step in zip(LEVELS, times, strict=False)
+        }
+        passes.append(_per_cycle(rates, target) | steps | {"ways": l1_ways(target)})
+    return passes
+
+
+def product_tiles(target: Target) -> tuple[MicroTile, ...]:
+    """Register tiles as products have them: the tallest of two, three and four vectors; and one row."""
+    fitting = tiles(target)
+    tallest = (max((t for t in fitting if t.vectors == v), key=lambda t: t.rows) for v in (2, 3, 4))
+    return (MicroTile(1, 4), *tallest)
+
+
+def l1_ways(target: Target) -> int:
+    """Lines of a set of L1: as the system says, or as many pages as it has."""
+    try:
+        return int((INDEX / "ways_of_associativity").read_text())
+    except (OSError, ValueError):
+        return target.cache_bytes[0] // PAGE
+
+
+def _probes(target: Target) -> list[Probe]:
+    """All sticks of a pass, compiled once."""
+    half = replace(target, vector_bytes=target.vector_bytes // 2)
+    out = [
+        *rate_probes(target, 1),
+        Probe("half", "FLOP/s", fma_yardstick(target=half, steps=FMA_STEPS)),
+        *(Probe(f"chains.{n}", "FLOP/s", fma_yardstick(steps=FMA_STEPS, chains=n)) for n in LADDER),
+        Probe("handing", "s", handing_yardstick(1, HANDED)),
+    ]
+    if target.num_cores >= TEAM:
+        out += [
+            *rate_probes(target, target.num_cores),
+            Probe(f"handing.t{TEAM}", "s", handing_yardstick(TEAM, HANDED)),
+            Probe(f"parts.t{TEAM}", "s", joining_yardstick(TEAM, SUMMED, joined=False)),
+            Probe(f"joining.t{TEAM}", "s", joining_yardstick(TEAM, SUMMED)),
+        ]
+    return out
+
+
+def _per_cycle(rates: Mapping[str, float], target: Target) -> dict[str, float]:
+    """Peaks as FMAs of registers a cycle; the rest as it is. Empty where the clock was disturbed."""
+    if "clock" not in rates:
+        return {}
+    one = 2 * target.lanes(32) * rates["clock"]
+    out = {n: v / one if n.startswith("chains.") else v for n, v in rates.items()}
+    if "flops.core" in out:
+        out["fma"] = out.pop("flops.core") / one
+    if "half" in out:
+        out["half"] *= 2 / one
+    return out
