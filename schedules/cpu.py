@@ -12,6 +12,7 @@ rounded, what GPUs want) stand where they are used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf, log2
@@ -22,6 +23,7 @@ from autotensor.base.target import Target
 
 # bytes after which addresses fall into the same set of L1: those with a record index it within a page
 PAGE = 4096
+WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,13 @@ class Cpu:
 
     winograd: Winograd = Winograd()  # see there (Zen 4, 2026-11)
 
+    def __post_init__(self) -> None:
+        if self.vector_bytes not in WIDTHS:
+            raise TargetError(
+                f"processor {self.name!r} has vectors of {self.vector_bytes} bytes.",
+                fix=f"A register has {', '.join(map(str, WIDTHS))}.",
+            )
+
 
 ZEN4 = Cpu()
 # Two whole registers a cycle, as all processors multiply that do not halve them
@@ -273,7 +282,8 @@ NEOVERSE = replace(
     vector_bytes=16,  # (by definition)
     cache_bytes=(64 << 10, 1 << 20),  # (chosen, 2026-11)
 )
-RECORDS = [ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE]
+OURS = (ZEN4, XEON, ZEN5, ZEN3, V2, NEOVERSE)
+RECORDS = list(OURS)  # those from outside first
 CPUS: Door[Cpu] = Door(  # entry points are named as LLVM names their processors
     "record of a processor", "autotensor.cpus", lambda thing: isinstance(thing, Cpu), error=TargetError
 )
@@ -282,18 +292,39 @@ WEIGHTS = (4.0, 2.0, 2.0, 1.0)
 
 
 def register(cpu: Cpu) -> Cpu:
-    """Makes a record known, in place of others for its processors; before schedules are asked for.
+    """Makes a record known, in place of ours for its processors; before schedules are asked for.
 
-    Raises TargetError for what is no record, and when another one has its name.
+    Raises TargetError for what is no record, when another one has its name, when one from outside is for the
+    same processor, and when a processor of ours has other vectors.
     """
     if not isinstance(cpu, Cpu):
         raise TargetError(f"{cpu!r} is no record of a processor.", fix="Make one: replace(ZEN4, name=…).")
-    if any(c.name == cpu.name and c is not cpu for c in RECORDS):
+    if cpu in RECORDS:
+        return cpu
+    if any(c.name == cpu.name for c in RECORDS):
         raise TargetError(f"processor {cpu.name!r} is registered twice.", fix="Take another name.")
-    if cpu not in RECORDS:
-        RECORDS.insert(0, cpu)
-        cpu_of.cache_clear()
+    for arch in cpu.archs:
+        check_arch(cpu, arch, RECORDS)
+    RECORDS.insert(0, cpu)
+    cpu_of.cache_clear()
     return cpu
+
+
+def check_arch(cpu: Cpu, arch: str, others: Sequence[Cpu]) -> None:
+    """Raises TargetError unless a record may be for a processor that others may be for, too."""
+    for other in others:
+        if arch not in other.archs:
+            continue
+        if other.vector_bytes != cpu.vector_bytes:
+            raise TargetError(
+                f"processor {cpu.name!r} has vectors of {cpu.vector_bytes} bytes, but {arch} has "
+                f"{other.vector_bytes}.",
+                fix=f"Leave {arch} out of its archs: narrower vectors of it find records by their features.",
+            )
+        if other not in OURS or cpu in OURS:
+            raise TargetError(
+                f"processors {cpu.name!r} and {other.name!r} are both for {arch}.", fix="Leave it out of one."
+            )
 
 
 @lru_cache(maxsize=64)

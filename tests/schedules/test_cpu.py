@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -146,6 +146,43 @@ def test_a_record_from_outside_takes_the_place_of_ours(records: list[Cpu]) -> No
         cpu.register(replace(mine, clock=2e9))
     with pytest.raises(TargetError, match="'zen9' is no record of a processor"):
         cpu.register("zen9")  # type: ignore[arg-type]
+
+
+def test_a_record_of_impossible_width_is_refused() -> None:
+    with pytest.raises(TargetError, match=r"processor 'odd' has vectors of 48 bytes\. A register has 16, 32"):
+        replace(ZEN4, name="odd", vector_bytes=48)
+
+
+def test_a_record_has_vectors_as_wide_as_its_processors(records: list[Cpu]) -> None:
+    narrow = replace(ZEN3, name="narrow", archs=("znver9", "znver4"))
+    with pytest.raises(TargetError, match=r"has vectors of 32 bytes, but znver4 has 64\. Leave znver4 out"):
+        cpu.register(narrow)
+    assert records[0] is ZEN4
+    assert cpu.register(replace(narrow, archs=("znver9",))) is records[0]
+
+
+def test_two_from_outside_are_not_for_one_processor(records: list[Cpu]) -> None:
+    cpu.register(replace(ZEN4, name="mine", archs=("znver9",)))
+    with pytest.raises(TargetError, match=r"'other' and 'mine' are both for znver9\. Leave it out of one\."):
+        cpu.register(replace(ZEN4, name="other", archs=("znver9",)))
+
+
+def checked(table: Sequence[Cpu]) -> None:
+    """Raises for a mistake in a table of records of ours."""
+    assert len({c.name for c in table}) == len(table), "two records have one name"
+    for n, one in enumerate(table):
+        for arch in one.archs:
+            cpu.check_arch(one, arch, table[:n])
+
+
+def test_records_of_ours_are_each_for_processors_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = cpu.OURS
+    checked(ours)
+    for planted in (replace(ZEN5, name="zen6"), replace(ZEN3, name="zen6", archs=("znver5",))):
+        table = (*ours, planted)
+        monkeypatch.setattr(cpu, "OURS", table)
+        with pytest.raises(TargetError, match="znver5"):
+            checked(table)
 
 
 def test_an_entry_point_is_asked_for_what_nobody_knows(
