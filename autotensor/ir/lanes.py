@@ -9,12 +9,32 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autotensor.ir.affine import Affine, affine, split_by
-from autotensor.ir.expr import Binary, Broadcast, Expr, Op, Ramp
+from autotensor.ir.expr import Binary, Broadcast, Cast, Compare, Expr, Op, Ramp, Unary, const
 
 
 class Lanes(NamedTuple):
     base: Affine
     offsets: tuple[int, ...]  # one for each lane
+
+
+def in_lane(e: Expr, lane: Expr) -> Expr | None:
+    """Lane number `lane` of a vector made of ramps and broadcasts, or a scalar; None for any other."""
+    match e:
+        case Ramp(base, step, _):
+            number = lane if lane.dtype == base.dtype else Cast(base.dtype, lane)
+            return Binary(Op.ADD, base, Binary(Op.MUL, number, const(step, base.dtype)))
+        case Broadcast(a, _):
+            return a
+        case Binary(op, a, b) | Compare(op, a, b):
+            x, y = in_lane(a, lane), in_lane(b, lane)
+            return None if x is None or y is None else type(e)(op, x, y)  # type: ignore[arg-type]
+        case Unary(op, a):
+            x = in_lane(a, lane)
+            return None if x is None else Unary(op, x)
+        case Cast(dtype, a):
+            x = in_lane(a, lane)
+            return None if x is None else Cast(dtype.element, x)
+    return e if e.dtype.lanes == 1 else None
 
 
 def lanes_of(e: Expr) -> Lanes | None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from autotensor.ir.affine import is_multiple
-from autotensor.ir.expr import Expr, Ramp
+from autotensor.codegen.access import load_access, store_access
+from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer
 
-COPY_BYTES = (16, 8, 4)  # of one instruction
+MOST_BYTES, LEAST_BYTES = 16, 4  # of one instruction
 
 
 def width_of_copy(buffer: Buffer, index: Expr, origin: Expr) -> int:
     """Elements that one instruction brings from one place to another; 0 if none can."""
-    lanes = index.dtype.lanes
-    bases = [x.base if isinstance(x, Ramp) and x.stride == 1 else x for x in (index, origin)]
-    if any(b.dtype.lanes > 1 for b in bases):
-        return 0
-    for size in COPY_BYTES:
-        width = size // buffer.dtype.bytes
-        if width and lanes % width == 0 and all(is_multiple(b, width) for b in bases):
-            return width
-    return 0
+    most = MOST_BYTES // buffer.dtype.bytes
+    width = min(store_access(buffer, index).width(most), load_access(buffer, origin).width(most))
+    return width if width * buffer.dtype.bytes >= LEAST_BYTES else 0

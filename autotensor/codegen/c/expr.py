@@ -58,9 +58,9 @@ class LaneWriter:
         text, rank = self.ranked(e, lane)
         return f"({text})" if rank < least else text
 
-    def offset(self, e: Expr) -> str:
+    def offset(self, e: Expr, lane: int = 0) -> str:
         """An index as it is added to a pointer."""
-        return self.expr(e, 0, Rank.SUM)
+        return self.expr(e, lane, Rank.SUM)
 
     def ranked(self, e: Expr, lane: int) -> Ranked:
         match e:

@@ -16,13 +16,13 @@ from collections.abc import Iterable
 
 from autotensor.base.errors import CodegenError
 from autotensor.base.names import free_name
+from autotensor.codegen.access import access_of
 from autotensor.codegen.c.copy_width import width_of_copy
 from autotensor.codegen.c.dialect import RESERVED, Dialect
 from autotensor.codegen.c.helpers import USES
 from autotensor.codegen.c.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
 from autotensor.codegen.c.vector import VectorWriter, is_plain, vector_buffers, width_of
-from autotensor.ir.affine import is_multiple
-from autotensor.ir.expr import MATH, Const, Expr, Load, Ramp
+from autotensor.ir.expr import MATH, Const, Expr, Load
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import (
@@ -283,7 +283,7 @@ class _Kernel(VectorWriter):
             return
         before = len(self.lines)
         self.load_vectors(s)
-        step = self.chunk(s.buffer, index, s.mask)
+        step = self.chunk(s)
         if step > 1:
             for first in range(0, lanes, step):
                 values = [self.stored_lane(s.buffer, s.value, first + n) for n in range(step)]
@@ -312,25 +312,24 @@ class _Kernel(VectorWriter):
         if s.value.mask is not None:
             function, tail = f"{function}_if", f", {self.expr(s.value.mask)}"
         for n in range(0, index.dtype.lanes, width):
-            places = (x.base if isinstance(x, Ramp) else x for x in (index, origin))
-            a, b = (self.offset(x + n if n else x) for x in places)
+            a, b = self.offset(index, n), self.offset(origin, n)
             self.put(f"{self.helper(function)}({to} + {a}, {source} + {b}{tail});")
 
     def store_vectors(self, s: Store) -> bool:
         """The store with vector arithmetic, if the dialect has it and the lanes are contiguous."""
         (index,) = s.indices
-        if not isinstance(index, Ramp) or index.stride != 1 or s.mask is not None:
+        if not access_of(s).is_whole:
             return False
-        width = self.arrays.get(s.buffer, width_of(index.lanes))
+        width = self.arrays.get(s.buffer, width_of(index.dtype.lanes))
         if width == 1 or not self.can_compute(s.value) or self.may_meet(s) or not is_plain(s.buffer):
             return False
-        for first in range(0, index.lanes, width):
-            value, at = self.vector(s.value, first, width), index.base + first if first else index.base
+        for first in range(0, index.dtype.lanes, width):
+            value = self.vector(s.value, first, width)
             if s.buffer in self.arrays:
-                self.put(f"{self.element(s.buffer, at)} = {value};")
+                self.put(f"{self.element(s.buffer, index, first)} = {value};")
             else:
                 name = self.names[s.buffer.name]
-                self.put(f"vstore{width}({value}, 0, {name} + {self.offset(at)});")
+                self.put(f"vstore{width}({value}, 0, {name} + {self.offset(index, first)});")
         return True
 
     def one(self, s: Store, lane: int) -> None:
@@ -360,7 +359,7 @@ class _Kernel(VectorWriter):
         """Contiguous operands, loaded before the lanes are computed."""
         for load in collect(s.value, Load):
             (index,) = load.indices
-            step = self.chunk(load.buffer, index, load.mask)
+            step = self.chunk(load)
             if step == 1 or any(isinstance(n, Load) for n in walk(index)):
                 continue
             names = []
@@ -371,29 +370,15 @@ class _Kernel(VectorWriter):
                 names.append(name)
             self.vectors[load] = (names, step)
 
-    def chunk(self, buffer: Buffer, index: Expr, mask: Expr | None) -> int:
+    def chunk(self, n: Load | Store) -> int:
         """Lanes that one access may move; 1: they are accessed one by one."""
-        if not isinstance(index, Ramp) or index.stride != 1 or mask is not None:
+        if n.buffer.scope not in (Scope.GLOBAL, Scope.SHARED):
             return 1
-        if buffer.scope not in (Scope.GLOBAL, Scope.SHARED):
-            return 1
-        step = 16
-        while step > 1 and (step * buffer.dtype.bytes > self.dialect.widest or index.lanes % step):
-            step //= 2
-        if self.dialect.aligned and not is_multiple(index.base, step):
-            return 1
-        return step
-
-    def vector_load(self, buffer: Buffer, index: Expr, first: int, step: int) -> str:
-        assert isinstance(index, Ramp)
-        at = self.offset(index.base + first if first else index.base)
-        kind = self.dialect.types[str(buffer.dtype)]
-        return self.dialect.vector_load(kind, self.names[buffer.name], at, step)
+        most = min(16, self.dialect.widest // n.buffer.dtype.bytes)
+        return access_of(n).width(most, self.dialect.aligned)
 
     def vector_store(self, buffer: Buffer, index: Expr, first: int, values: list[str]) -> str:
-        assert isinstance(index, Ramp)
-        at = self.offset(index.base + first if first else index.base)
-        kind = self.dialect.types[str(buffer.dtype)]
+        kind, at = self.dialect.types[str(buffer.dtype)], self.offset(index, first)
         return self.dialect.vector_store(kind, self.names[buffer.name], at, len(values), values)
 
 

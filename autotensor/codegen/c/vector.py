@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotensor.codegen.access import access_of
 from autotensor.codegen.c.expr import LaneWriter, Ranked
 from autotensor.codegen.c.precedence import ARITHMETIC, Rank, rank_of
-from autotensor.ir.affine import is_multiple
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -58,19 +58,8 @@ def vector_buffers(body: Stmt) -> dict[Buffer, int]:
     found: dict[Buffer, int] = {}
     for n in walk(body):
         if isinstance(n, Load | Store) and n.buffer.scope in (Scope.LOCAL, Scope.REGISTER):
-            found[n.buffer] = min(found.get(n.buffer, 16), _whole(n))
+            found[n.buffer] = min(found.get(n.buffer, 16), access_of(n).width(16))
     return {b: w for b, w in found.items() if w > 1 and b.size % w == 0 and is_plain(b)}
-
-
-def _whole(access: Load | Store) -> int:
-    """Lanes of the vectors that an access moves; 1 if it is none of whole, aligned vectors."""
-    (index,) = access.indices
-    if not isinstance(index, Ramp) or index.stride != 1 or access.mask is not None:
-        return 1
-    width = width_of(index.lanes)
-    while width > 1 and not is_multiple(index.base, width):
-        width //= 2
-    return width
 
 
 def is_plain(b: Buffer) -> bool:
@@ -175,26 +164,28 @@ class VectorWriter(LaneWriter):
         return None
 
     def vector_load_of(self, e: Load, first: int, n: int) -> Ranked | None:
-        """A contiguous load; None for others, which are put together from lanes."""
+        """A load of neighbours; None for others, which are put together from lanes."""
         (index,) = e.indices
-        if not isinstance(index, Ramp) or index.stride != 1 or e.mask is not None or not is_plain(e.buffer):
+        if not access_of(e).is_whole or not is_plain(e.buffer):
             return None
-        at = index.base + first if first else index.base
         if e.buffer in self.arrays:
-            return (self.element(e.buffer, at), Rank.ATOM) if self.arrays[e.buffer] == n else None
-        kind = self.dialect.types[str(e.buffer.dtype)]
-        return self.dialect.vector_load(kind, self.names[e.buffer.name], self.offset(at), n), Rank.ATOM
+            return (self.element(e.buffer, index, first), Rank.ATOM) if self.arrays[e.buffer] == n else None
+        return self.vector_load(e.buffer, index, first, n), Rank.ATOM
 
-    def element(self, buffer: Buffer, at: Expr) -> str:
-        """The vector of an array of vectors that begins at an element."""
+    def vector_load(self, buffer: Buffer, index: Expr, first: int, n: int) -> str:
+        """Elements side by side in memory: lanes first … first + n - 1 of an index."""
+        kind = self.dialect.types[str(buffer.dtype)]
+        return self.dialect.vector_load(kind, self.names[buffer.name], self.offset(index, first), n)
+
+    def element(self, buffer: Buffer, index: Expr, lane: int) -> str:
+        """The vector of an array of vectors that begins with a lane."""
+        assert isinstance(index, Ramp)
+        at = index.base + lane if lane else index.base
         return f"{self.names[buffer.name]}[{self.expr(divided(at, self.arrays[buffer]))}]"
 
     def lane_of_array(self, buffer: Buffer, index: Expr, lane: int) -> str:
-        assert isinstance(index, Ramp)
-        width = self.arrays[buffer]
-        first = lane - lane % width
-        at = index.base + first if first else index.base
-        return self.dialect.lane(self.element(buffer, at), lane % width)
+        inside = lane % self.arrays[buffer]
+        return self.dialect.lane(self.element(buffer, index, lane - inside), inside)
 
 
 def divided(e: Expr, n: int) -> Expr:

@@ -1,7 +1,7 @@
 """The CPU backend: Program → LLVM → native objects. Start reading here.
 
-    Program ─▶ kernel texts (llvm_kernel, llvm_parts, llvm_expr, llvm_memory, llvm_index, intrinsics)
-            ─▶ entries around them (llvm_entry) ─▶ passes and object bytes (llvm_build)
+    Program ─▶ kernel texts (kernel, parts, expr, memory, shuffles, intrinsics)
+            ─▶ entries around them (entry) ─▶ passes and object bytes (build)
             ─▶ CompiledProgram, Artifact
 
 Symbols are named by content, so that objects of many programs can be linked into one model.

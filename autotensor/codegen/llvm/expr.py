@@ -16,6 +16,7 @@ Choices:
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
@@ -57,8 +58,17 @@ _FLOAT_CMP = {Cmp.EQ: "oeq", Cmp.NE: "une", Cmp.LT: "olt", Cmp.LE: "ole", Cmp.GT
 _INT_CMP = {Cmp.EQ: "eq", Cmp.NE: "ne", Cmp.LT: "lt", Cmp.LE: "le", Cmp.GT: "gt", Cmp.GE: "ge"}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer is: its pointer, the scope in which that exists, its alignment in bytes."""
+
+    pointer: str
+    level: int
+    align: int
+
+
 class ValueWriter(FunctionWriter):
-    """A writer that knows expressions. `MemoryWriter` adds loads, `Kernel` statements."""
+    """A writer that knows expressions. `Kernel` adds statements; memory.py says how it loads and stores."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -67,11 +77,18 @@ class ValueWriter(FunctionWriter):
         # buffer → remembered expressions that load it
         self.readers: defaultdict[Any, list[Expr]] = defaultdict(list)
         self.bounds = Bounds({})  # of the variables around
+        self.places: dict[Any, Place] = {}
         self._reads: dict[Expr, frozenset[Any]] = {}
         self._loads: dict[Expr, tuple[Load, ...]] = {}
 
     def error(self, what: str, fix: str = "") -> CodegenError:
         return CodegenError(f"kernel {self.name!r}: {what}", fix=fix)
+
+    def place(self, buffer: Any) -> Place:
+        place = self.places.get(buffer)
+        if place is None:
+            raise self.error(f"buffer {buffer.name!r} is neither a parameter nor allocated here.")
+        return place
 
     # -- where things are computed -----------------------------------------------------------------------
     def reads(self, e: Expr) -> frozenset[Any]:

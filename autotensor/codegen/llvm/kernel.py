@@ -4,7 +4,7 @@
 
 Loops are written rotated (test at the end, a guard in front unless the extent is a positive constant), which
 is the form that LLVM's loop passes want. The PARALLEL loop runs the share of thread `tid`, or part `tid` of
-`nthreads` parts (llvm_parts); a kernel without one runs in thread 0 only. LOCAL buffers live on the stack up
+`nthreads` parts (parts.py); a kernel without one runs in thread 0 only. LOCAL buffers live on the stack up
 to `STACK_BYTES`, above that in the thread's workspace `ws`. REGISTER buffers are stack slots with constant
 addresses, which LLVM's SROA turns into values.
 """
@@ -15,10 +15,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotensor.codegen.llvm.memory import Place
+from autotensor.codegen.llvm import memory
+from autotensor.codegen.llvm.expr import Place, ValueWriter
 from autotensor.codegen.llvm.parts import Heavy, Inner, heavy, parallel_loop
-from autotensor.codegen.llvm.streams import Streamer
-from autotensor.ir.expr import Binary, Const, Expr, Op, Var, const
+from autotensor.codegen.shared_vectors import shared_vectors
+from autotensor.ir.expr import Binary, Const, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
@@ -86,7 +87,7 @@ class Part:
     inner: Mapping[Stmt, Inner]
 
 
-class Kernel(Streamer):
+class Kernel(ValueWriter):
     """Writes one kernel."""
 
     def __init__(self, func: PrimFunc, aligned: Collection[Any], overlapping: Collection[Any] = ()) -> None:
@@ -146,19 +147,22 @@ class Kernel(Streamer):
         self.do("ret void")
         self.close()
 
+    def load(self, e: Load) -> str:
+        return memory.load(self, e)
+
     def stmt(self, s: Stmt, top: bool = False) -> None:
         """`top`: no loop or condition is around `s`, so that a parallel loop may come."""
         if self.part is not None and s in self.part.inner:
             self._cut(self.part.inner[s], self.part)
             return
         match s:
-            case Store(buffer, indices, value, mask):
-                self.store(buffer, indices, value, mask)
+            case Store():
+                memory.store(self, s)
             case Seq(stmts):
-                squares = self.squares(stmts)
+                groups = shared_vectors(stmts, self.loads)
                 for part in stmts:
-                    for square in squares.get(part, ()):
-                        self.turn(square)
+                    for shared in groups.get(part, ()):
+                        memory.load_shared(self, shared)
                     self.stmt(part, top=top and len(stmts) == 1)
             case For():
                 self._for(s, top)

@@ -29,6 +29,7 @@ from autotensor.ir.expr import (
     Var,
     const,
 )
+from autotensor.ir.lanes import in_lane
 from autotensor.ir.laws.logic import constant_bool
 from autotensor.ir.laws.types import integer_vector, vector
 from autotensor.ir.rewrite import rule
@@ -137,26 +138,6 @@ def by_lane(e: Binary, s: Simplifier) -> Expr | None:
     assert y is not None
     inner = s.inside(lane, Interval(0, e.dtype.lanes - 1))
     return from_lanes(inner.affine(inner.expr(Binary(e.op, x, y))), lane, e.dtype.lanes, inner)
-
-
-def in_lane(e: Expr, lane: Var) -> Expr | None:
-    """Lane number `lane` of a vector made of ramps and broadcasts; None for any other."""
-    match e:
-        case Ramp(base, step, _):
-            number = lane if lane.type == base.dtype else Cast(base.dtype, lane)
-            return Binary(Op.ADD, base, Binary(Op.MUL, number, const(step, base.dtype)))
-        case Broadcast(a, _):
-            return a
-        case Binary(op, a, b) | Compare(op, a, b):
-            x, y = in_lane(a, lane), in_lane(b, lane)
-            return None if x is None or y is None else type(e)(op, x, y)  # type: ignore[arg-type]
-        case Unary(op, a):
-            x = in_lane(a, lane)
-            return None if x is None else Unary(op, x)
-        case Cast(dtype, a):
-            x = in_lane(a, lane)
-            return None if x is None else Cast(dtype.element, x)
-    return e if e.dtype.lanes == 1 else None
 
 
 def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:

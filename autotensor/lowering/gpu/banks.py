@@ -18,10 +18,11 @@ from math import prod
 
 import numpy as np
 
+from autotensor.codegen.access import access_of
 from autotensor.codegen.c.tensor_intrinsics import fragments, is_tensorized, shared_operands
-from autotensor.ir.affine import is_multiple
-from autotensor.ir.expr import Const, Expr, Load, Neg, Ramp, Unary, Var
+from autotensor.ir.expr import Const, Expr, Load, Neg, Unary, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
+from autotensor.ir.lanes import in_lane
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Stmt, Store
@@ -103,11 +104,9 @@ def _accesses(s: Stmt, ctx: _Context) -> Iterator[_Found]:
             yield from _accesses(then, _under(ctx, cond))
             if otherwise is not None:
                 yield from _accesses(otherwise, _under(ctx, Unary(Neg.NOT, cond)))
-        case Store(buffer, (index,), value, mask):
+        case Store(_, _, value):
             yield from _reads(value, s, ctx)
-            if buffer.scope is Scope.SHARED:
-                for at, size in _pieces(buffer, index):
-                    yield buffer, substitute(at, ctx.lets), size, True, s, _scalar_under(ctx, mask)
+            yield from _pieces(s, s, ctx)
         case Alloc(_, body):
             yield from _accesses(body, ctx)
         case Evaluate(value):
@@ -120,9 +119,23 @@ def _accesses(s: Stmt, ctx: _Context) -> Iterator[_Found]:
 
 def _reads(e: Expr, s: Stmt, ctx: _Context) -> Iterator[_Found]:
     for n in walk(e):
-        if isinstance(n, Load) and n.buffer.scope is Scope.SHARED:
-            for at, size in _pieces(n.buffer, n.indices[0]):
-                yield n.buffer, substitute(at, ctx.lets), size, False, s, _scalar_under(ctx, n.mask)
+        if isinstance(n, Load):
+            yield from _pieces(n, s, ctx)
+
+
+def _pieces(n: Load | Store, s: Stmt, ctx: _Context) -> Iterator[_Found]:
+    """What one lane of a warp moves of shared memory at a time."""
+    buffer, each = n.buffer, n.buffer.dtype.bytes
+    if buffer.scope is not Scope.SHARED:
+        return
+    (index,) = n.indices
+    width = access_of(n).width(WIDEST_BYTES // each)
+    if n.mask is not None and n.mask.dtype.lanes == 1:
+        ctx = _under(ctx, n.mask)
+    for lane in range(0, index.dtype.lanes, width):
+        at = in_lane(index, const(lane))
+        if at is not None:
+            yield buffer, substitute(at, ctx.lets), width * each, isinstance(n, Store), s, ctx
 
 
 def _of_instruction(s: For, ctx: _Context) -> Iterator[_Found]:
@@ -135,27 +148,8 @@ def _of_instruction(s: For, ctx: _Context) -> Iterator[_Found]:
         yield buffer, substitute(at, ctx.lets), size, False, s, ctx
 
 
-def _pieces(buffer: Buffer, index: Expr) -> list[tuple[Expr, int]]:
-    """The accesses of one lane: first element and bytes of each."""
-    each = buffer.dtype.bytes
-    match index:
-        case Ramp(base, 1, lanes):
-            width = WIDEST_BYTES // each
-            while width > 1 and (lanes % width or not is_multiple(base, width)):
-                width //= 2
-            width = max(1, width)
-            return [(base + n if n else base, width * each) for n in range(0, lanes, width)]
-        case Ramp(base, step, lanes):
-            return [(base + n * step if n else base, each) for n in range(lanes)]
-    return [(index, each)] if index.dtype.lanes == 1 else []
-
-
 def _under(ctx: _Context, cond: Expr) -> _Context:
     return replace(ctx, conditions=(*ctx.conditions, substitute(cond, ctx.lets)))
-
-
-def _scalar_under(ctx: _Context, mask: Expr | None) -> _Context:
-    return ctx if mask is None or mask.dtype.lanes > 1 else _under(ctx, mask)
 
 
 # -- counting ------------------------------------------------------------------------------------------------

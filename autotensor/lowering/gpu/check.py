@@ -30,6 +30,7 @@ from autotensor.base.errors import LoweringError
 from autotensor.ir.affine import affine
 from autotensor.ir.expr import Binary, Call, Cmp, Const, Expr, Load, Neg, Op, Unary, Var, compare, const
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.lanes import in_lane
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
@@ -49,7 +50,7 @@ from autotensor.ir.stmt import (
     Store,
 )
 from autotensor.ir.visit import any_node, free_vars, walk
-from autotensor.lowering.gpu.indices import Values, held, in_lane, values_of
+from autotensor.lowering.gpu.indices import Values, held, values_of
 
 MOST_POINTS = 1 << 22  # addresses counted out for one access: a few milliseconds
 MOST_TURNS = 512  # combinations of values of loops around a pair

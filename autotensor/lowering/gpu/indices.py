@@ -9,7 +9,6 @@ import numpy as np
 
 from autotensor.ir.expr import (
     Binary,
-    Broadcast,
     Cast,
     Compare,
     Const,
@@ -17,7 +16,6 @@ from autotensor.ir.expr import (
     Load,
     Neg,
     Op,
-    Ramp,
     Select,
     Unary,
     Var,
@@ -84,30 +82,3 @@ def held(e: Expr) -> tuple[Expr, dict[Var, tuple[int, int]]]:
 
 def _is_load(n: Node) -> bool:
     return isinstance(n, Load)
-
-
-def in_lane(e: Expr, lane: Var) -> Expr | None:
-    """One lane of a vector index or mask, as a scalar expression of the lane's number; None for others."""
-    match e:
-        case _ if e.dtype.lanes == 1:
-            return e
-        case Ramp(base, step, _):
-            return base + _as(lane, base) * step
-        case Broadcast(a, _):
-            return a
-        case Binary(op, a, b):
-            x, y = in_lane(a, lane), in_lane(b, lane)
-            return None if x is None or y is None else Binary(op, x, y)
-        case Compare(op, a, b):
-            x, y = in_lane(a, lane), in_lane(b, lane)
-            return None if x is None or y is None else Compare(op, x, y)
-        case Unary(op, a):
-            x = in_lane(a, lane)
-            return None if x is None else Unary(op, x)
-        case _:
-            return None
-
-
-def _as(lane: Var, like: Expr) -> Expr:
-    """The lane's number in another integer type."""
-    return lane if lane.dtype is like.dtype else Cast(like.dtype, lane)

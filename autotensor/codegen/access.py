@@ -1,0 +1,125 @@
+"""What kind of access a load or store is. It is decided here, for every renderer; they spell it.
+
+    its lanes are at                       kind         how they are moved
+    3, 4, 5, 6                             CONTIGUOUS   by one vector move (a scalar by its own)
+    3, 3, 3, 3                             BROADCAST    one element is loaded for all
+    6, 5, 4, 3                             PERMUTED     by one vector move and a shuffle of its lanes
+    4, 4, 6, 6: inside an aligned vector   PERMUTED
+    3, 9, 15, 21                           LANES        one after another
+    i[3], i[4], i[5], i[6]                 SCATTERED    by a gather or scatter
+
+Loads that share vectors are found for whole sequences of statements (`shared_vectors.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+from math import prod
+
+from autotensor.ir.affine import Affine
+from autotensor.ir.expr import Broadcast, Const, Expr, Load
+from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.lanes import lanes_of
+from autotensor.ir.stmt import Store
+
+
+class Kind(Enum):
+    CONTIGUOUS = auto()
+    BROADCAST = auto()
+    PERMUTED = auto()
+    LANES = auto()
+    SCATTERED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One load or store of a flat buffer."""
+
+    kind: Kind
+    start: Affine | None  # the first element that is moved; None: the lanes have no constant distances
+    offsets: tuple[int, ...]  # of each lane from there
+    mask: Expr | None  # of one lane or of all; None: everything is moved
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all lanes are moved, in order, from neighbouring places."""
+        return self.kind is Kind.CONTIGUOUS and self.mask is None
+
+    def width(self, most: int, aligned: bool = True) -> int:
+        """Lanes that one instruction may move, a power of two up to `most`; 1: they are moved one by one.
+
+        The access is whole multiples of them, and begins at one if its place must be `aligned`.
+        """
+        width = 1
+        while self.is_whole and 2 * width <= most and len(self.offsets) % (2 * width) == 0:
+            width *= 2
+        while width > 1 and aligned and self.start is not None and self.start.divisor % width:
+            width //= 2
+        return width
+
+
+def access_of(n: Load | Store) -> Access:
+    """How a load or a store is made."""
+    known = load_access if isinstance(n, Load) else store_access
+    return known(n.buffer, n.indices[0], n.mask)
+
+
+def load_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
+    """How a load is made from a flat buffer."""
+    mask, lanes = _without_true(mask), lanes_of(index)
+    if lanes is None:
+        return Access(Kind.SCATTERED, None, (), mask)
+    base, offsets = lanes
+    kind, first = Kind.PERMUTED, None
+    if _ascend(offsets):
+        kind, first = Kind.CONTIGUOUS, offsets[0]
+    elif mask is not None and mask.dtype.lanes > 1:
+        kind, first = Kind.SCATTERED, 0
+    elif len(set(offsets)) == 1:
+        kind, first = Kind.BROADCAST, offsets[0]
+    elif _ascend(offsets[::-1]):
+        first = offsets[-1]
+    else:
+        first = _aligned_vector(buffer, base, offsets)
+    if first is None:
+        kind, first = Kind.LANES, 0
+    return Access(kind, base.shift(first), tuple(o - first for o in offsets), mask)
+
+
+def store_access(buffer: Buffer, index: Expr, mask: Expr | None = None) -> Access:
+    """How a store to a flat buffer is made. Lanes of registers are never scattered: they have no address."""
+    mask, lanes = _without_true(mask), lanes_of(index)
+    if lanes is None:
+        return Access(Kind.SCATTERED, None, (), mask)
+    base, offsets = lanes
+    if _ascend(offsets):
+        return Access(Kind.CONTIGUOUS, base.shift(offsets[0]), tuple(range(len(offsets))), mask)
+    apart = mask is None and len(set(offsets)) == len(offsets)
+    kind = Kind.LANES if apart or buffer.scope is Scope.REGISTER else Kind.SCATTERED
+    return Access(kind, base, offsets, mask)
+
+
+def _ascend(offsets: tuple[int, ...]) -> bool:
+    return all(b - a == 1 for a, b in pairwise(offsets))
+
+
+def _aligned_vector(buffer: Buffer, base: Affine, offsets: tuple[int, ...]) -> int | None:
+    """The offset of the aligned vector that holds all lanes; None if there is none.
+
+    Where one lane is inside the buffer, all of that vector is: a whole number of vectors fills the buffer.
+    """
+    lanes = len(offsets)
+    whole = buffer.scope is not Scope.REGISTER and not prod(buffer.shape) % lanes and not buffer.dtype.is_bool
+    if not whole or any(c % lanes for c in base.terms.values()):
+        return None
+    vectors = {(base.constant + offset) // lanes for offset in offsets}
+    return vectors.pop() * lanes - base.constant if len(vectors) == 1 else None
+
+
+def _without_true(mask: Expr | None) -> Expr | None:
+    """A mask that is always true is none; one that is the same in all lanes is a scalar."""
+    if isinstance(mask, Broadcast):
+        mask = mask.a
+    return None if isinstance(mask, Const) and mask.value else mask
