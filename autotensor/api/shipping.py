@@ -25,7 +25,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.journal import retell
 from autotensor.search.machine.calibration import rates_of
 from autotensor.search.machine.rates import as_timed
-from autotensor.search.propose.tuner import Tuner
+from autotensor.search.propose.policy import Policy
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
@@ -94,7 +94,7 @@ def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Pa
         for w in store.workloads():
             mine = [r for r in rows if (r.workload, r.target) == (w.key, most)]
             timed = as_timed(rates, (s.residency for r in mine for s in r.samples))
-            retell(Tuner(Task(Workload.from_text(w.text, w.name, w.key), target), model, timed), mine)
+            retell(Policy(Task(Workload.from_text(w.text, w.name, w.key), target), model, timed), mine)
         if model.ensemble() is not None:
             model.save(path)
             done.append(path)

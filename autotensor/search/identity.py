@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from autotensor.base.doors import name_of
 from autotensor.base.target import Target
 from autotensor.search.effort import EFFORT_SPENT, too_little
 from autotensor.search.journal import ALL_FINISHED
@@ -18,5 +21,11 @@ def final_reasons(options: TuneOptions) -> frozenset[str]:
 def key_options(options: TuneOptions, target: Target, residency: str) -> dict[str, object]:
     """Options that make another run; budgets do not. One that begins with what comes with the package, for
     this class of machines, is another than one that does not."""
-    key: dict[str, object] = {"model": options.model, "batch": options.batch, "residency": residency}
+    key: dict[str, object] = {
+        "model": name_of(options.model),
+        "batch": options.batch,
+        "residency": residency,
+    }
+    if options.proposer != replace(options, policy=None).proposer:
+        key["policy"] = name_of(options.proposer)
     return {**key, "shipped": True} if options.warm_start and fits(target) else key

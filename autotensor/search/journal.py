@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from tuning_db import TrialStore
 from tuning_db.records import Intent, Sample, Session, TrialRecord, Verification
 
 if TYPE_CHECKING:
-    from autotensor.search.propose.tuner import Tuner
+    from autotensor.search.propose.policy import Policy
 
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 
@@ -154,7 +154,7 @@ def open_journal(run: TuningRun, key: str) -> Journal:
             seed=options.seed,
             machine=machine.fingerprint,
             environment=environment,
-            options=asdict(options),
+            options=options.plain(),
         )
     return Journal(store, session, environment, run.seeds, run.residency, ended_before=ended_before)
 
@@ -166,7 +166,7 @@ def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], 
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def retell(tuner: Tuner, rows: Sequence[TrialRecord]) -> int:
+def retell(tuner: Policy, rows: Sequence[TrialRecord]) -> int:
     """Tells a tuner what was measured before, as one round; gives the number of trials that it understood.
 
     Rows of sketches that today's rules no longer make say nothing to it.

@@ -18,8 +18,8 @@ from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.search.journal import Journal, retell
 from autotensor.search.machine.rates import Rates, as_timed
+from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.transfer import seeds
-from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.model import CostModel
 from autotensor.search.task import Candidate, Task
 from autotensor.te.workload import Workload
@@ -35,11 +35,11 @@ class Knowledge:
 
     found: Sequence[tuple[Workload, Sequence[TrialRecord]]]
 
-    def seeds(self, tuner: Tuner) -> tuple[Candidate, ...]:
+    def seeds(self, tuner: Policy) -> tuple[Candidate, ...]:
         """Candidates to ask a tuner's task for before others."""
         return seeds(tuner.task.workload, tuner.sketches, self.found)
 
-    def teach(self, model: CostModel, target: Target, rates: Rates, known: Sequence[Tuner] = ()) -> int:
+    def teach(self, model: CostModel, target: Target, rates: Rates, known: Sequence[Policy] = ()) -> int:
         """Teaches the model all rows; gives how many it understood. known: tuners whose sketches are used."""
         mine = {t.task.workload.key: t for t in known}
         taught = 0
@@ -47,7 +47,7 @@ class Knowledge:
             tuner = mine.get(workload.key)
             sketches = None if tuner is None else tuner.sketches
             timed = as_timed(rates, (s.residency for r in rows for s in r.samples))
-            taught += retell(Tuner(Task(workload, target), model, timed, sketches=sketches), rows)
+            taught += retell(Policy(Task(workload, target), model, timed, sketches=sketches), rows)
         return taught
 
 

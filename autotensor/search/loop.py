@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from autotensor.base.errors import MeasureError
+from autotensor.base.doors import name_of
+from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.target import Target
 from autotensor.schedule.sketch import Sketch
+from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final_race import Final, final_race
@@ -34,8 +37,8 @@ from autotensor.search.propose.allocation import (
     stop_reason,
 )
 from autotensor.search.propose.phases import relative_gain
+from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.stopping import Outlook
-from autotensor.search.propose.tuner import SearchOptions, Tuner
 from autotensor.search.report import (
     FINISHED_BEFORE,
     LATE,
@@ -46,12 +49,10 @@ from autotensor.search.report import (
     TuneReport,
 )
 from autotensor.search.run import TuningRun
-from autotensor.search.score.boosted.ensemble import Ensemble
-from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import CostModel, PriorModel, RandomModel
+from autotensor.search.score.model import CostModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.score.roofline import lower_bound
-from autotensor.search.shipped_knowledge import start_model, with_shipped
+from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
@@ -69,7 +70,7 @@ class _Course:
     """Mutable bookkeeping of one task."""
 
     task: Task
-    tuner: Tuner
+    tuner: Policy
     bound_s: float
     default_s: float | None = None
     batches: int = 0
@@ -110,51 +111,48 @@ class _Course:
         self.gains.append(relative_gain(before, after))
 
 
-def tune(run: TuningRun, measurer: Measurer, rates: Rates, search: SearchOptions | None = None) -> TuneReport:
+def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
     Tasks whose reference cannot be built or run are left out, with the reason in their report. Raises
-    MeasureError when that is so of all of them.
-    search: knobs of the proposer; None: as the options say.
+    MeasureError when that is so of all of them, InputError for a cost model or a policy that is none.
     """
     rates = replace(rates, warm_weights=run.residency == "hot")
-    return _Loop(run, measurer, rates, search).run()
+    return _Loop(run, measurer, rates).run()
 
 
 class _Loop:
     """One call of `tune`."""
 
-    def __init__(
-        self, asked: TuningRun, measurer: Measurer, rates: Rates, search: SearchOptions | None
-    ) -> None:
+    def __init__(self, asked: TuningRun, measurer: Measurer, rates: Rates) -> None:
         self.asked, self.options, self.measurer, self.rates = asked, asked.options, measurer, rates
         self.say, self.stopped, self.deadline = asked.listener, asked.stopped, asked.deadline
         self.started, self.watch = time.monotonic(), Stopwatch()
         options, merged = asked.options, merge(asked.tasks)
-        start = start_model(merged[0].target) if options.model == "xgb" and options.warm_start else None
-        self.model = make_model(options.model, options.seed, start)
-        chosen = search or SearchOptions(random_only=options.model == "random")
         target = merged[0].target
+        self.policy = POLICIES.get(options.proposer)
+        self.warm = options.warm_start and self.policy.warm
+        self.model = made_model(options.model, options.seed, target if self.warm else None)
         key = run_key(merged, target.key(), key_options(options, target, asked.residency), options.seed)
         self.journal = open_journal(asked, key)
-        self.runs = [self._course(t, chosen) for t in merged]
+        self.runs = [self._course(t) for t in merged]
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
         self.pace = Pace()
         self._leave_light()
 
-    def _course(self, task: Task, search: SearchOptions) -> _Course:
-        tuner = self._tuner(task, search)
+    def _course(self, task: Task) -> _Course:
+        tuner = self._tuner(task)
         cold = self.asked.residency == "graph"
         return _Course(task, tuner, lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches))
 
-    def _tuner(self, task: Task, search: SearchOptions) -> Tuner:
+    def _tuner(self, task: Task) -> Policy:
         """The proposer of a task, which begins with what comes with the package."""
         sketches: tuple[Sketch, ...] = generate(task.workload.dag, task.target)
         seeds: tuple[Candidate, ...] = ()
-        if self.options.warm_start and not search.random_only:
+        if self.warm:
             sketches, seeds = with_shipped(task, sketches)
-        tuner = Tuner(task, self.model, self.rates, seed=self.options.seed, options=search, sketches=sketches)
+        tuner = self.policy(task, self.model, self.rates, seed=self.options.seed, sketches=sketches)
         tuner.suggest(seeds)
         return tuner
 
@@ -170,7 +168,7 @@ class _Loop:
 
     def run(self) -> TuneReport:
         with self.watch("search"):
-            if self.options.warm_start and self.options.model == "xgb":
+            if self.warm and self.model.learns:
                 self._recall()
             reused = self.trials = self._resume()
         if reused:
@@ -402,12 +400,13 @@ def _expected_s(run: _Course) -> float:
     return run.task.seconds if run.task.seconds is not None else run.task.weight * run.bound_s
 
 
-def make_model(name: str, seed: int, start: Ensemble | None = None) -> CostModel:
-    """A cost model by name; `start` is what one that learns knows already."""
-    match name:
-        case "xgb":
-            return XGBModel(seed, start)
-        case "prior":
-            return PriorModel()
-        case _:
-            return RandomModel(seed)
+def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> CostModel:
+    """A cost model by name or factory. target: for which it may begin with what is shipped; None: with
+    nothing. Raises InputError for what cannot predict and learn."""
+    made = MODELS.get(model)(seed, target)
+    if not isinstance(made, CostModel):
+        raise InputError(
+            f"cost model {name_of(model)!r} gives {made!r}, which lacks predict, learn or learns.",
+            fix="docs/extend.md shows one.",
+        )
+    return made

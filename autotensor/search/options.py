@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
+from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import EFFORTS, Effort
 
-MODELS = ("xgb", "prior", "random")
+if TYPE_CHECKING:
+    from autotensor.search.propose.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,11 @@ class TuneOptions:
 
     trials: int = 1000  # ceiling over all tasks
     seed: int = 0
-    model: str = "xgb"  # or "prior" (no learning), "random" (the baseline)
+    # what ranks candidates: "xgb", "prior" (no learning), "random" (with policy "uniform", the baseline), the
+    # name of an entry point, or what makes one of seed and target
+    model: str | ModelFactory = "xgb"
+    # what proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None: the model's
+    policy: str | type[Policy] | None = None
     batch: int = 8
     deadline_s: float | None = None  # of the run, from when it is asked for; None: as the effort says
     effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
@@ -34,8 +41,8 @@ class TuneOptions:
             raise InputError(f"trials is {self.trials!r}; it must be a whole number, at least 1.")
         if not _whole(self.seed) or self.seed < 0:
             raise InputError(f"seed is {self.seed!r}; it must be a whole number, at least 0.")
-        if self.model not in MODELS:
-            raise InputError(f"cost model {self.model!r} is unknown.", fix=f"Known: {', '.join(MODELS)}.")
+        MODELS.known(self.model)
+        POLICIES.known(self.proposer)
         if not _whole(self.batch) or self.batch < 1:
             raise InputError(f"batch is {self.batch!r}; it must be a whole number, at least 1.")
         if self.deadline_s is not None and not (isinstance(self.deadline_s, Real) and self.deadline_s > 0):
@@ -51,6 +58,15 @@ class TuneOptions:
                 f"until_gain_below is {self.until_gain_below!r}; it is a share of the whole time.",
                 fix="0.01 stops when a batch promises less than 1 %.",
             )
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON data: what has a name is told by it. Raises InputError for what has none."""
+        return {**asdict(self), "model": name_of(self.model), "policy": name_of(self.proposer)}
+
+    @property
+    def proposer(self) -> str | type[Policy]:
+        """The policy: as chosen, or as goes with the model."""
+        return self.policy or ("uniform" if self.model == "random" else "tuner")
 
     @property
     def means(self) -> Effort:

@@ -1,4 +1,4 @@
-"""What comes with the package, in the form in which the search takes it: sketches, first candidates, a model.
+"""What comes with the package, in the form in which the search takes it: sketches and first candidates.
 
     record ──refit──▶ a candidate of today's sketches, when that gives the record's very trace
                   └─▶ else a sketch without holes: the trace as it is, one candidate more in the space
@@ -11,14 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotensor.base import log
-from autotensor.base.errors import InputError
-from autotensor.base.target import Target
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.propose.transfer import refit
-from autotensor.search.score.boosted.ensemble import Ensemble
-from autotensor.search.score.boosted.model_file import load
 from autotensor.search.task import Candidate, Task
 from schedules import shipped
 
@@ -43,18 +38,3 @@ def _candidate(trace: Trace, sketches: Sequence[Sketch]) -> Candidate:
     if found is not None and found.trace.hash == trace.hash:
         return found
     return Candidate(Sketch(trace.steps, (), (MADE_BY,)), {}, MADE_BY)
-
-
-def start_model(target: Target) -> Ensemble | None:
-    """The cost model that learned on this class of machines, or on one like it; None when there is none.
-
-    One of other features is of no use: that is said, and the search begins with the prior alone.
-    """
-    path = shipped.cost_model(target)
-    if path is None:
-        return None
-    try:
-        return load(path)
-    except InputError as error:
-        log.warn(f"the cost model that comes with autotensor is not used: {error.what}")
-        return None

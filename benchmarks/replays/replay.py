@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from autotensor.search.loop import make_model
+from autotensor.search.loop import made_model
+from autotensor.search.propose import policy as proposals
 from autotensor.search.propose.population import sample
 from autotensor.search.propose.transfer import MOST, OF_ONE, refit, shape_of
 from autotensor.search.propose.tuner import SearchOptions, Tuner
@@ -66,7 +68,7 @@ class Policy:
 
     about: str
     model: str = "xgb"
-    options: SearchOptions = SearchOptions()  # noqa: RUF009  # frozen
+    options: SearchOptions | None = SearchOptions()  # noqa: RUF009  # frozen; None: drawn evenly
     warm: bool = False  # the log has trials of the other spaces
     told: str = "graph"  # residency of the times that the search is told
     blind: bool = False  # drafts in random order, and a model that does not start from the prior
@@ -80,7 +82,7 @@ POLICIES = {
     "no-model": Policy("prior and search, nothing is learned", model="prior"),
     "prior-only": Policy("the candidates in the order of the prior", ranked=True),
     "no-prior": Policy("search and XGBoost, drafts in random order", blind=True),
-    "random": Policy("uniform over all candidates", model="random", options=SearchOptions(random_only=True)),
+    "random": Policy("uniform over all candidates", model="random", options=None),
     "no-descent": Policy("no small steps from the best", options=SearchOptions(descents=0)),
     "hot-only": Policy("timed with everything in the caches, judged as in a model", told="hot"),
     "by-ones": Policy("batches of one: the model hears of every trial", batch=1),
@@ -126,7 +128,7 @@ def replay(space: Space, name: str, seed: int, trials: int, others: Sequence[Spa
 
 def searched(space: Space, policy: Policy, seed: int, others: Sequence[Space]) -> Batches:
     """What the tuner asks, told from the table."""
-    model = make_model(policy.model, seed)
+    model = made_model(policy.model, seed, None)
     tuner = tuner_of(space, Blind(model, seed) if policy.blind else model, seed, policy.options)
     if policy.warm:
         foreign = [o for o in others if o.task.workload.key != space.task.workload.key]
@@ -141,7 +143,7 @@ def teach(model: CostModel, other: Space, seed: int) -> list[tuple[float, Candid
     tuner = tuner_of(other, model, seed, SearchOptions())
     asked: list[Candidate] = []
     times: list[float | None] = []
-    searching = tuner_of(other, make_model("prior", seed), seed, SearchOptions())
+    searching = tuner_of(other, made_model("prior", seed, None), seed, SearchOptions())
     while len(asked) < TAUGHT and (batch := searching.ask(BATCH)):
         seconds = [_told(other.outcome(c)) for c in batch]
         searching.tell(batch, seconds)
@@ -168,8 +170,9 @@ def suggested(
     return [c for c in fitted if c is not None][:MOST]
 
 
-def tuner_of(space: Space, model: CostModel, seed: int, options: SearchOptions) -> Tuner:
-    return Tuner(space.task, model, space.rates, seed=seed, options=options, sketches=space.sketches)
+def tuner_of(space: Space, model: CostModel, seed: int, options: SearchOptions | None) -> proposals.Policy:
+    policy = proposals.Uniform if options is None else partial(Tuner, options=options)
+    return policy(space.task, model, space.rates, seed=seed, sketches=space.sketches)
 
 
 def ranked(space: Space, policy: Policy) -> Batches:

@@ -71,7 +71,7 @@ CASES = [
     (
         ["tune", "mlp", "--cost-model", "magic"],
         2,
-        r"Invalid value for '--cost-model': 'magic' is no cost model. Known: xgb, prior, random. .*",
+        r"Invalid value for '--cost-model': 'magic' is no cost model. Known: prior, random, xgb. .*",
     ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
     (["tune", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),

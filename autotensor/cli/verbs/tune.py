@@ -82,11 +82,12 @@ class SearchOptions:
         deadline_s = None if self.deadline is None else duration_s(self.deadline)
         gain = self.until_gain_below
         least = None if gain is None else share_of(gain, "'--until-gain-below'")
+        from autotensor.search.doors import MODELS
         from autotensor.search.effort import EFFORTS
-        from autotensor.search.options import MODELS, TuneOptions
+        from autotensor.search.options import TuneOptions
 
         check_word(self.effort, "effort", EFFORTS)
-        check_word(cost_model, "cost model", MODELS)
+        check_word(cost_model, "cost model", MODELS.names())
         return TuneOptions(
             self.trials,
             seed,

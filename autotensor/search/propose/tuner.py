@@ -20,41 +20,22 @@ Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from autotensor.schedule.picture import LoopPicture, look
 from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.sketch import Option, Sketch
-from autotensor.schedule.state import State
 from autotensor.search.propose.acquisition import diverse, order
 from autotensor.search.propose.drafts import draft
 from autotensor.search.propose.phases import Phase, phase, relative_gain
-from autotensor.search.propose.population import (
-    Ints,
-    Population,
-    crossover,
-    encode,
-    moves_of,
-    mutate,
-    neighbours,
-    sample,
-    unique,
-)
+from autotensor.search.propose.policy import Described, Place, Policy, Told
+from autotensor.search.propose.population import Ints, crossover, moves_of, mutate, neighbours, unique
 from autotensor.search.propose.stopping import Outlook, outlook
-from autotensor.search.score.features import features
 from autotensor.search.score.model import CostModel, Prediction
-from autotensor.search.score.prior import Rates, predict
+from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
-from schedules.generate import generate, structure
-
-Floats = npt.NDArray[np.float64]
-# number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
-Place = tuple[int, bytes]
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
@@ -74,44 +55,9 @@ class SearchOptions:
     children: int = 192  # mutants and crossovers per round
     descents: int = 2  # told candidates from which single steps are taken
     random_share: float = 0.1  # of a batch, drawn without looking at the model
-    random_only: bool = False  # True: uniform over all candidates (the baseline)
 
 
-@dataclass(slots=True)
-class Described:
-    """Candidates of one sketch with what the model sees of them."""
-
-    sketch: int
-    choices: Ints  # [candidates, holes]
-    matrix: Floats  # [candidates, features]
-    prior: Floats  # [candidates], seconds
-    picture: LoopPicture
-    made_by: str
-    _looks: dict[int, object] = field(default_factory=dict)  # of rows that somebody asked for
-
-    def look(self, row: int) -> object:
-        """What its loops come to; candidates that look the same are the same."""
-        if row not in self._looks:
-            self._looks[row] = look(self.picture, row)
-        return self._looks[row]
-
-    def __len__(self) -> int:
-        return len(self.prior)
-
-    def place(self, row: int) -> Place:
-        return self.sketch, self.choices[row].tobytes()
-
-
-@dataclass(slots=True)
-class _Told:
-    """One measured candidate."""
-
-    seconds: float
-    sketch: int
-    row: Ints = field(repr=False)
-
-
-class Tuner:
+class Tuner(Policy):
     """Proposes candidates of one task and learns from results."""
 
     def __init__(
@@ -124,74 +70,27 @@ class Tuner:
         options: SearchOptions = SearchOptions(),  # frozen
         sketches: Sequence[Sketch] | None = None,
     ) -> None:
-        self.task = task
-        self.model = model
-        self.rates = rates
+        super().__init__(task, model, rates, seed=seed, sketches=sketches)
         self.options = options
-        self.seed = seed
-        dag = task.workload.dag
-        self.sketches = tuple(sketches) if sketches is not None else generate(dag, task.target)
-        self.states: tuple[State, ...] = tuple(structure(s, dag) for s in self.sketches)
-        self.best: Candidate | None = None
-        self.best_seconds = float("inf")
-        self._number = {s.hash: n for n, s in enumerate(self.sketches)}
         self._moves = [moves_of(s.holes) for s in self.sketches]
         self._siblings = _siblings(self.sketches)
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
-        self._asked: set[Place] = set()
-        self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
-        self._told: list[_Told] = []
-        self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
         self._drafts: list[Described] | None = None
-        self._seeds: tuple[Candidate, ...] = ()
         self._gains: list[float] = []  # relative improvement by every batch
-        self._round = 0
 
     # -- asking --------------------------------------------------------------------------------------------
-
-    def default(self) -> Candidate:
-        """What the rules would take without measuring; always the first candidate."""
-        first = self.sketches[0]
-        return Candidate(first, first.defaults(), "default")
-
-    def suggest(self, seeds: Sequence[Candidate]) -> None:
-        """Candidates of this task's sketches that are asked right after the default."""
-        self._seeds = (*self._seeds, *seeds)
-
-    def skip_round(self) -> None:
-        """Counts a round whose results were told from the log, so that the next one draws other numbers."""
-        self._round += 1
-
-    @property
-    def space(self) -> int:
-        """Number of candidates."""
-        return sum(s.size for s in self.sketches)
-
-    @property
-    def asked(self) -> int:
-        """Number of candidates that were asked, or told from the log."""
-        return len(self._asked)
-
-    @property
-    def exhausted(self) -> bool:
-        return len(self._asked) >= self.space
 
     def outlook(self, count: int) -> Outlook | None:
         """What may still be gained; None while there is no time to beat."""
         left = self.unmeasured()
         return None if left is None else outlook(left, self.told_s, count)
 
-    @property
-    def told_s(self) -> tuple[float, ...]:
-        """Seconds of all that was told and works, in order."""
-        return tuple(t.seconds for t in self._told)
-
     def unmeasured(self) -> Prediction | None:
         """What the model expects of the drafts that are left; None while there is no time to beat.
 
         What looks the same as a candidate that was asked is not left: it is the same, and no news.
         """
-        if self.options.random_only or not self._told:
+        if not self._told:
             return None
         drafts = self._pool_of_drafts()
         left = [(d, [n for n in range(len(d)) if self._is_new(d, n)]) for d in drafts]
@@ -199,55 +98,22 @@ class Tuner:
         prior = np.concatenate([d.prior[rows] for d, rows in left])
         return self.model.predict(matrix, prior, self.task.workload.key)
 
-    def ask(self, count: int) -> list[Candidate]:
-        """Up to `count` new candidates, most promising first; fewer when the space runs out."""
-        out: list[Candidate] = []
-        rng = self._rng("ask", self._round)
-        self._round += 1
-        for c in (self.default(), *self._seeds):
-            self._take(c, out, count)
-        if not self.options.random_only:
-            self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
-            by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
-            if phase(self._gains) is Phase.DESCEND:
-                self._descend(out, count - by_chance)
-            pool = self._pool(rng)
-            ranking = self._ranking(pool)
-            self._choose(pool, ranking, out, count - by_chance)
-            self._rest(pool, ranking, out, count - by_chance, self._is_new)
-            self._random(rng, out, count)
-            self._rest(pool, ranking, out, count, self._is_open)
-        self._random(rng, out, count, tries=8)
-        self._enumerate(out, count)
-        return out
+    def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
+        before = self.best_seconds
+        super().tell(candidates, seconds)
+        self._gains.append(relative_gain(before, self.best_seconds))
 
-    def _take(self, c: Candidate, out: list[Candidate], count: int) -> None:
-        """Adds a candidate to the batch, unless that is full or it was asked before."""
-        number, row = self._place_of(c)
-        place = (number, row.tobytes())
-        if len(out) < count and place not in self._asked:
-            self._asked.add(place)
-            out.append(c)
-
-    def _place_of(self, c: Candidate) -> tuple[int, Ints]:
-        """Number of its sketch, option numbers."""
-        return self._number[c.sketch.hash], encode(c.sketch, c.decisions)
-
-    def _rng(self, purpose: str, number: int) -> np.random.Generator:
-        """A generator of its own per purpose and round, so that the order of calls does not matter."""
-        text = f"{self.seed}/{self.task.workload.key}/{purpose}/{number}"
-        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
-
-    def _random(self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4) -> None:
-        """Fills the batch uniformly over all candidates of all sketches, as far as chance finds new ones."""
-        sizes = np.asarray([s.size for s in self.sketches], dtype=np.float64)
-        missing = count - len(out)
-        if missing <= 0:
-            return
-        for n in rng.choice(len(self.sketches), missing * tries, p=sizes / sizes.sum()):
-            s = self.sketches[int(n)]
-            decisions = {h.name: h.options[int(rng.integers(0, len(h.options)))] for h in s.holes}
-            self._take(Candidate(s, decisions, "random"), out, count)
+    def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
+        self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
+        by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
+        if phase(self._gains) is Phase.DESCEND:
+            self._descend(out, count - by_chance)
+        pool = self._pool(rng)
+        ranking = self._ranking(pool)
+        self._choose(pool, ranking, out, count - by_chance)
+        self._rest(pool, ranking, out, count - by_chance, self._is_new)
+        self._random(rng, out, count)
+        self._rest(pool, ranking, out, count, self._is_open)
 
     def _descend(self, out: list[Candidate], count: int) -> None:
         """Fills the batch with small steps from the best told, the most promising first.
@@ -264,7 +130,7 @@ class Tuner:
                 if steps[n].look(row) not in self._looks:
                     self._take_row(steps[n], row, seconds, out, count)
 
-    def _best(self, count: int) -> list[_Told]:
+    def _best(self, count: int) -> list[Told]:
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
     def _neighbours(self, places: Sequence[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
@@ -276,15 +142,6 @@ class Tuner:
                 found.setdefault((m, moved.tobytes()), (m, moved))
         return list(found.values())
 
-    def _enumerate(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch with what is left of a space of which nearly everything was asked."""
-        if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
-            return
-        for n, s in enumerate(self.sketches):
-            rows = sample(s, self.states[n], s.size, self._rng("all", n))
-            for row in range(len(rows)):
-                self._take(Candidate(s, rows.decisions(row), "left over"), out, count)
-
     # -- the pool: drafts and children ---------------------------------------------------------------------
 
     def _pool(self, rng: np.random.Generator) -> list[Described]:
@@ -293,7 +150,7 @@ class Tuner:
     def _pool_of_drafts(self) -> list[Described]:
         """The drafts, made when they are first needed."""
         if self._drafts is None:
-            o, rng = self.options, self._rng("draft", 0)
+            o, rng = self.options, self.rng("draft", 0)
             spaces = tuple(zip(self.sketches, self.states, strict=True))
             kept = draft(spaces, self.task.target, self.rates, rng, o.draft, o.keep, o.spread)
             self._drafts = [self._described(n, rows, "drafted") for n, rows in kept]
@@ -319,13 +176,6 @@ class Tuner:
             if (n, row.tobytes()) not in self._asked:
                 rows.setdefault(n, []).append(row)
         return [self._described(n, np.stack(mine), made_by) for n, mine in sorted(rows.items())]
-
-    def _described(self, number: int, choices: Ints, made_by: str = "") -> Described:
-        """Candidates of one sketch with features and prior."""
-        pop = Population(self.sketches[number], self.states[number], choices)
-        prior, terms = predict(pop.picture, self.task.target, self.rates)
-        matrix = features(pop.picture, terms, prior, self.task.target)
-        return Described(number, choices, matrix, prior, pop.picture, made_by)
 
     # -- ranking -------------------------------------------------------------------------------------------
 
@@ -403,56 +253,6 @@ class Tuner:
         pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
         tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
         return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
-
-    # -- telling -------------------------------------------------------------------------------------------
-
-    def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
-        """Results in order; None is a failure. Candidates of an earlier run may be told too."""
-        before = self.best_seconds
-        told: list[tuple[int, Ints]] = []
-        learned: list[float] = []
-        for c, t in zip(candidates, seconds, strict=True):
-            number = self._number.get(c.sketch.hash)
-            if number is not None:
-                row = encode(c.sketch, c.decisions)
-                self._asked.add((number, row.tobytes()))
-                told.append((number, row))
-                learned.append(np.nan if t is None else t)
-                if t is not None:
-                    self._told.append(_Told(t, number, row))
-            if t is not None and t < self.best_seconds:
-                self.best, self.best_seconds = c, t
-        self._gains.append(relative_gain(before, self.best_seconds))
-        self._describe_missing(told)
-        if not told:
-            return
-        known = [self._rows[n, row.tobytes()] for n, row in told]
-        matrix = np.stack([m for m, _ in known])
-        prior = np.asarray([p for _, p in known])
-        self.model.learn(matrix, prior, np.asarray(learned), self.task.workload.key)
-
-    def _describe_missing(self, rows: Sequence[tuple[int, Ints]]) -> None:
-        """Features of told candidates that did not come out of the pool."""
-        missing: dict[int, list[Ints]] = {}
-        for n, row in rows:
-            if (n, row.tobytes()) not in self._rows:
-                missing.setdefault(n, []).append(row)
-        for n, mine in missing.items():
-            d = self._described(n, np.stack(mine))
-            for at in range(len(d)):
-                self._rows[d.place(at)] = (d.matrix[at], float(d.prior[at]))
-                self._looks.add(d.look(at))
-
-    def candidate(
-        self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"
-    ) -> Candidate | None:
-        """A candidate from a record; None when no sketch of today's rules has that hash or those options."""
-        number = self._number.get(sketch_hash)
-        if number is None:
-            return None
-        s = self.sketches[number]
-        fits = len(decisions) == len(s.holes) and all(decisions.get(h.name) in h.options for h in s.holes)
-        return Candidate(s, decisions, made_by) if fits else None
 
 
 def is_general(sketch: Sketch) -> bool:

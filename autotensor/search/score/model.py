@@ -10,10 +10,12 @@ All speak of logarithms of seconds: being wrong by a factor is equally bad for f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from autotensor.base.target import Target
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,18 +39,28 @@ class Prediction:
         return len(self.mean)
 
 
+@runtime_checkable
 class CostModel(Protocol):
     """Predicts and learns. `group` is the workload's key: rows of one workload are comparable."""
 
-    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction: ...
+    learns: bool  # False: what the log knows need not be told, and suggests nothing
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        """features: [candidates, features], as `features.NAMES` orders them; prior: [candidates], seconds."""
+        ...
 
     def learn(self, features: Floats, prior: Floats, seconds: Floats, group: str) -> None:
-        """What was measured; NaN seconds are failures."""
+        """What was measured: seconds [candidates], NaN for failures."""
         ...
 
 
 class PriorModel:
     """The analytic prior, unchanged by data."""
+
+    learns = False
+
+    def __init__(self, seed: int = 0, target: Target | None = None) -> None:
+        """Of nothing."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
         ones = np.ones(len(prior))
@@ -61,7 +73,9 @@ class PriorModel:
 class RandomModel:
     """Ranks by chance; seeded."""
 
-    def __init__(self, seed: int = 0) -> None:
+    learns = False
+
+    def __init__(self, seed: int = 0, target: Target | None = None) -> None:
         self.rng = np.random.default_rng(seed)
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:

@@ -16,8 +16,9 @@ from autotensor.operators import OPERATORS
 from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.measuring.request import source_sha
+from autotensor.search.propose.policy import Policy, Uniform
 from autotensor.search.propose.population import encode
-from autotensor.search.propose.tuner import SearchOptions, Tuner, is_general
+from autotensor.search.propose.tuner import Tuner, is_general
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.model import CostModel, PriorModel, RandomModel
 from autotensor.search.score.prior import Rates
@@ -33,9 +34,9 @@ Cost = Callable[[Candidate], float | None]
 
 def tuner(
     workload: Workload = PRODUCT, model: CostModel | None = None, seed: int = 0, random: bool = False
-) -> Tuner:
-    options = SearchOptions(random_only=random)
-    return Tuner(task(workload), model or XGBModel(seed), RATES, seed=seed, options=options)
+) -> Policy:
+    policy = Uniform if random else Tuner
+    return policy(task(workload), model or XGBModel(seed), RATES, seed=seed)
 
 
 def failing_bowl(c: Candidate) -> float | None:

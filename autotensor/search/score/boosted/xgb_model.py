@@ -17,9 +17,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from autotensor.base import log
+from autotensor.base.errors import InputError
+from autotensor.base.target import Target
 from autotensor.search.score.boosted.ensemble import Ensemble, fit, trust
 from autotensor.search.score.boosted.model_file import load, save
 from autotensor.search.score.model import Floats, Prediction, PriorModel
+from schedules import shipped
 
 MIN_ROWS = 16  # fewer samples say nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
@@ -30,6 +34,8 @@ class XGBModel:
     """Fitted lazily to the first n rows, n being a multiple of REFIT: what it predicts depends on the rows
     and their order, never on when it was asked.
     """
+
+    learns = True
 
     def __init__(self, seed: int = 0, start: Ensemble | None = None) -> None:
         self.seed = seed
@@ -84,3 +90,23 @@ class XGBModel:
         ensemble = self.ensemble()
         if ensemble is not None:
             save(ensemble, path)
+
+
+def started(seed: int = 0, target: Target | None = None) -> XGBModel:
+    """The model of a tuning run: it starts from what is shipped for a target; None: from nothing."""
+    return XGBModel(seed, None if target is None else start_model(target))
+
+
+def start_model(target: Target) -> Ensemble | None:
+    """The cost model that learned on this class of machines, or on one like it; None when there is none.
+
+    One of other features is of no use: that is said, and the search begins with the prior alone.
+    """
+    path = shipped.cost_model(target)
+    if path is None:
+        return None
+    try:
+        return load(path)
+    except InputError as error:
+        log.warn(f"the cost model that comes with autotensor is not used: {error.what}")
+        return None

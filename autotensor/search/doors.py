@@ -1,0 +1,46 @@
+"""The search's parts by name: ours, and those that other packages bring (docs/extend.md).
+
+Nothing is imported before somebody asks for a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.doors import Door
+from autotensor.base.target import Target
+
+if TYPE_CHECKING:
+    from autotensor.search.propose.policy import Policy
+    from autotensor.search.score.model import CostModel
+
+# seed, and the target for which it may begin with what comes with the package (None: it begins with nothing)
+ModelFactory = Callable[[int, Target | None], "CostModel"]
+
+
+def _is_policy(thing: Any) -> bool:
+    from autotensor.search.propose.policy import Policy
+
+    return isinstance(thing, type) and issubclass(thing, Policy)
+
+
+MODELS: Door[ModelFactory] = Door(
+    "cost model",
+    "autotensor.cost_models",
+    callable,
+    {
+        "xgb": "autotensor.search.score.boosted.xgb_model:started",
+        "prior": "autotensor.search.score.model:PriorModel",
+        "random": "autotensor.search.score.model:RandomModel",
+    },
+)
+POLICIES: Door[type[Policy]] = Door(
+    "search policy",
+    "autotensor.policies",
+    _is_policy,
+    {
+        "tuner": "autotensor.search.propose.tuner:Tuner",
+        "uniform": "autotensor.search.propose.policy:Uniform",
+    },
+)

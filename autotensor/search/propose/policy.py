@@ -1,0 +1,291 @@
+"""Policy: what proposes the candidates of one task. The bookkeeping is here; a subclass says which come next.
+
+    class Mine(Policy):
+        def propose(self, count, rng):      candidates of self.sketches, the most promising first
+        def tell(self, candidates, seconds):     results, None for a failure; super().tell(…) keeps the books
+
+The first batch begins with the default and with what is suggested. Nothing is asked twice. What a subclass
+leaves of a batch is drawn evenly from the whole space; a policy that proposes nothing is the baseline.
+
+What is told before the first `ask` comes from the log, round by round: a run that was killed continues as if
+it had not been, if proposals depend on the seed and on what was told in which rounds, on nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from autotensor.base.doors import name_of
+from autotensor.base.errors import InputError
+from autotensor.schedule.picture import LoopPicture, look
+from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.state import State
+from autotensor.search.propose.population import Ints, Population, encode, sample
+from autotensor.search.propose.stopping import Outlook
+from autotensor.search.score.features import features
+from autotensor.search.score.model import CostModel, Prediction
+from autotensor.search.score.prior import Rates, predict
+from autotensor.search.task import Candidate, Task
+from schedules.generate import generate, structure
+
+Floats = npt.NDArray[np.float64]
+# number of the sketch, row of option numbers: identity of a candidate, cheaper than its key
+Place = tuple[int, bytes]
+
+PROPOSALS = 64  # that are looked at for each place in a batch: `propose` may be an endless generator
+
+
+@dataclass(slots=True)
+class Described:
+    """Candidates of one sketch with what the model sees of them."""
+
+    sketch: int
+    choices: Ints  # [candidates, holes]
+    matrix: Floats  # [candidates, features]
+    prior: Floats  # [candidates], seconds
+    picture: LoopPicture
+    made_by: str
+    _looks: dict[int, object] = field(default_factory=dict)  # of rows that somebody asked for
+
+    def look(self, row: int) -> object:
+        """What its loops come to; candidates that look the same are the same."""
+        if row not in self._looks:
+            self._looks[row] = look(self.picture, row)
+        return self._looks[row]
+
+    def __len__(self) -> int:
+        return len(self.prior)
+
+    def place(self, row: int) -> Place:
+        return self.sketch, self.choices[row].tobytes()
+
+
+@dataclass(slots=True)
+class Told:
+    """One measured candidate."""
+
+    seconds: float
+    sketch: int
+    row: Ints = field(repr=False)
+
+
+class Policy:
+    """Proposes candidates of one task and hears what became of them."""
+
+    warm: ClassVar[bool] = True  # False: neither the log nor what is shipped is to suggest anything
+
+    def __init__(
+        self,
+        task: Task,
+        model: CostModel,
+        rates: Rates,
+        *,
+        seed: int = 0,
+        sketches: Sequence[Sketch] | None = None,
+    ) -> None:
+        """model: has learned what the log knows, and learns what is told. rates: of this machine, for the
+        prior. sketches: the space; None: as the rules make it."""
+        self.task = task
+        self.model = model
+        self.rates = rates
+        self.seed = seed
+        dag = task.workload.dag
+        self.sketches = tuple(sketches) if sketches is not None else generate(dag, task.target)
+        self.states: tuple[State, ...] = tuple(structure(s, dag) for s in self.sketches)
+        self.best: Candidate | None = None
+        self.best_seconds = float("inf")
+        self._number = {s.hash: n for n, s in enumerate(self.sketches)}
+        self._asked: set[Place] = set()
+        self._looks: set[object] = set()  # of asked candidates: what looks the same is the same
+        self._told: list[Told] = []
+        self._rows: dict[Place, tuple[Floats, float]] = {}  # features and prior of asked candidates
+        self._seeds: tuple[Candidate, ...] = ()
+        self._round = 0
+
+    # -- what a subclass says -------------------------------------------------------------------------------
+
+    def propose(self, count: int, rng: np.random.Generator) -> Iterable[Candidate]:
+        """Candidates to ask next, the most promising first; `count` are needed.
+
+        Those that were asked are passed over, so that it may go on for ever. rng: of this round alone.
+        """
+        return ()
+
+    def outlook(self, count: int) -> Outlook | None:
+        """What may still be gained by batches of `count`; None: nothing is known of that."""
+        return None
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    def default(self) -> Candidate:
+        """What the rules would take without measuring; always the first candidate."""
+        first = self.sketches[0]
+        return Candidate(first, first.defaults(), "default")
+
+    def suggest(self, seeds: Sequence[Candidate]) -> None:
+        """Candidates of this task's sketches that are asked right after the default."""
+        self._seeds = (*self._seeds, *seeds)
+
+    def skip_round(self) -> None:
+        """Counts a round whose results were told from the log, so that the next one draws other numbers."""
+        self._round += 1
+
+    @property
+    def space(self) -> int:
+        """Number of candidates."""
+        return sum(s.size for s in self.sketches)
+
+    @property
+    def asked(self) -> int:
+        """Number of candidates that were asked, or told from the log."""
+        return len(self._asked)
+
+    @property
+    def exhausted(self) -> bool:
+        return len(self._asked) >= self.space
+
+    def ask(self, count: int) -> list[Candidate]:
+        """Up to `count` new candidates, most promising first; fewer when the space runs out."""
+        out: list[Candidate] = []
+        rng = self.rng("ask", self._round)
+        self._round += 1
+        for c in (self.default(), *self._seeds):
+            self._take(c, out, count)
+        if len(out) < count:
+            self._fill(out, count, rng)
+        self._random(rng, out, count, tries=8)
+        self._enumerate(out, count)
+        return out
+
+    def rng(self, purpose: str, number: int) -> np.random.Generator:
+        """A generator of its own per purpose and round, so that the order of calls does not matter."""
+        text = f"{self.seed}/{self.task.workload.key}/{purpose}/{number}"
+        return np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
+
+    def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
+        """Adds what is proposed to the batch. Raises InputError for what is no candidate of this task."""
+        for c in islice(self.propose(count - len(out), rng), PROPOSALS * count):
+            if not isinstance(c, Candidate) or self.candidate(c.sketch.hash, dict(c.decisions)) is None:
+                raise InputError(
+                    f"policy {name_of(type(self))!r} proposes what is no candidate of {self.task.label!r}.",
+                    fix="Take one of self.sketches, and one of the options of each of its holes.",
+                )
+            self._take(c, out, count)
+            if len(out) >= count:
+                return
+
+    def _take(self, c: Candidate, out: list[Candidate], count: int) -> None:
+        """Adds a candidate to the batch, unless that is full or it was asked before."""
+        number, row = self._place_of(c)
+        place = (number, row.tobytes())
+        if len(out) < count and place not in self._asked:
+            self._asked.add(place)
+            out.append(c)
+
+    def _place_of(self, c: Candidate) -> tuple[int, Ints]:
+        """Number of its sketch, option numbers."""
+        return self._number[c.sketch.hash], encode(c.sketch, c.decisions)
+
+    def _random(self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4) -> None:
+        """Fills the batch uniformly over all candidates of all sketches, as far as chance finds new ones."""
+        sizes = np.asarray([s.size for s in self.sketches], dtype=np.float64)
+        missing = count - len(out)
+        if missing <= 0:
+            return
+        for n in rng.choice(len(self.sketches), missing * tries, p=sizes / sizes.sum()):
+            s = self.sketches[int(n)]
+            decisions = {h.name: h.options[int(rng.integers(0, len(h.options)))] for h in s.holes}
+            self._take(Candidate(s, decisions, "random"), out, count)
+
+    def _enumerate(self, out: list[Candidate], count: int) -> None:
+        """Fills the batch with what is left of a space of which nearly everything was asked."""
+        if len(out) >= count or self.space > 4 * len(self._asked) + 4 * count:
+            return
+        for n, s in enumerate(self.sketches):
+            rows = sample(s, self.states[n], s.size, self.rng("all", n))
+            for row in range(len(rows)):
+                self._take(Candidate(s, rows.decisions(row), "left over"), out, count)
+
+    # -- telling --------------------------------------------------------------------------------------------
+
+    def tell(self, candidates: Sequence[Candidate], seconds: Sequence[float | None]) -> None:
+        """Results in order; None is a failure. Candidates of an earlier run may be told too."""
+        told: list[tuple[int, Ints]] = []
+        learned: list[float] = []
+        for c, t in zip(candidates, seconds, strict=True):
+            number = self._number.get(c.sketch.hash)
+            if number is not None:
+                row = encode(c.sketch, c.decisions)
+                self._asked.add((number, row.tobytes()))
+                told.append((number, row))
+                learned.append(np.nan if t is None else t)
+                if t is not None:
+                    self._told.append(Told(t, number, row))
+            if t is not None and t < self.best_seconds:
+                self.best, self.best_seconds = c, t
+        if told:
+            self.model.learn(*self._features(told), np.asarray(learned), self.task.workload.key)
+
+    @property
+    def told_s(self) -> tuple[float, ...]:
+        """Seconds of all that was told and works, in order."""
+        return tuple(t.seconds for t in self._told)
+
+    def candidate(
+        self, sketch_hash: str, decisions: dict[str, tuple[int, ...]], made_by: str = "log"
+    ) -> Candidate | None:
+        """A candidate from a record; None when no sketch of today's rules has that hash or those options."""
+        number = self._number.get(sketch_hash)
+        if number is None:
+            return None
+        s = self.sketches[number]
+        fits = len(decisions) == len(s.holes) and all(decisions.get(h.name) in h.options for h in s.holes)
+        return Candidate(s, decisions, made_by) if fits else None
+
+    # -- what the model sees --------------------------------------------------------------------------------
+
+    def predict(self, candidates: Sequence[Candidate]) -> Prediction:
+        """What the cost model expects of candidates, in their order; of at least one."""
+        rows = [self._place_of(c) for c in candidates]
+        return self.model.predict(*self._features(rows), self.task.workload.key)
+
+    def _features(self, rows: Sequence[tuple[int, Ints]]) -> tuple[Floats, Floats]:
+        """Features [candidates, features] and prior [candidates]."""
+        self._describe_missing(rows)
+        known = [self._rows[n, row.tobytes()] for n, row in rows]
+        return np.stack([m for m, _ in known]), np.asarray([p for _, p in known])
+
+    def _describe_missing(self, rows: Sequence[tuple[int, Ints]]) -> None:
+        """Features of told candidates that did not come out of the pool."""
+        missing: dict[int, list[Ints]] = {}
+        for n, row in rows:
+            if (n, row.tobytes()) not in self._rows:
+                missing.setdefault(n, []).append(row)
+        for n, mine in missing.items():
+            d = self._described(n, np.stack(mine))
+            for at in range(len(d)):
+                self._rows[d.place(at)] = (d.matrix[at], float(d.prior[at]))
+                self._looks.add(d.look(at))
+
+    def _described(self, number: int, choices: Ints, made_by: str = "") -> Described:
+        """Candidates of one sketch with features and prior."""
+        pop = Population(self.sketches[number], self.states[number], choices)
+        prior, terms = predict(pop.picture, self.task.target, self.rates)
+        matrix = features(pop.picture, terms, prior, self.task.target)
+        return Described(number, choices, matrix, prior, pop.picture, made_by)
+
+
+class Uniform(Policy):
+    """The baseline: all candidates of all sketches are as likely."""
+
+    warm = False
+
+
+__all__ = ["Described", "Policy", "Told", "Uniform"]
