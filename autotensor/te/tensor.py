@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from autotensor.ir.visit import walk
 
 _fresh = itertools.count()
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MOST_ELEMENTS = (1 << 60) - 1  # of a tensor: with eight bytes each they fit what 63 bits address
 
 
 class AxisKind(enum.Enum):
@@ -173,13 +175,15 @@ class Compute:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """The shape as a tuple of non-negative ints; an int means rank one."""
+    """The shape as a tuple of non-negative ints; an int means rank one. Raises TensorError for another."""
     items = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, (str, Tensor)) else (shape,)
     out = []
     for n in items:
         if isinstance(n, bool) or not hasattr(n, "__index__") or int(n) < 0:
             raise TensorError(f"{where}: shape {items!r} must consist of non-negative integers.")
         out.append(int(n))
+    if math.prod(out) > MOST_ELEMENTS:
+        raise TensorError(f"{where}: shape {tuple(out)} has more elements than addresses.")
     return tuple(out)
 
 

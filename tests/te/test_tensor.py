@@ -62,6 +62,10 @@ class TestTensor:
                 lambda: te.placeholder((2, -1)),
                 "placeholder 'placeholder': shape (2, -1) must consist of non-negative",
             ),
+            (
+                lambda: te.placeholder((1 << 35, 1 << 35)),
+                "'placeholder': shape (34359738368, 34359738368) has more elements than addresses.",
+            ),
             (lambda: te.placeholder((2.5,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((True,)), "must consist of non-negative integers"),
             (lambda: te.placeholder((2,), dtype="float8"), "dtype 'float8' is not supported. Known: float16"),
