@@ -23,7 +23,8 @@ def graph_of(nodes, inputs, outputs=("y",), **more):
 def run(op, *arrays, opset=18, weights=None, **attrs):
     """One operator, by the meaning of its graph."""
     names = [f"x{n}" for n in range(len(arrays))]
-    kinds = {np.dtype(np.int64): INT64, np.dtype(np.int32): INT32, np.dtype(np.bool_): TensorProto.BOOL}
+    kinds = {np.dtype(np.int64): INT64, np.dtype(np.int32): INT32}
+    kinds |= {np.dtype(np.bool_): TensorProto.BOOL, np.dtype(np.float64): TensorProto.DOUBLE}
     types = {n: kinds.get(a.dtype, TensorProto.FLOAT) for n, a in zip(names, arrays, strict=True)}
     shapes = {n: a.shape for n, a in zip(names, arrays, strict=True)}
     m = model(
@@ -55,6 +56,16 @@ def test_older_operators_in_training_are_refused(op, count):
     arrays = [floats(2, 3), *(np.ones(3, np.float32) for _ in range(count - 1))]
     with pytest.raises(Unsupported, match=r"is_test is off; models are run, not trained\."):
         run(op, *arrays, opset=6)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_logarithms_of_sums_keep_their_type(dtype):
+    x = np.array([[1, 2], [700, 3], [2**30, 2**30]], dtype)
+    if dtype is np.float64:
+        x[2] = 1e300
+    found = run("ReduceLogSumExp", x, opset=13, axes=[1], keepdims=0)
+    np.testing.assert_allclose(found, np.logaddexp(*x.T.astype(np.float64)).astype(dtype), rtol=1e-12)
+    assert found.dtype == dtype
 
 
 # -- indices and shapes ----------------------------------------------------------------------------------

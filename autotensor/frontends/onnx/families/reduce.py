@@ -64,8 +64,10 @@ def _log_sum_exp(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     """log Σ exp(x), from the greatest element, which must not overflow."""
     if any(x.shape[a] == 0 for a in axes):
         return _nothing("max", x, axes)
+    if not x.dtype.is_float:
+        return _by_floats(lambda wide: _log_sum_exp(wide, axes), x)
     top = ops.max(x, axis=axes, keepdims=True)
-    limit = float(np.finfo(np.float32).max)  # of infinities nothing may be subtracted
+    limit = float(np.finfo(x.dtype.numpy).max)  # of infinities nothing may be subtracted
     safe = ops.maximum(ops.minimum(top, limit), -limit)
     return ops.log(_total(ops.exp(x - safe), axes)) + safe
 
