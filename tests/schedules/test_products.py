@@ -114,12 +114,13 @@ def test_older_machines(target: str, across: str) -> None:
 
 @pytest.mark.parametrize("relu", [False, True])
 def test_a_long_reduction_is_cut(relu: bool) -> None:
-    """Large enough for the sketches whose reduction is cut (a share of the last cache)."""
+    """Large enough for the sketches whose reduction is cut (a share of the last cache, 32 MiB here)."""
+    target = replace(parse(HOST), cache_bytes=(32 << 10, 1 << 20, 32 << 20))
     for rows in (1, 5):
         dag = product(rows, 1040, 2048, relu=relu)
-        cut = [s for s in generate(dag, parse(HOST)) if any(isinstance(x, RFactor) for x in s.steps)]
+        cut = [s for s in generate(dag, target) if any(isinstance(x, RFactor) for x in s.steps)]
         assert cut
-        check(dag, HOST, "cut")
+        check(dag, target, "cut")
 
 
 def test_few_results_of_a_long_reduction_are_summed_in_parts() -> None:
