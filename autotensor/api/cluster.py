@@ -32,7 +32,7 @@ from autotensor.autodiff.steps import gradient_graph
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.workers.remote_gradients import gradients_of
 

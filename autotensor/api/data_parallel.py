@@ -31,7 +31,7 @@ from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
 from autotensor.runtime.arrays import aligned_copy
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec
 from autotensor.runtime.module import Module
 from autotensor.runtime.workers.children import Child, Reply, Status

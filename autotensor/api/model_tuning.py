@@ -39,7 +39,7 @@ from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.resolve import Resolved, gain, resolve
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock

@@ -28,7 +28,7 @@ from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
 from autotensor.resolve import Resolved, resolve, safe_default
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.runtime.open_artifact import Function, open_artifact

@@ -117,7 +117,8 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
     """Raises InputError when the file at `path` holds something else than the plan will give: another model,
     or this one for other inputs, weights, or another target. One that cannot be read may go."""
     from autotensor.base.errors import ArtifactError
-    from autotensor.runtime.files import artifact as artifacts
+    from autotensor.runtime.files import artifact_file as artifacts
+    from autotensor.runtime.files.artifact import ArgSpec
 
     if force or not path.exists():
         return
@@ -126,7 +127,7 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
     except ArtifactError:
         return
     old, graph = held[0], plan.graph
-    inputs = [artifacts.ArgSpec(n.name, "input", n.type.shape, str(n.type.dtype)) for n in graph.inputs]
+    inputs = [ArgSpec(n.name, "input", n.type.shape, str(n.type.dtype)) for n in graph.inputs]
     pairs = (
         ("", f"{len(held)} functions", "one function") if len(held) > 1 else ("", "", ""),
         ("", old.name, graph.name),
@@ -150,7 +151,7 @@ def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
     from autotensor.api.log import open_existing
     from autotensor.api.models import held_in, resolved
     from autotensor.base.errors import ArtifactError
-    from autotensor.runtime.files import artifact as artifacts
+    from autotensor.runtime.files import artifact_file as artifacts
 
     if force or not path.exists():
         return

@@ -30,9 +30,9 @@ from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
-from autotensor.runtime.device.devices import LAUNCHES, launches
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.binding import bound
+from autotensor.runtime.files.launches import LAUNCHES, launches
 from autotensor.runtime.open_artifact import Function, open_artifact
 
 ARENA = "workspace.arena"

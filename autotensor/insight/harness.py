@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 
-from autotensor.runtime.device.devices import LaunchSpec, launches
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.launches import LaunchSpec, launches
 
 _OPENCL = """\
 import pyopencl as cl

@@ -131,4 +131,4 @@ class Equality(Arithmetic):
         return ir.compare(self.op, self.a, self.b)
 
 
-from autotensor.ir import expr as ir  # noqa: E402  # last: its classes are made from those above
+from autotensor.ir import expr as ir  # noqa: E402  # operators build nodes, which have these operators

@@ -197,7 +197,7 @@ class Node(metaclass=NodeMeta):
         return self  # nothing of it can change, and equal nodes are one
 
     def __str__(self) -> str:
-        from autotensor.ir.printer import to_text  # the printer knows all nodes
+        from autotensor.ir.printer import to_text  # whatever node it is can be printed; the printer knows all
 
         return to_text(self)
 

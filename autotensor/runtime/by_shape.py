@@ -16,7 +16,7 @@ from typing import Any
 
 from autotensor.base.errors import ArgumentError
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.signature import Signature

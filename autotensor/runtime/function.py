@@ -21,7 +21,7 @@ from autotensor.base.errors import ArgumentError
 from autotensor.base.registry import suggest
 from autotensor.runtime.arguments import Slot
 from autotensor.runtime.arrays import Array, aligned_copy
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.signature import Signature
 
@@ -130,7 +130,7 @@ class CompiledFunction(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled are the bytes of the `.atm` file, bound constants among them, and the number of threads."""
-        from autotensor.runtime.saved_model import unpickled
+        from autotensor.runtime.saved_model import unpickled  # a pickle names the function that opens it
 
         return unpickled, (artifacts.to_bytes(self._bound()), self.threads)
 

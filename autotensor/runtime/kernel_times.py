@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.runtime.arrays import address, aligned_copy, aligned_empty
-from autotensor.runtime.device.devices import DEVICE_KINDS
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import threads
 

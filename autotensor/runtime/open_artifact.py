@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autotensor.base.plugins import plugin
-from autotensor.runtime.device.devices import DEVICE_KINDS
 from autotensor.runtime.device.module import DeviceModule
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.launches import DEVICE_KINDS
 from autotensor.runtime.module import Module
 from autotensor.runtime.simulated import Hosted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotensor.base.errors import ArtifactError
 from autotensor.runtime.by_shape import ByShape
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.open_artifact import Function, open_artifact

@@ -201,7 +201,7 @@ class Network:
     def _compile(self, graph: Any, specs: list[Spec]) -> Mapping[str, float]:
         """The files of ours; of fast numerics only where they change a schedule."""
         from autotensor.api.models import link_model, plan_model
-        from autotensor.runtime.files import artifact
+        from autotensor.runtime.files import artifact_file as artifact
         from jobs.operator_job import target_of
 
         facts: dict[str, float] = {}

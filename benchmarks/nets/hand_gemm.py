@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 
 from autotensor.base.errors import AutotensorError
-from autotensor.runtime.device.devices import Device, DeviceCall
+from autotensor.runtime.device.contract import Device, DeviceCall
 
 REPEAT, LEAST_S = 7, 0.02
 NEAR = 1e-4  # of the largest answer

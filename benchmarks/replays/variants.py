@@ -27,7 +27,7 @@ from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
 from autotensor.graph.rewriting import with_inputs
 from autotensor.graph.rules import PASSES, optimize
-from autotensor.runtime.files import artifact
+from autotensor.runtime.files import artifact_file as artifact
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.trace import Trace

@@ -25,7 +25,7 @@ from autotensor.base import switches
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.build import input, ops
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
 from autotensor.search.run import silent

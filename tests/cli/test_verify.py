@@ -13,7 +13,7 @@ import autotensor as at
 from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.models import MODELS
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from tuning_db import connect
 
 

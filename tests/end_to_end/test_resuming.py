@@ -23,7 +23,7 @@ from autotensor.compiler import compile_trace
 from autotensor.graph.partition import KernelTask
 from autotensor.models import MODELS
 from autotensor.resolve import safe_default
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.schedule.trace import Trace
 from tuning_db import StoreError, connect

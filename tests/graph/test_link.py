@@ -19,7 +19,8 @@ from autotensor.graph.link import link
 from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.rules import optimize
 from autotensor.models import MODELS
-from autotensor.runtime.files.artifact import ArgSpec, load, save
+from autotensor.runtime.files.artifact import ArgSpec
+from autotensor.runtime.files.artifact_file import load, save
 from autotensor.runtime.module import Module
 from autotensor.schedule.trace import Trace
 

@@ -23,7 +23,7 @@ import autotensor as at
 from autotensor import te
 from autotensor.base.dtype import dtype_of
 from autotensor.compiler import compile_trace
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.container import MANIFEST, container_bytes
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG

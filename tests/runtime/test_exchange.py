@@ -10,7 +10,8 @@ import pytest
 
 import autotensor as at
 from autotensor.base.errors import ArgumentError, ArtifactError
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
+from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 
 RNG = np.random.default_rng(0)
@@ -144,7 +145,7 @@ class TestSeveralShapes:
 
     def test_weights_are_kept_once(self, one, tmp_path):
         """In a file of two functions of the same weights; what differs is code and texts."""
-        twin = artifacts.Artifact(**{f: getattr(one.artifact, f) for f in one.artifact.__slots__})
+        twin = Artifact(**{f: getattr(one.artifact, f) for f in one.artifact.__slots__})
         artifacts.save_all(tmp_path / "two.atm", [twin, replace(twin, name="other")])
         artifacts.save(tmp_path / "one.atm", twin)
         grown = (tmp_path / "two.atm").stat().st_size - (tmp_path / "one.atm").stat().st_size

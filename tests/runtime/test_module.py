@@ -17,7 +17,7 @@ from autotensor.base import switches
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import host
 from autotensor.runtime import saved_model
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.native import threads

@@ -12,7 +12,7 @@ from autotensor.base.errors import ArgumentError
 from autotensor.base.target import Target
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
-from autotensor.runtime.files.artifact import load as load_artifact
+from autotensor.runtime.files.artifact_file import load as load_artifact
 from autotensor.runtime.simulated import Hosted
 
 

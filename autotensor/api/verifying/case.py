@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.atomic import replacing
 

@@ -19,7 +19,7 @@ from autotensor.api.verifying.run import Run
 from autotensor.api.verifying.steps import as_model
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
 from autotensor.runtime.samples import sample_inputs

@@ -215,7 +215,8 @@ def _targets() -> dict[str, dict[str, str]]:
 def _target(kind: str) -> dict[str, str]:
     from autotensor.base.plugins import plugin
     from autotensor.base.target import parse
-    from autotensor.runtime.device.devices import DEVICE_KINDS, device_of
+    from autotensor.runtime.device.devices import device_of
+    from autotensor.runtime.files.launches import DEVICE_KINDS
 
     try:
         if kind in DEVICE_KINDS:

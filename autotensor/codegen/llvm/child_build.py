@@ -18,7 +18,7 @@ TIMEOUT_S = 600.0
 def build_apart(text: str, triple: str, arch: str, features: str) -> tuple[bytes, str]:
     """Object bytes of a module, and what LLVM said meanwhile. Raises CodegenError in one sentence."""
     request = {"text": text, "triple": triple, "arch": arch, "features": features}
-    with Child("autotensor.codegen.llvm.child_build") as child:
+    with Child("autotensor.codegen.llvm.build_worker") as child:
         reply = child.request(json.dumps(request), TIMEOUT_S)
     if reply.status is not Status.OK:
         said = reply.output.strip().splitlines()
@@ -28,21 +28,3 @@ def build_apart(text: str, triple: str, arch: str, features: str) -> tuple[bytes
     if "error" in answer:
         raise CodegenError(answer["error"])
     return base64.b64decode(answer["object"]), reply.output
-
-
-def _handle(line: str) -> str:
-    from autotensor.codegen.llvm.build import build_with, target_machine
-
-    request = json.loads(line)
-    try:
-        machine = target_machine(request["triple"], request["arch"], request["features"], opt=3)
-        built = build_with(machine, request["text"])
-    except CodegenError as error:
-        return json.dumps({"error": " ".join(error.what.split())})
-    return json.dumps({"object": base64.b64encode(built.object).decode()})
-
-
-if __name__ == "__main__":
-    from autotensor.runtime.workers.serving import serve
-
-    serve(_handle)

@@ -21,7 +21,7 @@ from autotensor.ir.semantics import integer as integer_result
 from autotensor.ir.semantics import integer_power
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier
+    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
 
 Parts = tuple[Affine, Affine]
 

@@ -33,7 +33,7 @@ from autotensor.ir.laws.types import boolean, scalar, scalar_float
 from autotensor.ir.rewrite import rule
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier
+    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
 
 
 # -- comparisons ---------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from autotensor.ir.rewrite import rule
 from autotensor.ir.visit import free_vars
 
 if TYPE_CHECKING:
-    from autotensor.ir.simplify import Simplifier
+    from autotensor.ir.simplify import Simplifier  # it applies the laws, which ask it what is known
 
 LANE = "<lane>"  # no name that a program can have
 _BY_LANE = (Op.FLOORDIV, Op.MOD, Op.MIN, Op.MAX, Op.AND, Op.SHR)

@@ -15,7 +15,8 @@ import numpy as np
 from autotensor.base.errors import ArgumentError
 from autotensor.base.target import parse
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device.devices import Device, Memory, device_of
+from autotensor.runtime.device.contract import Device, Memory
+from autotensor.runtime.device.devices import device_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """CUDA through CuPy: kernels as `RawModule`, memory as its arrays, a whole plan as one CUDA graph.
 
-Everything here needs a card; the contract (devices.py) and its tests are the same as OpenCL's, and nothing
+Everything here needs a card; its contract and tests are the same as OpenCL's, and nothing
 else in autotensor knows CuPy. CuPy compiles with NVRTC and keeps the binaries by the content of the source.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device.devices import DeviceCall, Memory, Run
+from autotensor.runtime.device.contract import DeviceCall, Memory, Run
 
 INSTALL = "pip install 'autotensor[cuda12x]'"
 STATIC_SHARED_BYTES = 48 << 10  # more must be asked for, kernel by kernel
 
 
 class CudaDevice:
-    """The contract of devices.py on CuPy."""
+    """A device of contract.py on CuPy."""
 
     kind = "cuda"
     alignment = 256

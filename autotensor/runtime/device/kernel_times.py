@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device.devices import Run
+from autotensor.runtime.device.contract import Run
 from autotensor.runtime.device.module import DeviceModule
 from autotensor.runtime.files.artifact import Artifact
 

@@ -23,17 +23,10 @@ from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.runtime.arguments import Slot, fill, place_all
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.device.array import DeviceArray
-from autotensor.runtime.device.devices import (
-    Device,
-    DeviceCall,
-    LaunchSpec,
-    Memory,
-    Run,
-    check_process,
-    device_of,
-    launches,
-)
+from autotensor.runtime.device.contract import Device, DeviceCall, Memory, Run
+from autotensor.runtime.device.devices import check_process, device_of
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.launches import LaunchSpec, launches
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.timer import Residency, sample
 

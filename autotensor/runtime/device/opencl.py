@@ -21,7 +21,7 @@ from autotensor.base import log, switches
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.base.target import host
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device.devices import DeviceCall, Memory, Run
+from autotensor.runtime.device.contract import DeviceCall, Memory, Run
 from autotensor.runtime.device.pocl_cache import sweep, use_own_folder
 from autotensor.runtime.device.pocl_cpu import GENERIC, UNKNOWN, ZEN_3, name_processor
 from autotensor.runtime.files.object_cache import default_cache, object_key
@@ -34,7 +34,7 @@ OPTIONS = "-cl-std=CL1.2 -cl-mad-enable"  # products and sums in one operation, 
 
 
 class OpenCLDevice:
-    """The contract of devices.py on pyopencl."""
+    """A device of contract.py on pyopencl."""
 
     kind = "opencl"
 

@@ -16,12 +16,9 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from autotensor.base.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
 
 _BOUND = re.compile(r".*_abi_([0-9a-f]{16})")
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError
 from autotensor.base.target import Target
-
-if TYPE_CHECKING:
-    from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.launches import DEVICE_KINDS, launches
 
 MOST_BYTES = 1 << 47  # of an argument: what a process can address
 MOST_AXES = 32  # of an array of any version of NumPy
@@ -82,8 +81,6 @@ def _check_target(target: Mapping[str, Any]) -> None:
 def check_meta(artifact: Artifact) -> None:
     """Raises ArtifactError, or another error, where what the runtime reads of `meta` does not fit the
     arguments."""
-    from autotensor.runtime.device.devices import DEVICE_KINDS, launches  # which is made of artifacts
-
     meta, specs = artifact.meta, {a.name: a for a in artifact.args}
     for a in artifact.args:
         if a.bytes > MOST_BYTES:

@@ -11,7 +11,8 @@ import json
 import zlib
 
 from autotensor.base.errors import AutotensorError
-from autotensor.runtime.files.artifact import Artifact, description, restored
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.artifact_file import description, restored
 
 LEVEL = 1  # of compression: texts are nine tenths of it and shrink to a fifth; more takes longer than reading
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array
-from autotensor.runtime.device.devices import Device, DeviceCall, Memory, Run, device_of, launches
+from autotensor.runtime.device.contract import Device, DeviceCall, Memory, Run
+from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.files.launches import launches
 from autotensor.search.measuring.alarm import within
 from autotensor.search.measuring.buffers import Fenced, Need, raw, same_bytes
 from autotensor.search.measuring.checks import output_bounds

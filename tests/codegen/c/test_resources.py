@@ -20,7 +20,7 @@ from autotensor.codegen.c.resources import check_resources, refuse_unfit, regist
 from autotensor.compiler import compile_state, compile_trace
 from autotensor.lowering.pipeline import lower
 from autotensor.resolve import Resolved
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te import Tensor

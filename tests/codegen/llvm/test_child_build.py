@@ -14,7 +14,7 @@ from autotensor.base.target import host, parse
 from autotensor.codegen.llvm import build as llvm_build
 from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.child_build import build_apart
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 
 EMPTY = "define void @f() {\n  ret void\n}\n"
 # Passes the verifier, but no processor has it.

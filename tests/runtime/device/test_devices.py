@@ -8,11 +8,13 @@ import pytest
 from autotensor.base.errors import ArgumentError, ArtifactError, TargetError
 from autotensor.base.target import parse
 from autotensor.runtime.device.array import DeviceArray, to_device
-from autotensor.runtime.device.devices import DeviceCall, LaunchSpec, device_of, launches, open_device, opened
+from autotensor.runtime.device.contract import DeviceCall
+from autotensor.runtime.device.devices import device_of, open_device, opened
 from autotensor.runtime.device.module import DeviceModule
 from autotensor.runtime.device.opencl import choose_platform
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.files.launches import LaunchSpec, launches
 from autotensor.runtime.open_artifact import open_artifact
 
 SOURCES = {

@@ -14,7 +14,8 @@ from autotensor.runtime.files.object_cache import ObjectCache
 
 KERNEL = """
 import numpy as np
-from autotensor.runtime.device.devices import DeviceCall, open_device
+from autotensor.runtime.device.contract import DeviceCall
+from autotensor.runtime.device.devices import open_device
 
 source = b"__kernel void twice(__global float* y) { y[get_group_id(0)] *= 2.0f; }"
 device = open_device("opencl")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from runtime_kernels import add_artifact, renamed, vector
 
+from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files import container
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.files.container import read_container, write_container
@@ -34,7 +35,7 @@ def sample_artifact() -> Artifact:
         "W": np.arange(35, dtype=np.float32).reshape(5, 7),
         "s": np.array(-3),
         "e": np.zeros((0, 3), bool),
-        "h": np.ones(3, artifacts.dtype_of("bfloat16").numpy),
+        "h": np.ones(3, dtype_of("bfloat16").numpy),
     }
     texts = {"te": "C = A × 2", "asm": ""}
     return renamed(add_artifact(), args=ARGS, values=values, texts=texts, meta={"flops": 12}, needs=("avx2",))

@@ -12,7 +12,7 @@ import lies
 import pytest
 from lies_zip import LIES
 
-from autotensor.runtime.files import artifact as artifacts
+from autotensor.runtime.files import artifact_file as artifacts
 
 HERE = Path(__file__).parents[1]
 GROUPS = 4  # children; each opens a share of the files, one after another

@@ -1,0 +1,85 @@
+"""Devices: memory and kernels that are not the processor's own, behind one small contract.
+
+    device = device_of(parse("opencl"))
+    a = device.allocate(4096);  device.write(a, array)
+    run = device.plan((source,), [DeviceCall("relu", (b, a), grid=(4, 1, 1), block=(256, 1, 1))])
+    run();  device.read(b, into)
+
+An artifact for a device holds source text in `objects`, and says what is launched (`files/launches.py`). Two
+devices answer the contract: opencl.py and cuda.py; devices.py opens them. Calls on one device come one at a
+time; its `lock` says whose turn it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from autotensor.runtime.arrays import Array
+from autotensor.runtime.files.launches import Extents
+
+Run = Callable[[], None]
+Memory = Any  # a device's own: pyopencl's buffer, CuPy's array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceCall:
+    """One launch with the memory of every parameter."""
+
+    kernel: str
+    memories: tuple[Memory, ...]
+    grid: Extents  # blocks
+    block: Extents  # threads of a block
+    dynamic_shared_bytes: int = 0
+    object: int = 0  # number of the source that defines the kernel
+
+
+class Device(Protocol):
+    """What the runtime asks of a device."""
+
+    kind: str
+    name: str
+    alignment: int  # bytes: a part of a memory starts at a multiple
+    lock: threading.RLock
+
+    def allocate(self, size: int) -> Memory:
+        """`size` bytes with undefined contents. Raises TargetError when there are not so many."""
+        ...
+
+    def part(self, memory: Memory, offset: int, size: int) -> Memory:
+        """Bytes of a memory as a memory of their own. `offset` is a multiple of the alignment."""
+        ...
+
+    def write(self, memory: Memory, array: Array) -> None:
+        """The bytes of a row-major host array, from the memory's start; done when this returns."""
+        ...
+
+    def read(self, memory: Memory, into: Array) -> None:
+        """As many bytes as the row-major host array has; waits for the kernels before."""
+        ...
+
+    def copy(self, source: Memory, into: Memory, size: int) -> None:
+        """So many bytes from one memory to another, after the kernels before."""
+        ...
+
+    def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
+        """A function that starts the calls in order and does not wait for them.
+
+        Raises ArtifactError with the compiler's words when a source is refused, or the device lacks what a
+        kernel needs.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Waits until everything that was started is done. Raises TargetError if it failed."""
+        ...
+
+    def seconds(self, run: Run, count: int) -> float:
+        """Device seconds of `count` runs one after another, by the device's own clock."""
+        ...
+
+    def foreign(self, array: Any) -> Memory | None:
+        """The memory of somebody else's array on this device, without a copy; None if it is none."""
+        ...

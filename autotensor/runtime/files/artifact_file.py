@@ -1,0 +1,158 @@
+"""`.atm` files: artifacts as a sealed container of JSON and parts, and back. Nothing in them is executed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import dtype_of
+from autotensor.base.errors import ArtifactError, AutotensorError
+from autotensor.base.target import Target
+from autotensor.runtime.files.artifact import ArgSpec, Array, Artifact
+from autotensor.runtime.files.binding import check_bound
+from autotensor.runtime.files.container import Buffer, container_bytes, read_container, write_container
+from autotensor.runtime.files.manifest import check_head, check_meta
+
+FORMAT = 2  # 2: code asks its context for parts of heavy regions (sharing.py); of 1, it does not
+SEVERAL = 3  # a file of several artifacts, each as in format 2
+
+
+def save(path: str | Path, artifact: Artifact) -> None:
+    """Write `artifact` to an `.atm` file, atomically."""
+    head, members = description(artifact)
+    write_container(Path(path), {"format": FORMAT, **head}, members)
+
+
+def load(path: str | Path) -> Artifact:
+    """The artifact in an `.atm` file; its values are read-only maps of the file.
+
+    Raises ArtifactError for anything but an intact file of a known format, and for one that holds several
+    artifacts (`load_all`). Nothing is executed.
+    """
+    found = load_all(path)
+    if len(found) != 1:
+        raise ArtifactError(f"{path} holds {len(found)} compiled functions.", fix="Use autotensor.load.")
+    return found[0]
+
+
+def save_all(path: str | Path, artifacts: Sequence[Artifact]) -> None:
+    """Write several artifacts to one `.atm` file, atomically. Equal parts, such as weights, are kept once."""
+    write_container(Path(path), *_together(artifacts))
+
+
+def to_bytes(artifacts: Sequence[Artifact]) -> bytes:
+    """The contents of an `.atm` file that holds these artifacts."""
+    if len(artifacts) == 1:
+        head, members = description(artifacts[0])
+        return container_bytes({"format": FORMAT, **head}, members)
+    return container_bytes(*_together(artifacts))
+
+
+def _together(artifacts: Sequence[Artifact]) -> tuple[dict[str, Any], dict[str, Buffer]]:
+    heads, kept = [], dict[str, Buffer]()
+    places: dict[bytes, str] = {}  # digest of a part → the name that it has in the file
+    for n, artifact in enumerate(artifacts):
+        head, members = description(artifact)
+        names = {}
+        for member, data in members.items():
+            names[member] = places.setdefault(hashlib.sha256(data).digest(), f"v{n}_{member}")
+            kept.setdefault(names[member], data)
+        heads.append(_renamed(head, names))
+    return {"format": SEVERAL, "variants": heads}, kept
+
+
+def load_all(path: str | Path, data: bytes | None = None) -> tuple[Artifact, ...]:
+    """The artifacts in an `.atm` file, in order; mostly one. Raises ArtifactError as `load` does.
+
+    data: the file's contents, where there is no file; `path` is then a name for messages only.
+    """
+    path = Path(path)
+    head, members = read_container(path, SEVERAL, data)
+    try:
+        heads = head["variants"] if head["format"] == SEVERAL else [head]
+        found = tuple(restored(h, members) for h in heads)
+        if not found:
+            raise ValueError("it holds none")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, AutotensorError) as error:
+        # The seal holds, so the file is as it was written: by another program, a version that broke the
+        # format, or somebody who lies.
+        why = str(error).rstrip(".") or type(error).__name__
+        why = f"it lacks {why}" if isinstance(error, KeyError) else why
+        raise ArtifactError(f"{path} does not describe a compiled function: {why}.") from error
+    return found
+
+
+def description(artifact: Artifact) -> tuple[dict[str, Any], dict[str, Buffer]]:
+    """An artifact as JSON and the parts that it names."""
+    values = {name: np.ascontiguousarray(v) if v.ndim else v for name, v in artifact.values.items()}
+    objects = {f"objects/{k}.o": data for k, data in enumerate(artifact.objects)}
+    texts = {f"texts/{k}.txt": kind for k, kind in enumerate(artifact.texts)}
+    arrays = {f"values/{k}.bin": name for k, name in enumerate(values)}
+    head = {
+        "name": artifact.name,
+        "target": asdict(artifact.target),
+        "entry": artifact.entry,
+        "prepare": artifact.prepare,
+        "args": [asdict(a) for a in artifact.args],
+        "needs": list(artifact.needs),
+        "objects": list(objects),
+        "texts": {kind: member for member, kind in texts.items()},
+        "values": {name: member for member, name in arrays.items()},
+        "meta": dict(artifact.meta),
+    }
+    members: dict[str, Buffer] = {
+        **objects,
+        **{member: artifact.texts[kind].encode() for member, kind in texts.items()},
+        **{member: _bytes_of(values[name]) for member, name in arrays.items()},
+    }
+    return head, members
+
+
+def _renamed(head: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The description with other names of its parts."""
+    return {
+        **head,
+        "objects": [names[m] for m in head["objects"]],
+        "texts": {kind: names[m] for kind, m in head["texts"].items()},
+        "values": {name: names[m] for name, m in head["values"].items()},
+    }
+
+
+def restored(head: Mapping[str, Any], members: Mapping[str, memoryview]) -> Artifact:
+    """The artifact of a description; raises an error of any kind for one that is damaged or tells lies that
+    can be seen."""
+    check_head(head)
+    args = tuple(ArgSpec(**{**a, "shape": tuple(a["shape"])}) for a in head["args"])
+    specs = {a.name: a for a in args}
+    found = Artifact(
+        name=head["name"],
+        target=Target(**{**head["target"], "cache_bytes": tuple(head["target"]["cache_bytes"])}),
+        entry=head["entry"],
+        prepare=head["prepare"],
+        args=args,
+        objects=tuple(bytes(members[m]) for m in head["objects"]),
+        needs=tuple(head["needs"]),
+        texts={kind: str(members[m], "utf-8") for kind, m in head["texts"].items()},
+        values={name: _array_of(specs[name], members[m]) for name, m in head["values"].items()},
+        meta=head["meta"],
+    )
+    check_meta(found)
+    check_bound(found)
+    return found
+
+
+def _bytes_of(value: Array) -> Buffer:
+    """The bytes of a row-major array, without a copy."""
+    return value.reshape(-1).view(np.uint8).data if value.size else b""
+
+
+def _array_of(spec: ArgSpec, data: memoryview) -> Array:
+    """A read-only array over the bytes of a member; raises ValueError if their number is wrong."""
+    if len(data) != spec.bytes:
+        raise ValueError(f"value of {spec} has {len(data)} bytes")
+    return np.frombuffer(data, dtype=np.uint8).view(dtype_of(spec.dtype).numpy).reshape(spec.shape)
