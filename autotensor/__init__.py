@@ -17,20 +17,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from autotensor import te
+    from autotensor.api.from_onnx import OnnxModel, from_onnx
+    from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import by_shape, load
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import compile_model, plan_model
-    from autotensor.api.onnx_models import OnnxModel, from_onnx
-    from autotensor.api.torch_models import from_torch
     from autotensor.api.training import training_step
     from autotensor.api.verifying.verify import verify
-    from autotensor.autodiff.reverse import gradients
+    from autotensor.autodiff.reverse_mode import gradients
     from autotensor.base.errors import AutotensorError
     from autotensor.base.target import Target
     from autotensor.graph.build import call, input, ops, parameter
     from autotensor.graph.ir import Graph
-    from autotensor.imperative.traced import compile
+    from autotensor.imperative.traced_functions import compile
     from autotensor.schedule.schedule import create_schedule
     from autotensor.search.options import TuneOptions
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "AutotensorError": "autotensor.base.errors",
     "Graph": "autotensor.graph.ir",
-    "OnnxModel": "autotensor.api.onnx_models",
+    "OnnxModel": "autotensor.api.from_onnx",
     "Target": "autotensor.base.target",
     "TuneOptions": "autotensor.search.options",
     "build": "autotensor.api.kernels",
     "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
-    "compile": "autotensor.imperative.traced",
+    "compile": "autotensor.imperative.traced_functions",
     "compile_model": "autotensor.api.models",
     "create_schedule": "autotensor.schedule.schedule",
-    "from_onnx": "autotensor.api.onnx_models",
-    "from_torch": "autotensor.api.torch_models",
-    "gradients": "autotensor.autodiff.reverse",
+    "from_onnx": "autotensor.api.from_onnx",
+    "from_torch": "autotensor.api.from_torch",
+    "gradients": "autotensor.autodiff.reverse_mode",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
     "lower": "autotensor.api.kernels",
@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    from autotensor.base.absent import absent
+    from autotensor.base.absent_names import absent
 
     raise absent("at", name, sys.modules[__name__], _ELSEWHERE)
 

@@ -18,19 +18,19 @@ from functools import lru_cache
 from pathlib import Path
 
 from autotensor.base import switches
-from autotensor.base.source import source_digest
+from autotensor.base.source_hash import source_digest
 from autotensor.base.target import Target
 from autotensor.codegen import backend
 from autotensor.codegen.llvm.backend import signature
 from autotensor.ir.func import PrimFunc, Program
 from autotensor.ir.printer import to_text
-from autotensor.lowering.nest.slices import with_slices
+from autotensor.lowering.nest.block_initialisation import with_slices
 from autotensor.lowering.pipeline import PIPELINE, VERIFY_AT, Hook, Pass, lower, lower_nest
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
-from autotensor.runtime.files.packed import pack, unpack
+from autotensor.runtime.files.packed_artifact import pack, unpack
 from autotensor.schedule.algorithm import ALGORITHMS
-from autotensor.schedule.display import display_names
+from autotensor.schedule.loop_names import display_names
 from autotensor.schedule.primitives.algorithm import algorithms_of
 from autotensor.schedule.state import State
 from autotensor.schedule.step import Step

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from autotensor.base.errors import AutotensorError, ScheduleError
 from autotensor.base.machine import host_machine
-from autotensor.base.paired import Paired, paired
+from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload

@@ -46,16 +46,16 @@ from replays.race_replay import FIXED, SEEN, fixed, raced, replay
 
 from autotensor.api.models import ModelPlan, plan_model
 from autotensor.base.errors import AutotensorError, MeasureError
-from autotensor.base.paired import Paired
+from autotensor.base.paired_times import Paired
 from autotensor.base.target import Target, host
 from autotensor.models import MODELS
 from autotensor.resolve import LEAST_GAIN, safe_default
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.machine.equal_kernels import AAPair, aa_pair, sample_kernels, told_from, variation
 from autotensor.search.machine.probes import cpu_times, others_cores
+from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
-from autotensor.search.measuring.request import Residency
 from tuning_db import StoreError, connect
 
 RESULTS = Path(__file__).parent / "results" / "measurement.json"

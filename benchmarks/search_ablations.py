@@ -37,8 +37,8 @@ from replays.search_tasks import chosen
 from autotensor.base.target import host
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.machine.calibration import calibrated
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
-from autotensor.search.measuring.request import MeasureOptions
 
 SIX = ("odd", "ffn", "expand", "layer2", "dw_56", "softmax")
 STEPS = (0, 8, 16, 32)

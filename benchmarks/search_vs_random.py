@@ -35,8 +35,8 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, RoundDone
 from autotensor.search.loop import tune
 from autotensor.search.machine.calibration import calibrated
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
-from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates

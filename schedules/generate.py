@@ -17,7 +17,7 @@ from autotensor.schedule.step import Step, refs
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
 from schedules import algorithms as _algorithms  # noqa: F401  # registers them
-from schedules.kit.analysis import untouched
+from schedules.kit.stage_analysis import untouched
 from schedules.registry import OUTSIDE, Extension, SketchRule, bring, in_order
 from schedules.rules import RULES
 

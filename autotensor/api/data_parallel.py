@@ -26,7 +26,7 @@ import numpy as np
 from autotensor.api.log import Log
 from autotensor.api.models import linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
-from autotensor.autodiff.steps import gradient_graph, update_graph
+from autotensor.autodiff.training_steps import gradient_graph, update_graph
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter

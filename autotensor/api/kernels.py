@@ -25,7 +25,7 @@ from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Task
 from autotensor.te.dag import ComputeDAG
-from autotensor.te.inside import check_reads
+from autotensor.te.index_bounds import check_reads
 from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore

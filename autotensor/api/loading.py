@@ -7,9 +7,9 @@ from pathlib import Path
 
 from autotensor.base.errors import ArtifactError, CodegenError
 from autotensor.runtime import saved_model
-from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
+from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function
 
 
@@ -53,7 +53,7 @@ def _compile_text(text: str) -> tuple[bytes, tuple[str, ...]]:
     text of a file does to LLVM, nobody knows."""
     from autotensor.base.target import host
     from autotensor.codegen.llvm.backend import needs
-    from autotensor.codegen.llvm.child_build import build_apart
+    from autotensor.codegen.llvm.build_child import build_apart
 
     here = host()
     try:

@@ -20,8 +20,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from autotensor.api.in_model import BUDGET_S, race_in_model
 from autotensor.api.log import Log, open_log
+from autotensor.api.model_prediction import TaskTime, predicted_s, task_times
+from autotensor.api.model_race import BUDGET_S, race_in_model
+from autotensor.api.model_race_outcome import Outcome, outcome_of, remember
 from autotensor.api.models import (
     Compiled,
     ModelPlan,
@@ -32,8 +34,6 @@ from autotensor.api.models import (
     plan_model,
     resolved,
 )
-from autotensor.api.outcome import Outcome, outcome_of, remember
-from autotensor.api.prediction import TaskTime, predicted_s, task_times
 from autotensor.api.tuning import run_tuning, shown
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
@@ -44,12 +44,12 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.runtime.kernel_times import by_workload, kernel_clock
 from autotensor.runtime.open_artifact import Function, open_artifact
-from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.sample_arrays import sample_inputs
 from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener, ModelSaved, Raced
 from autotensor.search.finished_run import known_run
-from autotensor.search.measuring.request import Residency
+from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun

@@ -16,14 +16,14 @@ from typing import Any
 
 from autotensor.api.log import Log, open_existing
 from autotensor.base.errors import ArtifactError, InputError, TargetError
-from autotensor.base.source import source_digest
+from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
 from autotensor.compiler import compile_workload, made_of
-from autotensor.graph.in_place import overlapping_arguments, updating_groups
+from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.graph.link import link
-from autotensor.graph.open import OpenGraph
+from autotensor.graph.link_groups import link
+from autotensor.graph.open_graphs import OpenGraph
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
@@ -124,7 +124,7 @@ def ready_model(model: Any) -> Any:
     """What a front end makes of a model of its framework. Raises InputError naming the way to one."""
     kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(model).__mro__}
     if "torch.ExportedProgram" in kinds:
-        from autotensor.api.torch_models import from_torch
+        from autotensor.api.from_torch import from_torch
 
         return from_torch(model)
     if "torch.Module" in kinds:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 from autotensor.base.errors import TargetError
 from autotensor.graph.ir import Graph
-from autotensor.graph.open import OpenGraph
-from autotensor.runtime.by_shape import ByShape, Shapes
+from autotensor.graph.open_graphs import OpenGraph
 from autotensor.runtime.module import Module
+from autotensor.runtime.modules_by_shape import ByShape, Shapes
 from autotensor.runtime.open_artifact import Function
 
 KEPT_SHAPES = 64  # sets of shapes; the oldest goes first

@@ -7,7 +7,7 @@
     step.save("run.safetensors")            # parameters and what the optimiser remembers
 
 The program takes the batch and, by address, the arrays of `step.values`; new values are written over the old
-ones by the kernels that compute them (`graph/in_place.py`), so a step allocates the loss and nothing else.
+ones by the kernels that compute them (`graph/in_place_values.py`), so a step allocates the loss only.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from autotensor.api.model_tuning import tune_model
 from autotensor.api.models import ModelPlan, linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.rematerialise import TradeOff
-from autotensor.autodiff.steps import TrainingGraph, training_graph
+from autotensor.autodiff.training_steps import TrainingGraph, training_graph
 from autotensor.base.errors import InputError, TargetError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter, constant
-from autotensor.graph.replacing import replaced
+from autotensor.graph.replace_nodes import replaced
 from autotensor.runtime.arrays import aligned_copy
 from autotensor.runtime.files import checkpoint
 from autotensor.runtime.module import Module

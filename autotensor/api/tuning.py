@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from autotensor.base.target import host
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, Listener
-from autotensor.search.measuring.request import MeasureOptions
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.run import TuningRun, silent

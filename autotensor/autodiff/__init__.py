@@ -3,11 +3,12 @@
     loss = ops.mean(…)
     dw, db = gradients([loss], [w, b])         # ordinary nodes: fused, tuned and linked like all others
 
-Start reading at `reverse.py` (the walk over a graph), then `bodies.py` (operators without a rule) and, below
-it, `expressions.py` and `inverse.py`. `rules.py` holds what deserves to be written by hand.
+Start reading at `reverse_mode.py` (the walk over a graph), then `body_gradients.py` (operators without a
+rule) and, below it, `derivatives.py` and `inverse_accesses.py`. `gradient_rules.py` holds what
+deserves to be written by hand.
 """
 
-from autotensor.autodiff.reverse import gradients
-from autotensor.autodiff.table import gradient
+from autotensor.autodiff.gradient_table import gradient
+from autotensor.autodiff.reverse_mode import gradients
 
 __all__ = ["gradient", "gradients"]

@@ -20,7 +20,7 @@ from autotensor.base.errors import GraphError
 from autotensor.graph.build import call
 from autotensor.graph.ir import Array, GraphNode
 from autotensor.operators import TensorType
-from autotensor.operators.common import stage
+from autotensor.operators.operator_helpers import stage
 from autotensor.te import Tensor
 
 State = tuple[GraphNode, ...]

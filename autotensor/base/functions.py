@@ -4,7 +4,7 @@
     exp = unary("exp", elementwise)    flow:        a node of a node
     exp = unary("exp", apply)          imperative:  a tensor of a tensor
 
-Who needs more than that of a function has it at home, by name: derivatives in `autodiff/expressions.py`, code
+Who needs more than that of a function has it at home, by name: derivatives in `autodiff/derivatives.py`, code
 in `codegen/`.
 """
 

@@ -30,7 +30,7 @@ class TargetPlugin:
     open: Callable[[Any, int | None], Any]  # (Artifact, threads) → runtime.Hosted, or what is like it
     passes: frozenset[str] = frozenset({"simplify nest"})  # of lowering's table; what comes later is left out
     honours: frozenset[str] = frozenset()  # "parallel", "vectorize", "unroll", "bind", "shared memory"
-    intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared.Declared
+    intrinsics: Mapping[str, Any] = field(default_factory=dict)  # name → codegen.declared_intrinsics.Declared
     default: Callable[[Any, Any], Any] | None = None  # (ComputeDAG, Target) → Trace; None: the plain loops
 
 

@@ -267,7 +267,7 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for what a call takes."""
     from autotensor.cli.onnx_parts import InParts
-    from autotensor.runtime.samples import sample_inputs
+    from autotensor.runtime.sample_arrays import sample_inputs
 
     if isinstance(module, InParts):
         return list(sample_inputs(module.args, lambda _: None, seed))  # what is an index only a run says

@@ -34,7 +34,7 @@ def onnx_graph(name: str, source: Source) -> Graph:
 
     Raises InputError for what does not fit the model, RunsInParts when values decide what is computed.
     """
-    from autotensor.api.onnx_models import from_onnx, load_onnx
+    from autotensor.api.from_onnx import from_onnx, load_onnx
 
     model = load_onnx(name)
     from autotensor.frontends.onnx.errors import NeedsValue

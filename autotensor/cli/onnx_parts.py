@@ -19,7 +19,7 @@ from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec
 
 if TYPE_CHECKING:
-    from autotensor.api.onnx_models import OnnxModel
+    from autotensor.api.from_onnx import OnnxModel
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class InParts:
 
     @cached_property
     def _model(self) -> OnnxModel:
-        from autotensor.api.onnx_models import OnnxModel
+        from autotensor.api.from_onnx import OnnxModel
 
         return OnnxModel(self.path, self.target, db=self.db)
 

@@ -26,7 +26,7 @@ def exported_graph(name: str, source: Source) -> Graph:
 
     Raises InputError for a file that is none, and for what does not fit the program.
     """
-    from autotensor.api.torch_models import from_torch, load_exported
+    from autotensor.api.from_torch import from_torch, load_exported
     from autotensor.graph.ir import Graph
 
     found = from_torch(load_exported(name), name=Path(name).stem)

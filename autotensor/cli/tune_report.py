@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotensor.api.log import log_name
+from autotensor.api.model_prediction import disagreement
 from autotensor.api.model_tuning import ModelReport
-from autotensor.api.prediction import disagreement
 from autotensor.cli.output import say, table
 from autotensor.cli.rates import measured_peak
 from autotensor.insight.units import gflops, micros, millis, percent

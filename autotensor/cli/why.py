@@ -15,8 +15,8 @@ from autotensor.insight.units import amount, gflops, micros, percent, size
 
 if TYPE_CHECKING:
     from autotensor.insight.ablation import Ablated
-    from autotensor.insight.subject import Subject
-    from autotensor.search.measuring.request import MeasureResult
+    from autotensor.insight.explained_schedule import Subject
+    from autotensor.search.measuring.measure_request import MeasureResult
     from tuning_db import TrialStore
 
 SURE = 1.645  # standard deviations within which nine of ten lie
@@ -30,9 +30,9 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
     """All but the steps and the ablation. peak: measured FLOP/s of the target's threads."""
     from autotensor.compiler import te_text
     from autotensor.insight.costs import costs
-    from autotensor.insight.learned import learned
+    from autotensor.insight.explained_schedule import seen
+    from autotensor.insight.learned_costs import learned
     from autotensor.insight.levels import heaviest, level_table
-    from autotensor.insight.subject import seen
 
     loops = seen(s)
     known = learned(s, loops, store)
@@ -320,7 +320,7 @@ def _print_assembly(t: Mapping[str, Any]) -> None:
 
 
 def _print_steps(steps: list[Mapping[str, Any]]) -> None:
-    from autotensor.insight.steps import Line, compact
+    from autotensor.insight.trace_steps import Line, compact
 
     _head("Step by step; > marks the lines that a step made")
     width = columns()

@@ -21,7 +21,7 @@ from math import prod
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Broadcast, Const, Expr, Load
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.lanes import lanes_of
+from autotensor.ir.lane_offsets import lanes_of
 from autotensor.ir.stmt import Store
 
 

@@ -26,7 +26,7 @@ from autotensor.base.dtype import int64
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Expr, Load
 from autotensor.ir.func import Scope
-from autotensor.ir.lanes import Lanes, lanes_of
+from autotensor.ir.lane_offsets import Lanes, lanes_of
 from autotensor.ir.stmt import Stmt, Store
 
 LEAST_LANES, MOST_LANES = 4, 16  # of loads that share vectors

@@ -10,7 +10,7 @@
     sess.run(tf.initialize_all_variables())
     sess.run(train_step, feed_dict={x: images, y_: labels})
 
-Start reading at `nodes.py`, then `session.py` and `lowering.py`.
+Start reading at `nodes.py`, then `session.py` and `to_graph.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotensor.base.dtype import bool_ as bool
 from autotensor.base.dtype import float32, float64, int32, int64, uint8
 from autotensor.flow import losses, nn, train
 from autotensor.flow.control import cond, merge, switch, while_loop
-from autotensor.flow.differentiate import gradients, stop_gradient
+from autotensor.flow.flow_gradients import gradients, stop_gradient
 from autotensor.flow.nodes import Node, constant
 from autotensor.flow.ops import (
     SPELLING,
@@ -60,8 +60,8 @@ from autotensor.flow.ops import (
 )
 from autotensor.flow.scope import StaticGraph, control_dependencies, reset_default_graph
 from autotensor.flow.session import Session
-from autotensor.flow.shapes import infer_variable_shapes
-from autotensor.flow.state import (
+from autotensor.flow.variable_shapes import infer_variable_shapes
+from autotensor.flow.variables import (
     Variable,
     assign,
     assign_add,

@@ -18,9 +18,9 @@ from typing import Any
 from autotensor.base.dtype import bool_
 from autotensor.base.errors import GraphError
 from autotensor.flow import scope
+from autotensor.flow.node_origin import here
 from autotensor.flow.nodes import Effect, Literal, Node, Operation, Spec, as_node, operation, spec_of
-from autotensor.flow.origin import here
-from autotensor.flow.state import Variable
+from autotensor.flow.variables import Variable
 
 
 class Switch(Effect):

@@ -12,10 +12,10 @@ import numpy as np
 
 from autotensor.base.dtype import float32
 from autotensor.base.errors import GraphError
+from autotensor.flow.node_origin import here
 from autotensor.flow.nodes import Node, Operation, Spec, as_node, operation
 from autotensor.flow.ops import SPELLING, random_uniform, reduce_mean, reduce_sum, where
-from autotensor.flow.origin import here
-from autotensor.flow.state import Variable
+from autotensor.flow.variables import Variable
 from autotensor.graph.build import constant as graph_constant
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode

@@ -21,9 +21,9 @@ import numpy as np
 
 from autotensor.base.dtype import DType, bool_, dtype_of, float32, int32
 from autotensor.base.errors import AutotensorError, GraphError
-from autotensor.base.overloads import Overloads
+from autotensor.base.operator_overloads import Overloads
 from autotensor.flow import scope
-from autotensor.flow.origin import here
+from autotensor.flow.node_origin import here
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import GraphNode, Input
 from autotensor.operators import TensorType

@@ -18,7 +18,7 @@ class StaticGraph:
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
-        self.variables: list[Any] = []  # flow.state.Variable, in order of creation
+        self.variables: list[Any] = []  # flow.variables.Variable, in order of creation
 
     @contextmanager
     def as_default(self) -> Iterator[StaticGraph]:

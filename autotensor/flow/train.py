@@ -16,11 +16,11 @@ import numpy as np
 
 from autotensor.autodiff.optimizers import SGD, Adagrad, Adam, Momentum, Optimizer
 from autotensor.base.errors import GraphError
-from autotensor.flow.differentiate import gradients
+from autotensor.flow.flow_gradients import gradients
+from autotensor.flow.node_origin import here
 from autotensor.flow.nodes import Node, Operation, constant
-from autotensor.flow.origin import here
 from autotensor.flow.session import Session
-from autotensor.flow.state import Group, Variable, assign, group, trainable_variables
+from autotensor.flow.variables import Group, Variable, assign, group, trainable_variables
 from autotensor.graph.ir import GraphNode
 from autotensor.operators import TensorType
 

@@ -5,5 +5,5 @@
     graph = Graph((x,), (y,), "small")
 
 Start reading at `graph/ir.py` (what a graph is) and `graph/build.py` (how one is written); then, in the
-order in which a model passes through: `rules/`, `partition.py`, `memory.py`, `link.py`.
+order in which a model passes through: `rules/`, `partition.py`, `memory.py`, `link_groups.py`.
 """

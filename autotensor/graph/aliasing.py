@@ -6,8 +6,8 @@
 
 Kernels are compiled for arrays that share nothing (`noalias` on every pointer) but for arguments that the
 plan names: a result may lie where an input lies if each element of that input is read only for the element
-of the result that takes its place (`in_place.py` plans for that), and if the kernel was compiled knowing it.
-Every plan is checked here, whatever made it: planning of memory, of updates, of orders.
+of the result that takes its place (`in_place_values.py` plans for that), and if the kernel was compiled
+knowing it. Every plan is checked here, whatever made it: planning of memory, of updates, of orders.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.errors import GraphError
-from autotensor.graph.in_place import reads_in_place
+from autotensor.graph.in_place_values import reads_in_place
 from autotensor.graph.ir import GraphNode
 from autotensor.te.dag import ComputeDAG
 

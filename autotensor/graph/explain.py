@@ -13,7 +13,7 @@ from math import prod
 
 from autotensor.base.errors import GraphError
 from autotensor.base.registry import suggest
-from autotensor.graph.infer import type_text
+from autotensor.graph.infer_types import type_text
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
 from autotensor.graph.partition import Group, last_readers, own_outputs, partition

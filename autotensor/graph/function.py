@@ -21,10 +21,10 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node, children
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.operators import Kind, TensorType
-from autotensor.operators.common import broadcast_load
+from autotensor.operators.operator_helpers import broadcast_load
 from autotensor.te import AxisKind, Compute, IterVar, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
-from autotensor.te.inside import check_reads
+from autotensor.te.index_bounds import check_reads
 from autotensor.te.workload import Workload
 
 

@@ -22,7 +22,7 @@ from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
 from autotensor.graph.function import TeFunction
-from autotensor.graph.infer import Attrs, defaults_of, flops_of, frozen, result_types, type_text
+from autotensor.graph.infer_types import Attrs, defaults_of, flops_of, frozen, result_types, type_text
 from autotensor.ir.node import Node
 from autotensor.operators import OPERATORS, Kind, TensorType
 

@@ -19,9 +19,9 @@ from math import prod
 from autotensor import te
 from autotensor.base.errors import GraphError
 from autotensor.graph.function import TeFunction
-from autotensor.graph.infer import compute_te
+from autotensor.graph.group_names import group_name
+from autotensor.graph.infer_types import compute_te
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply
-from autotensor.graph.naming import group_name
 from autotensor.graph.storage import place, storage, window
 from autotensor.graph.weights import converted_weights, is_converted, is_weight
 from autotensor.ir.expr import Binary, Expr, Op, Unary, call

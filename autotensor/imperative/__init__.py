@@ -7,7 +7,7 @@
     loss.backward()
     print(x.grad)
 
-Start reading at `tensor.py`, then `engine.py`; `traced.py` is `at.compile`.
+Start reading at `tensor.py`, then `engine.py`; `traced_functions.py` is `at.compile`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from autotensor.imperative.ops import (
     zeros,
 )
 from autotensor.imperative.tensor import SPELLING, Tensor, tensor
-from autotensor.imperative.traced import compile
+from autotensor.imperative.traced_functions import compile
 
 
 def __getattr__(name: str) -> Callable[..., Tensor]:

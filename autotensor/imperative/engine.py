@@ -4,7 +4,7 @@
     input ─defined─▶ node          a value cut off from the tape: an input to differentiation only
 
 Nothing is computed until somebody looks. Then the part of the graph between known values and what is looked
-at is one program (`api/programs.py`), which is found again by its structure in the next turn of a loop.
+at is one program (`api/style_programs.py`), which is found again by its structure in the next turn of a loop.
 A parameter that was changed is *pending*: the next time that one is read all pending ones are computed, with
 the losses whose gradients they came from, so that a training step is one program.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autotensor.api.programs import Programs
+from autotensor.api.style_programs import Programs
 from autotensor.base.errors import GraphError
 from autotensor.base.target import Target
 from autotensor.graph.build import input as graph_input
@@ -27,7 +27,7 @@ from autotensor.graph.ir import Array, GraphNode, Input
 
 if TYPE_CHECKING:  # tensors and traces are only kept here, and given back
     from autotensor.imperative.tensor import Tensor
-    from autotensor.imperative.traced import Trace
+    from autotensor.imperative.traced_functions import Trace
 
 known: weakref.WeakKeyDictionary[GraphNode, Array] = weakref.WeakKeyDictionary()
 defined: weakref.WeakKeyDictionary[GraphNode, GraphNode] = weakref.WeakKeyDictionary()

@@ -20,12 +20,12 @@ import numpy as np
 from autotensor.autodiff import gradients
 from autotensor.base.dtype import DType, dtype_of, float32
 from autotensor.base.errors import GraphError
-from autotensor.base.overloads import Overloads
+from autotensor.base.operator_overloads import Overloads
 from autotensor.graph.build import constant
 from autotensor.graph.build import ops as library
 from autotensor.graph.ir import Array, GraphNode, Input, topological
 from autotensor.imperative import engine
-from autotensor.imperative.pieces import Spans, written
+from autotensor.imperative.tensor_pieces import Spans, written
 from autotensor.operators.spelling import Spelling
 
 

@@ -15,13 +15,13 @@ from math import prod
 from statistics import median
 
 from autotensor.base.errors import ScheduleError
-from autotensor.base.paired import Paired, paired
+from autotensor.base.paired_times import Paired, paired
 from autotensor.resolve import LEAST_GAIN
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.step import refs
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.request import Measurer, MeasureResult
+from autotensor.search.measuring.measure_request import Measurer, MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotensor.insight.subject import Subject
+from autotensor.insight.explained_schedule import Subject
 from autotensor.schedule.picture import LoopPicture
 from autotensor.search.score.prior import Terms, predict
 from autotensor.search.score.roofline import lower_bound

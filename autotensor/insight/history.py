@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.base.target import Target
-from autotensor.insight.subject import known_rates
+from autotensor.insight.explained_schedule import known_rates
 from autotensor.resolve import safe_default
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task

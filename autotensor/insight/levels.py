@@ -20,7 +20,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
 from autotensor.search.score.prior import brought, entered, full_sizes, kept, moved
-from autotensor.search.score.tile import full
+from autotensor.search.score.register_tile import full
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep
 
-from autotensor.api.onnx_models import OnnxModel
+from autotensor.api.from_onnx import OnnxModel
 from autotensor.base.errors import ArgumentError
 
 

@@ -22,7 +22,7 @@ from autotensor.base.errors import LoweringError
 from autotensor.ir.bounds import Bounds, Interval
 from autotensor.ir.expr import Const, Expr, Load, Ramp, Reduce, Select, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
-from autotensor.ir.lanes import in_lane
+from autotensor.ir.lane_offsets import in_lane
 from autotensor.ir.laws.vectors import LANE
 from autotensor.ir.node import Node, children
 from autotensor.ir.printer import neighbourhood

@@ -22,11 +22,11 @@ from autotensor.ir.verify import Level, verify
 from autotensor.ir.visit import any_node
 from autotensor.lowering.capabilities import check_capabilities
 from autotensor.lowering.device_features import device_of
+from autotensor.lowering.gpu.barrier_proof import check
 from autotensor.lowering.gpu.barriers import barriers
-from autotensor.lowering.gpu.check import check
 from autotensor.lowering.gpu.copies import start_copies, wait_before_meeting
 from autotensor.lowering.gpu.launch import with_launch
-from autotensor.lowering.gpu.narrow import narrow
+from autotensor.lowering.gpu.narrow_indices import narrow
 from autotensor.lowering.gpu.open_guards import open_guards
 from autotensor.lowering.gpu.swizzle import swizzle
 from autotensor.lowering.gpu.tensorize import check_tensorized
@@ -34,11 +34,11 @@ from autotensor.lowering.gpu.unify import unify
 from autotensor.lowering.gpu.vthread import vthread
 from autotensor.lowering.nest.nest import build_program
 from autotensor.lowering.passes.flatten import flatten
-from autotensor.lowering.passes.join import join
+from autotensor.lowering.passes.join_lanes import join
 from autotensor.lowering.passes.partition import partition
-from autotensor.lowering.passes.promote import promote
-from autotensor.lowering.passes.protect import protect
-from autotensor.lowering.passes.unmask import unmask
+from autotensor.lowering.passes.promote_registers import promote
+from autotensor.lowering.passes.protect_loads import protect
+from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
 from autotensor.schedule.state import State

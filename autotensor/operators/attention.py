@@ -6,7 +6,7 @@
 
 Causal attention takes the maximum and both sums over the keys j <= i only: what it hides is a term that a
 select leaves out, so that a schedule may leave out computing it (lowering/nest/when/skipped_terms.py,
-lowering/nest/when/unread.py).
+lowering/nest/when/unread_points.py).
 
 Scores are written with keys first: then one vector holds as many queries, maxima and sums over keys need no
 sums across a vector, and `weights` is the operand that the second product reads number by number. Dividing
@@ -24,7 +24,8 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import (
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
     broadcast_load,
     broadcast_shape,
     layout_of,
@@ -32,7 +33,6 @@ from autotensor.operators.common import (
     require_rank,
     stage,
 )
-from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -22,7 +22,9 @@ from typing import Any
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import (
+from autotensor.operators.conv_reference import convolution_reference
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
     by_layout,
     is_int,
     layout_of,
@@ -31,8 +33,6 @@ from autotensor.operators.common import (
     require_rank,
     stage,
 )
-from autotensor.operators.conv_reference import convolution_reference
-from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.window import Ints, reader, spatial_of, taps, windows_of
 from autotensor.te import Tensor
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.operators.common import paddings, per_axis
+from autotensor.operators.operator_helpers import paddings, per_axis
 from autotensor.operators.window import Ints
 
 Array = np.ndarray[Any, Any]

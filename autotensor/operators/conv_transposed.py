@@ -18,7 +18,10 @@ from typing import Any
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import (
+from autotensor.operators.conv import LAST, LAYOUTS, biased
+from autotensor.operators.conv_reference import transposed_reference
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
     by_layout,
     is_int,
     layout_of,
@@ -30,9 +33,6 @@ from autotensor.operators.common import (
     require_rank,
     stage,
 )
-from autotensor.operators.conv import LAST, LAYOUTS, biased
-from autotensor.operators.conv_reference import transposed_reference
-from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.window import Ints
 from autotensor.te import Tensor
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.operators.common import reduced, require, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import reduced, require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

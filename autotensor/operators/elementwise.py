@@ -18,8 +18,8 @@ from autotensor import te
 from autotensor.base.dtype import dtype_of
 from autotensor.base.functions import FUNCTIONS, erf, sigmoid
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import axis_of, broadcast_load, broadcast_shape, require, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import axis_of, broadcast_load, broadcast_shape, require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import require, stage
 from autotensor.operators.elementwise import INTEGER, binary, pairs, samples, unary
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

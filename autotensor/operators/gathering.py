@@ -15,8 +15,8 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import axis_of, require, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import axis_of, require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.operators.common import broadcast_shape, require, require_rank, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import broadcast_shape, require, require_rank, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

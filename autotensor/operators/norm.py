@@ -14,8 +14,8 @@ import numpy as np
 
 from autotensor import te
 from autotensor.base.errors import TensorError
-from autotensor.operators.common import axis_of, fold, is_int, require, size, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import axis_of, fold, is_int, require, size, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,8 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import (
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
     as_float,
     by_layout,
     layout_of,
@@ -31,7 +32,6 @@ from autotensor.operators.common import (
     size,
     stage,
 )
-from autotensor.operators.operator import Case, Kind, operator
 from autotensor.operators.reduce import argmax_pair
 from autotensor.operators.window import Axes, Ints, Window, reader, spatial_of, taps, windows_of
 from autotensor.te import Tensor

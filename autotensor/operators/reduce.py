@@ -14,8 +14,17 @@ import numpy as np
 from autotensor import te
 from autotensor.base.dtype import DType, int64, uint64
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import as_float, axes_of, interleave, kept, reduced, require, size, stage
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
+    as_float,
+    axes_of,
+    interleave,
+    kept,
+    reduced,
+    require,
+    size,
+    stage,
+)
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -21,9 +21,9 @@ import numpy as np
 
 from autotensor import te
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import axis_of, is_int, require, size, stage
 from autotensor.operators.gathering import wrapped
 from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import axis_of, is_int, require, size, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

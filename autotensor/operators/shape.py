@@ -15,7 +15,8 @@ import numpy as np
 from autotensor import te
 from autotensor.base.dtype import promote
 from autotensor.ir.expr import Expr
-from autotensor.operators.common import (
+from autotensor.operators.operator import Case, Kind, operator
+from autotensor.operators.operator_helpers import (
     axes_of,
     axis_of,
     broadcast_load,
@@ -30,7 +31,6 @@ from autotensor.operators.common import (
     size,
     stage,
 )
-from autotensor.operators.operator import Case, Kind, operator
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from autotensor.base.absent import absent
+from autotensor.base.absent_names import absent
 from autotensor.base.functions import binary, unary
 from autotensor.operators.operator import OPERATORS, Kind
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotensor import te
-from autotensor.operators.common import by_layout, padded, paddings, per_axis, position
+from autotensor.operators.operator_helpers import by_layout, padded, paddings, per_axis, position
 from autotensor.te import Tensor
 
 Ints = int | tuple[int, ...]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from autotensor.base.absent import absent
+from autotensor.base.absent_names import absent
 from autotensor.base.errors import ArgumentError
 from autotensor.base.registry import suggest
 from autotensor.runtime.arguments import Slot

@@ -26,6 +26,7 @@ from autotensor.base import switches
 from autotensor.base.errors import ArgumentError, ArtifactError
 from autotensor.base.target import default_threads
 from autotensor.runtime.arguments import fill, place_all
+from autotensor.runtime.array_exchange import adopted
 from autotensor.runtime.arrays import (
     ALIGNMENT,
     Array,
@@ -35,7 +36,6 @@ from autotensor.runtime.arrays import (
     aligned_empty_at,
     aligned_together,
 )
-from autotensor.runtime.exchange import adopted
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.function import CompiledFunction
 from autotensor.runtime.linking import loader

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
+from autotensor.runtime.modules_by_shape import ByShape
 from autotensor.runtime.open_artifact import Function, open_artifact
 
 # LLVM text ──▶ object code for this machine, and the CPU features that it needs. Code generation lives above

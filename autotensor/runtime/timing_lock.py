@@ -5,7 +5,7 @@
     with compiling():            waits until no other process times anything; any number compile together
     with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
 
-Who waits through a whole run counts its waits: `search/measuring/turns.py`.
+Who waits through a whole run counts its waits: `search/measuring/timing_turns.py`.
 
 The lock is the kernel's (`flock`): it vanishes with its process, whatever kills that. Whoever waits to time
 holds a second lock meanwhile, which compilers pass through: however many they are, timing gets its turn.

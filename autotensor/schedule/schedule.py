@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.absent import absent
+from autotensor.base.absent_names import absent
 from autotensor.base.errors import ScheduleError, TensorError
 from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.bind import Bind

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from autotensor.resolve import race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
+from autotensor.search.measuring.measure_request import Measurer
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
-from autotensor.search.measuring.request import Measurer
 from autotensor.search.races import contestants
 from autotensor.search.task import Task
 from tuning_db import RACE, TrialStore

@@ -15,10 +15,10 @@ from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order
 from autotensor.search.effort import COVERED, EFFORT_SPENT
 from autotensor.search.final_race import entrants, raced_traces
-from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import Journal, run_key
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
+from autotensor.search.run_identity import final_reasons, key_options
 from autotensor.search.task import Task, merge
 from tuning_db import TrialStore
 from tuning_db.records import Session, Status, TrialRecord

@@ -15,8 +15,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
-from autotensor.search.machine.entry import know_machine
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.machine.machine_entry import know_machine
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task

@@ -22,10 +22,9 @@ from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final_race import Final, final_race
-from autotensor.search.identity import final_reasons, key_options
 from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
 from autotensor.search.knowledge import recall
-from autotensor.search.measuring.request import Measurer, MeasureResult, OutOfTime
+from autotensor.search.measuring.measure_request import Measurer, MeasureResult, OutOfTime
 from autotensor.search.pace import Pace
 from autotensor.search.propose.allocation import (
     CLOSE,
@@ -49,6 +48,7 @@ from autotensor.search.report import (
     TuneReport,
 )
 from autotensor.search.run import TuningRun
+from autotensor.search.run_identity import final_reasons, key_options
 from autotensor.search.score.model import CostModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.score.roofline import lower_bound

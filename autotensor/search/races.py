@@ -2,7 +2,7 @@
 
     trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ session "race:…"
 
-Of a kernel alone (`final_race.py`) or inside its model (`api/in_model.py`); `resolve` reads both alike.
+Of a kernel alone (`final_race.py`) or inside its model (`api/model_race.py`); `resolve` reads both alike.
 """
 
 from __future__ import annotations

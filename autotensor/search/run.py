@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotensor.base.deadline import Deadline
 from autotensor.search.events import Event, Listener
-from autotensor.search.measuring.request import Residency
+from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.options import TuneOptions
 from autotensor.search.task import Task
 from tuning_db import TrialStore

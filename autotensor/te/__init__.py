@@ -13,7 +13,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.absent import absent
+from autotensor.base.absent_names import absent
 from autotensor.ir.expr import Expr, call, maximum, minimum, select
 from autotensor.te.compute import all, any, comm_reducer, compute, max, min, prod, reduce_axis, sum
 from autotensor.te.math import (

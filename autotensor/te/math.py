@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from autotensor.base.absent import absent
+from autotensor.base.absent_names import absent
 from autotensor.base.dtype import DType, dtype_of, wrap_int
 from autotensor.base.errors import TensorError
 from autotensor.base.functions import FUNCTIONS, binary, unary

@@ -17,11 +17,11 @@ import msgspec
 
 from autotensor import te
 from autotensor.base.errors import CodegenError
-from autotensor.codegen.declared import Box, Declared
+from autotensor.codegen.declared_intrinsics import Box, Declared
 from autotensor.ir.expr import Const, Var
 from autotensor.ir.func import Program, Scope
 from autotensor.ir.stmt import Alloc, For, Seq, Stmt
-from autotensor.lowering.declaration import declared
+from autotensor.lowering.intrinsic_declaration import declared
 
 TILE = 8
 COPY, GEMM, ZERO = "vdlc.dma_copy2d", "vdlc.fused_gemm8x8_add", "vdlc.fill_zero"

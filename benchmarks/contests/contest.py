@@ -181,7 +181,12 @@ def child_of(spec: Spec) -> Child:
     words = [json.dumps(asdict(spec))]
     python = python_of(spec.kind)
     return Child(
-        "contests.child", words, env=spec.variables(), path=[HERE], output_limit=CHATTER_BYTES, python=python
+        "contests.contestant",
+        words,
+        env=spec.variables(),
+        path=[HERE],
+        output_limit=CHATTER_BYTES,
+        python=python,
     )
 
 

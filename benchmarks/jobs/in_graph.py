@@ -5,8 +5,8 @@
                        └─ linked into the model, n-th of all tasks ──▶ seconds of each kernel in its place
 
 Kendall's tau, twice. By medians: either side has an order of every pair, and noise decides between equals. By
-bounds, as tau-b: two candidates differ where the bounds of their times do not overlap (base/paired.py); pairs
-that one side cannot tell apart count as its ties, pairs that neither can do not count.
+bounds, as tau-b: two candidates differ where the bounds of their times do not overlap (`base.paired_times`);
+pairs that one side cannot tell apart count as its ties, pairs that neither can do not count.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import inf, sqrt
 
-from autotensor.api.in_model import round_by_workload
+from autotensor.api.model_race import round_by_workload
 from autotensor.api.models import ModelPlan, default_traces, link_model
 from autotensor.base.machine import host_machine
-from autotensor.base.paired import Paired, paired
+from autotensor.base.paired_times import Paired, paired
 from autotensor.resolve import safe_default
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.kernel_times import KernelClock
-from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.sample_arrays import sample_inputs
 from autotensor.runtime.timing_lock import timing_lock
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.measurer import LocalMeasurer

@@ -229,8 +229,8 @@ class Network:
 def _traces(plan: Any, spec: Spec) -> Mapping[str, Any]:
     """What `autotensor tune` would link: the best of the log, unless the whole model was slower by them."""
     from autotensor.api.log import open_log
+    from autotensor.api.model_race_outcome import outcome_of
     from autotensor.api.models import default_traces, traces_from_log
-    from autotensor.api.outcome import outcome_of
 
     default = default_traces(plan)
     if not spec.log:

@@ -16,8 +16,8 @@ from autotensor import te
 from autotensor.base.target import Target
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
-from autotensor.search.measuring.request import MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 

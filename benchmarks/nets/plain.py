@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nets.wider import WIDER
+from nets.wider_nets import WIDER
 
 
 class Basic(nn.Module):

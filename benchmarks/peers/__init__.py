@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peers import at_home, onnx_files, pytorch
+from peers import local_peers, onnx_files, pytorch
 from peers.environments import PACKAGES
-from peers.spec import Array, Ready, Skip, Spec, cache_folder
+from peers.peer_spec import Array, Ready, Skip, Spec, cache_folder
 
 __all__ = ["KINDS", "PACKAGES", "RUNTIMES", "Array", "Ready", "Skip", "Spec", "cache_folder"]
 
@@ -34,9 +34,9 @@ RUNTIMES: dict[str, Callable[[Any, Spec], Ready]] = {
     "executorch": pytorch.executorch,
 }
 KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
-    "ours": at_home.ours,
+    "ours": local_peers.ours,
     "backend": pytorch.backend,
-    "numpy": at_home.numpy,
-    "tvm": at_home.tvm,
+    "numpy": local_peers.numpy,
+    "tvm": local_peers.tvm,
     **RUNTIMES,
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from peers.spec import cache_folder
+from peers.peer_spec import cache_folder
 
 
 @dataclass(frozen=True)

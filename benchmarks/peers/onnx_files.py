@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from peers.spec import Array, Ready, Skip, Spec
+from peers.peer_spec import Array, Ready, Skip, Spec
 
 
 def onnxruntime(job: Any, spec: Spec) -> Ready:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from peers.spec import Array, Ready, Skip, Spec
+from peers.peer_spec import Array, Ready, Skip, Spec
 
 
 def _module(job: Any, spec: Spec) -> tuple[Any, tuple[Any, ...]]:

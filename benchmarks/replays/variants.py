@@ -24,8 +24,8 @@ from autotensor.base import switches
 from autotensor.base.target import Target, parse
 from autotensor.graph import partition
 from autotensor.graph.build import input as graph_input
+from autotensor.graph.graph_rewriting import with_inputs
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
-from autotensor.graph.rewriting import with_inputs
 from autotensor.graph.rules import PASSES, optimize
 from autotensor.runtime.files import artifact_file as artifact
 from autotensor.schedule.primitives.layout import Layout

@@ -27,8 +27,8 @@ from autotensor.base.target import Target
 from autotensor.resolve import resolve
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.loop import tune
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
-from autotensor.search.measuring.request import MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates

@@ -20,7 +20,7 @@ from suite.case import Case
 from suite.conv import convolutions
 from suite.matmul import products
 from suite.pools import pools
-from suite.rows import rows
+from suite.row_operators import rows
 
 GROUPS = ("basic", "ansor1", "ansor16", "gemm")
 

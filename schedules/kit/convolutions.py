@@ -18,8 +18,8 @@ from autotensor.schedule.regions import access
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.kit.analysis import Digit, Read, digits, packable, reads, untouched
 from schedules.kit.roles import padding_in_front
+from schedules.kit.stage_analysis import Digit, Read, digits, packable, reads, untouched
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.kit.analysis import reads
+from schedules.kit.stage_analysis import reads
 
 
 def fused_axes(name: str, op: StageOp, axes: tuple[IterDef, ...]) -> tuple[list[Step], str, int]:

@@ -19,8 +19,8 @@ from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
-from schedules.kit.analysis import is_expensive
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import is_expensive
 
 CALLED = 8.0  # operations that a function of a number (tanh) counts for
 

@@ -16,7 +16,7 @@ from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.kit.analysis import divisors
+from schedules.kit.stage_analysis import divisors
 
 PART = 256  # terms of a part: < 1 % of a full register tile's time (128: 1 to 3 %; Xeon, two FMAs a cycle)
 ROW_PART = 64  # the same of a tile of one row, which waits for its operands anyway (2048 x 1000: not seen)

@@ -15,7 +15,7 @@ from math import prod
 
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
-from schedules.kit.analysis import Read, is_padding, packable, reads, untouched
+from schedules.kit.stage_analysis import Read, is_padding, packable, reads, untouched
 
 MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
 

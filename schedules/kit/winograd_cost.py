@@ -14,8 +14,8 @@ from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
 from schedules.cpu import Cpu, Winograd, cpu_of
-from schedules.kit.analysis import second_cache
-from schedules.kit.grain import parts_of, slowest
+from schedules.kit.block_grain import parts_of, slowest
+from schedules.kit.stage_analysis import second_cache
 
 
 @dataclass(frozen=True, slots=True)

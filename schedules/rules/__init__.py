@@ -9,8 +9,8 @@ from __future__ import annotations
 from schedules.registry import ANY, GPU, SketchRule
 from schedules.rules import (
     attention,
-    columns,
-    constants,
+    column_sums,
+    constant_stages,
     convolution,
     epilogue,
     fallback,
@@ -19,7 +19,7 @@ from schedules.rules import (
     gpu_reduce,
     gpu_tile,
     inline,
-    joined,
+    joined_axes,
     long_reduction,
     narrow_groups,
     one_pass,
@@ -34,9 +34,9 @@ from schedules.rules import (
 
 RULES: tuple[SketchRule, ...] = (
     # before all: what is computed once needs no good loops, and inline would compute it in every call
-    SketchRule("constants", constants.constants),
+    SketchRule("constants", constant_stages.constants),
     # before inline and pointwise, which would decide a stage whose loops a reduction wants
-    SketchRule("joined", joined.joined),
+    SketchRule("joined", joined_axes.joined),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
@@ -58,7 +58,7 @@ RULES: tuple[SketchRule, ...] = (
     # before epilogue and pointwise: the last stage of a chain decides for all of it
     SketchRule("row_chain", row_chain.row_chain),
     # before tile_cpu: what is read once needs no register tile
-    SketchRule("columns", columns.columns),
+    SketchRule("columns", column_sums.columns),
     # before gpu_reduce: products read operands again and again, which threads of a block share
     SketchRule("gpu_tile", gpu_tile.gpu_tile, GPU),
     # before pointwise and gpu_bind, because the reduction in front may want the stage's loops

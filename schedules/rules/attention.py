@@ -31,8 +31,8 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
-from schedules.kit.analysis import is_constant, lanes_of, matches_elementwise, untouched
 from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.stage_analysis import is_constant, lanes_of, matches_elementwise, untouched
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
 

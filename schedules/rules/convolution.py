@@ -36,12 +36,12 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
-from schedules.kit.analysis import lanes_of, second_cache, untouched
+from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
-from schedules.kit.grain import parts_of, slowest
 from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
 from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.stage_analysis import lanes_of, second_cache, untouched
 from schedules.kit.tiles import (
     SHORT,
     is_pushed_out,

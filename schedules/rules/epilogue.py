@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
-from schedules.kit.analysis import digits, matches_elementwise, untouched
+from schedules.kit.stage_analysis import digits, matches_elementwise, untouched
 from schedules.registry import Extension
 
 

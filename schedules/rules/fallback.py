@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.state import Stage, State
-from schedules.kit.analysis import untouched
+from schedules.kit.stage_analysis import untouched
 from schedules.registry import Extension
 
 

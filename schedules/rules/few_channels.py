@@ -32,10 +32,10 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.kit.analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.state import Ref, Stage, State
-from schedules.kit.analysis import epilogue, untouched
 from schedules.kit.gpu_threads import bind_flat, block_hole
 from schedules.kit.shared_steps import host_and_anchor
+from schedules.kit.stage_analysis import epilogue, untouched
 from schedules.registry import Extension
 
 

@@ -17,9 +17,9 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.kit.analysis import contiguous_reduction, untouched
 from schedules.kit.gpu_threads import BLOCK, powers_of_two
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import contiguous_reduction, untouched
 from schedules.registry import Extension
 
 LEAST_TERMS = 64  # below, joining the parts takes longer than a loop

@@ -11,7 +11,7 @@ from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State, nested
-from schedules.kit.analysis import is_expensive, is_padding, matches_elementwise, untouched
+from schedules.kit.stage_analysis import is_expensive, is_padding, matches_elementwise, untouched
 from schedules.registry import Extension
 
 

@@ -20,8 +20,8 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.kit.analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
 from schedules.kit.parallel_region import cycles, is_worth_cutting
+from schedules.kit.stage_analysis import contiguous_reduction, epilogue, lanes_of, reads, untouched
 from schedules.registry import Extension
 
 FEW = 4  # results, or vectors of results, of each core: from there on dividing these is as good

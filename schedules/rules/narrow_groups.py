@@ -30,10 +30,10 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
-from schedules.kit.analysis import lanes_of, reads, untouched
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.stage_analysis import lanes_of, reads, untouched
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 from schedules.rules.convolution import convolution

@@ -29,8 +29,8 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from autotensor.te.terms import ranking, running, solutions
 from schedules.cpu import cpu_of
-from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors

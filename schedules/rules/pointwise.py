@@ -10,9 +10,9 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
-from schedules.kit.analysis import lanes_of, untouched, walks_one_row
 from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
 

@@ -11,11 +11,11 @@ reused):
 
 Constant operands that run along `v` are packed into panels of one tile's width, in the order of the reduction
 loops; large ones into panels of one vector's width, which are read side by side. Of others a panel may be
-copied per column of tiles (`copies.py`), and the reduction may be cut so that what is read stays in the cache
-(`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller kernels or under masks. Padding in
-front is copied per block, or beforehand. Source: Goto and van de Geijn, "Anatomy of high-performance matrix
-multiplication" (TOMS 2008), without packing of A; Georganas et al., "Anatomy of high-performance deep
-learning convolutions on SIMD architectures" (SC 2018).
+copied per column of tiles (`operand_copies.py`), and the reduction may be cut so that what is read stays in
+the cache (`kit/blocked_reduction.py`). Tiles need not divide: tails run as smaller kernels or under masks.
+Padding in front is copied per block, or beforehand. Source: Goto and van de Geijn, "Anatomy of
+high-performance matrix multiplication" (TOMS 2008), without packing of A; Georganas et al., "Anatomy of
+high-performance deep learning convolutions on SIMD architectures" (SC 2018).
 """
 
 from __future__ import annotations
@@ -35,14 +35,22 @@ from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.cpu import PAGE, cpu_of
-from schedules.kit.analysis import epilogue, second_cache, untouched
+from schedules.kit.block_grain import block_of, cuts
 from schedules.kit.blocked_reduction import blocked_forms
-from schedules.kit.copies import Supply, beyond_caches, copy_steps, crosswise, is_far, supply, turn_steps
-from schedules.kit.grain import block_of, cuts
+from schedules.kit.operand_copies import (
+    Supply,
+    beyond_caches,
+    copy_steps,
+    crosswise,
+    is_far,
+    supply,
+    turn_steps,
+)
 from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
 from schedules.kit.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.stage_analysis import epilogue, second_cache, untouched
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
 from schedules.registry import Extension
 

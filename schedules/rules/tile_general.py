@@ -16,9 +16,9 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
-from schedules.kit.analysis import lanes_of, untouched
 from schedules.kit.parallel_region import divided
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 

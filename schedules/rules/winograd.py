@@ -34,9 +34,9 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, match
-from schedules.kit.analysis import epilogue, lanes_of
 from schedules.kit.roles import padding_in_front
 from schedules.kit.shared_steps import fused
+from schedules.kit.stage_analysis import epilogue, lanes_of
 from schedules.kit.tiles import nearest, powers, singles, written_out
 from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
 from schedules.registry import Extension

@@ -18,9 +18,9 @@ from told import tell, two_convolutions
 import autotensor as at
 from autotensor import compiler
 from autotensor.api import model_tuning, models
+from autotensor.api.model_race_outcome import Outcome, outcome_of, remember
 from autotensor.api.model_tuning import _Work, weights_residency
 from autotensor.api.models import ModelPlan, default_traces, held_in, plan_model
-from autotensor.api.outcome import Outcome, outcome_of, remember
 from autotensor.base import switches
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.target import host_caches

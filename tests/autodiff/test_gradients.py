@@ -11,7 +11,7 @@ from finite_differences import check_gradients
 import autotensor as at
 from autotensor import te
 from autotensor.autodiff import gradient, gradients
-from autotensor.autodiff.table import RULES
+from autotensor.autodiff.gradient_table import RULES
 from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.evaluate import evaluate

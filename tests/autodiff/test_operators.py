@@ -8,8 +8,8 @@ from finite_differences import check_gradients, wide
 
 import autotensor as at
 from autotensor.autodiff import gradients
-from autotensor.autodiff.bodies import differentiate
-from autotensor.autodiff.table import RULES
+from autotensor.autodiff.body_gradients import differentiate
+from autotensor.autodiff.gradient_table import RULES
 from autotensor.graph.build import input
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply

@@ -9,7 +9,7 @@ import pytest
 from jobs.in_graph import Agreement, agreement, by_middle
 from replays.race_replay import SEEN, fixed, raced, replay, sample_seconds
 
-from autotensor.base.paired import Paired
+from autotensor.base.paired_times import Paired
 
 
 def sure(ratio: float) -> Paired:

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import scaling
-from contests import child as contest_child
+from contests import contestant as contest_child
 from contests import scaling_page
 from contests.contest import Contestant, Timing
 from contests.results import Results

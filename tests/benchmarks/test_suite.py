@@ -12,8 +12,8 @@ from suite.conv import Conv
 from suite.fused import Fused
 from suite.matmul import Dense, Product
 from suite.pools import Pool
-from suite.rows import Rows
-from suite.written import Diffusion, LogCoshPool, Pairs
+from suite.row_operators import Rows
+from suite.written_in_te import Diffusion, LogCoshPool, Pairs
 
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate

@@ -23,7 +23,7 @@ from autotensor.cli.main import main
 from autotensor.insight.units import micros
 from autotensor.models import MODELS
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.te.workload import Workload
 from schedules.generate import generate
 from tuning_db import TrialStore, connect

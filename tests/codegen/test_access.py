@@ -13,7 +13,7 @@ from autotensor.base.dtype import float32, int64
 from autotensor.codegen.access import Access, Kind, access_of, load_access, store_access
 from autotensor.ir.expr import Broadcast, Expr, Load, Ramp, Var, cast, const
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.lanes import lanes_of
+from autotensor.ir.lane_offsets import lanes_of
 from autotensor.ir.stmt import Store
 
 i = Var("i")

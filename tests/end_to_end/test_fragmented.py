@@ -48,7 +48,7 @@ check(at.build([A, B], db=sys.argv[1]))
 )
 LOADED = """
 import sys, numpy as np, autotensor as at
-from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.sample_arrays import sample_inputs
 f = at.load(sys.argv[1])
 assert len(f.artifact.objects) >= {least}, len(f.artifact.objects)
 assert np.isfinite(f(*sample_inputs(f.artifact.args, f.artifact.index_range))).all()

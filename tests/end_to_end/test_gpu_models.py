@@ -113,7 +113,7 @@ def test_a_tuned_resnet18_of_small_images_equals_the_processors(tmp_path: Path) 
 def test_the_arena_is_shared_and_the_kernels_have_times() -> None:
     """Offsets suit any device's parts of buffers; every kernel of the plan has its launches and its time."""
     from autotensor.runtime.kernel_times import kernel_times
-    from autotensor.runtime.samples import sample_inputs
+    from autotensor.runtime.sample_arrays import sample_inputs
 
     model = MODELS.get("small_cnn")
     f = untuned(model.build(), "opencl")

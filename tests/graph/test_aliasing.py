@@ -12,10 +12,10 @@ import random_dags
 from autotensor.api import models
 from autotensor.api.models import ModelPlan, default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
-from autotensor.graph import in_place, link
+from autotensor.graph import in_place_values, link_groups
 from autotensor.graph.aliasing import Place
 from autotensor.graph.build import input, ops
-from autotensor.graph.in_place import reads_in_place
+from autotensor.graph.in_place_values import reads_in_place
 from autotensor.graph.ir import Graph
 from autotensor.te import reference
 from autotensor.te.dag import ComputeDAG, StageOp
@@ -38,7 +38,7 @@ def test_sound_plans_pass() -> None:
 
 
 def test_a_planted_fault_a_transposed_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_place, "_may_overwrite", lambda *_: True)
+    monkeypatch.setattr(in_place_values, "_may_overwrite", lambda *_: True)
     with pytest.raises(
         GraphError, match=r"writes t\w+ at w\+0 over a0 at w\+0, of which it reads other elements"
     ):
@@ -70,8 +70,8 @@ def test_a_planted_fault_two_values_in_one_place(monkeypatch: pytest.MonkeyPatch
         made = original(*args, **kwargs)
         return replace(made, offsets=(0,) * len(made.offsets))
 
-    original = link.plan_memory
-    monkeypatch.setattr(link, "plan_memory", squeezed)
+    original = link_groups.plan_memory
+    monkeypatch.setattr(link_groups, "plan_memory", squeezed)
     with pytest.raises(GraphError, match=r"where another value lies by then|over"):
         linked(plan)
 

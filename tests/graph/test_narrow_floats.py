@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autotensor as at
-from autotensor.api.programs import Programs
+from autotensor.api.style_programs import Programs
 from autotensor.base.dtype import dtype_of
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate

@@ -7,7 +7,7 @@ import pytest
 
 from autotensor.api.models import default_traces, link_model, plan_model
 from autotensor.base.errors import GraphError
-from autotensor.graph import link
+from autotensor.graph import link_groups
 from autotensor.graph.build import constant, input, ops
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph
@@ -92,7 +92,7 @@ def test_a_planted_fault_a_value_that_dies_before_its_windows(monkeypatch: pytes
     def only_whole(groups):
         return {x: n for n, g in enumerate(groups) for x in g.inputs}
 
-    monkeypatch.setattr(link, "last_readers", only_whole)
+    monkeypatch.setattr(link_groups, "last_readers", only_whole)
     with pytest.raises(GraphError, match=r"kernel 'softmax.*' writes t\d at workspace.arena\+\d+ over a0"):
         compiled(parts())
 

@@ -15,7 +15,7 @@ import pytest
 from fingerprints import MODELS, SAMPLE, TARGETS, differences, read, table, write
 
 from autotensor.codegen.llvm import backend
-from autotensor.lowering.passes import promote
+from autotensor.lowering.passes import promote_registers
 from autotensor.search.score import features
 from schedules import generate
 from schedules.rules import convolution
@@ -65,7 +65,7 @@ def _forget() -> None:
 
 PLANTED = [
     (convolution, "MAX_ROWS", 12, {"trace", "sketches", "ir", "source", "features"}),
-    (promote, "MAX_BYTES", 0, {"ir"}),
+    (promote_registers, "MAX_BYTES", 0, {"ir"}),
     (backend, "ABI_ALIGNMENT", 64, {"source"}),
     (features, "LEAST_SHARE", 0.5, {"features"}),
 ]

@@ -11,7 +11,7 @@ from autotensor.base.target import parse
 from autotensor.insight.ablation import LEFT_OUT, Variant, ablate, variants
 from autotensor.schedule import Schedule
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import generate

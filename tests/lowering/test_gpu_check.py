@@ -14,8 +14,8 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import For
-from autotensor.lowering.gpu.check import check
-from autotensor.lowering.gpu.indices import held
+from autotensor.lowering.gpu.barrier_proof import check
+from autotensor.lowering.gpu.index_values import held
 from autotensor.lowering.pipeline import lower
 
 K = Var("k")

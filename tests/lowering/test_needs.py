@@ -6,7 +6,7 @@ import pytest
 from comparison import check
 
 from autotensor import te
-from autotensor.lowering.nest.when.unread import needed
+from autotensor.lowering.nest.when.unread_points import needed
 from autotensor.lowering.pipeline import lower_nest
 from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG

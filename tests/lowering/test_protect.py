@@ -6,7 +6,7 @@ from ir_tools import A, B, I, J, T, loop, store, text
 
 from autotensor.ir.expr import Expr, Load, all_of, const, select
 from autotensor.ir.stmt import If
-from autotensor.lowering.passes.protect import protect
+from autotensor.lowering.passes.protect_loads import protect
 
 ZERO = const(0.0, A.dtype)
 

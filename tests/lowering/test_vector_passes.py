@@ -11,8 +11,8 @@ from autotensor.ir.func import Scope
 from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import Alloc, If, Let, Stmt, Store, seq
 from autotensor.lowering.passes.flatten import flatten
-from autotensor.lowering.passes.promote import promote
-from autotensor.lowering.passes.unmask import unmask
+from autotensor.lowering.passes.promote_registers import promote
+from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
 

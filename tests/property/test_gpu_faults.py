@@ -24,7 +24,7 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import NOTHING, Alloc, Barrier, For, If, Stmt, Store
 from autotensor.ir.visit import collect
 from autotensor.lowering.gpu import unify
-from autotensor.lowering.gpu.check import check
+from autotensor.lowering.gpu.barrier_proof import check
 from autotensor.lowering.nest import nest
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule import extents

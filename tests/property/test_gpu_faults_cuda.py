@@ -25,7 +25,7 @@ from autotensor.ir.rewrite import transform
 from autotensor.ir.stmt import NOTHING, Await, Barrier, Commit, For, If, Seq, Stmt, Store, seq
 from autotensor.ir.visit import collect
 from autotensor.lowering.gpu import swizzle
-from autotensor.lowering.gpu.check import check
+from autotensor.lowering.gpu.barrier_proof import check
 from autotensor.lowering.nest.reduction.by_shuffles import SHUFFLE
 from autotensor.lowering.pipeline import PIPELINE, lower
 from autotensor.schedule.schedule import create_schedule

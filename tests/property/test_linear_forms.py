@@ -7,7 +7,7 @@ from autotensor.base.dtype import int64
 from autotensor.ir.affine import is_multiple, to_expr
 from autotensor.ir.bounds import bounds
 from autotensor.ir.expr import Binary, Broadcast, Op, const
-from autotensor.ir.lanes import lanes_of
+from autotensor.ir.lane_offsets import lanes_of
 
 QUICK = settings(max_examples=150, deadline=None)
 

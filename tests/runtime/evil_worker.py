@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from autotensor.runtime.workers.serving import serve
+from autotensor.runtime.workers.child_serving import serve
 
 
 def handle(line: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import autotensor as at
 from autotensor.base.errors import AutotensorError
-from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.sample_arrays import sample_inputs
 
 
 def outcome(path: str) -> dict[str, object]:

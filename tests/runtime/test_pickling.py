@@ -18,8 +18,8 @@ from runtime_kernels import N, add_artifact, prepared_artifact
 import autotensor as at
 from autotensor import te
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime.by_shape import ByShape
 from autotensor.runtime.module import Module
+from autotensor.runtime.modules_by_shape import ByShape
 
 RNG = np.random.default_rng(0)
 A, B = (RNG.random(N, dtype=np.float32) for _ in range(2))

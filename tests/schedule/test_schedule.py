@@ -7,7 +7,7 @@ import pytest
 
 from autotensor import te
 from autotensor.schedule import Schedule, Trace, create_schedule
-from autotensor.schedule.display import display_names
+from autotensor.schedule.loop_names import display_names
 from autotensor.schedule.state import State
 from autotensor.te import Tensor
 

@@ -16,7 +16,7 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.te.dag import ComputeDAG
 from schedules.generate import default_trace, generate
-from schedules.kit.analysis import packable, reads
+from schedules.kit.stage_analysis import packable, reads
 
 TARGET = parse("llvm -threads=2")
 

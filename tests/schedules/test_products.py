@@ -24,7 +24,7 @@ from autotensor.te.tolerance import tolerance
 from schedules.cpu import ZEN4, cpu_of
 from schedules.generate import default_trace, generate
 from schedules.kit import tiles
-from schedules.kit.grain import block_of, cuts
+from schedules.kit.block_grain import block_of, cuts
 from schedules.kit.tiles import column_lanes, lines_per_set
 
 HOST, AVX2, SSE = "llvm -threads=2", "llvm -mcpu=haswell -threads=2", "llvm -mcpu=x86-64 -threads=3"

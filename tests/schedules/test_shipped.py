@@ -14,8 +14,8 @@ from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
-from autotensor.search.measuring.request import MeasureOptions
 from autotensor.te.workload import Workload
 from schedules import shipped
 from schedules.machines import Fit, fit

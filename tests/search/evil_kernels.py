@@ -13,7 +13,7 @@ from autotensor import te
 from autotensor.base.dtype import float32
 from autotensor.base.target import host
 from autotensor.codegen.llvm.build import build
-from autotensor.codegen.llvm.text import literal
+from autotensor.codegen.llvm.function_writer import literal
 from autotensor.compiler import compile_trace
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace

@@ -9,7 +9,7 @@ from math import log2
 from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target, parse
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.task import Candidate, Task
 from autotensor.te.workload import Workload

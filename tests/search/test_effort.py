@@ -14,7 +14,7 @@ from zoo import rows
 from autotensor.base.errors import InputError
 from autotensor.schedule.trace import Trace
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, EFFORTS
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.pace import CAUTION, Pace
 from autotensor.search.task import merge

@@ -14,8 +14,8 @@ from autotensor.resolve import gain, resolve
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Raced
 from autotensor.search.final_race import CHALLENGERS
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
-from autotensor.search.measuring.request import MeasureResult
 from autotensor.search.score.roofline import lower_bound
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace

@@ -15,7 +15,7 @@ from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order, ranked, relative_time, resolve
 from autotensor.search.journal import Journal, open_journal, retell, run_key
 from autotensor.search.loop import tune
-from autotensor.search.measuring.request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.run import TuningRun

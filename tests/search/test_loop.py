@@ -20,7 +20,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.journal import ALL_FINISHED, decisions_of
 from autotensor.search.loop import tune
-from autotensor.search.measuring.request import MeasureResult, OutOfTime
+from autotensor.search.measuring.measure_request import MeasureResult, OutOfTime
 from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel

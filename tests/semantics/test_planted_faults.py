@@ -10,7 +10,7 @@ from test_walk import walk
 
 from autotensor.base.dtype import int64
 from autotensor.codegen.c.opencl import OPENCL
-from autotensor.codegen.interp import interpreter, runtime
+from autotensor.codegen.interp import interpreter, operations
 from autotensor.codegen.llvm import expr as llvm_expr
 from autotensor.codegen.llvm import intrinsics
 from autotensor.ir import expr
@@ -54,7 +54,9 @@ def _as_signed(m: pytest.MonkeyPatch) -> None:
 
 
 def _shift_modulo(m: pytest.MonkeyPatch) -> None:
-    m.setitem(runtime.OF_INTEGERS, Op.SHL, lambda t: lambda a, b: (a << (b % t.bits)) & ((1 << t.bits) - 1))
+    m.setitem(
+        operations.OF_INTEGERS, Op.SHL, lambda t: lambda a, b: (a << (b % t.bits)) & ((1 << t.bits) - 1)
+    )
 
 
 def _truncated(m: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ from autotensor.ir.expr import Var, const, select
 from autotensor.ir.printer import to_text
 from autotensor.ir.visit import LEAST_SHARED, MOST_WRITTEN, shared, sizes
 from autotensor.lowering.nest.nest import build_program
-from autotensor.lowering.passes.protect import protect
+from autotensor.lowering.passes.protect_loads import protect
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.checks import exact_on_integers
 from autotensor.te.dag import ComputeDAG
+from autotensor.te.index_bounds import check_reads
 from autotensor.te.indices import index_ranges
-from autotensor.te.inside import check_reads
 from autotensor.te.reference import evaluate
 from autotensor.te.stage import operations
 from autotensor.te.workload import Workload, expr_from_json, expr_to_json

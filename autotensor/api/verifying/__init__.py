@@ -11,5 +11,5 @@ it leaves out is seen; all other memory must stay as it was; a kernel that gives
 again has a race. After a wrong kernel its results are put right, so that the next one is asked a fair
 question. Last, the model runs as a whole and must give the bits that its kernels gave one by one.
 
-Start reading at `verify.verify`; `run.py` walks through the kernels, `judge.py` says what is right.
+Start reading at `verify.verify`; `run.py` walks through the kernels, `kernel_verdict.py` says what is right.
 """

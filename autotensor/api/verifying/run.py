@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from autotensor.api.models import ModelPlan
-from autotensor.api.verifying.case import Case
-from autotensor.api.verifying.constants import prepared_dag, preparing_dag, recovered
-from autotensor.api.verifying.judge import bits, judged, same_bits
+from autotensor.api.verifying.checked_kernels import Place, Step, overlap, place_of, steps_of, trial_of
+from autotensor.api.verifying.failing_case import Case
+from autotensor.api.verifying.float64_run import Wide
+from autotensor.api.verifying.kernel_verdict import bits, judged, same_bits
+from autotensor.api.verifying.recovered_constants import prepared_dag, preparing_dag, recovered
 from autotensor.api.verifying.report import KernelCheck
-from autotensor.api.verifying.steps import Place, Step, overlap, place_of, steps_of, trial_of
-from autotensor.api.verifying.wide import Wide
 from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError, TensorError
 from autotensor.graph.ir import Constant

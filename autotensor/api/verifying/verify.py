@@ -12,17 +12,17 @@ import numpy as np
 
 from autotensor.api.log import Log, open_existing
 from autotensor.api.models import ModelPlan, as_graph, link_model, plan_model, resolved
-from autotensor.api.verifying.case import write_case
-from autotensor.api.verifying.onnx_results import beside_onnx
+from autotensor.api.verifying.checked_kernels import as_model
+from autotensor.api.verifying.failing_case import write_case
+from autotensor.api.verifying.onnx_reference import beside_onnx
 from autotensor.api.verifying.report import Report
 from autotensor.api.verifying.run import Run
-from autotensor.api.verifying.steps import as_model
 from autotensor.base.errors import ArtifactError, InputError
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.module import Module
-from autotensor.runtime.samples import sample_inputs
+from autotensor.runtime.sample_arrays import sample_inputs
 from tuning_db import TrialStore
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +101,7 @@ def loaded(path: Path) -> Artifact:
 
 
 def _onnx_graph(path: str | Path) -> Graph:
-    from autotensor.api.onnx_models import from_onnx
+    from autotensor.api.from_onnx import from_onnx
 
     return from_onnx(path)
 

@@ -21,8 +21,8 @@ from autotensor.insight.units import gflops, micros, percent
 
 if TYPE_CHECKING:
     from autotensor.base.target import Target
+    from autotensor.insight.explained_schedule import Subject
     from autotensor.insight.history import History
-    from autotensor.insight.subject import Subject
     from tuning_db import TrialStore
 
 app = new_app()
@@ -125,7 +125,7 @@ def _document(
 ) -> dict[str, Any]:
     from autotensor.cli.rates import measured_peak
     from autotensor.cli.why import schedule_document
-    from autotensor.insight.subject import of_schedule, of_trial
+    from autotensor.insight.explained_schedule import of_schedule, of_trial
 
     if found.trial is not None:
         if default:
@@ -146,7 +146,7 @@ def _document(
 
 
 def _steps(subject: Subject) -> list[dict[str, Any]]:
-    from autotensor.insight.steps import step_views
+    from autotensor.insight.trace_steps import step_views
 
     return [
         {
@@ -176,8 +176,8 @@ def _ablation(subject: Subject) -> dict[str, Any]:
     from autotensor.cli.why import ablation_document
     from autotensor.insight.ablation import ablate, variants
     from autotensor.schedule.primitives.algorithm import algorithm_tolerance
+    from autotensor.search.measuring.measure_request import MeasureOptions
     from autotensor.search.measuring.measurer import LocalMeasurer
-    from autotensor.search.measuring.request import MeasureOptions
 
     found = variants(subject.workload.dag, subject.trace, subject.sketch, subject.decisions)
     tell(f"Measuring {sum(v.trace is not None for v in found)} variants of the schedule beside it …")

@@ -111,7 +111,7 @@ def _write(path: Path, named: Mapping[str, Array]) -> None:
 
     import numpy as np
 
-    from autotensor.runtime.files.atomic import replacing
+    from autotensor.runtime.files.atomic_write import replacing
 
     data = io.BytesIO()
     if path.suffix == ".npz":  # by hand: np.savez cannot keep an array that is called "file"

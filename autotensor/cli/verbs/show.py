@@ -79,7 +79,7 @@ def show(
                     "only GPU kernels have source; add --target opencl or --target cuda.",
                     param_hint="'--source'",
                 )
-            from autotensor.insight.harness import harness
+            from autotensor.insight.standalone_program import harness
 
             text = harness(compile_trace(dag, trace, chosen, found.workload.name))
         case "ir":

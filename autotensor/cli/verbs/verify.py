@@ -138,7 +138,7 @@ def _plan_of(onnx: str, source: Source, artifact: Artifact) -> ModelPlan:
 
 def _read(artifact: Artifact, texts: list[str], seed: int) -> list[Any]:
     from autotensor.cli.values import call_arrays
-    from autotensor.runtime.samples import sample_inputs
+    from autotensor.runtime.sample_arrays import sample_inputs
 
     wanted = list(artifact.role("input"))
     samples = sample_inputs(wanted, artifact.index_range, seed)

@@ -38,7 +38,7 @@ class Dialect:
     reserved: frozenset[str]
     copies: bool = False  # whether it copies into shared memory asynchronously
     tensors: bool = False  # whether it has the instructions of tensor_intrinsics.py; else their loops
-    vectors: bool = False  # whether it computes with vectors, see vector.py
+    vectors: bool = False  # whether it computes with vectors, see vector_expr.py
 
 
 RESERVED = frozenset(

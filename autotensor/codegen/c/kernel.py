@@ -5,7 +5,7 @@
 Statements become statements one to one, so that the source reads like the loop IR. Vectors exist in memory
 accesses only: a store of lanes loads its operands as vectors where they are contiguous (and, if the dialect
 needs it, aligned), computes lane by lane, and stores a vector; a dialect that computes with vectors does that
-for all lanes at once where it can (vector.py). Shared memory is declared at the top, private
+for all lanes at once where it can (vector_expr.py). Shared memory is declared at the top, private
 memory where it is allocated; compilers keep it in registers once loops are unrolled and indices constant.
 """
 
@@ -21,7 +21,7 @@ from autotensor.codegen.c.copy_width import width_of_copy
 from autotensor.codegen.c.dialect import RESERVED, Dialect
 from autotensor.codegen.c.helpers import USES
 from autotensor.codegen.c.tensor_intrinsics import Fragments, Matrices, fragments, is_tensorized
-from autotensor.codegen.c.vector import VectorWriter, is_plain, vector_buffers, width_of
+from autotensor.codegen.c.vector_expr import VectorWriter, is_plain, vector_buffers, width_of
 from autotensor.ir.expr import MATH, Const, Expr, Load
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.simplify import simplify

@@ -17,7 +17,7 @@ from autotensor.codegen.c.helpers import (
     whole_helpers,
 )
 from autotensor.codegen.c.source import gpu_artifact
-from autotensor.codegen.c.vector import rounded_helper, vector_helpers
+from autotensor.codegen.c.vector_expr import rounded_helper, vector_helpers
 from autotensor.ir.func import Program
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import ObjectCache

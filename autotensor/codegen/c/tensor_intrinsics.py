@@ -12,7 +12,7 @@ than the loops read them: lane (g, t) brings A[g + 8*row, k] and B[k, g] for the
 Operands of 16 bits in shared memory are fetched by `ldmatrix` where eight elements lie in a row: lane l says
 where row l % 8 of matrix l // 8 begins, and every lane gets its elements of all matrices.
 
-Instructions of other targets are declared by te functions (`declared.py`).
+Instructions of other targets are declared by te functions (`declared_intrinsics.py`).
 
 Source: PTX ISA, "Matrix fragments for mma.m16n8k8 / mma.m16n8k16", "ldmatrix".
 """
@@ -25,7 +25,7 @@ from typing import NoReturn
 
 from autotensor.base.errors import LoweringError
 from autotensor.base.plugins import plugin
-from autotensor.codegen.declared import Declared
+from autotensor.codegen.declared_intrinsics import Declared
 from autotensor.ir.affine import Affine, affine, is_multiple
 from autotensor.ir.expr import Binary, Cast, Const, Expr, Load, Op, Var, const
 from autotensor.ir.func import Buffer, Scope

@@ -15,9 +15,9 @@ import numpy as np
 
 from autotensor.base.dtype import DType
 from autotensor.base.errors import CodegenError
+from autotensor.codegen.interp.integer_ranges import Interval, Ranges, limits
 from autotensor.codegen.interp.memory import Site
-from autotensor.codegen.interp.ranges import Interval, Ranges, limits
-from autotensor.codegen.interp.runtime import GLOBALS, OF_INTEGERS, convert, power, wrapper
+from autotensor.codegen.interp.operations import GLOBALS, OF_INTEGERS, convert, power, wrapper
 from autotensor.ir.expr import (
     Binary,
     Broadcast,

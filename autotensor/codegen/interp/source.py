@@ -18,8 +18,8 @@ from typing import Any
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.interp.expr import SHUFFLE, ExpressionWriter, is_flat
+from autotensor.codegen.interp.integer_ranges import Interval
 from autotensor.codegen.interp.memory import FILENAME
-from autotensor.codegen.interp.ranges import Interval
 from autotensor.ir.expr import Call, Const, Load, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.stmt import (

@@ -28,7 +28,7 @@ from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import loads, walk
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
-from autotensor.runtime.files.binding import bound
+from autotensor.runtime.files.entry_binding import bound
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 
 WORKSPACE = "workspace.per_thread"  # name of the extra argument

@@ -19,13 +19,13 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite.binding.newpassmanagers import NewPassManager
 
-from autotensor.base import forks
+from autotensor.base import fork_locks
 from autotensor.base.errors import CodegenError, TargetError
 from autotensor.base.target import Target
-from autotensor.codegen.llvm.child_build import build_apart
+from autotensor.codegen.llvm.build_child import build_apart
 
 # target machines are shared, and LLVM compiles under one lock in llvmlite anyway
-_LOCK = forks.safe(threading.Lock())
+_LOCK = fork_locks.safe(threading.Lock())
 
 
 @dataclass(frozen=True, slots=True)

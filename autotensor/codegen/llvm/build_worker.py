@@ -1,4 +1,4 @@
-"""The child of `child_build.py`: one module's text after another becomes object bytes."""
+"""The child of `build_child.py`: one module's text after another becomes object bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm.build import build_with, target_machine
-from autotensor.runtime.workers.serving import serve
+from autotensor.runtime.workers.child_serving import serve
 
 
 def _handle(line: str) -> str:

@@ -20,7 +20,7 @@ from autotensor.codegen.llvm.denormals import KEPT, Flushing
 from autotensor.codegen.llvm.kernel import KernelText
 from autotensor.codegen.llvm.parts import Heavy
 from autotensor.ir.func import Buffer
-from autotensor.runtime.native import launcher, sharing
+from autotensor.runtime.native import launcher, work_sharing
 from autotensor.runtime.native.assembler import assemble
 
 # Parts of a shared region for each thread. ResNet-18 and 50 take as long with 8 and 32 (2 cores, 2026-11).
@@ -103,8 +103,8 @@ def entry_text(
 def shared_text(kernel: KernelText, heavy: Heavy) -> str:
     """A heavy kernel whose threads take parts of it as they come to them.
 
-    Part k of m is what thread k of m would do; `take` of the context (runtime/native/sharing.py) says which
-    is next.
+    Part k of m is what thread k of m would do; `take` of the context (native/work_sharing.py) says which is
+    next.
     """
     pointers = [f"ptr %p{k}" for k in range(len(kernel.params))]
     own = ("i32 %tid", "i32 %nthreads", "ptr %ws", "ptr %ctx")
@@ -113,7 +113,7 @@ def shared_text(kernel: KernelText, heavy: Heavy) -> str:
         arguments = ", ".join([*pointers, f"i32 {part}", f"i32 {parts}", "ptr %ws"])
         return f"  call void @{kernel.name}({arguments})"
 
-    threads = min(heavy.most_threads, sharing.MOST_PARTS // PARTS_EACH)
+    threads = min(heavy.most_threads, work_sharing.MOST_PARTS // PARTS_EACH)
     text = f"""
 define internal void @{kernel.name}.shared({", ".join([*pointers, *own])}) #1 {{
   %lines = load context.lines(%ctx)

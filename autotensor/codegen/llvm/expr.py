@@ -22,7 +22,7 @@ from typing import Any
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import intrinsics
-from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
 from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import (
     Binary,

@@ -10,7 +10,7 @@ LLVM puts them in place (`alwaysinline`); what is rare stays out of the way.
 from __future__ import annotations
 
 from autotensor.base.dtype import DType, bool_
-from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
 
 # libm's functions of numbers change nothing but errno, which nobody reads here
 PURE = "nounwind willreturn memory(none)"

@@ -30,8 +30,8 @@ from typing import Any
 from autotensor.base.dtype import DType, float64
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import helpers
+from autotensor.codegen.llvm.function_writer import FunctionWriter, suffix, ty
 from autotensor.codegen.llvm.math import M, X
-from autotensor.codegen.llvm.text import FunctionWriter, suffix, ty
 
 Formula = Callable[..., Any]
 

@@ -6,7 +6,7 @@ m = M(writer, float32x16);  y = m.fma(x, x, 1.0) / (x + 2.0)
 from __future__ import annotations
 
 from autotensor.base.dtype import DType, bool_, int32, int64
-from autotensor.codegen.llvm.text import FunctionWriter, literal, suffix, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
 
 
 class X:

@@ -15,8 +15,8 @@ from typing import Any
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.access import Access, Kind, load_access, store_access
 from autotensor.codegen.llvm.expr import ValueWriter
+from autotensor.codegen.llvm.function_writer import literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
-from autotensor.codegen.llvm.text import literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.shared_vectors import SharedVectors
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Cast, Expr, Load

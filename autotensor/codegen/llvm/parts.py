@@ -16,7 +16,7 @@ from typing import Any
 
 from autotensor.ir.expr import Const, Expr, Load, Var
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.lanes import Lanes, lanes_of
+from autotensor.ir.lane_offsets import Lanes, lanes_of
 from autotensor.ir.node import Node, children
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import free_vars, loads, walk

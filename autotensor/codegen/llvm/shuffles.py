@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from autotensor.base.dtype import DType
-from autotensor.codegen.llvm.text import FunctionWriter, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, ty
 
 
 def shuffle(w: FunctionWriter, t: DType, a: str, b: str, order: Iterable[int | None]) -> str:

@@ -12,8 +12,8 @@ that definition.
 from __future__ import annotations
 
 from autotensor.frontends.onnx.errors import NeedsValue, Unsupported
-from autotensor.frontends.onnx.load import Loaded, load
-from autotensor.frontends.onnx.staged import Staged
+from autotensor.frontends.onnx.model_file import Loaded, load
+from autotensor.frontends.onnx.staged_model import Staged
 
 from autotensor.frontends.onnx import families  # isort: skip  # last: converters import the importer
 

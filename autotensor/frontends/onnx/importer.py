@@ -5,7 +5,7 @@
 
 Values are immutable nodes, so a converter may hold on to any. What depends on constants only can always be
 asked for its numbers; the rest is asked of the `Runtime`, which is either none at all (a graph is wanted,
-`Ahead`) or a running model (`staged.py`).
+`Ahead`) or a running model (`staged_model.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import onnx
 
 from autotensor.base.errors import AutotensorError
 from autotensor.base.registry import nearest
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.checks import check_call, check_types
-from autotensor.frontends.onnx.definitions import definition
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
-from autotensor.frontends.onnx.load import MAX_BYTES, Loaded, plain_domain
-from autotensor.frontends.onnx.ordered import in_order, names_read
+from autotensor.frontends.onnx.function_definitions import definition
+from autotensor.frontends.onnx.model_file import MAX_BYTES, Loaded, plain_domain
+from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.node_order import in_order, names_read
 from autotensor.frontends.onnx.registry import Value, converter_of, operators
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant

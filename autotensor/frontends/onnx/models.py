@@ -1,4 +1,4 @@
-"""A loaded model as a graph ahead of time, or as what `staged.py` builds on demand."""
+"""A loaded model as a graph ahead of time, or as what `staged_model.py` builds on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.frontends.onnx.errors import Unsupported
 from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
-from autotensor.frontends.onnx.load import Loaded
+from autotensor.frontends.onnx.model_file import Loaded
 from autotensor.frontends.onnx.registry import Value
 from autotensor.frontends.onnx.signature import Argument, Shapes, bound, inputs_of, outputs_of
 from autotensor.graph.build import constant

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotensor.frontends.onnx.call import Call
+    from autotensor.frontends.onnx.node_call import Call
 
 Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
 Converter = Callable[["Call"], Any]

@@ -26,7 +26,7 @@ from autotensor.frontends.torch.registry import Unsupported
 from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
-from autotensor.graph.open import OpenGraph
+from autotensor.graph.open_graphs import OpenGraph
 
 # torch.export has these whole, and would take them apart to products and sums
 KEPT = frozenset(

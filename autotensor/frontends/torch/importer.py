@@ -21,10 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.frontends.torch.constants import by_torch
-from autotensor.frontends.torch.empty import of_nothing
+from autotensor.frontends.torch.empty_tensors import of_nothing
 from autotensor.frontends.torch.families.complex import MAKE_COMPLEX, ON_COMPLEX, Complex
 from autotensor.frontends.torch.families.creation import from_tensor
-from autotensor.frontends.torch.refused import OTHER_FIX, no_complex, unknown
+from autotensor.frontends.torch.refused_operators import OTHER_FIX, no_complex, unknown
 from autotensor.frontends.torch.registry import (
     BETTER_KNOWN,
     CONVERTERS,

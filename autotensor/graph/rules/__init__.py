@@ -14,18 +14,18 @@ from autotensor.base import log, switches
 from autotensor.graph.ir import Graph
 from autotensor.graph.rules.affine import fold_batch_norm
 from autotensor.graph.rules.attention import in_place
+from autotensor.graph.rules.attention_scores import recognise_attention
 from autotensor.graph.rules.broadcasts import broadcasts_last
 from autotensor.graph.rules.canonical import canonicalize
-from autotensor.graph.rules.common import common_subexpressions
+from autotensor.graph.rules.common_subexpressions import common_subexpressions
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.graph.rules.gelu import recognise_gelu
-from autotensor.graph.rules.joint import joint_products
+from autotensor.graph.rules.joint_attention import joint_products
 from autotensor.graph.rules.layout import channels_last
+from autotensor.graph.rules.linear_sums import merge_sums
 from autotensor.graph.rules.narrow_floats import float32_inside
 from autotensor.graph.rules.norms import recognise_norms
-from autotensor.graph.rules.scores import recognise_attention
 from autotensor.graph.rules.single_pixel import single_pixels
-from autotensor.graph.rules.sums import merge_sums
 
 __all__ = [
     "GPU_PASSES",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.ir.rewrite import Rules, rule
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind
 

@@ -12,8 +12,8 @@ from math import prod
 import numpy as np
 
 from autotensor.graph.evaluate import evaluate_node
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Array, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import reshape, transposition
 from autotensor.graph.weights import is_converted, is_weight
 from autotensor.ir.rewrite import Rules, rule

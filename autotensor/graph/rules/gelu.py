@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Graph, GraphNode, apply
-from autotensor.graph.rewriting import Uses, rewrite_graph
-from autotensor.graph.rules.scalars import close, is_wide_float, number_of, product, scaled, shifted
+from autotensor.graph.rules.scalar_constants import close, is_wide_float, number_of, product, scaled, shifted
 from autotensor.ir.rewrite import Rules, rule
 
 CUBIC = 0.044715

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.graph.function import TeFunction
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import canonicalize, reshape, transpose, transposition
 from autotensor.graph.rules.constants import fold_constants
 from autotensor.ir.rewrite import Rules, rule

@@ -20,7 +20,7 @@ from autotensor.base.dtype import DType, float32
 from autotensor.graph.function import TeFunction
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
 from autotensor.operators import Kind
-from autotensor.te.widen import widen_halves
+from autotensor.te.wider_floats import widen_halves
 from autotensor.te.workload import Workload
 
 MOVING = (Kind.VIEW, Kind.INJECTIVE)  # kinds of operators that copy bits, as long as they are the library's

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
-from autotensor.graph.rules.scalars import is_wide_float, number_of, shifted
+from autotensor.graph.rules.scalar_constants import is_wide_float, number_of, shifted
 from autotensor.ir.rewrite import Rules, rule
 
 

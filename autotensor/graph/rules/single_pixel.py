@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
+from autotensor.graph.graph_rewriting import Uses, rewrite_graph
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, apply, constant
-from autotensor.graph.rewriting import Uses, rewrite_graph
 from autotensor.graph.rules.canonical import canonicalize, reshape
 from autotensor.ir.rewrite import Rules, rule
 from autotensor.operators import Kind

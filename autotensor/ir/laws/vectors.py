@@ -29,7 +29,7 @@ from autotensor.ir.expr import (
     Var,
     const,
 )
-from autotensor.ir.lanes import in_lane
+from autotensor.ir.lane_offsets import in_lane
 from autotensor.ir.laws.logic import constant_bool
 from autotensor.ir.laws.types import integer_vector, vector
 from autotensor.ir.rewrite import rule

@@ -22,12 +22,12 @@ from autotensor.codegen.access import access_of
 from autotensor.codegen.c.tensor_intrinsics import fragments, is_tensorized, shared_operands
 from autotensor.ir.expr import Const, Expr, Load, Neg, Unary, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Scope
-from autotensor.ir.lanes import in_lane
+from autotensor.ir.lane_offsets import in_lane
 from autotensor.ir.node import children
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import Alloc, Evaluate, For, ForKind, If, Let, Stmt, Store
 from autotensor.ir.visit import free_vars, walk
-from autotensor.lowering.gpu.indices import Values, values_of
+from autotensor.lowering.gpu.index_values import Values, values_of
 
 BANKS, WORD_BYTES, WARP = 32, 4, 32
 WIDEST_BYTES = 16  # of one access of a lane

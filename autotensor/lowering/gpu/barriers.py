@@ -9,7 +9,7 @@
 Walks the kernel in order with the accesses since the last barrier. Two conflict when they are of one buffer,
 one of them writes, and they are not known to be the same thread's own element or in different parts of a
 buffer with several stages. A barrier stands as far out as it can; where threads may part ways there is none:
-`LoweringError`. Whether the barriers suffice is proved afterwards, by other means (`check.py`).
+`LoweringError`. Whether the barriers suffice is proved afterwards, by other means (`barrier_proof.py`).
 """
 
 from __future__ import annotations

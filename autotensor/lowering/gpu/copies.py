@@ -5,8 +5,8 @@
 
 Only whole copies of 4, 8 or 16 bytes can go their own way; other stores stay as they are, and where none can,
 nothing is committed or awaited. The loop over turns already has its commits and awaits
-(`nest/when/prefetched.py`): here each await comes right before a barrier, so that what one thread awaited all
-may read.
+(`nest/when/prefetched_stages.py`): here each await comes right before a barrier, so that what one
+thread awaited all may read.
 """
 
 from __future__ import annotations

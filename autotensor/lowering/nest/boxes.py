@@ -13,7 +13,7 @@ from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
 from autotensor.lowering.device_features import Device
 from autotensor.lowering.nest.guards import box_conditions
-from autotensor.lowering.nest.when.prefetched import is_ahead
+from autotensor.lowering.nest.when.prefetched_stages import is_ahead
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Extents, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order, stored, swizzle_of

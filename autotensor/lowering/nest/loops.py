@@ -17,7 +17,7 @@ from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
 from autotensor.ir.visit import free_vars
-from autotensor.lowering.limits import weakest
+from autotensor.lowering.index_limits import weakest
 from autotensor.schedule.axis import Axis
 from autotensor.schedule.extents import leaf_var
 from autotensor.schedule.state import Stage

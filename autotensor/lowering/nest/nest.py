@@ -37,13 +37,13 @@ from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
 from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, lanes_of
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
-from autotensor.lowering.nest.solved import check_passes, counted, from_before, known, op_in_one_pass
+from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
 from autotensor.lowering.nest.sort_ranks import ranks, ranks_needed
 from autotensor.lowering.nest.update import guard, store_all, update
-from autotensor.lowering.nest.when.overhang import guard_loads, rows_of_vectors
-from autotensor.lowering.nest.when.prefetched import Ahead, before, check_ahead, is_ahead, within
+from autotensor.lowering.nest.when.overhanging_lanes import guard_loads, rows_of_vectors
+from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check_ahead, is_ahead, within
 from autotensor.lowering.nest.when.skipped_terms import skipping
-from autotensor.lowering.nest.when.unread import needed
+from autotensor.lowering.nest.when.unread_points import needed
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order

@@ -23,7 +23,7 @@ from autotensor.ir.expr import Binary, Cmp, Compare, Const, Expr, Op, Var, compa
 from autotensor.ir.simplify import Simplifier, simplify
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, seq
 from autotensor.ir.visit import any_node, collect, free_vars
-from autotensor.lowering.limits import end, holds, may_hold
+from autotensor.lowering.index_limits import end, holds, may_hold
 
 COPIES = 12  # extra copies of loop bodies in one kernel; a 2-D tile with both tails needs 3
 FEW = 8  # turns of a loop that may be written one by one

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from autotensor.base import log
+from autotensor.runtime.files.file_ownership import complaint_below, make_own
 from autotensor.runtime.files.object_cache import ObjectCache
-from autotensor.runtime.files.ownership import complaint_below, make_own
 
 _KEEP_AFTER_SWEEP = 0.8  # of the cap
 _OWN = ("POCL_CACHE_DIR", "POCL_KERNEL_CACHE")  # what a user may have said

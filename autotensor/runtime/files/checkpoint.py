@@ -3,8 +3,8 @@
     save("run.safetensors", {"W": w, "adam/W/m": m}, {"step": "100"})
     arrays, facts = load("run.safetensors")
 
-The format is safetensors, which others read too; the file is replaced whole or not at all (`atomic.py`), so
-that a process killed while saving leaves the old one.
+The format is safetensors, which others read too; the file is replaced whole or not at all
+(`atomic_write.py`), so that a process killed while saving leaves the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import ArtifactError, InputError
-from autotensor.runtime.files.atomic import replacing
+from autotensor.runtime.files.atomic_write import replacing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from autotensor.base.errors import ArtifactError
-from autotensor.runtime.files.atomic import replacing
+from autotensor.runtime.files.atomic_write import replacing
 
 ALIGNMENT = 64
 MANIFEST = "manifest.json"

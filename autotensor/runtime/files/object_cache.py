@@ -6,8 +6,8 @@ fits.
 
     <folder>/v1/3f/3fa9…    sha256 of the data (32 bytes), data
 
-Code from here is executed, so folder and entries must be the user's own and closed to others (ownership.py).
-A cache that cannot be used is no error: everything works without, only slower.
+Code from here is executed, so folder and entries must be the user's own and closed to others
+(file_ownership.py). A cache that cannot be used is no error: everything works without, only slower.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pathlib import Path
 
 from autotensor.base import log, switches
 from autotensor.base.errors import InputError
-from autotensor.runtime.files.atomic import replacing
-from autotensor.runtime.files.ownership import complaint, make_own, read_own
+from autotensor.runtime.files.atomic_write import replacing
+from autotensor.runtime.files.file_ownership import complaint, make_own, read_own
 
 _KEY = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST_BYTES = 32

@@ -2,8 +2,8 @@
 milliseconds.
 
 The structures come first; then `launch`, which Python calls, one region function per provider, waiting and
-the barrier. Heavy regions are in sharing.py, the pool is in pool.py; assembler.py tells how to read the text.
-Nothing in it varies but the spin-loop hint of the processor, and what only Linux has.
+the barrier. Heavy regions are in work_sharing.py, the pool is in pool.py; assembler.py tells how to read the
+text. Nothing in it varies but the spin-loop hint of the processor, and what only Linux has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from autotensor.runtime.linking.linker import link
-from autotensor.runtime.native import affinity, pool, sharing
+from autotensor.runtime.native import affinity, pool, work_sharing
 from autotensor.runtime.native.assembler import Struct, assemble
 
 # What every kernel gets; the first two and `take` are for it, the rest is the launcher's own.
@@ -54,7 +54,7 @@ _STRUCTS = {
     "waiting": _WAITING,
     "pool": pool.POOL,
     "worker": pool.WORKER,
-    "line": sharing.LINE,
+    "line": work_sharing.LINE,
 }
 
 CLOCK = r"""
@@ -235,7 +235,7 @@ _HINTS = {
 }
 
 NUMBERS = {
-    "MOST_THREADS": sharing.MOST_THREADS,
+    "MOST_THREADS": work_sharing.MOST_THREADS,
     # Of one who waits for its team: a share that comes late on a core that is just slow, and no tick of 4 ms.
     "SPIN_NS": 1_000_000,
     "LEAST_SPIN_NS": 5_000,  # with more threads than cores, or where a thread was kept from running
@@ -249,7 +249,7 @@ def launcher_ir(machine: str, system: str = sys.platform) -> str:
     name them."""
     hint = _HINTS.get(machine.lower(), "")
     pause = "declare void @llvm.x86.sse2.pause()\n" if "sse2" in hint else ""
-    text = pause + CLOCK + sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
+    text = pause + CLOCK + work_sharing.TEXT + _LAUNCHER + pool.TEXT + affinity.text(system)
     return assemble(text, _STRUCTS, {**NUMBERS, "RELAX": hint})
 
 

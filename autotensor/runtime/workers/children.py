@@ -11,7 +11,7 @@ killed as a group. It ends when its parent does: the kernel is asked to kill it 
 waits for the end of a pipe only the parent holds. Never `fork` and never `multiprocessing`: those hang with
 OpenMP, or run the user's script again.
 
-`Child` is for the parent; `serve`, in serving.py, for the child.
+`Child` is for the parent; `serve`, in child_serving.py, for the child.
 """
 
 from __future__ import annotations

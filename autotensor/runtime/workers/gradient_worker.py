@@ -22,7 +22,7 @@ import numpy as np
 
 from autotensor.runtime.files.artifact import ArgSpec
 from autotensor.runtime.saved_model import load
-from autotensor.runtime.workers.serving import serve
+from autotensor.runtime.workers.child_serving import serve
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ALIGNMENT = 64

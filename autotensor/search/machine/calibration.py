@@ -35,7 +35,7 @@ from autotensor.codegen.yardstick import (
 )
 from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.timing_lock import timing_by
-from autotensor.search.machine.entry import know_machine
+from autotensor.search.machine.machine_entry import know_machine
 from autotensor.search.machine.microkernels import measure_microkernels
 from autotensor.search.machine.probes import (
     BUDGET_S,

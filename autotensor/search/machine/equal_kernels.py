@@ -15,7 +15,7 @@ from statistics import fmean, median, stdev
 
 from autotensor import te
 from autotensor.base.errors import MeasureError
-from autotensor.base.paired import Paired, paired
+from autotensor.base.paired_times import Paired, paired
 from autotensor.compiler import compile_trace
 from autotensor.resolve import LEAST_GAIN
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance

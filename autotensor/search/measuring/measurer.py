@@ -7,8 +7,8 @@
             N children, N at once      no tile on the stack     one child, one candidate at a time
 
 Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
-their times. Children end with their parent. Start reading in racing.py (what is decided) and running.py (what
-the run child does).
+their times. Children end with their parent. Start reading in racing.py (what is decided) and run_child.py
+(what the run child does).
 """
 
 from __future__ import annotations
@@ -27,10 +27,16 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.building import BuildPool, Built
 from autotensor.search.measuring.code_gate import refusal
+from autotensor.search.measuring.measure_request import (
+    MeasureOptions,
+    Measurer,
+    MeasureResult,
+    source_sha,
+    to_plain,
+)
 from autotensor.search.measuring.oracle import Oracle, oracle_trace, wide_workload
 from autotensor.search.measuring.racing import Entrant, Race
-from autotensor.search.measuring.request import MeasureOptions, Measurer, MeasureResult, source_sha, to_plain
-from autotensor.search.measuring.turns import Turns
+from autotensor.search.measuring.timing_turns import Turns
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 

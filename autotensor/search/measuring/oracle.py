@@ -17,7 +17,7 @@ from typing import Any
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG, StageOp
-from autotensor.te.widen import widen
+from autotensor.te.wider_floats import widen
 from autotensor.te.workload import Workload
 
 LONG_POINTS = 1 << 22  # of a stage: a few milliseconds of naive loops; shorter ones stay wholly unscheduled

@@ -4,7 +4,7 @@
     after 4 rounds    A 1.00   B 1.01                        all samples that were asked for; so many has
                                                              the leader always: the next batch is held to it
 
-All samples of a round are taken side by side, so candidates are compared round by round (base/paired.py):
+All samples of a round are taken side by side, so candidates are compared round by round (base.paired_times):
 what the machine does to one it does to its neighbours. In a batch of the search a candidate stops when it is
 likely slower: by more than LIKELY in the middle of its ratios to the leader. At the end of a run, where
 something is claimed of the winner, it stops only when it is surely slower by more than LEAST, so that looking
@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from autotensor.base.paired import paired
-from autotensor.search.measuring.request import LEAST_SAMPLES
+from autotensor.base.paired_times import paired
+from autotensor.search.measuring.measure_request import LEAST_SAMPLES
 
 FINAL_SAMPLES = (5, 15)  # of each contestant of a final race, at least and at most
 SLOW = 3.0  # times the best: slower, however noisy the machine

@@ -19,8 +19,8 @@ from typing import Any
 
 from autotensor.base.errors import ArtifactError, AutotensorError, MeasureError, ScheduleError, TargetError
 from autotensor.base.target import GPU_KINDS, Target
-from autotensor.runtime.workers.serving import serve
-from autotensor.search.measuring.request import from_plain, source_sha, to_plain
+from autotensor.runtime.workers.child_serving import serve
+from autotensor.search.measuring.measure_request import from_plain, source_sha, to_plain
 from tuning_db.records import Status
 
 Answer = dict[str, Any]
@@ -58,7 +58,7 @@ def runner() -> Callable[[Answer], Answer]:
     """Answers {"do": name of a verb below, …}."""
     from autotensor.search.measuring.device_bench import DeviceBench
     from autotensor.search.measuring.native_loop import native_loop
-    from autotensor.search.measuring.running import Bench
+    from autotensor.search.measuring.run_child import Bench
     from autotensor.search.measuring.running_mark import Mark
 
     bench: Bench | None = None

@@ -16,7 +16,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
 from autotensor.search.score.prior import Terms
-from autotensor.search.score.tile import shape_of
+from autotensor.search.score.register_tile import shape_of
 from autotensor.te.tensor import AxisKind
 
 Floats = npt.NDArray[np.float64]

@@ -22,8 +22,8 @@ from autotensor.schedule.extents import Number
 from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.prior_gpu import predict_gpu
+from autotensor.search.score.register_tile import Tile, full, is_product, tile_of, ways
 from autotensor.search.score.terms import Terms
-from autotensor.search.score.tile import Tile, full, is_product, tile_of, ways
 from schedules.cpu import Cpu, cpu_of
 
 Floats = npt.NDArray[np.float64]

@@ -21,8 +21,8 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import LoopPicture, StagePicture
 from autotensor.search.machine.rates import Rates
+from autotensor.search.score.register_tile import full, tile_of
 from autotensor.search.score.terms import Terms
-from autotensor.search.score.tile import full, tile_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from autotensor.compiler import compile_state
 from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.stmt import For, Store
 from autotensor.ir.visit import collect, free_vars
-from autotensor.lowering.gpu.indices import values_of
+from autotensor.lowering.gpu.index_values import values_of
 from autotensor.lowering.pipeline import lower
 from autotensor.schedule.schedule import Schedule
 

@@ -55,7 +55,7 @@ def main_(files: str, answers: str) -> None:
     import onnx  # noqa: F401  # once for all children
 
     import autotensor.frontends.onnx  # noqa: F401
-    from autotensor.api import onnx_models  # noqa: F401
+    from autotensor.api import from_onnx  # noqa: F401
     from autotensor.cli.verbs import run  # noqa: F401
 
     # a file that asks for more is refused memory, not the machine's

@@ -8,7 +8,7 @@ import pytest
 from making import model, node
 from onnx.reference import ReferenceEvaluator
 
-from autotensor.api.onnx_models import from_onnx
+from autotensor.api.from_onnx import from_onnx
 from autotensor.base.errors import AutotensorError
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize

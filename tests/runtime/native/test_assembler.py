@@ -6,7 +6,7 @@ from collections.abc import Callable
 import llvmlite.binding as llvm
 import pytest
 
-from autotensor.runtime.native import launcher, pool, sharing
+from autotensor.runtime.native import launcher, pool, work_sharing
 from autotensor.runtime.native.assembler import Struct, assemble
 from autotensor.runtime.native.launcher import compiled
 
@@ -38,7 +38,7 @@ def test_offsets_that_compiled_kernels_hold_stay_as_they_are() -> None:
 
 
 def test_what_threads_share_lies_on_lines_of_its_own() -> None:
-    assert (pool.POOL.bytes, pool.WORKER.bytes, sharing.LINE.bytes) == (64, 384, 64)
+    assert (pool.POOL.bytes, pool.WORKER.bytes, work_sharing.LINE.bytes) == (64, 384, 64)
     assert all(pool.WORKER.offset[name] % 64 == 0 for name in ("provider", "home", "mutex", "condition"))
 
 

@@ -1,4 +1,4 @@
-"""One contract for all providers of threads; the barrier. Forked processes are in test_forks.py."""
+"""One contract for all providers of threads; the barrier. Forked processes are in test_fork_locks.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts import run
 
 from autotensor.base.errors import InputError
 from autotensor.runtime.linking.linker import link
-from autotensor.runtime.native import launcher, sharing, threads
+from autotensor.runtime.native import launcher, threads, work_sharing
 from autotensor.runtime.native.threads import Provider
 
 FORK_JOIN = """
@@ -196,7 +196,7 @@ class TestProviders:
     def test_a_team_of_one_or_of_very_many_shares_nothing(self, provider: Provider) -> None:
         counts, stolen = np.zeros((1, 64), np.int32), np.zeros(1, np.int32)
         kernel = Kernel(SHARE_STRESS.replace("REGIONS", "1"), "share_stress", counts, stolen)
-        for nthreads in (1, sharing.MOST_THREADS + 1):
+        for nthreads in (1, work_sharing.MOST_THREADS + 1):
             threads.launch(kernel.fn, kernel.args, nthreads, 1, provider)
         assert (counts == 0).all()
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from autotensor.base.paired import Paired, paired
+from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import host
 from autotensor.cli.verbs.doctor import aa_lines
 from autotensor.schedule.trace import Trace

@@ -20,7 +20,7 @@ from autotensor.search.measuring.checks import (
     make_inputs,
     output_bounds,
 )
-from autotensor.search.measuring.request import rotation_copies
+from autotensor.search.measuring.measure_request import rotation_copies
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate
 

@@ -10,8 +10,8 @@ from autotensor.base.errors import TargetError
 from autotensor.base.target import parse
 from autotensor.compiler import compile_trace
 from autotensor.runtime.device.devices import opened
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
-from autotensor.search.measuring.request import MeasureOptions
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, generate

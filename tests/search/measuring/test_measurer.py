@@ -25,9 +25,9 @@ from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring import building, racing
 from autotensor.search.measuring.building import BuildPool
+from autotensor.search.measuring.measure_request import OutOfTime
 from autotensor.search.measuring.measurer import LocalMeasurer, MeasureOptions
 from autotensor.search.measuring.racing import Entrant, Race
-from autotensor.search.measuring.request import OutOfTime
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from tuning_db.records import Status

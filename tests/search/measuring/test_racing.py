@@ -9,8 +9,8 @@ import pytest
 from autotensor.base.target import host
 from autotensor.search.measuring import racing
 from autotensor.search.measuring.building import Built
+from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.racing import DISTURBED, RETAKES, Entrant, Race
-from autotensor.search.measuring.request import MeasureOptions
 
 CALM, BUSY = 1e-3, 2 * DISTURBED * 1e-3  # seconds of the reference kernel
 

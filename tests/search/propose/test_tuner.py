@@ -15,7 +15,7 @@ from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS
 from autotensor.schedule.picture import look
 from autotensor.schedule.sketch import Sketch
-from autotensor.search.measuring.request import source_sha
+from autotensor.search.measuring.measure_request import source_sha
 from autotensor.search.propose.policy import Policy, Uniform
 from autotensor.search.propose.population import encode
 from autotensor.search.propose.tuner import Tuner, is_general

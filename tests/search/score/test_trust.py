@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotensor.search.score.boosted.trust import PARTS, Rows, Trust, learned
+from autotensor.search.score.boosted.tree_trust import PARTS, Rows, Trust, learned
 from autotensor.search.score.model import PRIOR_SPREAD
 
 GROUPS = np.repeat([f"w{n}" for n in range(10)], 20)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotensor.frontends.heads import repeated
-from autotensor.frontends.onnx.call import Call
-from autotensor.frontends.onnx.definitions import definition
+from autotensor.frontends.attention_heads import repeated
+from autotensor.frontends.onnx.function_definitions import definition
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant

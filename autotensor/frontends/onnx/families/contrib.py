@@ -16,10 +16,10 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from autotensor.frontends.heads import repeated
-from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.attention_heads import repeated
 from autotensor.frontends.onnx.families.matmul import gemm, product
 from autotensor.frontends.onnx.families.windows import convolved
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Converter, Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
@@ -397,7 +397,7 @@ def group_query_attention(c: Call) -> Value:
 def _attend(
     c: Call, q: GraphNode, k: GraphNode, v: GraphNode, masks: list[GraphNode], bias: GraphNode | None
 ) -> GraphNode:
-    """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which graph/rules/scores.py knows."""
+    """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which `recognise_attention` knows."""
     half = q.dtype.is_half
     if half:
         q, k, v = (ops.cast(t, dtype="float32") for t in (q, k, v))

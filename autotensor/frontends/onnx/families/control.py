@@ -3,7 +3,7 @@
 If     the condition is asked for, the branch that it takes is imported
 Scan   its length is a shape: unrolled
 Loop   of few rounds that can be counted beforehand: unrolled; else its body is compiled once and called from
-       Python until its condition says stop (staged.py)
+       Python until its condition says stop (staged_model.py)
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import joined
 from autotensor.frontends.onnx.importer import Importer, Runtime
-from autotensor.frontends.onnx.ordered import names_read
+from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.node_order import names_read
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops

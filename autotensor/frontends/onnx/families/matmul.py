@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 
-from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotensor.base.dtype import DType, dtype_of
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.families.matmul import product
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.families.windows import convolved
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

@@ -18,10 +18,10 @@ from functools import partial
 
 import numpy as np
 
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import joined
 from autotensor.frontends.onnx.importer import Importer, Runtime
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.families.shape import line_shape
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

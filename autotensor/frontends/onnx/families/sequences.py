@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotensor.frontends.onnx.call import Call
 from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.onnx.call import Call
+from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.registry import Value, converts
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

@@ -19,7 +19,7 @@ from autotensor.frontends.torch.registry import CONVERTERS, converts
 from autotensor.frontends.torch.types import alike, as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.common import broadcast_shape
+from autotensor.operators.operator_helpers import broadcast_shape
 
 F = TypeVar("F", bound=Callable[..., Any])
 

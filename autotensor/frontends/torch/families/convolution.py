@@ -6,7 +6,7 @@ from typing import Any
 
 from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import Ints, per_axis
-from autotensor.frontends.transposed import transposed_convolution
+from autotensor.frontends.transposed_convolution import transposed_convolution
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 

@@ -12,7 +12,7 @@ from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import alike, as_type, common
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.common import broadcast_load, broadcast_shape, stage
+from autotensor.operators.operator_helpers import broadcast_load, broadcast_shape, stage
 from autotensor.te import Tensor
 
 

@@ -15,7 +15,7 @@ from autotensor.frontends.torch.registry import Missing, Unsupported, converts
 from autotensor.frontends.torch.types import alike, as_type, with_axes
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode, constant
-from autotensor.operators.common import broadcast_load, stage
+from autotensor.operators.operator_helpers import broadcast_load, stage
 from autotensor.te import Tensor
 
 

@@ -10,7 +10,7 @@ from autotensor.frontends.torch.registry import Unsupported, converts
 from autotensor.frontends.torch.types import Ints, as_type, common
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.common import position, stage
+from autotensor.operators.operator_helpers import position, stage
 from autotensor.te import Tensor
 
 

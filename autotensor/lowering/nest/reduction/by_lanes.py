@@ -4,7 +4,7 @@
       for k0: C += f(k0, k1)     ──▶      for k1 in vectorized(16): for k0: L[k1] += f(k0, k1)
                                           for k1 in vectorized(16): C += L[k1]
 
-Spatial loops inside the vectorized one add dimensions to L. The last loop becomes a tree: `passes/join.py`.
+Spatial loops inside the vectorized one add dimensions to L. The last loop becomes a tree: `join_lanes.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotensor.ir.expr import Expr, Load, Var, const
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store, seq
-from autotensor.lowering.passes.join import lanes_name
+from autotensor.lowering.passes.join_lanes import lanes_name
 from autotensor.te.dag import StageOp
 
 Loop = tuple[Var, int, ForKind]  # with its extent

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.search.score.boosted.trust import Rows, Trust, learned
+from autotensor.search.score.boosted.tree_trust import Rows, Trust, learned
 from autotensor.search.score.model import Floats, Prediction
 
 BAGS = 4

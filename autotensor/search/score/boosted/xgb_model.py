@@ -4,7 +4,7 @@
 
     rows ──centred in each workload──▶ labels ──bootstrap──▶ BAGS boosters ──▶ mean, spread
     rows with failures ──────────────────────────────────▶ one classifier ──▶ P(valid)
-    workloads, parts left out ───────────────────────────▶ weight of both in one without rows (`trust.py`)
+    workloads, parts left out ───────────────────────────▶ weight of both in one without rows (tree_trust.py)
 
 A model may `start` from an ensemble that was fitted before (shipped, or saved by another run): that predicts
 before there are rows, and what is learned then is what *it* gets wrong. With neither, the model is the prior.

@@ -1,0 +1,175 @@
+"""ONNX models: as a graph, to be tuned and compiled; or as a function that takes whatever fits.
+
+graph = from_onnx("model.onnx", shapes={"batch": 1})      then compile_model, plan_model, tune_model
+f = OnnxModel("model.onnx"); y = f(x)                     compiles for the shapes that it meets
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotensor.api.log import Log
+from autotensor.api.models import compile_model
+from autotensor.base.errors import ArgumentError, InputError
+from autotensor.base.registry import suggest
+from autotensor.base.target import Target
+from autotensor.graph.ir import Graph
+from autotensor.graph.rules.narrow_floats import float32_inside
+from autotensor.runtime.open_artifact import Function
+
+if TYPE_CHECKING:
+    import onnx
+
+    from autotensor.frontends.onnx.model_file import Loaded
+
+
+def _frontend(source: object = None) -> Any:
+    """The reader of ONNX files, which needs the package onnx; a file that is not there is said first."""
+    if isinstance(source, str | Path) and not Path(source).is_file():
+        raise InputError(f"there is no model file {str(source)!r}.")
+    try:
+        import autotensor.frontends.onnx.models as models
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("onnx", "google"):
+            raise
+        raise InputError(
+            "reading ONNX models needs the package onnx, which is not installed.",
+            fix="pip install 'autotensor[onnx]'",
+        ) from error
+    return models
+
+
+def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
+    _frontend(source)
+    from autotensor.frontends.onnx.model_file import load
+
+    return load(source)
+
+
+def from_onnx(
+    source: str | Path | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Graph:
+    """An ONNX model as a graph: to compile_model, plan_model or tune_model.
+
+    shapes: of inputs by name, {"x": (1, 3, 224, 224)}, or of symbolic dimensions, {"batch": 1}.
+    values: inputs that are given once and for all, such as the shape that a Reshape takes.
+    Raises InputError for files that cannot be read and dimensions that stay open, Unsupported for operators
+    that are not supported.
+    """
+    graph: Graph = _frontend(source).graph_of(load_onnx(source), shapes, values)
+    return graph
+
+
+class OnnxModel:
+    """An ONNX model as a function of arrays.
+
+    Compiled at the first call for the shapes of its inputs, and again for other ones; what was compiled is
+    kept. Models whose shapes or loops depend on values run in parts.
+
+    rounded: 16-bit floats are rounded after every operator, as the standard defines each by itself; without,
+    where they are stored, which is faster and closer to the exact result.
+    """
+
+    def __init__(
+        self,
+        source: str | Path | bytes | onnx.ModelProto | Loaded,
+        target: str | Target | None = None,
+        *,
+        db: Log = None,
+        rounded: bool = False,
+    ) -> None:
+        models = _frontend(source)
+        from autotensor.frontends.onnx.signature import outputs_of
+        from autotensor.frontends.onnx.staged_model import Staged
+
+        self.model = load_onnx(source)
+        self.name = self.model.name
+        self.input_names = tuple(v.name for v in models.inputs_of_any(self.model))
+        self.output_names = outputs_of(self.model)
+        self._types = _declared(self.model)
+        compile = partial(_compiled_rounded if rounded else compile_model, target=target, db=db)
+        self._run = Staged(partial(models.build, self.model), compile, self.name, self.input_names)
+        self._how = target, db, rounded
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Any, ...]:
+        """All outputs, in the model's order. Inputs by position or by name.
+
+        Raises ArgumentError for a missing, unknown or ill-typed input.
+        """
+        given = dict(zip(self.input_names, arrays, strict=False))
+        if len(arrays) > len(self.input_names):
+            raise ArgumentError(
+                f"{self.name} takes {', '.join(self.input_names) or 'nothing'}; {len(arrays)} were given."
+            )
+        for name in named:
+            if name not in self.input_names:
+                raise ArgumentError(
+                    f"{self.name} has no input {name!r}.", fix=suggest(name, self.input_names)
+                )
+            if name in given:
+                raise ArgumentError(f"{self.name} got its input {name!r} twice: by place and by name.")
+        given |= named
+        if missing := [n for n in self.input_names if n not in given]:
+            raise ArgumentError(f"{self.name} needs its input {missing[0]!r}.")
+        return self._run(*(self._checked(n, given[n]) for n in self.input_names))
+
+    @property
+    def specialisations(self) -> int:
+        """For how many input types it has been compiled."""
+        return self._run.specialisations
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled is the model; what was compiled of it is compiled again where it is called next."""
+        target, db, rounded = self._how
+        if not isinstance(db, str | os.PathLike | None):
+            raise InputError(
+                f"{self.name} cannot be pickled or copied: it uses a tuning log that is open here.",
+                fix="Give db= as a path or URL.",
+            )
+        return _unpickled, (self.model, target, db, rounded)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        wanted = self._types.get(name)
+        numbers = isinstance(value, (list, tuple)) and wanted is not None  # they have no type of their own
+        if value is None and wanted is not None:
+            raise ArgumentError(f"{self.name} needs its input {wanted}; it got None.")
+        if value is None or (isinstance(value, (list, tuple)) and not numbers):
+            return value
+        try:
+            array = np.asarray(value, wanted.dtype.numpy if numbers and wanted is not None else None)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(f"{self.name}: no array for its input {wanted}: {error}.") from error
+        if wanted is None:
+            return np.ascontiguousarray(array) if array.ndim else array
+        if array.dtype != wanted.dtype.numpy or not wanted.takes(array.shape):
+            raise ArgumentError(f"{self.name}: got {array.dtype}{list(array.shape)} for its input {wanted}.")
+        return np.ascontiguousarray(array) if array.ndim else array
+
+    def __repr__(self) -> str:
+        return f"<OnnxModel {self.name}({', '.join(self.input_names)})>"
+
+
+def _unpickled(model: Loaded, target: str | Target | None, db: Log, rounded: bool) -> OnnxModel:
+    return OnnxModel(model, target, db=db, rounded=rounded)
+
+
+def _compiled_rounded(graph: Graph, **how: Any) -> Function:
+    return compile_model(float32_inside(graph, rounded=True), **how)
+
+
+def _declared(model: Loaded) -> dict[str, Any]:
+    """Tensor inputs by name, as the model declares them."""
+    from autotensor.frontends.onnx.signature import inputs_of
+
+    return {a.name: a for a in inputs_of(model) if a.dtype is not None}
+
+
+__all__ = ["OnnxModel", "from_onnx", "load_onnx"]

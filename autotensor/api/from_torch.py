@@ -1,0 +1,72 @@
+"""PyTorch modules as graphs, where torch is installed.
+
+graph = from_torch(module, (example,))      then compile_model, plan_model, tune_model
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotensor.base.errors import InputError
+from autotensor.graph.ir import Graph
+from autotensor.graph.open_graphs import OpenGraph
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_exported(path: str | Path) -> torch.export.ExportedProgram:
+    """What torch.export.save has written. Raises InputError for a file that it has not."""
+    torch = _torch()
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns about its own internals
+            return torch.export.load(path)
+    except Exception as error:  # torch raises many kinds
+        words = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise InputError(
+            f"{path} is no program of torch.export: {words}.",
+            fix=f"Write one: torch.export.save(torch.export.export(net, (x,)), {str(path)!r}).",
+        ) from error
+
+
+def from_torch(
+    module: torch.nn.Module | torch.export.ExportedProgram,
+    example_inputs: Sequence[Any] = (),
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    name: str = "",
+) -> Graph | OpenGraph:
+    """A PyTorch module as a graph, by torch.export: shapes and types are the examples', weights constants.
+
+    example_inputs, example_kwargs: what the module is called with. A module that is exported already needs
+    none.
+    dynamic_shapes: extents that a call may choose, as torch.export.export takes them: {"x": {0: Dim("batch",
+    max=64)}}. compile_model then compiles for each set of shapes that comes.
+    Inputs keep the names of forward's arguments; results in a dictionary keep their keys, and None
+    among the results is left out.
+    Raises Unsupported naming the operator and the line of the model for what cannot be converted, and
+    InputError where torch is not installed.
+    """
+    _torch()
+    from autotensor.frontends.torch import from_torch as convert
+
+    return convert(module, example_inputs, example_kwargs, dynamic_shapes=dynamic_shapes, name=name)
+
+
+def _torch() -> Any:
+    try:
+        import torch
+        import torch.export
+    except ImportError as error:
+        raise InputError(
+            "reading PyTorch modules needs the package torch, which is not installed.",
+            fix="pip install 'autotensor[torch]'",
+        ) from error
+    return torch

@@ -1,0 +1,148 @@
+"""The last race: a task's best schedules against each other where they will run, inside the whole model.
+
+    for n = 1, 2, …: the model with every task's first choice
+                     the model with every task's n-th choice          kernel by kernel, in turns
+    ratios of both, task by task ──▶ a race in the log ──▶ `resolve` takes the winners
+
+Alone, even with weights from memory, a kernel is not where it will be: the caches hold what its neighbours
+left. Only two models are in memory at a time. What is stored are seconds of this race, made comparable by the
+first choice's median: the machine's drift between two models cancels in the ratios.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from autotensor.base.deadline import NEVER, Deadline
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target
+from autotensor.resolve import ranked, safe_default
+from autotensor.runtime.device.kernel_times import DeviceKernelClock
+from autotensor.runtime.files.artifact import Artifact
+from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
+from autotensor.runtime.sample_arrays import sample_inputs
+from autotensor.runtime.timing_lock import timing_by
+from autotensor.schedule.trace import Trace
+from autotensor.search.races import Races, contestants
+from autotensor.te.workload import Workload
+from tuning_db import TrialStore
+from tuning_db.records import Sample, TrialRecord
+
+Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
+
+Clock = KernelClock | DeviceKernelClock
+
+IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
+SCHEDULES = 4  # of a task that meet, its default among them
+ROUNDS = (5, 15)  # inferences of each model, at least and at most
+BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
+
+
+def race_in_model(
+    workloads: Sequence[Workload],
+    target: Target,
+    store: TrialStore,
+    build: Build,
+    budget_s: float = BUDGET_S,
+    patience: Deadline = NEVER,
+) -> int:
+    """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
+
+    patience: until when others on the machine may time before us; a race that did not begin then is not held.
+    Nothing is measured when the log's last race of every task was such a one.
+    """
+    entered = {w.key: entrants(w, target, store) for w in workloads}
+    most = max((len(rows) for rows in entered.values()), default=0)
+    if most < 2 or all(_settled(rows) for rows in entered.values()):
+        return 0
+    began = time.monotonic()
+    first = {key: rows[0] for key, rows in entered.items() if rows}
+    known = {w.key: safe_default(w, target) for w in workloads if not entered[w.key]}
+    champion = _clock(build(known | _traces(first)), target)
+    linking_s = time.monotonic() - began
+    times: dict[str, list[list[float]]] = {key: [] for key in first}
+    for n in range(1, most):
+        left_s = began + budget_s - time.monotonic() - linking_s
+        if left_s <= 0 and (n > 1 or patience.is_set):
+            break
+        chosen = {key: entered[key][min(n, len(entered[key]) - 1)] for key in first}
+        challenger = _clock(build(known | _traces(chosen)), target)
+        for key, samples in _compared(
+            champion, challenger, left_s / (most - n) - linking_s, patience
+        ).items():
+            if key in first and n < len(entered[key]):
+                times[key].append(samples)
+    rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
+    if rows:
+        races = Races(store, IN_MODEL, IN_MODEL)
+        races.add(rows)
+        races.end("raced in the model")
+    return sum(bool(samples) for samples in times.values())
+
+
+def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
+    """What `resolve` would choose, the default, then the others in its order; () without measurements."""
+    default = safe_default(workload, target).hash
+    known = ranked(store, workload, target, host_machine().fingerprint, default)
+    return contestants(known, default, SCHEDULES)
+
+
+def _settled(rows: Sequence[TrialRecord]) -> bool:
+    """Whether these have met in a model already."""
+    return len(rows) < 2 or all(s.residency == IN_MODEL for r in rows for s in r.samples)
+
+
+def _traces(rows: Mapping[str, TrialRecord]) -> dict[str, Trace]:
+    return {key: Trace.from_json(r.trace) for key, r in rows.items()}
+
+
+def _clock(artifact: Artifact, target: Target) -> Clock:
+    """Warm: a device compiles a kernel when it is first launched, seconds each, and that is no timing."""
+    clock = kernel_clock(artifact, sample_inputs(artifact.args, artifact.index_range), target.num_cores)
+    clock.round()
+    return clock
+
+
+def _compared(
+    champion: Clock, challenger: Clock, budget_s: float, patience: Deadline
+) -> dict[str, list[float]]:
+    """For every workload the challenger's seconds as multiples of the champion's, one per round; none when
+    others on the machine did not let us begin in time."""
+    ratios: dict[str, list[float]] = {}
+    with timing_by(patience) as alone:
+        if not alone:
+            return {}
+        champion.round()
+        challenger.round()
+        began = time.monotonic()
+        for turn in range(ROUNDS[1]):
+            if turn >= ROUNDS[0] and time.monotonic() - began > budget_s:
+                break
+            before, after = round_by_workload(champion), round_by_workload(challenger)
+            for key, seconds in before.items():
+                ratios.setdefault(key, []).append(after[key] / max(seconds, 1e-12))
+    return ratios
+
+
+def round_by_workload(clock: Clock) -> dict[str, float]:
+    """Seconds of one inference by workload."""
+    return by_workload(zip((k["workload"] for k in clock.kernels), clock.round(), strict=True))
+
+
+def _raced(rows: Sequence[TrialRecord], ratios: Sequence[Sequence[float]]) -> list[TrialRecord]:
+    """The rows with the samples of this race. The champion's are its own median, so that ratios stand."""
+    base = rows[0].median_s
+    assert base is not None
+    count = min(len(r) for r in ratios)
+    out = []
+    for row, mine in zip(rows, ([1.0] * count, *ratios), strict=False):  # some may not have had their turn
+        samples = tuple(Sample(base * r, IN_MODEL) for r in mine[:count])
+        middle = median(s.seconds for s in samples)
+        out.append(replace(row, median_s=middle, samples=samples))
+    return out
+
+
+__all__ = ["BUDGET_S", "IN_MODEL", "entrants", "race_in_model"]

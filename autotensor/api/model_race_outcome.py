@@ -1,0 +1,64 @@
+"""How the last race of a whole model ended, kept in the log: the same schedules again need not race again.
+
+    tuned model, default model ──race──▶ Outcome ──session "race:end:…"──▶ the same command: nothing is timed
+
+It is filed under the schedules of both models, this machine and the versions that shape code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from autotensor.base.machine import environment_versions, host_machine
+from autotensor.base.target import Target
+from autotensor.schedule.trace import Trace
+from autotensor.search.machine.machine_entry import know_machine
+from tuning_db import RACE, TrialStore
+
+Traces = Mapping[str, Trace]  # by workload key
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Medians in seconds, taken side by side."""
+
+    default_s: float
+    tuned_s: float
+    inside: Mapping[str, float] = field(default_factory=dict)  # of each workload's kernels in an inference
+
+
+def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces) -> Outcome | None:
+    """What is known of a race between these; None: it was not held here with today's versions."""
+    session = store.find_session(_key(target, tuned, default))
+    if session is None or session.machine != host_machine().fingerprint:
+        return None
+    if session.environment != store.ensure_environment(environment_versions()):
+        return None
+    options = session.options
+    inside = {str(k): float(v) for k, v in options["inside"].items()}
+    return Outcome(float(options["default_s"]), float(options["tuned_s"]), inside)
+
+
+def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, outcome: Outcome) -> None:
+    """Keeps how a race between these ended."""
+    know_machine(store)
+    session = store.start_session(
+        run_key=_key(target, tuned, default),
+        seed=0,
+        machine=host_machine().fingerprint,
+        environment=store.ensure_environment(environment_versions()),
+        options={"of": "end", **asdict(outcome)},
+    )
+    store.end_session(session.id, "raced as whole models")
+
+
+def _key(target: Target, tuned: Traces, default: Traces) -> str:
+    schedules = sorted((k, tuned[k].hash, default[k].hash) for k in tuned)
+    text = json.dumps([target.key(), target.num_cores, schedules])
+    return f"{RACE}end:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+__all__ = ["Outcome", "outcome_of", "remember"]

@@ -1,0 +1,193 @@
+"""Operators without a rule: their te bodies are differentiated, stage by stage, into nodes of the graph.
+
+    softmax = (max, exp, sum, share, product)     ──▶     the adjoints of these five, last first
+
+What a stage's derivative needs of the forward pass is computed by nodes of its own (equal nodes are one node,
+so several derivatives share them); the operator's own result is the forward node.
+
+sum        every term gets the adjoint of the sum
+max, min   terms that equal the result share its adjoint equally
+others     a result as a function of one term (reducer_gradients.py): `prod` is right where terms are 0, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from autotensor.autodiff.derivatives import partials
+from autotensor.autodiff.gradient_functions import Reading, adjoint_function, function_over, stage_function
+from autotensor.autodiff.reducer_gradients import around, complaint
+from autotensor.base.errors import GraphError
+from autotensor.base.names import free_name
+from autotensor.graph.function import TeFunction
+from autotensor.graph.infer_types import compute_te
+from autotensor.graph.ir import Apply, GraphNode, apply
+from autotensor.ir.expr import Expr, Load, cast, const, select
+from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
+from autotensor.te import AxisKind, Compute, placeholder, reduce_axis
+from autotensor.te import sum as te_sum
+from autotensor.te.dag import ComputeDAG, IterDef, StageOp
+
+NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
+
+
+def differentiate(node: Apply, g: GraphNode, wanted: Collection[int]) -> dict[int, GraphNode]:
+    """Adjoints of the inputs numbered `wanted`, from the adjoint `g` of this result; those that are 0 lack.
+
+    Raises GraphError for a reducer whose result depends on the order in which terms are joined.
+    """
+    body = _body(node)
+    if body.passes is not None:
+        return {body.passes: g} if body.passes in wanted else {}
+    return _Backward(node, body, wanted).run(g)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """An application as stages over buffers."""
+
+    stages: tuple[StageOp, ...]
+    inputs: Mapping[Buffer, int]  # which input each is
+    outputs: Mapping[Buffer, int]  # which result each is
+    result: Buffer | None
+    passes: int | None = None  # the input that is given back as it is
+
+
+def _body(node: Apply) -> _Body:
+    if isinstance(node.op, TeFunction):
+        dag = node.op.dag
+        inputs = {b: n for n, b in enumerate(dag.inputs)}
+        found = {b.name: b for s in dag.stages for b in s.buffers}
+        results = [found[name] for name in node.op.outputs]
+    else:
+        tensors = [placeholder(x.shape, x.dtype, name=f"x{n}") for n, x in enumerate(node.inputs)]
+        made = compute_te(node.op, tensors, node.attrs)
+        for n, t in enumerate(tensors):
+            if made[node.output] is t:
+                return _Body((), {}, {}, None, n)
+        dag = ComputeDAG.of([t for t in made if isinstance(t.op, Compute)])
+        inputs = {b: int(b.name[1:]) for b in dag.inputs}
+        results = [dag.buffer_of(t) for t in made if isinstance(t.op, Compute)]
+    stages = tuple(part for s in dag.stages for part in _terms_apart(s))
+    outputs = {b: n for n, b in enumerate(results)}
+    return _Body(stages, inputs, outputs, results[node.output])
+
+
+def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
+    """A reduction of computed terms as two stages, unless it is a sum: the terms, and a reduction of what
+    was stored.
+
+    Comparing a term with the maximum is right only for the very bits that were compared.
+    """
+    c = stage.combiner
+    at = tuple(a.var for a in stage.all_axes)
+    best = c is not None and c.name in ("max", "min")
+    stored = isinstance(stage.bodies[0], Load) and (best or stage.bodies[0].indices == at)
+    if c is None or c.name == "sum" or (len(stage.bodies) == 1 and stored):
+        return (stage,)
+    axes = tuple(IterDef(a.name, a.extent, AxisKind.SPATIAL) for a in stage.all_axes)
+    shape = tuple(a.extent for a in axes)
+    buffers = tuple(Buffer(f"{stage.name}_terms{n}", shape, b.dtype) for n, b in enumerate(stage.bodies))
+    terms = StageOp(f"{stage.name}_terms", axes, (), stage.bodies, None, buffers)
+    return terms, replace(stage, bodies=tuple(Load(b, at) for b in buffers))
+
+
+class _Backward:
+    """One walk over the stages of an application, last first."""
+
+    def __init__(self, node: Apply, body: _Body, wanted: Collection[int]) -> None:
+        self.node = node
+        self.body = body
+        self.producer = {b: s for s in body.stages for b in s.buffers}
+        self.values: dict[Buffer, GraphNode] = {b: node.inputs[n] for b, n in body.inputs.items()}
+        for b, n in body.outputs.items():
+            same = n == node.output
+            self.values[b] = node if same else apply(node.op, node.inputs, dict(node.attrs), n)
+        self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
+        self.live = set(self.targets)  # what depends on a target
+        for s in body.stages:
+            if any(b in self.live for b in s.reads()):
+                self.live |= {b for b in s.buffers if b.dtype.is_float}
+        self.adjoint: dict[Buffer, GraphNode] = {}
+        # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
+        # derivative, with a `grad` of its own: equal buffers are one object.
+        taken = {b.name for b in (*body.inputs, *self.producer)}
+        self.grad, self.shared = free_name("grad", taken), free_name("grad_shared", taken)
+
+    def run(self, g: GraphNode) -> dict[int, GraphNode]:
+        assert self.body.result is not None
+        self.adjoint[self.body.result] = g
+        for stage in reversed(self.body.stages):
+            for n, b in enumerate(stage.buffers):
+                if b in self.adjoint and b in self.live:
+                    self.backward(stage, n, self.adjoint[b])
+        return {self.body.inputs[b]: self.adjoint[b] for b in self.targets if b in self.adjoint}
+
+    def value(self, buffer: Buffer) -> GraphNode:
+        """A value of the forward pass."""
+        if buffer not in self.values:
+            stage = self.producer[buffer]
+            for n, b in enumerate(stage.buffers):
+                self.values[b] = self.node_of(stage_function(stage), n)
+        return self.values[buffer]
+
+    def node_of(
+        self, reading: Reading, output: int = 0, given: Mapping[str, GraphNode] = NOTHING
+    ) -> GraphNode:
+        """The function on its values; `given` are those that are no value of the forward pass, by name."""
+        inputs = [given[b.name] if b.name in given else self.value(b) for b in reading.inputs]
+        return apply(reading.function, inputs, output=output)
+
+    # -- one stage -------------------------------------------------------------------------------------------
+    def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
+        at = tuple(a.var for a in stage.axes)
+        adjoint = Buffer(self.grad, stage.buffers[n].shape, g.dtype)
+        seed: Expr = Load(adjoint, at)
+        given = {self.grad: g}
+        body = stage.bodies[n]
+        reducer = "" if stage.combiner is None else stage.combiner.name
+        if reducer in ("max", "min"):
+            seed, more = self.share_of_best(stage, g)
+            given |= more
+        elif reducer not in ("", "sum"):
+            body = self.through_one_term(stage, n)
+        for load, guarded in partials(body, seed).items():
+            if load.buffer not in self.live:
+                continue
+            name = f"d_{self.node.op_name}_{load.buffer.name}"
+            made = self.node_of(adjoint_function(name, stage, load, guarded), given=given)
+            before = self.adjoint.get(load.buffer)
+            self.adjoint[load.buffer] = made if before is None else before + made
+
+    def through_one_term(self, stage: StageOp, n: int) -> Expr:
+        """Result n of an author's own reducer as a function of one term, the others being values."""
+        assert stage.combiner is not None
+        if why := complaint(stage.combiner):
+            raise GraphError(
+                f"{self.node.op_name}: the reducer {stage.combiner.name!r} of stage {stage.name!r} has no "
+                f"derivative: {why}, so its result depends on the order of its terms.",
+                fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
+            )
+        parts = around(stage)
+        for part in parts.stages:
+            self.producer |= dict.fromkeys(part.buffers, part)
+        return parts.results[n]
+
+    def share_of_best(self, stage: StageOp, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
+        """The adjoint divided among all terms that equal the result."""
+        term, out = stage.bodies[0], stage.buffers[0]
+
+        def count(*i: Expr) -> Expr:
+            ks = [reduce_axis(a.extent, f"r{n}") for n, a in enumerate(stage.reduce_axes)]
+            swap = dict(zip((a.var for a in stage.all_axes), (*i, *(k.var for k in ks)), strict=True))
+            same = cast(out.dtype, substitute(term, swap).equal(Load(out, i)))
+            return te_sum(same, axis=ks) if ks else same
+
+        ties = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
+        shared = Buffer(self.shared, out.shape, g.dtype)
+        at = tuple(a.var for a in stage.axes)
+        own = select(term.equal(Load(out, at)), Load(shared, at), const(0, g.dtype))
+        return own, {self.shared: g / ties}

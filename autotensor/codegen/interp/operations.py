@@ -1,0 +1,77 @@
+"""What the interpreter's generated Python calls: operators as the loop IR defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotensor.base.dtype import DType
+from autotensor.codegen.interp import memory as memory
+from autotensor.codegen.interp.integer_ranges import limits
+from autotensor.ir.ops import Op
+from autotensor.ir.semantics import FUNCTIONS, OPERATORS, converted, integer, integer_power, whole
+
+
+def wrapper(t: DType) -> Callable[[int], int]:
+    """The function that brings a Python int back into an integer type."""
+    low, high = limits(t)
+    mask = (1 << t.bits) - 1
+    return (lambda x: ((x - low) & mask) + low) if low else (lambda x: x & high)
+
+
+def _by_type(op: Op) -> Callable[[DType], Callable[[Any, Any], Any]]:
+    """The operator on values of a type: Python ints, or arrays of lanes."""
+
+    def of(t: DType) -> Callable[[Any, Any], Any]:
+        if t.lanes > 1:
+            return OPERATORS[op]
+        return lambda a, b: integer(op, a, b, t)
+
+    return of
+
+
+# operators that Python has, but not with this meaning: of an integer type
+OF_INTEGERS = {op: _by_type(op) for op in (Op.FLOORDIV, Op.MOD, Op.SHL, Op.SHR)}
+
+
+def power(t: DType) -> Callable[[Any, Any], Any]:
+    """`pow` of an integer type."""
+    return FUNCTIONS["pow"] if t.lanes > 1 else lambda a, b: integer_power(a, b, t)
+
+
+def convert(t: DType) -> Callable[[Any], Any]:
+    """Floats, or lanes of anything, as another type."""
+    if t.lanes == 1 and t.is_int:
+        return lambda x: whole(float(x), t)
+    return lambda x: converted(x, t.element)[()]
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    """NaN if either is."""
+    return a if a <= b or a != a else b
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    return a if a >= b or a != a else b
+
+
+# the names under which generated code finds them
+GLOBALS: dict[str, Any] = {
+    "_minimum": _minimum,
+    "_maximum": _maximum,
+    "_vminimum": np.minimum,
+    "_vmaximum": np.maximum,
+    "_vload": memory.vload,
+    "_vstore": memory.vstore,
+    "_vselect": memory.vselect,
+    "_nd": memory.nd_view,
+    "_flat": memory.flat_view,
+    "_Tracked": memory.Tracked,
+    "_Exchange": memory.Exchange,
+    "_oob": memory.out_of_bounds,
+    "_full": np.full,
+    "_zeros": np.zeros,
+    **{f"_math_{name}": fn for name, fn in FUNCTIONS.items()},
+}

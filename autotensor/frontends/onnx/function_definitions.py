@@ -1,0 +1,87 @@
+"""Operators that ONNX itself defines by simpler ones: LayerNormalization, SoftmaxCrossEntropyLoss, …
+
+The definition is taken as the standard's library gives it, for the model's opset and the operands' types.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import onnx
+
+from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.types import onnx_number
+from autotensor.graph.ir import GraphNode
+
+
+def definition(call: Call, domain: str, opset: int) -> tuple[onnx.FunctionProto, dict[str, Any]] | None:
+    """The function that defines a node, and its attributes with the operator's defaults; or None."""
+    try:
+        schema: Any = onnx.defs.get_schema(call.op, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    attrs = {**_defaults(call.op, opset, domain), **call.attrs}
+    if schema.has_function:
+        fixed = _fixed(call.op, opset, domain)
+        if fixed is not None:
+            return fixed, attrs
+    if not schema.has_context_dependent_function:
+        return None
+    versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not versions:
+        return None
+    types = [_type(v).SerializeToString() for v in call.inputs]
+    while types and call.inputs[len(types) - 1] is None:
+        types.pop()
+    found = _parsed(
+        schema.get_context_dependent_function_with_opset_version(
+            versions[-1], _resolved(call).SerializeToString(), types
+        )
+    )
+    return None if found is None else (found, attrs)
+
+
+def _resolved(call: Call) -> onnx.NodeProto:
+    """The node with values where it names attributes of the function around it."""
+    node = onnx.NodeProto()
+    node.CopyFrom(call.node)
+    del node.attribute[:]
+    for a in call.node.attribute:
+        if not a.ref_attr_name:
+            node.attribute.append(a)
+        elif a.name in call.attrs:
+            node.attribute.append(onnx.helper.make_attribute(a.name, call.attrs[a.name], attr_type=a.type))
+    return node
+
+
+@functools.lru_cache(maxsize=256)
+def _defaults(op: str, opset: int, domain: str) -> dict[str, Any]:
+    """Attributes that the schema gives a default: a function body names them and does not repeat it."""
+    found: dict[str, Any] = {}
+    for name, a in onnx.defs.get_schema(op, opset, domain).attributes.items():
+        if a.default_value.type:
+            value = onnx.helper.get_attribute_value(a.default_value)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed(op: str, opset: int, domain: str) -> onnx.FunctionProto | None:
+    schema: Any = onnx.defs.get_schema(op, opset, domain)
+    versions = [v for v in schema.function_opset_versions if v <= opset]
+    return _parsed(schema.get_function_with_opset_version(versions[-1])) if versions else None
+
+
+def _parsed(data: Any) -> onnx.FunctionProto | None:
+    if not data:
+        return None
+    function = onnx.FunctionProto()
+    function.ParseFromString(data)
+    return function if function.node else None
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if isinstance(value, GraphNode):
+        return onnx.helper.make_tensor_type_proto(onnx_number(value.dtype), value.shape)
+    return onnx.TypeProto()

@@ -1,0 +1,47 @@
+"""autotensor, NumPy, and what TVM's MetaSchedule left as a library: no conversion of a model is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from peers.peer_spec import Array, Ready, Skip, Spec
+
+
+def ours(job: Any, spec: Spec) -> Ready:
+    """autotensor; the output array is given, as with the other runtimes' bound outputs."""
+    ready: Ready = job.ours(spec)
+    return ready
+
+
+def numpy(job: Any, spec: Spec) -> Ready:
+    """NumPy as a person would write it."""
+    function = job.numpy_function()
+    if function is None:
+        raise Skip("not one NumPy expression")
+    return function, function
+
+
+def tvm(job: Any, spec: Spec) -> Ready:
+    """What TVM's MetaSchedule found (metaschedule.py), outputs given. Its own packages come last in line."""
+    import sys
+
+    if spec.file not in sys.path:
+        sys.path.append(spec.file)
+    library, arrays, take = job.tvm(spec.threads)
+    import tvm as package
+
+    function = package.runtime.load_module(str(library))["main"]
+    given = [package.runtime.tensor(a) for a in arrays]
+    out = package.runtime.empty(take.shape, "float32")
+    keep = (*given, out)
+
+    def run(_: object = keep) -> None:
+        function(*keep)
+
+    def output() -> Array:
+        run()
+        return np.asarray(take(out.numpy()))
+
+    return run, output

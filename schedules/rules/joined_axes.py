@@ -1,0 +1,28 @@
+"""A stage that joins two axes of a reduction into one waits: the reduction's rule wants its loops as host.
+
+joined[h, c] = conv[h // 2, h % 2, c]          phases of a transposed convolution, groups of channels
+
+Where a pointwise stage behind it waits already (`epilogue`), that one is the host, and this one may vanish.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.state import Stage, State
+from schedules.kit.stage_analysis import digits, epilogue, untouched
+from schedules.registry import Extension
+
+
+def joined(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if stage.op.is_reduction or not untouched(stage) or state.attached(stage.name):
+        return ()
+    if epilogue(state, stage) is not None:
+        return ()
+    for b in stage.op.reads():
+        producer = state.producer(b)
+        if producer is None or not producer.op.is_reduction or not untouched(producer):
+            continue
+        found = digits(stage.op, producer.op)
+        if found and any(d.by for d in found.values()) and len(state.consumers(producer)) == 1:
+            return (Extension(defer=True),)
+    return ()
