@@ -1,4 +1,4 @@
-"""The library of scheduling knowledge: sketch rules, templates, tuned traces.
+"""The library of scheduling knowledge: generated sketches, records of processors, tuned schedules.
 
 Mechanisms live in `autotensor.schedule` (singular); here is what is known about using them well.
 """

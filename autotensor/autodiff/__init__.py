@@ -1,4 +1,4 @@
-"""Automatic differentiation of graphs: `gradients` adds the nodes of a backward pass.
+"""Gradients of graphs: reverse mode, rules and derivatives, optimisers, steps of training.
 
     loss = ops.mean(…)
     dw, db = gradients([loss], [w, b])         # ordinary nodes: fused, tuned and linked like all others

@@ -1,1 +1,1 @@
-"""What everything stands on: errors, element types, targets, names, plug-ins."""
+"""What everything stands on: errors, dtypes, targets, plug-ins, switches, deadlines, this machine."""

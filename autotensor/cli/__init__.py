@@ -1,4 +1,4 @@
-"""The command `autotensor`: one file per verb.
+"""The command `autotensor`: its options, output and interrupts; models, files and values as its arguments.
 
     verbs/        the verbs
     main.py       which verb; every error is one sentence and an exit code

@@ -1,1 +1,1 @@
-"""Loop IR → binary: a backend per kind of target."""
+"""Loop IR → binary: a backend for each kind of target, and yardsticks of what a machine can do at most."""

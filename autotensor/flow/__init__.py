@@ -1,4 +1,4 @@
-"""The static style: a graph is written first, then run by a session, in TensorFlow 1's spelling.
+"""The static style, in TensorFlow 1's spelling: nodes, sessions, variables, loops, layers, losses, data sets.
 
     import autotensor.flow as tf
 

@@ -1,1 +1,1 @@
-"""Readers of other systems' models; each makes a graph (`autotensor/graph/ir.py`) of our operators."""
+"""Readers of other systems' models, each making a graph of our operators; and what the readers share."""

@@ -1,4 +1,4 @@
-"""The imperative style: tensors, a tape, Python control flow, in PyTorch's spelling.
+"""The imperative style, in PyTorch's spelling: tensors, a tape, modules, optimisers, traced functions.
 
     from autotensor import imperative as torch
 

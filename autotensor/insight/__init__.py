@@ -1,1 +1,1 @@
-"""Pictures for people: units, and how a tuning run looks while it goes on. Only `api` and `cli` know it."""
+"""Pictures for people: progress, plots, timelines; what a schedule costs, what its steps are worth."""

@@ -1,1 +1,1 @@
-"""The loop IR: nodes, rewriting, simplification, what every operation means. Start reading at `node.py`."""
+"""The loop IR: expressions, statements, bounds, rewriting, simplification, meaning. Start at `node.py`."""

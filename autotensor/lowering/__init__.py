@@ -1,1 +1,1 @@
-"""From the state of a schedule to the loop IR that backends accept. Start reading at `pipeline.py`."""
+"""From the state of a schedule to loop IR: the pipeline, what targets can do. Start at `pipeline.py`."""

@@ -1,4 +1,4 @@
-"""The built-in models.
+"""The built-in models, one in a file, and the layers and weights that they are written with.
 
 graph = MODELS.get("resnet50").build(batch=1)
 arrays = MODELS.get("resnet50").inputs(np.random.default_rng(0))

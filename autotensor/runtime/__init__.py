@@ -1,1 +1,1 @@
-"""Compiled functions: loading, calling, timing, saving them. Start reading at `module.py`."""
+"""Compiled functions: modules, arguments, arrays, signatures; opened, timed, saved. Start at `module.py`."""

@@ -1,4 +1,4 @@
-"""Schedules: how to carry a computation out, as data. Start at `trace.py`, `state.py`, then one primitive."""
+"""Schedules as data: axes, steps, traces, states, sketches, extents. Start at `trace.py`, then `state.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding schedules: tasks, candidates, cost models, measuring, and the loop that ties them together.
+"""Finding schedules: tasks, a run and its loop, journal, events, effort, races, reports, shipped knowledge.
 
 Start reading at `tuner.py` (one task, ask and tell), then `loop.py` (a whole run).
 """

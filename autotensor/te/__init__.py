@@ -1,4 +1,4 @@
-"""Tensor expressions: what is computed, in the spelling that TVM's users know.
+"""Tensor expressions, in TVM's spelling: tensors, computes, stages, DAGs, workloads; reference, tolerance.
 
     from autotensor import te
     A = te.placeholder((1024, 1024), name="A")

@@ -1,1 +1,1 @@
-"""What contestants and children run."""
+"""What contestants and children run: operators, networks, training, MetaSchedule; what a trial costs."""

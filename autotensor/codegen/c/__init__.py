@@ -1,1 +1,1 @@
-"""Kernels as source text of the C family: OpenCL C and CUDA C++. Start reading at `kernel.py`."""
+"""Kernels as source of the C family (OpenCL C, CUDA C++): dialects, resources. Start at `kernel.py`."""

@@ -1,1 +1,1 @@
-"""The interpreter, which defines the loop IR. Start reading at `interpreter.py`."""
+"""The interpreter, which defines the loop IR, in Python: memory, ranges. Start at `interpreter.py`."""

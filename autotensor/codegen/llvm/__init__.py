@@ -1,1 +1,1 @@
-"""The CPU backend: programs as LLVM IR, compiled to objects. Start reading at `backend.py`."""
+"""The CPU backend: functions as LLVM IR, built to objects, and their assembly. Start at `backend.py`."""

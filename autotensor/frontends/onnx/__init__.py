@@ -1,4 +1,4 @@
-"""ONNX models as graphs of our operators.
+"""ONNX models as graphs: files, signatures, calls and checks of nodes; models that run in stages.
 
     model file ─load─▶ ModelProto ─importer─▶ Graph                      everything is known before it runs
                                   └─staged──▶ Point ─value─▶ Point ─…    what depends on values is asked for

@@ -1,4 +1,4 @@
-"""PyTorch modules as graphs.
+"""PyTorch modules as graphs: exported programs, open shapes, constants, what is refused.
 
     graph = at.from_torch(module, (example,))         ATen operators, a node each ──▶ at.ops
     model = at.compile_model(graph)

@@ -1,4 +1,4 @@
-"""Rules that improve a graph without changing what it computes.
+"""Rules that improve a graph: attention and norms recognised, constants folded, layouts, sums merged.
 
     for pass_ in PASSES: graph = pass_.run(graph)
 

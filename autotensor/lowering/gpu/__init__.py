@@ -1,1 +1,1 @@
-"""Passes for GPU targets: `vthread`, `unify`, `barriers`, `narrow`; `check` proves, `launch` counts."""
+"""Passes for GPUs: threads, barriers and their proof, banks, copies, tensor instructions, launches."""

@@ -1,1 +1,1 @@
-"""State → loop IR: the nests of stages. Start reading at `nest.py`."""
+"""State → loop IR: nests of loops, with boxes, guards, marks, updates. Start at `nest.py`."""

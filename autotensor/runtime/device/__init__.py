@@ -1,1 +1,1 @@
-"""Memory and kernels that are not the processor's own."""
+"""Memory and kernels that are not the processor's own: CUDA, OpenCL, PoCL."""

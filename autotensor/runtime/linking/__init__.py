@@ -1,1 +1,1 @@
-"""From object files to code in this process."""
+"""From object files to code in this process: ELF, sections, relocations, symbols, loaders."""

@@ -1,4 +1,4 @@
-"""One file per primitive; importing this package files them all in STEPS."""
+"""The primitives, one in a file; importing this package files them all in STEPS."""
 
 from __future__ import annotations
 

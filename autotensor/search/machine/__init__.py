@@ -1,1 +1,1 @@
-"""What this machine can do, and how well it can be measured."""
+"""What this machine can do: calibration, probes, rates, micro-kernels; how well it can be measured."""

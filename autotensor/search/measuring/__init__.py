@@ -1,1 +1,1 @@
-"""Measuring candidates: built in children, checked against references, raced side by side."""
+"""Measuring candidates: built in children, run, checked against an oracle, timed and raced side by side."""

@@ -1,1 +1,1 @@
-"""Which candidates are measured next: spaces, drafts, batches, budgets, the tuner of one task."""
+"""Which candidates are measured next: populations, drafts, phases, transfer, allocation, stopping."""

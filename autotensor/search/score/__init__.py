@@ -1,1 +1,1 @@
-"""How fast a candidate will be, before it is measured: pictures, priors, features, learned models."""
+"""How fast a candidate will be, before it is measured: priors, their terms, features, cost models."""

@@ -1,4 +1,4 @@
-"""The converters, one file for each family; importing this package registers them all."""
+"""Converters of ONNX operators, one family in a file; importing this package registers them all."""
 
 from __future__ import annotations
 

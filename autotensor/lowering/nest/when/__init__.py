@@ -1,1 +1,1 @@
-"""Which points and terms are computed, and when."""
+"""Which points and terms are computed, and when: skipped, unread, overhanging, prefetched."""

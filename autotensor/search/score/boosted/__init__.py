@@ -1,1 +1,1 @@
-"""The learned cost model: XGBoost on what the prior gets wrong."""
+"""The learned cost model, on what the prior gets wrong: XGBoost's trees, their ensemble and trust."""
