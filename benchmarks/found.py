@@ -37,7 +37,7 @@ from replays.search_tasks import TASKS, chosen, family
 from autotensor.base.target import Target, parse
 from autotensor.search.machine.calibration import calibrated
 from autotensor.search.score.prior import Rates
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 TRIAL_S = 0.15  # of searching, as a guess
 LIBRARIES = ("torch", "torch-cl", "onnxruntime", "openvino")
@@ -53,7 +53,7 @@ def search_all(
         if winners.kept(folder, name, what) is None:
             if time.monotonic() + TRIAL_S * what.trials > deadline:
                 continue
-            rates = rates or calibrated(MemoryStore(), target, kernels=True)
+            rates = rates or calibrated(connect(":memory:"), target, kernels=True)
             found = winners.search(name, what, target, rates)
             winners.write(found, folder, name)
             best_s = found.curve[-1][2] if found.curve else math.nan

@@ -33,7 +33,7 @@ from autotensor.search.score.prior import Rates, predict
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 ASK_GOAL_MS = 40.0
 SHARE_GOAL = 0.10
@@ -84,7 +84,7 @@ def shares(workload: Workload, target: Target, rates: Rates, trials: int) -> dic
     options = TuneOptions(trials=trials, patience=False)
     with LocalMeasurer(target, MeasureOptions(residency="hot")) as measurer:
         began = time.perf_counter()
-        asked = TuningRun([Task(workload, target)], options, MemoryStore(), NEVER, residency="hot")
+        asked = TuningRun([Task(workload, target)], options, connect(":memory:"), NEVER, residency="hot")
         report = tune(asked, measurer, rates)
         wall = time.perf_counter() - began
         spent = measurer.spent

@@ -44,7 +44,7 @@ from autotensor.search.task import Task
 from autotensor.te.reference import random_inputs
 from autotensor.te.workload import Workload
 from schedules.generate import generate
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 ROUNDS = 41  # of the final comparison
 LEAST_SPREAD = 0.005
@@ -95,7 +95,7 @@ def search(
     options = TuneOptions(trials=trials, seed=seed, model=model, patience=False, warm_start=False)
     began = time.perf_counter()
     with measurer_of(target, busy) as measurer:
-        asked = TuningRun([Task(workload, target)], options, MemoryStore(), NEVER, hear, "hot")
+        asked = TuningRun([Task(workload, target)], options, connect(":memory:"), NEVER, hear, "hot")
         report = tune(asked, measurer, rates)
     (task,) = report.tasks
     assert task.best is not None

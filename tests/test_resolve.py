@@ -11,7 +11,7 @@ from shelves import product, put, record, traces, use
 from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.resolve import resolve
-from tuning_db import MemoryStore
+from tuning_db import TrialStore, connect
 
 WORKLOAD, TARGET = product(), parse()
 DEFAULT, FAST, OTHER = traces(WORKLOAD, TARGET)
@@ -25,9 +25,9 @@ def shelf(tmp_path, monkeypatch):
     return tmp_path
 
 
-def log_of(*seconds: tuple[object, float | None]) -> MemoryStore:
+def log_of(*seconds: tuple[object, float | None]) -> TrialStore:
     """A log of this machine with these traces and times; None is a wrong answer."""
-    store, made = MemoryStore(), MemoryStore()
+    store, made = connect(":memory:"), connect(":memory:")
     base = add_trials(made, WORKLOAD, [1e-5], target=TARGET)[0]
     add_trials(store, WORKLOAD, [], target=TARGET)
     for trace, s in seconds:
@@ -83,7 +83,7 @@ def test_what_was_wrong_here_is_not_used_without_other_rows_either(shelf):
 
 
 def test_times_of_another_machine_are_not_noted_when_there_is_something_to_use(shelf):
-    store = MemoryStore()
+    store = connect(":memory:")
     add_trials(store, WORKLOAD, [1e-6], target=TARGET, fingerprint="elsewhere", cpu="Faster CPU")
     found = resolve(WORKLOAD, TARGET, store)
     assert (found.source, found.note) == ("shipped", "")

@@ -14,7 +14,6 @@ from os import PathLike
 
 from tuning_db.contract import RACE, TrialStore
 from tuning_db.errors import StoreError
-from tuning_db.memory import MemoryStore
 from tuning_db.records import (
     Calibration,
     CheckReport,
@@ -45,7 +44,6 @@ __all__ = [
     "ForeignTrial",
     "Intent",
     "Machine",
-    "MemoryStore",
     "Progress",
     "Round",
     "Sample",
@@ -67,13 +65,11 @@ def connect(url_or_path: str | PathLike[str], readonly: bool = False) -> TrialSt
     """The tuning log at a path or URL (`log.db`, `sqlite:///log.db`, `postgresql+psycopg://…`, `:memory:`).
 
     A log that does not exist is created, an older one is backed up beside itself and upgraded; neither when
-    `readonly`. `:memory:` keeps nothing.
+    `readonly`. `:memory:` keeps nothing when it is closed.
 
     Raises StoreError if the file is not a tuning log, is damaged, was written by a newer version or cannot
     be written; it is then left exactly as it was.
     """
-    if str(url_or_path) in (":memory:", "sqlite://", "sqlite:///:memory:"):
-        return MemoryStore()
     from tuning_db.store import SqlStore
 
     return SqlStore(url_or_path, readonly=readonly)

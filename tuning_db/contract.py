@@ -1,6 +1,6 @@
 """What every trial store promises: the verbs, and the laws (held by `tests/contract/test_stores.py`).
 
-    connect("log.db") ──▶ TrialStore      store.py: SQL (SQLite or PostgreSQL)      memory.py: dicts
+    connect("log.db") ──▶ TrialStore      store.py: SQL (SQLite, in a file or in memory, or PostgreSQL)
 
 The laws: what was acknowledged is kept; storing the same thing twice is storing it once; a time of another
 machine is only returned by `best_foreign`; an unverified trial is never returned by `best`; only

@@ -5,7 +5,8 @@
 SQLite, as measured (`facts/libraries-and-reliability.md`, section 4): WAL, busy timeout, foreign keys, and
 `BEGIN IMMEDIATE` for every write. A deferred transaction that reads and then writes lost 56 to 71 % of the
 commits of ten writers; IMMEDIATE lost none. A file that is refused is looked at with plain reads only,
-since even opening a WAL file with SQLite may change it.
+since even opening a WAL file with SQLite may change it. A log in memory is SQLite on one connection, for
+which threads wait in turns.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sqlite3
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +38,7 @@ from tuning_db.outage import Patience, is_away
 # ten writers on one file wait for each other; a batch of trials is written in milliseconds
 BUSY_TIMEOUT_S = 60.0
 APPLICATION_ID = 0x41544442  # "ATDB" at byte 68 of every SQLite file of ours
+IN_MEMORY = (":memory:", "sqlite://", "sqlite:///:memory:")  # addresses of a log that nothing is kept of
 SQLITE_MAGIC = b"SQLite format 3\x00"
 NETWORK_FILE_SYSTEMS = (
     "nfs",
@@ -66,14 +69,20 @@ class Opened:
     write: Engine
     read: Engine
     place: str  # for messages; no password
-    file: Path | None  # None: not SQLite
+    file: Path | None  # None: on a server, or in memory
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.read.dialect.name == "sqlite"
 
 
 def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
     """Open, create or upgrade the tuning log. Raises StoreError, leaving a refused file exactly as it was."""
     address = os.fspath(url_or_path)
     place, file = shown(address), None
-    if "://" not in address:
+    if address in IN_MEMORY:
+        place = IN_MEMORY[0]
+    elif "://" not in address:
         file = Path(address)
     else:
         try:
@@ -86,7 +95,12 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
             file = Path(url.database or "")
             place = str(file)
     try:
-        engine = _server_engine(address, readonly) if file is None else _file_engine(file, readonly)
+        if file is not None:
+            engine = _file_engine(file, readonly)
+        elif place in IN_MEMORY:
+            engine = _sqlite_engine(lambda: _connect(IN_MEMORY[0]), pool_size=1, max_overflow=0)
+        else:
+            engine = _server_engine(address, readonly)
     except ImportError as error:
         raise StoreError(
             f"no driver for '{place}' is installed ({without_passwords(str(error), address)}).",
@@ -113,7 +127,7 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
                 continue
             engine.dispose()
             raise explain(error, place) from error
-        if file is None:
+        if not opened.is_sqlite:
             _reached.add(place)
         return opened
 
@@ -132,7 +146,18 @@ def _file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engin
         return _connect(f"{uri}?mode={mode}", foreign_keys)
 
     # max_overflow: a thread that waits for a connection would report a full pool instead of a busy file
-    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=4, max_overflow=-1)
+    return _sqlite_engine(connect, pool_size=4, max_overflow=-1)
+
+
+def _sqlite_engine(connect: Callable[[], sqlite3.Connection], pool_size: int, max_overflow: int) -> Engine:
+    engine = create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,
+        pool_size=pool_size,
+        max_overflow=max_overflow,
+        pool_timeout=BUSY_TIMEOUT_S,
+    )
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -270,7 +295,7 @@ def _file_system(folder: Path) -> str:
 def _ensure_schema(opened: Opened, readonly: bool) -> None:
     with opened.read.begin() as connection:
         version = schema_version(connection, opened.place)
-    if version is None and readonly:
+    if version is None and readonly and opened.place not in IN_MEMORY:
         raise StoreError(f"tuning log '{opened.place}' is empty.", "Tune first, or check the path.")
     if version is None:
         _create(opened)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import count
 from typing import Any, TypeVar
+from weakref import finalize
 
 from sqlalchemy import Connection, case, delete, func, select, update
 
@@ -27,7 +28,15 @@ from tuning_db.contract import (
     summarise,
     unknown,
 )
-from tuning_db.engine import FOREIGN_ERRORS, explain, is_busy, open_engine, pragma, schema_version
+from tuning_db.engine import (
+    FOREIGN_ERRORS,
+    IN_MEMORY,
+    explain,
+    is_busy,
+    open_engine,
+    pragma,
+    schema_version,
+)
 from tuning_db.errors import StoreError
 from tuning_db.outage import Patience, is_away
 from tuning_db.queries import (
@@ -77,6 +86,8 @@ class SqlStore(TrialStore):
         self._closed = False
         self._is_away = False  # the server, when it was last asked
         self._pid = os.getpid()
+        if self.place in IN_MEMORY:
+            finalize(self, self._opened.read.dispose)  # such a log may be forgotten without being closed
 
     # --- transactions ---
 
@@ -90,7 +101,7 @@ class SqlStore(TrialStore):
         if self._closed:
             raise closed(self.place)
         engine = self._opened.write if writing else self._opened.read
-        if os.getpid() != self._pid:  # forked: the parent's connections must not be used here
+        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: the parent's connections
             engine.dispose(close=False)
             self._pid = os.getpid()
         attempt, patience = 1, Patience(self.place)
@@ -103,7 +114,7 @@ class SqlStore(TrialStore):
             except StoreError:
                 raise
             except FOREIGN_ERRORS as error:
-                if self._opened.file is None and is_away(error):
+                if not self._opened.is_sqlite and is_away(error):
                     tell, self._is_away = not self._is_away, True  # one line, however many threads wait
                     if patience.wait(error, tell):
                         continue
@@ -463,7 +474,7 @@ class SqlStore(TrialStore):
         def work(c: Connection) -> CheckReport:
             version = schema_version(c, self.place) or 0
             problems: list[str] = []
-            if self._opened.file is not None:
+            if self._opened.is_sqlite:
                 problems += [str(row[0]) for row in pragma(c, "integrity_check") if row[0] != "ok"]
                 broken = pragma(c, "foreign_key_check")
                 problems += [

@@ -37,12 +37,12 @@ class OperatorJob:
         """Built from the log of the spec, or with default schedules; weights bound, the output given."""
         import autotensor as at
         from autotensor.runtime.arrays import aligned_copy, aligned_empty
-        from tuning_db import MemoryStore
+        from tuning_db import connect
 
         target, tensors = target_of(spec), self.case.tensors()
         if spec.numerics == "fast" and not _differs(tensors, target):
             raise Skip("as strict: no fast algorithm applies")
-        f = at.build(tensors, target=target, db=spec.log or MemoryStore())
+        f = at.build(tensors, target=target, db=spec.log or connect(":memory:"))
         inputs, constants = self.arrays
         if constants:
             f = f.bind(**{n: self.case.constant_to_ours(a) for n, a in constants.items()})

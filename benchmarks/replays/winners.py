@@ -35,7 +35,7 @@ from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from replays.search_tasks import workload
 from schedules.generate import default_trace
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 FIRST = 8  # trials of the first winner after the default
 
@@ -92,7 +92,7 @@ def asked(trials: int, seed: int, threads: int, numerics: str) -> Asked:
 
 def search(name: str, what: Asked, target: Target, rates: Rates) -> Found:
     """Searches one task from nothing; everything stays in the caches between calls, as in the contest."""
-    task, store = Task(workload(name), target, name=name), MemoryStore()
+    task, store = Task(workload(name), target, name=name), connect(":memory:")
     options = TuneOptions(seed=what.seed, patience=False, warm_start=False)
     measuring = MeasureOptions(residency="hot", peak_flops=rates.peak(target.num_cores))
     won = {0: default_trace(task.workload.dag, target).to_json()}

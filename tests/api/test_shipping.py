@@ -14,7 +14,7 @@ from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.resolve import resolve
 from schedules.records import SCHEDULES, read_class
-from tuning_db import RACE, MemoryStore, TrialStore
+from tuning_db import RACE, TrialStore, connect
 from tuning_db.records import Sample
 
 WORKLOAD, TARGET = product(), parse()
@@ -44,7 +44,7 @@ def exported(store: TrialStore, folder):
 
 
 def test_the_winner_of_a_race_becomes_a_record(tmp_path, monkeypatch):
-    done, (record,) = exported(raced(MemoryStore(), 2e-5, 1e-5, 3e-5), tmp_path)
+    done, (record,) = exported(raced(connect(":memory:"), 2e-5, 1e-5, 3e-5), tmp_path)
     assert (done.new, done.kept, done.dropped) == (1, 0, 0)
     assert done.path == tmp_path / class_name(host_machine()) / SCHEDULES
     assert (record.trace_hash, record.default) == (FAST.hash, DEFAULT.hash)
@@ -55,15 +55,15 @@ def test_the_winner_of_a_race_becomes_a_record(tmp_path, monkeypatch):
 
 
 def test_a_default_that_stands_and_trials_without_a_race_are_no_records(tmp_path):
-    assert export_tuned(raced(MemoryStore(), 2e-5, 1.999e-5), tmp_path) == []
+    assert export_tuned(raced(connect(":memory:"), 2e-5, 1.999e-5), tmp_path) == []
     assert list(tmp_path.iterdir()) == []
-    unraced = MemoryStore()
+    unraced = connect(":memory:")
     add_trials(unraced, WORKLOAD, [2e-5, 1e-5], target=TARGET)
     assert export_tuned(unraced, tmp_path) == []
 
 
 def test_exporting_twice_is_exporting_once(tmp_path):
-    store = raced(MemoryStore(), 2e-5, 1e-5)
+    store = raced(connect(":memory:"), 2e-5, 1e-5)
     done, _ = exported(store, tmp_path)
     before = done.path.read_bytes()
     done, _ = exported(store, tmp_path)
@@ -72,10 +72,10 @@ def test_exporting_twice_is_exporting_once(tmp_path):
 
 
 def test_of_two_logs_the_greater_gain_is_kept(tmp_path):
-    exported(raced(MemoryStore(), 2e-5, 1e-5), tmp_path)
-    slow_day = raced(MemoryStore(), 4e-5)  # nothing but the default: it says nothing of the record
+    exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
+    slow_day = raced(connect(":memory:"), 4e-5)  # nothing but the default: it says nothing of the record
     assert exported(slow_day, tmp_path)[1][0].trace_hash == FAST.hash
-    other = MemoryStore()
+    other = connect(":memory:")
     raced(other, 9e-5)
     rows = other.trials()
     faster = replace(rows[-1], trace=OTHER.to_json(), trace_hash=OTHER.hash, median_s=9e-6,
@@ -87,16 +87,16 @@ def test_of_two_logs_the_greater_gain_is_kept(tmp_path):
 
 
 def test_what_was_measured_again_and_lost_is_dropped(tmp_path):
-    exported(raced(MemoryStore(), 2e-5, 1e-5), tmp_path)
-    done, records = exported(raced(MemoryStore(), 2e-5, 3e-5), tmp_path)
+    exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
+    done, records = exported(raced(connect(":memory:"), 2e-5, 3e-5), tmp_path)
     assert records == ()
     assert done.dropped == 1
 
 
 def test_what_the_rules_make_by_now_is_dropped(tmp_path, monkeypatch):
-    exported(raced(MemoryStore(), 2e-5, 1e-5), tmp_path)
+    exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
     monkeypatch.setattr("autotensor.api.shipping.safe_default", lambda workload, target: FAST)
-    store = MemoryStore()
+    store = connect(":memory:")
     add_trials(store, WORKLOAD, [1e-3], target=TARGET)
     session = store.start_session(
         run_key=f"{RACE}y", seed=0, machine=host_machine().fingerprint,
@@ -108,12 +108,12 @@ def test_what_the_rules_make_by_now_is_dropped(tmp_path, monkeypatch):
 
 def test_the_same_class_of_machines_has_one_file(tmp_path, monkeypatch):
     """Another name of the hypervisor's is not another class."""
-    exported(raced(MemoryStore(), 2e-5, 1e-5), tmp_path)
+    exported(raced(connect(":memory:"), 2e-5, 1e-5), tmp_path)
     here = host_machine()
     renamed = replace(here, cpu_model="Renamed " + here.cpu_model, features=(*here.features, "shstk2"))
     assert renamed.fingerprint != here.fingerprint
     monkeypatch.setattr("cli_tools.host_machine", lambda: renamed)
-    _, records = exported(raced(MemoryStore(), 2e-5, 3e-5, 5e-6), tmp_path)
+    _, records = exported(raced(connect(":memory:"), 2e-5, 3e-5, 5e-6), tmp_path)
     if "(" in here.cpu_model:  # family and model are known
         assert len(list(tmp_path.iterdir())) == 1
         assert [r.trace_hash for r in records] == [OTHER.hash]
@@ -136,4 +136,4 @@ def test_the_verb_and_its_refusals(tmp_path, monkeypatch):
     assert said.out.endswith(": 1 new, 0 as before, 0 dropped.\n")
     assert "exact" in cli("db", "shipped").out
     with pytest.raises(InputError):
-        export_tuned(MemoryStore(), tmp_path / "nowhere")
+        export_tuned(connect(":memory:"), tmp_path / "nowhere")

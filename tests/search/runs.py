@@ -17,7 +17,7 @@ from autotensor.search.run import TuningRun, silent
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
-from tuning_db import MemoryStore, TrialStore
+from tuning_db import TrialStore, connect
 
 RATES = Rates.guess(TARGET)
 PRODUCT, SMALL_PRODUCT, CONVOLUTION = gemm(96, 192, 64), gemm(24, 64, 40), conv(9, 5, 40, 3)
@@ -35,7 +35,7 @@ def run(
     asked = TuningRun(
         [w if isinstance(w, Task) else task(w) for w in workloads],
         chosen := TuneOptions(trials=trials, **options),
-        MemoryStore() if store is None else store,
+        connect(":memory:") if store is None else store,
         Deadline.after(chosen.limit_s),
         listener,
         stopped=stopped,

@@ -19,7 +19,7 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.pace import CAUTION, Pace
 from autotensor.search.task import merge
 from autotensor.te.workload import Workload
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 SOFTMAX = rows("softmax", 7, 100)
 
@@ -48,7 +48,7 @@ def test_the_heaviest_is_never_left() -> None:
 
 
 def test_a_greater_effort_continues_a_smaller_one() -> None:
-    store, tasks = MemoryStore(), timed(0.5, 0.5)
+    store, tasks = connect(":memory:"), timed(0.5, 0.5)
     quick = run(tasks, 500, store, effort="quick")
     again = FakeMeasurer()
     assert run(tasks, 500, store, again, effort="quick").trials == quick.trials

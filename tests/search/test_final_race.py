@@ -19,7 +19,7 @@ from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.score.roofline import lower_bound
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
-from tuning_db import MemoryStore
+from tuning_db import connect
 from tuning_db.records import Status
 
 
@@ -29,7 +29,7 @@ def flat(trace: Trace) -> float:
 
 
 def test_among_equals_the_default_stays() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     report = run([PRODUCT], 48, store, FakeMeasurer(flat, noise=0.1), patience=False)
     default = default_trace(PRODUCT.dag, TARGET)
     luckiest = min(store.trials(), key=lambda t: t.median_s or 1.0)
@@ -52,13 +52,13 @@ def test_a_lucky_median_does_not_win_against_a_faster_rival() -> None:
             star.append(trace.hash)
         return 0.5e-3 if trace.hash in star else 1e-3
 
-    store = MemoryStore()
+    store = connect(":memory:")
     run([PRODUCT], 40, store, FakeMeasurer(cost, noise=0.4), patience=False)
     assert resolve(PRODUCT, TARGET, store).trace.hash == star[0]
 
 
 def test_a_race_has_the_default_its_challengers_and_more_samples() -> None:
-    measurer, store = FakeMeasurer(), MemoryStore()
+    measurer, store = FakeMeasurer(), connect(":memory:")
     heard: list[Event] = []
     run([PRODUCT], 32, store, measurer, heard.append)
     ((contestants),) = measurer.races
@@ -116,7 +116,7 @@ def test_a_default_that_does_not_work_does_not_win() -> None:
         )
 
     measurer._one = one  # type: ignore[method-assign]
-    store = MemoryStore()
+    store = connect(":memory:")
     report = run([PRODUCT], 24, store, measurer)
     found = resolve(PRODUCT, TARGET, store)
     assert found.source == "log"
@@ -126,7 +126,7 @@ def test_a_default_that_does_not_work_does_not_win() -> None:
 
 
 def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([PRODUCT], 16, store, FakeMeasurer(flat, noise=0.01))
     more = FakeMeasurer(lambda t: 0.5e-3)
     run([PRODUCT], 32, store, more)

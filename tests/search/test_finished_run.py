@@ -13,25 +13,25 @@ from autotensor.search.finished_run import known_run
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from schedules.generate import default_trace
-from tuning_db import RACE, MemoryStore
+from tuning_db import RACE, TrialStore, connect
 from tuning_db.records import now
 
 WORKLOADS = (PRODUCT, CONVOLUTION)
 DEFAULTS = {w.key: default_trace(w.dag, TARGET).hash for w in WORKLOADS}
 
 
-def known(store: MemoryStore, trials: int = 32, **options: Any) -> TuneReport | None:
+def known(store: TrialStore, trials: int = 32, **options: Any) -> TuneReport | None:
     return known_run([task(w) for w in WORKLOADS], TuneOptions(trials=trials, **options), store, DEFAULTS)
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    made = MemoryStore()
+def store() -> TrialStore:
+    made = connect(":memory:")
     run(WORKLOADS, 32, made, FakeMeasurer(failing=0.2, spilling=0.2))
     return made
 
 
-def test_it_says_what_the_search_would_say(store: MemoryStore) -> None:
+def test_it_says_what_the_search_would_say(store: TrialStore) -> None:
     read = known(store)
     assert read is not None
     measurer = FakeMeasurer()
@@ -48,7 +48,7 @@ def test_it_says_what_the_search_would_say(store: MemoryStore) -> None:
         assert mine.raced == theirs.raced
 
 
-def test_a_later_race_of_fewer_changes_nothing(store: MemoryStore) -> None:
+def test_a_later_race_of_fewer_changes_nothing(store: TrialStore) -> None:
     """Such as one inside a model."""
     (run_,) = [s for s in store.sessions() if not s.run_key.startswith(RACE)]
     later = store.start_session(
@@ -62,35 +62,35 @@ def test_a_later_race_of_fewer_changes_nothing(store: MemoryStore) -> None:
     assert known(store) is not None
 
 
-def test_more_is_not_known(store: MemoryStore) -> None:
+def test_more_is_not_known(store: TrialStore) -> None:
     assert known(store, 33) is None
     assert known(store, seed=1) is None
     assert known(store, model="prior") is None
     assert known(store, fresh=True) is None
     assert known(store, 24) is not None
-    assert known(MemoryStore()) is None
+    assert known(connect(":memory:")) is None
 
 
 def test_a_run_that_was_stopped_is_not_known() -> None:
-    store, asked = MemoryStore(), iter([False, False, True, True, True])
+    store, asked = connect(":memory:"), iter([False, False, True, True, True])
     run(WORKLOADS, 32, store, stopped=lambda: next(asked))
     assert known(store) is None
 
 
-def test_a_run_that_was_killed_before_it_ended_is_not_known(store: MemoryStore) -> None:
+def test_a_run_that_was_killed_before_it_ended_is_not_known(store: TrialStore) -> None:
     (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:")]
     store.reopen_session(session.id)
     assert known(store) is None
 
 
-def test_other_rules_make_another_run(store: MemoryStore) -> None:
+def test_other_rules_make_another_run(store: TrialStore) -> None:
     tasks = [task(w) for w in WORKLOADS]
     changed = {**DEFAULTS, PRODUCT.key: "another"}
     assert known_run(tasks, TuneOptions(trials=32), store, changed) is None
 
 
 def test_a_finished_run_is_known_for_any_number_of_trials() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     report = run([SMALL_PRODUCT], 900, store, until_gain_below=0.05)
     assert report.trials < 900
     default = {SMALL_PRODUCT.key: default_trace(SMALL_PRODUCT.dag, TARGET).hash}

@@ -22,8 +22,9 @@ from autotensor.search.run import TuningRun
 from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.score.prior import Rates
 from schedules.generate import default_trace
-from tuning_db import MemoryStore, TrialStore, connect
+from tuning_db import TrialStore, connect
 from tuning_db.records import Machine, Sample, Status, TrialRecord, Verification
+from tuning_db.store import SqlStore
 
 PRODUCT = gemm(96, 192, 64)
 TASK = task(PRODUCT)
@@ -34,7 +35,7 @@ RIGHT = Verification(0.0, 1e-5, (0, 1), verdict=True)
 
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> TrialStore:
-    return MemoryStore() if request.param == "memory" else connect(tmp_path / "log.db")
+    return connect(":memory:") if request.param == "memory" else connect(tmp_path / "log.db")
 
 
 def journal_in(store: TrialStore, fresh: bool = False) -> Journal:
@@ -102,7 +103,7 @@ def test_a_session_of_another_machine_is_not_continued(store: TrialStore) -> Non
 
 
 def test_rows_of_rules_that_are_gone_say_nothing() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     tune(TuningRun([TASK], TuneOptions(trials=16), store, NEVER), FakeMeasurer(), RATES)
     rows = [replace(r, sketch_hash="gone") for r in store.trials(limit=16)]
     assert retell(tuner(), rows) == 0
@@ -159,11 +160,11 @@ def test_without_a_working_default_the_fastest_wins() -> None:
     assert hashes(race_order([a, b], "default")) == ["b", "a"]
 
 
-class Rows(MemoryStore):
+class Rows(SqlStore):
     """A log that holds given rows."""
 
     def __init__(self, rows: list[TrialRecord], race: list[TrialRecord]) -> None:
-        super().__init__()
+        super().__init__(":memory:")
         self.rows, self.race = rows, race
 
     def best(

@@ -28,12 +28,12 @@ from autotensor.search.score.prior import Rates
 from autotensor.search.task import merge
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
-from tuning_db import MemoryStore
+from tuning_db import connect
 from tuning_db.records import Status
 
 
 def test_the_budget_is_met_exactly() -> None:
-    store, measurer = MemoryStore(), FakeMeasurer()
+    store, measurer = connect(":memory:"), FakeMeasurer()
     report = run([PRODUCT, CONVOLUTION], 53, store, measurer, patience=False)
     assert report.trials == 53 == len(measurer.measured)
     assert report.reason == "all trials are spent"
@@ -116,7 +116,7 @@ def test_a_deadline_that_comes_before_the_reference_has_answered(monkeypatch: py
                 raise OutOfTime("the deadline came before the reference had answered")
             return super().measure(workload, traces, repeat, **how)
 
-    store = MemoryStore()
+    store = connect(":memory:")
     report = run([PRODUCT, CONVOLUTION], 500, store, Slow(), deadline_s=10.0, patience=False)
     assert report.reason == "the deadline is reached"
     assert {t.task.workload.key: t.trials > 0 for t in report.tasks} == {
@@ -137,7 +137,7 @@ def test_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_failures_are_counted_and_kept() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     heard: list[Event] = []
     report = run([PRODUCT], 48, store, FakeMeasurer(failing=0.3), heard.append, patience=False)
     (t,) = report.tasks
@@ -167,7 +167,7 @@ def test_a_task_of_which_nothing_works_stops_and_the_others_go_on() -> None:
 
 
 def test_a_task_without_reference_is_left_out_with_its_reason() -> None:
-    measurer, store = FakeMeasurer(), MemoryStore()
+    measurer, store = FakeMeasurer(), connect(":memory:")
     measurer.impossible = {PRODUCT.key}
     report = run([PRODUCT, SMALL_PRODUCT], 40, store, measurer)
     left_out = next(t for t in report.tasks if t.task.workload is PRODUCT)
@@ -207,7 +207,7 @@ def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: 
     workloads = [PRODUCT, SMALL_PRODUCT]
     whole = FakeMeasurer()
     run(workloads, 72, measurer=whole, model=model)
-    store, first, second = MemoryStore(), Mortal(calls), FakeMeasurer()
+    store, first, second = connect(":memory:"), Mortal(calls), FakeMeasurer()
     with pytest.raises(Killed):
         run(workloads, 72, store, first, model=model)
     assert len(store.open_intents()) > 0
@@ -222,7 +222,7 @@ def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: 
 
 def test_the_batch_that_was_in_flight_is_measured_again() -> None:
     """Killed between `begin` and `finish`: what the log says is about to run is what runs next."""
-    store, first, second = MemoryStore(), Mortal(5), FakeMeasurer()
+    store, first, second = connect(":memory:"), Mortal(5), FakeMeasurer()
     with pytest.raises(Killed):
         run([PRODUCT, SMALL_PRODUCT], 72, store, first)
     in_flight = [i.trace_hash for i in store.open_intents()]
@@ -232,7 +232,7 @@ def test_the_batch_that_was_in_flight_is_measured_again() -> None:
 
 
 def test_the_same_command_again_measures_nothing_and_a_larger_number_continues() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     first = run([PRODUCT], 32, store, patience=False)
     again = FakeMeasurer()
     second = run([PRODUCT], 32, store, again, patience=False)
@@ -249,7 +249,7 @@ def test_the_same_command_again_measures_nothing_and_a_larger_number_continues()
 
 
 def test_fresh_starts_anew() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([PRODUCT], 24, store)
     measurer = FakeMeasurer()
     report = run([PRODUCT], 24, store, measurer, fresh=True, warm_start=False)
@@ -258,14 +258,14 @@ def test_fresh_starts_anew() -> None:
 
 
 def test_other_seeds_and_models_are_other_runs() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([PRODUCT], 16, store)
     for options in ({"seed": 1}, {"model": "prior"}):
         assert run([PRODUCT], 16, store, **options).reused == 0
 
 
 def test_the_model_learns_from_other_workloads_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([SMALL_PRODUCT], 40, store)
     taught: Counter[str] = Counter()
     original = XGBModel.learn
@@ -293,7 +293,7 @@ def test_equal_workloads_are_one_task_with_their_weights_added() -> None:
 def test_trials_are_in_the_log_before_the_search_learns_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     from autotensor.search.propose.tuner import Tuner
 
-    store = MemoryStore()
+    store = connect(":memory:")
     original = Tuner.tell
 
     def tell(self: Tuner, candidates: Any, seconds: Any) -> None:
@@ -306,7 +306,7 @@ def test_trials_are_in_the_log_before_the_search_learns_of_them(monkeypatch: pyt
 
 
 def test_a_record_is_the_candidate_and_its_result() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([PRODUCT], 16, store)
     first, *others = store.trials(session=store.sessions()[0].id)
     assert first.made_by == "default"
@@ -353,7 +353,7 @@ def test_a_report_prints_as_a_few_lines() -> None:
 
 
 def test_what_is_rejected_takes_no_trial_and_stays_in_the_log() -> None:
-    store, measurer = MemoryStore(), FakeMeasurer(spilling=0.5)
+    store, measurer = connect(":memory:"), FakeMeasurer(spilling=0.5)
     heard: list[Event] = []
     report = run([PRODUCT], 40, store, measurer, listener=heard.append, patience=False)
     (t,) = report.tasks
@@ -381,7 +381,7 @@ def test_a_killed_run_with_rejections_continues_as_if_it_had_not_been_killed() -
     )
     first.spilling = 0.5
     run([PRODUCT], 48, measurer=whole)
-    store = MemoryStore()
+    store = connect(":memory:")
     with pytest.raises(Killed):
         run([PRODUCT], 48, store, first)
     run([PRODUCT], 48, store, second)
@@ -389,7 +389,7 @@ def test_a_killed_run_with_rejections_continues_as_if_it_had_not_been_killed() -
 
 
 def test_the_default_is_never_rejected() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     (t,) = run([PRODUCT], 40, store, FakeMeasurer(spilling=1.0)).tasks
     assert (t.trials, t.best_s) == (1, t.default_s)
     assert t.rejected > 0
@@ -398,7 +398,7 @@ def test_the_default_is_never_rejected() -> None:
 
 def test_a_finished_run_stays_finished_when_the_machine_is_measured_anew() -> None:
     """Other rates move the bound near which a task stops; the same command must not measure again."""
-    store, measurer = MemoryStore(), FakeMeasurer(lambda trace: 1e-4)
+    store, measurer = connect(":memory:"), FakeMeasurer(lambda trace: 1e-4)
     options = TuneOptions(trials=400)
     reports = [
         tune(TuningRun([task(PRODUCT)], options, store, NEVER), measurer, rates)

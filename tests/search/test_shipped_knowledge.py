@@ -21,7 +21,7 @@ from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.task import Task
 from schedules import shipped
 from schedules.generate import generate
-from tuning_db import MemoryStore
+from tuning_db import connect
 
 WORKLOAD, TARGET = product(), parse()
 DEFAULT, FAST, OTHER = traces(WORKLOAD, TARGET)
@@ -39,7 +39,7 @@ def place(tmp_path, monkeypatch):
 
 def asked(trials: int, measurer: FakeMeasurer | None = None, **options: object) -> list[tuple[str, str]]:
     """(who made it, trace hash) of a run's trials, in order."""
-    store = MemoryStore()
+    store = connect(":memory:")
     run([TASK], trials, store, measurer, **options)
     return [(t.made_by, t.trace_hash) for t in store.trials() if t.round is not None]
 
@@ -74,7 +74,7 @@ def test_a_trace_that_no_rule_makes_is_asked_as_it_is(place):
 
 def test_a_run_that_ended_continues_with_it(place):
     put(place, record(WORKLOAD, TARGET, FOREIGN, DEFAULT))
-    store, measurer = MemoryStore(), FakeMeasurer()
+    store, measurer = connect(":memory:"), FakeMeasurer()
     run([TASK], 8, store, measurer)
     again = run([TASK], 16, store, measurer)
     assert again.reused == 8
@@ -85,7 +85,7 @@ def test_it_must_win_here_to_be_used_after_a_run(place):
     put(place, record(WORKLOAD, TARGET, FAST, DEFAULT, ratio=0.1))
     assert resolve(WORKLOAD, TARGET).trace == FAST
     for seconds, winner in ((2e-3, DEFAULT), (5e-4, FAST)):
-        store = MemoryStore()
+        store = connect(":memory:")
         run([TASK], 2, store, FakeMeasurer(lambda t, s=seconds: s if t.hash == FAST.hash else 1e-3))
         assert resolve(WORKLOAD, TARGET, store).trace == winner
         assert resolve(WORKLOAD, TARGET, store).source == "log"
@@ -93,7 +93,7 @@ def test_it_must_win_here_to_be_used_after_a_run(place):
 
 def test_without_it_is_another_run(place):
     put(place, record(WORKLOAD, TARGET, FAST, DEFAULT))
-    store = MemoryStore()
+    store = connect(":memory:")
     with switches.override(no_shipped=True):
         plain = run([TASK], 8, store)
     assert "shipped" not in {t.made_by for t in store.trials()}

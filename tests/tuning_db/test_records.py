@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import tuning_db.records
-from tuning_db import Calibration, MemoryStore, Sample, Session, Status, Verification, error_signature
+from tuning_db import Calibration, Sample, Session, Status, Verification, connect, error_signature
 
 
 @pytest.fixture
 def make(author: Any) -> Any:
-    return author(MemoryStore()).trial
+    return author(connect(":memory:")).trial
 
 
 def test_status_names_are_the_agreed_ones() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuning_db import MemoryStore, StoreError, TrialStore, connect
+from tuning_db import StoreError, TrialStore, connect
 from tuning_db.transfer import export_jsonl, import_jsonl, merge
 
 
@@ -41,7 +41,7 @@ def test_lines_are_readable_and_complete(exported: Path) -> None:
 def test_unknown_fields_are_ignored(exported: Path) -> None:
     lines = [json.loads(line) for line in exported.read_text().splitlines()]
     exported.write_text("\n".join(json.dumps(line | {"of_tomorrow": 1}) for line in lines))
-    assert import_jsonl(MemoryStore(), exported).new == 40
+    assert import_jsonl(connect(":memory:"), exported).new == 40
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_bad_line_is_named_and_nothing_imported(exported: Path, line: str, messa
     lines = exported.read_text().splitlines()
     lines[4] = line
     exported.write_text("\n".join(lines))
-    store = MemoryStore()
+    store = connect(":memory:")
     with pytest.raises(StoreError, match=message):
         import_jsonl(store, exported)
     assert store.workloads() == ()
@@ -70,14 +70,14 @@ def test_other_files_are_refused(tmp_path: Path, log: Path) -> None:
     for content in (b"", b"hello\n", b'{"format": "x", "version": 1}\n', log.read_bytes(), b"\xff\xfe"):
         (tmp_path / "x.jsonl").write_bytes(content)
         with pytest.raises(StoreError, match="is not an exported tuning log"):
-            import_jsonl(MemoryStore(), tmp_path / "x.jsonl")
+            import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
     (tmp_path / "x.jsonl").write_text('{"format": "autotensor tuning log", "version": 2}\n')
     with pytest.raises(StoreError, match="export format 2; this program knows only 1"):
-        import_jsonl(MemoryStore(), tmp_path / "x.jsonl")
+        import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
     with pytest.raises(StoreError, match="cannot read"):
-        import_jsonl(MemoryStore(), tmp_path / "none.jsonl")
+        import_jsonl(connect(":memory:"), tmp_path / "none.jsonl")
     with pytest.raises(StoreError, match="cannot write"):
-        export_jsonl(MemoryStore(), tmp_path / "none" / "log.jsonl")
+        export_jsonl(connect(":memory:"), tmp_path / "none" / "log.jsonl")
 
 
 def test_mutated_exports_never_escape(exported: Path) -> None:
@@ -90,7 +90,7 @@ def test_mutated_exports_never_escape(exported: Path) -> None:
             data[rng.randrange(len(data))] = rng.randrange(256)
         exported.write_bytes(data)
         try:
-            import_jsonl(MemoryStore(), exported)
+            import_jsonl(connect(":memory:"), exported)
         except StoreError:
             refused += 1
     assert refused > 20
@@ -98,7 +98,7 @@ def test_mutated_exports_never_escape(exported: Path) -> None:
 
 def test_merge_of_many_batches(tmp_path: Path, author: Any) -> None:
     def filled(fingerprint: str) -> TrialStore:
-        store = MemoryStore()
+        store = connect(":memory:")
         a = author(store, fingerprint)
         store.add_trials([a.trial(f"{fingerprint}{i}", 1e-3 + i * 1e-6) for i in range(700)])
         return store

@@ -19,7 +19,7 @@ from autotensor.search.machine.calibration import (
     team_sizes,
 )
 from autotensor.search.machine.rates import REGION_S, MicroKernels
-from tuning_db import MemoryStore
+from tuning_db import connect
 from tuning_db.records import Calibration, now
 
 TWO = host().with_threads(2)
@@ -81,7 +81,7 @@ def test_team_sizes() -> None:
 
 
 def test_it_is_measured_once_and_kept(measuring: Measuring) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     first = calibrated(store, TWO)
     assert calibrated(store, TWO) == first
     assert len(measuring.teams) == 1
@@ -92,7 +92,7 @@ def test_it_is_measured_once_and_kept(measuring: Measuring) -> None:
 
 
 def test_another_number_of_threads_is_measured_too(measuring: Measuring) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     calibrated(store, TWO)
     calibrated(store, host().with_threads(1))
     assert len(measuring.teams) == 1  # one core is always there
@@ -101,7 +101,7 @@ def test_another_number_of_threads_is_measured_too(measuring: Measuring) -> None
 
 
 def test_a_log_of_an_older_version_is_completed(measuring: Measuring) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     calibration._remember(store, {n: v for n, v in ONE.items() if n != "clock"})
     assert calibrated(store, TWO).team_flops == 1.9e11
     assert len(measuring.teams) == 1
@@ -109,13 +109,13 @@ def test_a_log_of_an_older_version_is_completed(measuring: Measuring) -> None:
 
 def test_what_a_busy_machine_did_not_allow_is_tried_again_later(measuring: Measuring) -> None:
     measuring.values = ONE | {"disturbed": (0.8, "")}  # no team got its cores
-    store = MemoryStore()
+    store = connect(":memory:")
     rates = calibrated(store, TWO)
     assert rates.peak(2) == 2e11
     assert rates.region_s == REGION_S
     calibrated(store, TWO)
     assert len(measuring.teams) == 1  # not at once
-    late = MemoryStore()
+    late = connect(":memory:")
     calibration._remember(late, {})
     old = now() - timedelta(hours=1)
     records = [Calibration(n, v, u, measured=old) for n, (v, u) in measuring.values.items()]
@@ -126,7 +126,7 @@ def test_what_a_busy_machine_did_not_allow_is_tried_again_later(measuring: Measu
 
 
 def test_a_short_look_is_not_kept(measuring: Measuring) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     assert calibrated(store, TWO, brief=True).team_flops == 1.9e11
     assert store.calibration(host_machine().fingerprint) == {}
     calibrated(store, TWO)
@@ -140,13 +140,13 @@ def test_a_short_look_at_a_busy_machine_is_at_one_core(
 ) -> None:
     """Threads of a team wait for each other's cores there, for seconds, and would not be trusted."""
     monkeypatch.setattr(calibration, "busy_cores", lambda: 0.9 * usable_cores())
-    calibrated(MemoryStore(), TWO, brief=True)
-    calibrated(MemoryStore(), TWO)  # who has the time measures all the same
+    calibrated(connect(":memory:"), TWO, brief=True)
+    calibrated(connect(":memory:"), TWO)  # who has the time measures all the same
     assert measuring.teams == [(1,), (2,)]
 
 
 def test_kernels_are_measured_when_wanted_and_then_always_used(measuring: Measuring) -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     assert not calibrated(store, TWO).kernels.steps
     assert calibrated(store, TWO, kernels=True).kernels.steps == {(6, 4): (24.0, 24.0, 24.0)}
     assert calibrated(store, TWO).kernels.steps

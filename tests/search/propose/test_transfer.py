@@ -16,7 +16,7 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
 from schedules.generate import generate
-from tuning_db import MemoryStore
+from tuning_db import connect
 from tuning_db.records import Status, TrialRecord, Verification
 
 OTHER = gemm(80, 384, 128)
@@ -130,7 +130,7 @@ def test_seeds_are_asked_right_after_the_default_once() -> None:
 
 
 def test_a_run_begins_with_what_the_log_knows_of_other_sizes_and_says_so() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([OTHER], 24, store)
     run([PRODUCT], 16, store, fresh=True)
     made_by = [r.made_by for r in store.trials(PRODUCT.key) if r.round == 0]
@@ -144,7 +144,7 @@ def test_a_run_begins_with_what_the_log_knows_of_other_sizes_and_says_so() -> No
 
 
 def test_without_warm_start_the_log_suggests_nothing() -> None:
-    store = MemoryStore()
+    store = connect(":memory:")
     run([OTHER], 24, store)
     run([PRODUCT], 16, store, warm_start=False)
     assert {r.made_by for r in store.trials(PRODUCT.key)}.isdisjoint({"transfer", "log"})
@@ -152,9 +152,9 @@ def test_without_warm_start_the_log_suggests_nothing() -> None:
 
 def test_what_is_measured_while_a_run_lies_killed_changes_nothing() -> None:
     """A run knows what the log held when it began."""
-    store, whole, first, second = MemoryStore(), FakeMeasurer(), FakeMeasurer(), FakeMeasurer()
+    store, whole, first, second = connect(":memory:"), FakeMeasurer(), FakeMeasurer(), FakeMeasurer()
     run([SMALL_PRODUCT], 16, store)
-    other = MemoryStore()
+    other = connect(":memory:")
     run([SMALL_PRODUCT], 16, other)
     run([PRODUCT], 40, other, whole)
     run([PRODUCT], 24, store, first)
