@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -74,13 +74,29 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {float: Double(), str: Text()}  # noqa: RUF012 (SQLAlchemy reads it from the class)
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads it from the class)
+        float: Double(),
+        str: Text(),
+        datetime: UtcTime(),
+    }
+
+
+# columns that several tables have
+RowId = Annotated[int, mapped_column(Id, primary_key=True)]
+Key = Annotated[str, mapped_column(unique=True)]
+Word = Annotated[str, mapped_column(String(32))]
+JsonValue = Annotated[Json, mapped_column(JsonText)]
+OfSession = Annotated[int, mapped_column(ForeignKey("session.id"))]
+OfWorkload = Annotated[int, mapped_column(ForeignKey("workload.id"))]
+OfTarget = Annotated[int, mapped_column(ForeignKey("target.id"))]
+OfMachine = Annotated[int, mapped_column(ForeignKey("machine.id"))]
+OfEnvironment = Annotated[int, mapped_column(ForeignKey("environment.id"))]
 
 
 class Workload(Base):
     __tablename__ = "workload"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    key: Mapped[str] = mapped_column(unique=True)
+    id: Mapped[RowId]
+    key: Mapped[Key]
     name: Mapped[str]
     text: Mapped[str]
     flops: Mapped[float]
@@ -88,82 +104,82 @@ class Workload(Base):
 
 class Target(Base):
     __tablename__ = "target"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    key: Mapped[str] = mapped_column(unique=True)
+    id: Mapped[RowId]
+    key: Mapped[Key]
     text: Mapped[str]
 
 
 class Machine(Base):
     __tablename__ = "machine"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    fingerprint: Mapped[str] = mapped_column(unique=True)
+    id: Mapped[RowId]
+    fingerprint: Mapped[Key]
     cpu_model: Mapped[str]
-    features: Mapped[Json] = mapped_column(JsonText)
-    cores: Mapped[int] = mapped_column(Integer)
-    caches: Mapped[Json] = mapped_column(JsonText)
+    features: Mapped[JsonValue]
+    cores: Mapped[int]
+    caches: Mapped[JsonValue]
     device: Mapped[str]
     driver: Mapped[str]
-    extra: Mapped[Json] = mapped_column(JsonText)
+    extra: Mapped[JsonValue]
 
 
 class Environment(Base):
     __tablename__ = "environment"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    key: Mapped[str] = mapped_column(unique=True)
-    versions: Mapped[Json] = mapped_column(JsonText)
+    id: Mapped[RowId]
+    key: Mapped[Key]
+    versions: Mapped[JsonValue]
 
 
 class Calibration(Base):
     __tablename__ = "calibration"
     __table_args__ = (UniqueConstraint("machine_id", "name", "measured"),)
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    machine_id: Mapped[int] = mapped_column(ForeignKey("machine.id"))
+    id: Mapped[RowId]
+    machine_id: Mapped[OfMachine]
     name: Mapped[str]
     value: Mapped[float]
     unit: Mapped[str]
-    samples: Mapped[Json] = mapped_column(JsonText)
-    measured: Mapped[datetime] = mapped_column(UtcTime)
+    samples: Mapped[JsonValue]
+    measured: Mapped[datetime]
 
 
 class Session(Base):
     __tablename__ = "session"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    uuid: Mapped[str] = mapped_column(unique=True)
+    id: Mapped[RowId]
+    uuid: Mapped[Key]
     run_key: Mapped[str] = mapped_column(index=True)
     seed: Mapped[str]  # decimal text: seeds may exceed 64 bits
-    options: Mapped[Json] = mapped_column(JsonText)
-    machine_id: Mapped[int] = mapped_column(ForeignKey("machine.id"))
-    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
-    started: Mapped[datetime] = mapped_column(UtcTime)
-    ended: Mapped[datetime | None] = mapped_column(UtcTime)
+    options: Mapped[JsonValue]
+    machine_id: Mapped[OfMachine]
+    environment_id: Mapped[OfEnvironment]
+    started: Mapped[datetime]
+    ended: Mapped[datetime | None]
     stop_reason: Mapped[str | None]
 
 
 class Round(Base):
     __tablename__ = "round"
     __table_args__ = (UniqueConstraint("session_id", "workload_id", "target_id", "number"),)
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))
-    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"))
-    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
-    number: Mapped[int] = mapped_column(Integer)
-    notes: Mapped[Json] = mapped_column(JsonText)
-    started: Mapped[datetime] = mapped_column(UtcTime)
+    id: Mapped[RowId]
+    session_id: Mapped[OfSession]
+    workload_id: Mapped[OfWorkload]
+    target_id: Mapped[OfTarget]
+    number: Mapped[int]
+    notes: Mapped[JsonValue]
+    started: Mapped[datetime]
 
 
 class Intent(Base):
     __tablename__ = "intent"
     __table_args__ = (UniqueConstraint("session_id", "workload_id", "target_id", "trace_hash"),)
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))
-    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"))
-    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
+    id: Mapped[RowId]
+    session_id: Mapped[OfSession]
+    workload_id: Mapped[OfWorkload]
+    target_id: Mapped[OfTarget]
     trace_hash: Mapped[str]
     trace: Mapped[str]
-    worker_pid: Mapped[int] = mapped_column(Integer)
+    worker_pid: Mapped[int]
     boot_id: Mapped[str]
-    started: Mapped[datetime] = mapped_column(UtcTime)
-    attempts: Mapped[int] = mapped_column(Integer)
+    started: Mapped[datetime]
+    attempts: Mapped[int]
 
 
 class Trial(Base):
@@ -173,28 +189,28 @@ class Trial(Base):
         CheckConstraint("(status = 'OK') = (median_s IS NOT NULL)", name="time_only_if_ok"),
         Index(None, "workload_id", "target_id", "machine_id", "median_s"),
     )
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
-    session_id: Mapped[int] = mapped_column(ForeignKey("session.id"))
+    id: Mapped[RowId]
+    session_id: Mapped[OfSession]
     round_id: Mapped[int | None] = mapped_column(ForeignKey("round.id"))
-    workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id"))
-    target_id: Mapped[int] = mapped_column(ForeignKey("target.id"))
-    machine_id: Mapped[int] = mapped_column(ForeignKey("machine.id"))
-    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    workload_id: Mapped[OfWorkload]
+    target_id: Mapped[OfTarget]
+    machine_id: Mapped[OfMachine]
+    environment_id: Mapped[OfEnvironment]
     trace: Mapped[str]
     trace_hash: Mapped[str]
     sketch_hash: Mapped[str]
-    decisions: Mapped[Json] = mapped_column(JsonText)
-    parents: Mapped[Json] = mapped_column(JsonText)
+    decisions: Mapped[JsonValue]
+    parents: Mapped[JsonValue]
     made_by: Mapped[str]
     predicted: Mapped[float | None]
-    status: Mapped[str] = mapped_column(String(32))
+    status: Mapped[Word]
     median_s: Mapped[float | None]
     build_s: Mapped[float | None]
     error: Mapped[str | None]
     error_signature: Mapped[str]
-    assembly: Mapped[Json] = mapped_column(JsonText)
+    assembly: Mapped[JsonValue]
     source_sha: Mapped[str | None]
-    created: Mapped[datetime] = mapped_column(UtcTime)
+    created: Mapped[datetime]
 
 
 class Sample(Base):
@@ -211,16 +227,16 @@ class Verification(Base):
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), primary_key=True, autoincrement=False)
     max_error: Mapped[float | None]
     tolerance: Mapped[float]
-    seeds: Mapped[Json] = mapped_column(JsonText)
+    seeds: Mapped[JsonValue]
     verdict: Mapped[bool]
 
 
 class ApplyEvent(Base):
     __tablename__ = "apply_event"
-    id: Mapped[int] = mapped_column(Id, primary_key=True)
+    id: Mapped[RowId]
     trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), index=True)
     used_by: Mapped[str]
-    applied: Mapped[datetime] = mapped_column(UtcTime)
+    applied: Mapped[datetime]
 
 
 class SchemaVersion(Base):
