@@ -148,22 +148,30 @@ def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 # --- rows to records ---
 
 
-def session_from(row: Any) -> Session:
-    return Session(row[0], row[1], int(row[2]), *row[3:])
+def row_of(record: Any) -> dict[str, Any]:
+    """The columns of a record whose table has the same names."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def columns_of(record: type[Any], table: type[m.Base]) -> Any:
+    """The query for what `row_of` put there."""
+    return select(*(getattr(table, name) for name in record.__dataclass_fields__))
+
+
+def session_from(id: str, run_key: str, seed: str, *rest: Any) -> Session:
+    return Session(id, run_key, int(seed), *rest)
 
 
 def trials_from(c: Connection, rows: Sequence[Any]) -> Iterator[TrialRecord]:
     for part in chunks(rows):
         ids = [row.id for row in part]
         samples: dict[int, list[Sample]] = {}
-        q = select(m.Sample.trial_id, m.Sample.seconds, m.Sample.residency, m.Sample.reference_s)
-        for trial_id, seconds, residency, reference_s in c.execute(
-            q.where(m.Sample.trial_id.in_(ids)).order_by(m.Sample.number)
-        ):
-            samples.setdefault(trial_id, []).append(Sample(seconds, residency, reference_s))
-        v = m.Verification
-        checks = select(v.trial_id, v.max_error, v.tolerance, v.seeds, v.verdict).where(v.trial_id.in_(ids))
-        verified = {row[0]: Verification(*row[1:]) for row in c.execute(checks)}
+        q = columns_of(Sample, m.Sample).add_columns(m.Sample.trial_id).where(m.Sample.trial_id.in_(ids))
+        for *sample, trial_id in c.execute(q.order_by(m.Sample.number)):
+            samples.setdefault(trial_id, []).append(Sample(*sample))
+        q = columns_of(Verification, m.Verification).add_columns(m.Verification.trial_id)
+        checks = c.execute(q.where(m.Verification.trial_id.in_(ids)))
+        verified = {trial_id: Verification(*check) for *check, trial_id in checks}
         for row in part:
             yield TrialRecord(
                 **row._mapping, samples=tuple(samples.get(row.id, ())), verification=verified.get(row.id)

@@ -45,12 +45,14 @@ from tuning_db.queries import (
     TRIALS,
     Ids,
     chunks,
+    columns_of,
     fastest,
     filtered,
     insert,
     insert_new,
     joined,
     of_tasks,
+    row_of,
     session_from,
     trials_from,
 )
@@ -123,6 +125,10 @@ class SqlStore(TrialStore):
                     continue
                 raise explain(error, self.place, writing) from error
 
+    def _all(self, make: Callable[..., T], q: Any) -> tuple[T, ...]:
+        """A record of each row."""
+        return self._read(lambda c: tuple(make(*row) for row in c.execute(q)))
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True
@@ -132,8 +138,7 @@ class SqlStore(TrialStore):
 
     def put_workload(self, workload: Workload) -> str:
         def work(c: Connection) -> str:
-            row = {"key": workload.key, "name": workload.name, "text": workload.text, "flops": workload.flops}
-            if not insert_new(c, m.Workload, row, "key"):
+            if not insert_new(c, m.Workload, row_of(workload), "key"):
                 known = c.execute(select(m.Workload.text).where(m.Workload.key == workload.key)).scalar()
                 if known != workload.text:
                     raise other_text(self.place, workload.key)
@@ -142,35 +147,28 @@ class SqlStore(TrialStore):
         return self._write(work)
 
     def put_target(self, target: TargetRecord) -> str:
-        self._write(lambda c: insert_new(c, m.Target, {"key": target.key, "text": target.text}, "key"))
+        self._write(lambda c: insert_new(c, m.Target, row_of(target), "key"))
         return target.key
 
     def ensure_machine(self, machine: Machine) -> str:
-        row = {name: getattr(machine, name) for name in Machine.__dataclass_fields__}
-        self._write(lambda c: insert_new(c, m.Machine, row, "fingerprint"))
+        self._write(lambda c: insert_new(c, m.Machine, row_of(machine), "fingerprint"))
         return machine.fingerprint
 
     def put_environment(self, environment: Environment) -> str:
-        row = {"key": environment.key, "versions": environment.versions}
-        self._write(lambda c: insert_new(c, m.Environment, row, "key"))
+        self._write(lambda c: insert_new(c, m.Environment, row_of(environment), "key"))
         return environment.key
 
     def workloads(self) -> tuple[Workload, ...]:
-        q = select(m.Workload.key, m.Workload.name, m.Workload.text, m.Workload.flops).order_by(m.Workload.id)
-        return self._read(lambda c: tuple(Workload(*row) for row in c.execute(q)))
+        return self._all(Workload, columns_of(Workload, m.Workload).order_by(m.Workload.id))
 
     def targets(self) -> tuple[TargetRecord, ...]:
-        q = select(m.Target.key, m.Target.text).order_by(m.Target.id)
-        return self._read(lambda c: tuple(TargetRecord(*row) for row in c.execute(q)))
+        return self._all(TargetRecord, columns_of(TargetRecord, m.Target).order_by(m.Target.id))
 
     def machines(self) -> tuple[Machine, ...]:
-        columns = [getattr(m.Machine, name) for name in Machine.__dataclass_fields__]
-        q = select(*columns).order_by(m.Machine.id)
-        return self._read(lambda c: tuple(Machine(*row) for row in c.execute(q)))
+        return self._all(Machine, columns_of(Machine, m.Machine).order_by(m.Machine.id))
 
     def environments(self) -> tuple[Environment, ...]:
-        q = select(m.Environment.key, m.Environment.versions).order_by(m.Environment.id)
-        return self._read(lambda c: tuple(Environment(*row) for row in c.execute(q)))
+        return self._all(Environment, columns_of(Environment, m.Environment).order_by(m.Environment.id))
 
     # --- sessions and rounds ---
 
@@ -198,7 +196,7 @@ class SqlStore(TrialStore):
     def reopen_session(self, session: str) -> Session:
         def work(c: Connection) -> Session:
             self._set_end(c, session, ended=None, stop_reason=None)
-            return session_from(c.execute(SESSIONS.where(m.Session.uuid == session)).one())
+            return session_from(*c.execute(SESSIONS.where(m.Session.uuid == session)).one())
 
         return self._write(work)
 
@@ -209,11 +207,11 @@ class SqlStore(TrialStore):
     def find_session(self, run_key: str) -> Session | None:
         latest = (m.Session.started.desc(), m.Session.id.desc())
         q = SESSIONS.where(m.Session.run_key == run_key).order_by(*latest).limit(1)
-        return self._read(lambda c: next((session_from(row) for row in c.execute(q).all()), None))
+        return next(iter(self._all(session_from, q)), None)
 
     def sessions(self) -> tuple[Session, ...]:
         q = SESSIONS.order_by(m.Session.started, m.Session.id)
-        return self._read(lambda c: tuple(session_from(row) for row in c.execute(q)))
+        return self._all(session_from, q)
 
     def put_rounds(self, rounds: Sequence[Round]) -> None:
         def work(c: Connection) -> None:
@@ -239,7 +237,7 @@ class SqlStore(TrialStore):
         q = select(m.Session.uuid, m.Workload.key, m.Target.key, n.number, n.notes, n.started)
         q = of_tasks(q, n).where(m.Session.uuid == session)
         q = q.order_by(m.Workload.key, m.Target.key, n.number)
-        return self._read(lambda c: tuple(Round(*row) for row in c.execute(q)))
+        return self._all(Round, q)
 
     # --- intents ---
 
@@ -269,7 +267,7 @@ class SqlStore(TrialStore):
         q = of_tasks(q, n).order_by(n.started, n.id)
         if session is not None:
             q = q.where(m.Session.uuid == session)
-        return self._read(lambda c: tuple(Intent(*row) for row in c.execute(q)))
+        return self._all(Intent, q)
 
     def drop_intents(self, session: str, trace_hashes: Collection[str] | None = None) -> int:
         def work(c: Connection) -> int:
@@ -313,21 +311,10 @@ class SqlStore(TrialStore):
             ours = select(m.Trial.id).filter_by(**key, created=t.created)
             return again and c.execute(ours).first() is not None
         if t.samples:
-            rows = [
-                {"trial_id": trial_id, "number": i, "seconds": s.seconds, "residency": s.residency,
-                 "reference_s": s.reference_s}
-                for i, s in enumerate(t.samples)
-            ]  # fmt: skip
+            rows = [{"trial_id": trial_id, "number": i, **row_of(s)} for i, s in enumerate(t.samples)]
             c.execute(insert(c, m.Sample), rows)
         if t.verification is not None:
-            v = t.verification
-            checked = {
-                "max_error": v.max_error,
-                "tolerance": v.tolerance,
-                "seeds": v.seeds,
-                "verdict": v.verdict,
-            }
-            c.execute(insert(c, m.Verification).values(checked | {"trial_id": trial_id}))
+            c.execute(insert(c, m.Verification).values(row_of(t.verification) | {"trial_id": trial_id}))
         return True
 
     def _round_id(self, c: Connection, t: TrialRecord, key: Mapping[str, Any]) -> int | None:
@@ -412,9 +399,7 @@ class SqlStore(TrialStore):
         q = joined(select(m.Trial.status, m.Trial.error_signature, count, first))
         q = filtered(q, workload_key, None, None, session, failed)
         q = q.group_by(m.Trial.status, m.Trial.error_signature).order_by(count.desc(), first)
-        return self._read(
-            lambda c: tuple(FailureGroup(Status(s), sig, n, id) for s, sig, n, id in c.execute(q))
-        )
+        return self._all(lambda status, *rest: FailureGroup(Status(status), *rest), q)
 
     def progress(self, session: str) -> tuple[Progress, ...]:
         q = joined(
@@ -436,10 +421,8 @@ class SqlStore(TrialStore):
         def work(c: Connection) -> None:
             owner = Ids(c, self.place).of(m.Machine.fingerprint, fingerprint)
             for rate in rates:
-                row = {name: getattr(rate, name) for name in Calibration.__dataclass_fields__}
-                c.execute(
-                    insert(c, m.Calibration).values(row | {"machine_id": owner}).on_conflict_do_nothing()
-                )
+                row = row_of(rate) | {"machine_id": owner}
+                c.execute(insert(c, m.Calibration).values(row).on_conflict_do_nothing())
 
         self._write(work)
 
@@ -447,10 +430,10 @@ class SqlStore(TrialStore):
         return {rate.name: rate for rate in self.calibrations(fingerprint)}
 
     def calibrations(self, fingerprint: str) -> tuple[Calibration, ...]:
-        columns = [getattr(m.Calibration, name) for name in Calibration.__dataclass_fields__]
-        q = select(*columns).join(m.Machine, m.Machine.id == m.Calibration.machine_id)
-        q = q.where(m.Machine.fingerprint == fingerprint).order_by(m.Calibration.measured, m.Calibration.id)
-        return self._read(lambda c: tuple(Calibration(*row) for row in c.execute(q)))
+        rate = m.Calibration
+        q = columns_of(Calibration, rate).join(m.Machine, m.Machine.id == rate.machine_id)
+        q = q.where(m.Machine.fingerprint == fingerprint).order_by(rate.measured, rate.id)
+        return self._all(Calibration, q)
 
     def record_apply(self, trial: int, used_by: str) -> None:
         applied = now()
