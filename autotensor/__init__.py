@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import by_shape, load
+    from autotensor.api.model_compiling import compile_model
     from autotensor.api.model_tuning import tune_model
-    from autotensor.api.models import compile_model, plan_model
+    from autotensor.api.models import plan_model
     from autotensor.api.training import training_step
     from autotensor.api.verifying.verify import verify
     from autotensor.autodiff.reverse_mode import gradients
@@ -45,7 +46,7 @@ _HOMES = {
     "by_shape": "autotensor.api.loading",
     "call": "autotensor.graph.build",
     "compile": "autotensor.imperative.traced_functions",
-    "compile_model": "autotensor.api.models",
+    "compile_model": "autotensor.api.model_compiling",
     "create_schedule": "autotensor.schedule.schedule",
     "from_onnx": "autotensor.api.from_onnx",
     "from_torch": "autotensor.api.from_torch",

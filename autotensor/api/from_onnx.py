@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autotensor.api.log import Log
-from autotensor.api.models import compile_model
+from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import ArgumentError, InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import Target

@@ -2,7 +2,7 @@
 
     graph ─optimize─▶ groups ─tasks─▶ traces (log or default) ─compile, link─▶ Module
 
-Tuning a model is in model_tuning.py.
+What is called to have a model compiled is in model_compiling.py, tuning it in model_tuning.py.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ from autotensor.resolve import Resolved, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
-from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.schedule.trace import Trace
-from autotensor.search.events import Listener
-from autotensor.search.options import TuneOptions
 from autotensor.search.task import Task
 from tuning_db import TrialStore
 
@@ -140,51 +137,6 @@ def ready_model(model: Any) -> Any:
     return model
 
 
-def compile_model(
-    model: Graph | OpenGraph | GraphNode | Sequence[GraphNode],
-    trials: int = 0,
-    target: str | Target | None = None,
-    *,
-    db: Log = None,
-    seed: int = 0,
-    name: str = "model",
-    effort: str = "normal",
-    listener: Listener | None = None,
-    progress: bool = True,
-) -> Function:
-    """A model as one function: NumPy in, NumPy out, one native call.
-
-    A model with open extents, as at.from_torch(…, dynamic_shapes=…) gives one, is compiled (and tuned, if
-    trials are asked for) for the example's shapes, and again for each other set of shapes that is called.
-
-    trials: how many schedules to measure first, at most; 0 takes what the tuning log knows, and defaults for
-    the rest. effort: "quick", "normal" or "full", as in `tune`. target, db: as in `build`.
-    progress: as in `tune`, while measuring.
-    Raises InputError for what is no graph, GraphError for operators that do not fit, TargetError for a target
-    that runs no whole models, LogError for a log that cannot be opened.
-    """
-    check_trials(trials)
-    model = ready_model(model)
-    if isinstance(model, OpenGraph):
-        from autotensor.api.open_models import OpenModel
-
-        how = {"db": db, "seed": seed, "effort": effort, "listener": listener, "progress": progress}
-        return OpenModel(model, lambda graph: compile_model(graph, trials, target, **how))  # type: ignore[arg-type]
-    plan = plan_model(model, target, name)
-    if trials:
-        from autotensor.api.model_tuning import tune_model
-
-        options = TuneOptions(trials=trials, seed=seed, effort=effort)
-        return tune_model(plan, options, db=db, listener=listener, progress=progress).module
-    return open_artifact(linked(plan, db), threads=plan.target.num_cores)
-
-
-def check_trials(trials: int) -> None:
-    """Raises InputError unless so many schedules can be measured; 0 measures none."""
-    if not hasattr(trials, "__index__") or trials < 0:
-        raise InputError(f"trials is {trials!r}; it must be a whole number, not negative.")
-
-
 def resolved(plan: ModelPlan, store: TrialStore | None) -> dict[str, Resolved]:
     """What is best known for every task, by workload key."""
     return {t.workload.key: resolve(t.workload, plan.target, store) for t in plan.tasks}
@@ -276,4 +228,4 @@ def default_traces(plan: ModelPlan) -> dict[str, Trace]:
     return {t.workload.key: safe_default(t.workload, plan.target) for t in plan.tasks}
 
 
-__all__ = ["ModelPlan", "compile_model", "plan_model"]
+__all__ = ["ModelPlan", "plan_model"]

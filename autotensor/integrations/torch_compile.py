@@ -29,7 +29,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import _disable_current_modes
 
-from autotensor.api.models import compile_model
+from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from autotensor.api.log import Log, open_existing, open_log
-from autotensor.api.models import check_target, check_trials
+from autotensor.api.model_compiling import check_trials
+from autotensor.api.models import check_target
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.base.target import parse

@@ -9,7 +9,7 @@ import pytest
 from finite_differences import check_gradients
 
 from autotensor import te
-from autotensor.api.models import compile_model
+from autotensor.api.model_compiling import compile_model
 from autotensor.autodiff import gradients
 from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, input

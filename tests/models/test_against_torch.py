@@ -16,7 +16,7 @@ from reduced import DRAW, REDUCED, TINY  # noqa: E402
 from torch_models import TORCH  # noqa: E402
 from tuned import tuned  # noqa: E402
 
-from autotensor.api.models import compile_model  # noqa: E402
+from autotensor.api.model_compiling import compile_model  # noqa: E402
 from autotensor.graph.ir import Graph  # noqa: E402
 from autotensor.models import MODELS, bert, dcgan, gpt2, mobilenet, resnet3d, vgg  # noqa: E402
 from autotensor.models.weights import shapes_of  # noqa: E402

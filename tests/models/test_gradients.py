@@ -13,7 +13,7 @@ from reduced import REDUCED  # noqa: E402
 from test_against_torch import SEED, SHAPES  # noqa: E402
 from torch_models import TORCH  # noqa: E402
 
-from autotensor.api.models import compile_model  # noqa: E402
+from autotensor.api.model_compiling import compile_model  # noqa: E402
 from autotensor.autodiff import gradients  # noqa: E402
 from autotensor.graph.build import constant, input, ops  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn_weights import drawn_weights
 
-from autotensor.api.models import compile_model
+from autotensor.api.model_compiling import compile_model
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize
 from autotensor.models import resnet, small_cnn

@@ -8,7 +8,7 @@ from drawn_weights import drawn_weights
 from reduced import TINY
 from zoo_reduced import SHAPES, WIDER
 
-from autotensor.api.models import compile_model
+from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import InputError
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.rules import optimize

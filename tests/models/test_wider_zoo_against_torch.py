@@ -14,7 +14,7 @@ from torch_zoo import ZOO, resnet101  # noqa: E402
 from tuned import tuned  # noqa: E402
 from zoo_reduced import SHAPES, WIDER  # noqa: E402
 
-from autotensor.api.models import compile_model  # noqa: E402
+from autotensor.api.model_compiling import compile_model  # noqa: E402
 from autotensor.models import MODELS, moe, resnet  # noqa: E402
 from autotensor.models.weights import shapes_of  # noqa: E402
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from cli_tools import calibrated_log
 
-from autotensor.api.models import compile_model, link_model, plan_model, resolved
+from autotensor.api.model_compiling import compile_model
+from autotensor.api.models import link_model, plan_model, resolved
 from autotensor.graph.ir import Graph
 from autotensor.runtime.open_artifact import Function, open_artifact
 from tuning_db import connect
