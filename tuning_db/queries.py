@@ -8,15 +8,17 @@ Ids(connection, place)      keys to row ids within one transaction
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, case, delete, select
 from sqlalchemy.dialects import sqlite
 
 from tuning_db import models as m
 from tuning_db.contract import unknown
 from tuning_db.records import Sample, Session, Status, TrialRecord, Verification, distinct_traces
 
+TASK = ("session_id", "workload_id", "target_id")
 CHUNK = 500  # values in one IN (…), trials whose samples are fetched at once; SQLite's oldest limit is 999
 
 
@@ -39,11 +41,8 @@ class Ids:
         return self._known.setdefault((table.__tablename__, key), int(found))
 
     def task(self, session: str, workload: str, target: str) -> dict[str, Any]:
-        return {
-            "session_id": self.of(m.Session.uuid, session),
-            "workload_id": self.of(m.Workload.key, workload),
-            "target_id": self.of(m.Target.key, target),
-        }
+        columns = (m.Session.uuid, m.Workload.key, m.Target.key)
+        return dict(zip(TASK, map(self.of, columns, (session, workload, target)), strict=True))
 
 
 PLAIN_COLUMNS = (
@@ -126,19 +125,64 @@ def fastest(c: Connection, workload: str, target: str, machine: str, k: int) -> 
         return distinct_traces((t for part in parts for t in trials_from(c, part) if t.verified), k)
 
 
-def insert(c: Connection, table: Any) -> Any:
-    """INSERT of this dialect: SQLite's and PostgreSQL's spell ON CONFLICT alike, the generic one has none."""
-    if c.dialect.name != "postgresql":
-        return sqlite.insert(table)
+# --- statements, each made once: making one takes longer than executing it ---
+
+
+@cache
+def insert(dialect: str, table: Any) -> Any:
+    """INSERT of a row unless it is there: SQLite and PostgreSQL spell ON CONFLICT alike, others have none."""
+    return _insert(dialect, table).on_conflict_do_nothing()
+
+
+@cache
+def _insert_id(dialect: str, table: Any) -> Any:
+    return insert(dialect, table).returning(table.id)
+
+
+def insert_new(c: Connection, table: Any, row: Mapping[str, Any]) -> int | None:
+    """The id of the row that is inserted; None if it is there already."""
+    id: int | None = c.execute(_insert_id(c.dialect.name, table), row).scalar()
+    return id
+
+
+@cache
+def upsert_round(dialect: str) -> Any:
+    """INSERT of a round; of one that is there the notes are replaced."""
+    new = _insert(dialect, m.Round)
+    return new.on_conflict_do_update(index_elements=[*TASK, "number"], set_={"notes": new.excluded.notes})
+
+
+@cache
+def upsert_intent(dialect: str) -> Any:
+    """INSERT of an intent; of one that is there the launch is replaced, and counted."""
+    new, row = _insert(dialect, m.Intent), m.Intent
+    again = row.started != new.excluded.started  # else the answer to this very one was lost
+    launch = {name: new.excluded[name] for name in ("worker_pid", "boot_id", "started")}
+    attempts = row.attempts + case((again, 1), else_=0)
+    return new.on_conflict_do_update(
+        index_elements=[*TASK, "trace_hash"], set_=launch | {"attempts": attempts}
+    )
+
+
+def _insert(dialect: str, table: Any) -> Any:
+    if dialect != "postgresql":
+        return sqlite.insert(table.__table__)
     from sqlalchemy.dialects import postgresql  # here: a file does without
 
-    return postgresql.insert(table)
+    return postgresql.insert(table.__table__)
 
 
-def insert_new(c: Connection, table: Any, row: Mapping[str, Any], unique: str) -> bool:
-    """Insert unless the unique column has this value already; whether it was new."""
-    new = insert(c, table).values(row).on_conflict_do_nothing(index_elements=[unique])
-    return c.execute(new.returning(table.id)).first() is not None
+def of_candidate(column: Any, table: type[m.Intent | m.Trial]) -> Any:
+    """Conditions on the columns that name a candidate; their values are parameters of the execution."""
+    names = (*TASK, "trace_hash")
+    return column.where(*(getattr(table, name) == bindparam(name) for name in names))
+
+
+TRIAL_OF = of_candidate(select(m.Trial.id, m.Trial.created), m.Trial)
+DROP_INTENT = of_candidate(delete(m.Intent), m.Intent)
+ROUND_OF = select(m.Round.id).where(
+    *(getattr(m.Round, name) == bindparam(name) for name in TASK), m.Round.number == bindparam("number")
+)
 
 
 def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, TypeVar
 from weakref import finalize
 
-from sqlalchemy import Connection, case, delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from tuning_db import models as m
 from tuning_db.contract import (
@@ -40,8 +40,12 @@ from tuning_db.engine import (
 from tuning_db.errors import StoreError
 from tuning_db.outage import Patience, is_away
 from tuning_db.queries import (
+    DROP_INTENT,
     PLAIN_COLUMNS,
+    ROUND_OF,
     SESSIONS,
+    TASK,
+    TRIAL_OF,
     TRIALS,
     Ids,
     chunks,
@@ -55,6 +59,8 @@ from tuning_db.queries import (
     row_of,
     session_from,
     trials_from,
+    upsert_intent,
+    upsert_round,
 )
 from tuning_db.records import (
     Calibration,
@@ -76,6 +82,7 @@ from tuning_db.records import (
 )
 
 T = TypeVar("T")
+LAUNCH = ("trace", "worker_pid", "boot_id", "started", "attempts")  # of an intent
 ATTEMPTS = 3  # of a transaction that met a lock or a deadlock; each has waited for the busy timeout already
 
 
@@ -138,7 +145,7 @@ class SqlStore(TrialStore):
 
     def put_workload(self, workload: Workload) -> str:
         def work(c: Connection) -> str:
-            if not insert_new(c, m.Workload, row_of(workload), "key"):
+            if insert_new(c, m.Workload, row_of(workload)) is None:
                 known = c.execute(select(m.Workload.text).where(m.Workload.key == workload.key)).scalar()
                 if known != workload.text:
                     raise other_text(self.place, workload.key)
@@ -147,15 +154,15 @@ class SqlStore(TrialStore):
         return self._write(work)
 
     def put_target(self, target: TargetRecord) -> str:
-        self._write(lambda c: insert_new(c, m.Target, row_of(target), "key"))
+        self._write(lambda c: insert_new(c, m.Target, row_of(target)))
         return target.key
 
     def ensure_machine(self, machine: Machine) -> str:
-        self._write(lambda c: insert_new(c, m.Machine, row_of(machine), "fingerprint"))
+        self._write(lambda c: insert_new(c, m.Machine, row_of(machine)))
         return machine.fingerprint
 
     def put_environment(self, environment: Environment) -> str:
-        self._write(lambda c: insert_new(c, m.Environment, row_of(environment), "key"))
+        self._write(lambda c: insert_new(c, m.Environment, row_of(environment)))
         return environment.key
 
     def workloads(self) -> tuple[Workload, ...]:
@@ -186,7 +193,7 @@ class SqlStore(TrialStore):
                 "ended": session.ended,
                 "stop_reason": session.stop_reason,
             }
-            return insert_new(c, m.Session, row, "uuid")
+            return insert_new(c, m.Session, row) is not None
 
         return self._write(work)
 
@@ -217,18 +224,9 @@ class SqlStore(TrialStore):
         def work(c: Connection) -> None:
             ids = Ids(c, self.place)
             for r in rounds:
-                row = ids.task(r.session, r.workload, r.target) | {
-                    "number": r.index,
-                    "notes": r.notes,
-                    "started": r.started,
-                }
-                new = insert(c, m.Round).values(row)
-                c.execute(
-                    new.on_conflict_do_update(
-                        index_elements=["session_id", "workload_id", "target_id", "number"],
-                        set_={"notes": new.excluded.notes},
-                    )
-                )
+                row = ids.task(r.session, r.workload, r.target)
+                row |= {"number": r.index, "notes": r.notes, "started": r.started}
+                c.execute(upsert_round(c.dialect.name), row)
 
         self._write(work)
 
@@ -246,15 +244,9 @@ class SqlStore(TrialStore):
             ids = Ids(c, self.place)
             for i in intents:
                 row = ids.task(i.session, i.workload, i.target) | {"trace_hash": i.trace_hash}
-                if c.execute(select(m.Trial.id).filter_by(**row)).first():
-                    continue
-                launch = {"worker_pid": i.worker_pid, "boot_id": i.boot_id, "started": i.started}
-                new = insert(c, m.Intent).values(row | launch | {"trace": i.trace, "attempts": i.attempts})
-                again = m.Intent.started != new.excluded.started  # else the answer to this very one was lost
-                attempts = m.Intent.attempts + case((again, 1), else_=0)
-                c.execute(
-                    new.on_conflict_do_update(index_elements=list(row), set_=launch | {"attempts": attempts})
-                )
+                if c.execute(TRIAL_OF, row).first() is None:
+                    row |= {name: getattr(i, name) for name in LAUNCH}
+                    c.execute(upsert_intent(c.dialect.name), row)
 
         self._write(work)
 
@@ -296,7 +288,7 @@ class SqlStore(TrialStore):
     def _add_trial(self, c: Connection, ids: Ids, t: TrialRecord, again: bool) -> bool:
         """Whether it is new. again: it may be there already, by a try whose answer was lost."""
         key = ids.task(t.session, t.workload, t.target) | {"trace_hash": t.trace_hash}
-        c.execute(delete(m.Intent).filter_by(**key))
+        c.execute(DROP_INTENT, key)
         row = key | {
             "round_id": self._round_id(c, t, key),
             "machine_id": ids.of(m.Machine.fingerprint, t.machine),
@@ -305,23 +297,22 @@ class SqlStore(TrialStore):
             "error_signature": "" if t.status is Status.OK else error_signature(t.error),
         }
         row |= {name: getattr(t, name) for name in PLAIN_COLUMNS}
-        new = insert(c, m.Trial).values(row).on_conflict_do_nothing().returning(m.Trial.id)
-        trial_id = c.execute(new).scalar()
+        trial_id = insert_new(c, m.Trial, row)
         if trial_id is None:
-            ours = select(m.Trial.id).filter_by(**key, created=t.created)
-            return again and c.execute(ours).first() is not None
+            known = c.execute(TRIAL_OF, key).first()
+            return again and known is not None and known.created == t.created
         if t.samples:
             rows = [{"trial_id": trial_id, "number": i, **row_of(s)} for i, s in enumerate(t.samples)]
-            c.execute(insert(c, m.Sample), rows)
+            c.execute(insert(c.dialect.name, m.Sample), rows)
         if t.verification is not None:
-            c.execute(insert(c, m.Verification).values(row_of(t.verification) | {"trial_id": trial_id}))
+            c.execute(insert(c.dialect.name, m.Verification), row_of(t.verification) | {"trial_id": trial_id})
         return True
 
     def _round_id(self, c: Connection, t: TrialRecord, key: Mapping[str, Any]) -> int | None:
         if t.round is None:
             return None
-        task = {name: key[name] for name in ("session_id", "workload_id", "target_id")}
-        found: int | None = c.execute(select(m.Round.id).filter_by(**task, number=t.round)).scalar()
+        task = {name: key[name] for name in TASK}
+        found: int | None = c.execute(ROUND_OF, task | {"number": t.round}).scalar()
         if found is None:
             raise unknown(self.place, "round", t.round)
         return found
@@ -421,8 +412,7 @@ class SqlStore(TrialStore):
         def work(c: Connection) -> None:
             owner = Ids(c, self.place).of(m.Machine.fingerprint, fingerprint)
             for rate in rates:
-                row = row_of(rate) | {"machine_id": owner}
-                c.execute(insert(c, m.Calibration).values(row).on_conflict_do_nothing())
+                c.execute(insert(c.dialect.name, m.Calibration), row_of(rate) | {"machine_id": owner})
 
         self._write(work)
 
@@ -443,7 +433,7 @@ class SqlStore(TrialStore):
                 raise unknown(self.place, "trial", trial, "`trials()` gives those that there are.")
             row = {"trial_id": trial, "used_by": used_by, "applied": applied}
             if not c.execute(select(m.ApplyEvent.id).filter_by(**row)).first():
-                c.execute(insert(c, m.ApplyEvent).values(row))
+                c.execute(insert(c.dialect.name, m.ApplyEvent), row)
 
         self._write(work)
 
