@@ -1,8 +1,8 @@
 """A model as one function: compiled with what is known of its kernels, or tuned first.
 
-    model ─plan─▶ trials == 0: link with what the log knows, or with defaults ─▶ Function
-                  trials > 0: tune_model ─▶ Function
-                  open extents: an OpenModel, which does either for each set of shapes that it meets
+model ─plan─▶ trials == 0: link with what the log knows, or with defaults ─▶ Function
+              trials > 0: tune_model ─▶ Function
+              open extents: an OpenModel, which does either for each set of shapes that it meets
 """
 
 from __future__ import annotations
