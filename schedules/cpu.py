@@ -21,8 +21,9 @@ from autotensor.base.doors import Door
 from autotensor.base.errors import TargetError
 from autotensor.base.target import Target
 
-# bytes after which addresses fall into the same set of L1: those with a record index it within a page
-PAGE = 4096
+# of all with a record: bytes of a cache line, and those after which addresses fall into the same set of L1,
+# which is indexed within a page
+LINE, PAGE = 64, 4096
 WIDTHS = (16, 32, 64, 128, 256)  # bytes that vector registers can have
 
 
@@ -99,6 +100,8 @@ class Cpu:
     join: int = 2_500
     # share of time lost when cores divide columns: each reads rows others wrote (Zen 4, 2026-11)
     apart: float = 0.02
+    scattered: float = 0.97  # speed where neither rows nor columns of tiles divide evenly (chosen, 2026-11)
+    called: float = 8.0  # operations that a function of a number (tanh) counts for (chosen, 2026-11)
 
     # -- caches
     ways: int = 8  # lines of a set of L1 (Zen 4, 2026-11)
@@ -115,14 +118,18 @@ class Cpu:
     near_rows: int = 16 << 10  # bytes that a block of rows may take: half of L1 (chosen, 2026-11)
     # share of time lost when a block's rows come from beyond L2 for every column (Zen 4, 2026-11)
     spill: float = 0.05
+    # times that a row of an operand must be used to repay packing it in every call (chosen, 2026-11)
+    least_reuse: int = 8
     # rows that must use a panel to repay its copy (24 us for 1 MB from L3; Zen 4, 2026-11)
     copy_rows: int = 96
     # the same where its lines compete for a set (64 rows x 64 x 8192 1.2 x as fast; Zen 5, 2026-11)
     crowded_rows: int = 48
+    near_scores: float = 7 / 8  # of L1 for the scores of a block of attention (chosen, 2026-11)
     from_l2: float = 0.92  # speed of attention whose scores leave L1 (64 queries x 128 keys; Zen 4, 2026-11)
     beyond_l2: float = 0.8  # and whose scores take more than half of L2 (chosen, 2026-11)
 
     # -- register tiles of products
+    tight: float = 0.97  # speed of a tile that leaves less than two registers to scalars (chosen, 2026-11)
     least_tile: int = 4  # accumulators: fewer wait for their own sums all the time (chosen, 2026-11)
     # cycles per reduction step beside FMAs and loads; favours larger tiles (Zen 4, 2026-11)
     tile_step: float = 1.5
@@ -166,6 +173,10 @@ class Cpu:
     # cycles per broadcast of an element, as operands of FMAs take them (Zen 4, 2026-11)
     conv_row: float = 1.0
     conv_crowded: float = 1.12  # slow-down beyond `free_ways` (5x5 rows 2 KiB apart: 1.15; Zen 4, 2026-11)
+    # times L2: more data and results than that come from and go to memory; share of L2 up to which weights
+    # stay meanwhile (chosen, 2026-11)
+    streamed: int = 4
+    stay: float = 0.25  # see `streamed` (chosen, 2026-11)
     # slow-down where rows of a large result are not written whole (1x1x1, 64 to 64 channels: 1.3; Zen 4,
     # 2026-11)
     partly: float = 1.1
@@ -196,6 +207,7 @@ class Cpu:
     window_longest: int = 12
 
     # -- the prior
+    prior_fine: float = 5e-6  # seconds of pieces that overlap with what is around them (chosen, 2026-11)
     prior_step: float = 0.5  # cycles per innermost iteration beside FMAs and loads (Zen 4, 2026-11)
     # cycles of a load beside FMAs: two ports; broadcasts fold into the FMA (Zen 4, 2026-11)
     prior_load: float = 0.6

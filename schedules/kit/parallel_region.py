@@ -22,8 +22,6 @@ from schedules.cpu import cpu_of
 from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import is_expensive
 
-CALLED = 8.0  # operations that a function of a number (tanh) counts for
-
 
 def divided(stage: str, loop: str, op: StageOp, lanes: int, target: Target) -> tuple[Step, ...]:
     """`loop` of `stage` in parallel, if the work of `op`, which is done inside, is worth a region."""
@@ -57,7 +55,8 @@ def is_worth_cutting(work: float, target: Target) -> bool:
 
 def cycles(op: StageOp, lanes: int, target: Target) -> float:
     """Of one core: its operations in vectors of `lanes`, or what it reads and writes if that takes longer."""
-    operations = op.points() / lanes * (CALLED if is_expensive(op) else 1.0)
+    cpu = cpu_of(target)
+    operations = op.points() / lanes * (cpu.called if is_expensive(op) else 1.0)
     arrays = (*op.reads(), *op.buffers)
     touched = (min(b.bytes, op.points() * b.dtype.bytes) for b in arrays)  # tables in part
-    return max(operations, sum(touched) / cpu_of(target).l2_rate)
+    return max(operations, sum(touched) / cpu.l2_rate)

@@ -13,12 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
+from schedules.cpu import cpu_of
 from schedules.kit.stage_analysis import Read, is_padding, packable, reads, untouched
-
-MIN_REUSE = 8  # times that a row of an operand must be used to repay repacking it in every call
-
 
 NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which a part of a vector pays
 
@@ -53,7 +52,7 @@ class Roles:
         return self.vector.extent
 
 
-def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
+def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles | None:
     """The roles in a reduction; None when it has no axis worth a vector."""
     if not op.axes:
         return None
@@ -66,12 +65,13 @@ def assign_roles(state: State, op: StageOp, lanes: int) -> Roles | None:
         return None
     packed, direct, turned = [], [], []
     reused = prod(a.extent for a in op.axes[:-1] if any(not r.uses(a.name) for r in moving))
+    least = cpu_of(target).least_reuse
     for r in moving:
         along = r.strides.get(vector.name) == 1
         constant = r.load.buffer.name in state.dag.constants
-        if not constant and reused >= MIN_REUSE and can_turn(op, r, vector.name):
+        if not constant and reused >= least and can_turn(op, r, vector.name):
             turned.append(r)
-        elif (constant or (not along and reused >= MIN_REUSE and _is_input(state, r))) and packable(
+        elif (constant or (not along and reused >= least and _is_input(state, r))) and packable(
             r, vector.name
         ):
             packed.append(r)

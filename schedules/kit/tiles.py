@@ -61,7 +61,7 @@ def best_tile(roles: Roles, target: Target) -> Option:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
         share = tile_quality(o, *extents, target.vector_registers, cpu, roles.row_bytes)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
-        even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target.num_cores)
+        even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
         wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
         fed = o[0] * o[1] / (o[0] * o[1] + wait)
         runs = o[2] / (o[2] + cpu.run) if streamed else 1.0
@@ -92,13 +92,15 @@ def is_pushed_out(rows: int, vectors: int, extent: int, target: Target) -> bool:
     return rows * vectors + vectors + 2 + AHEAD > target.vector_registers
 
 
-def _balance(rows: int, columns: int, others: int, cores: int) -> float:
+def _balance(rows: int, columns: int, others: int, target: Target) -> float:
     """How evenly a grid of tiles divides among the cores: by columns, by rows, or at worst tile by tile."""
+
+    cores, scattered = target.num_cores, cpu_of(target).scattered
 
     def even(parts: int) -> float:
         return parts / (cores * ceil(parts / cores))
 
-    return max(even(columns * others), even(rows * others), 0.97 * even(rows * columns * others))
+    return max(even(columns * others), even(rows * others), scattered * even(rows * columns * others))
 
 
 @lru_cache(maxsize=64)  # every form of a sketch asks for them
@@ -159,7 +161,7 @@ def tile_quality(
         total += part
     tiles = ceil(columns / (nv * lanes))
     useful = outer * inner * columns / lanes
-    tight = 1.0 if th * tw * nv + nv + 2 <= registers else 0.97
+    tight = 1.0 if th * tw * nv + nv + 2 <= registers else cpu.tight
     return tight * useful / (total * tiles)
 
 

@@ -13,7 +13,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Stage
 from schedules.algorithms.winograd import Transform
-from schedules.cpu import Cpu, Winograd, cpu_of
+from schedules.cpu import LINE, Cpu, Winograd, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.stage_analysis import second_cache
 
@@ -125,7 +125,7 @@ def cycles(p: Problem, v: Variant, option: Option) -> float:
         # every core reads all weights
         return max(busy, blocks * weights / min(p.costs.memory, p.costs.alone))
     # every core reads all transformed inputs, of which it has made its share
-    crossing = 4 * t * t * tiles * p.k / 64 * (1 - 1 / p.target.num_cores)
+    crossing = 4 * t * t * tiles * p.k / LINE * (1 - 1 / p.target.num_cores)
     if 4 * t * t * p.k * p.taps * option[5] > second_cache(p.target):  # a panel, which every block reads
         busy = max(busy, blocks * weights / p.costs.again / p.target.num_cores)
     rate = min(p.costs.memory, p.target.num_cores * p.costs.alone)

@@ -238,7 +238,7 @@ class _AttentionSketch:
         idle = 1.0 if blocks >= CORES * self.target.num_cores or self.target.num_cores == 1 else 0.8
         kept = 4 * tiles * rows * (total + self.chain.scores.op.reduce_axes[0].extent)
         near, far = (*self.target.cache_bytes, 1 << 15, 1 << 20)[:2]
-        if kept > near * 7 // 8:
+        if kept > cpu.near_scores * near:
             idle *= cpu.from_l2 if kept <= cpu.l2_share * far else cpu.beyond_l2
         return idle / (padded * (ragged / speed(rows, columns) + short / speed(keys, vectors)))
 

@@ -35,7 +35,7 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     op = stage.op
     if target.kind != "llvm" or not untouched(stage) or state.attached(stage.name) or not sums_columns(op):
         return ()
-    lanes, last = lanes_of(op, target), op.axes[-1]
+    cpu, lanes, last = cpu_of(target), lanes_of(op, target), op.axes[-1]
     if last.extent < lanes:
         return ()
     after = epilogue(state, stage)
@@ -43,13 +43,13 @@ def columns(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     outer = prod(a.extent for a in op.axes[:-1])
     vectors = powers(ceil(last.extent / lanes))
     wanted = min(
-        cpu_of(target).near_sums // (lanes * op.buffers[0].dtype.bytes),
+        cpu.near_sums // (lanes * op.buffers[0].dtype.bytes),
         max(1, ceil(vectors[-1] * outer / target.num_cores)),
     )
     block = Hole(f"{stage.name}/columns", singles(vectors), (nearest(vectors, wanted),))
     steps: list[Step] = []
     inner = _blocks(steps, host, stage, block, lanes, target)
-    holes = [block, *_rows(steps, stage, lanes, inner)]
+    holes = [block, *_rows(steps, stage, cpu.ways, inner)]
     done = (stage.name, host.name)
     return (Extension(tuple(steps), tuple(holes), done),)
 
@@ -86,12 +86,12 @@ def _blocks(
     return [*own[:-1], f"{own[-1]}.0", f"{own[-1]}.1"]
 
 
-def _rows(steps: list[Step], stage: Stage, lanes: int, spatial: list[str]) -> list[Hole]:
-    """Some rows at a time, written out; the stage's loops in order."""
+def _rows(steps: list[Step], stage: Stage, ways: int, spatial: list[str]) -> list[Hole]:
+    """Some rows at a time, written out, fewer than may compete for one set; the stage's loops in order."""
     name, op = stage.name, stage.op
     more, axis, extent = fused_axes(name, op, op.reduce_axes)
     options = tuple(n for n in ROWS if n <= extent)
-    even = [n for n in options if extent % n == 0 and 4 <= n < 8]  # 8 rows may all compete for one set
+    even = [n for n in options if extent % n == 0 and 4 <= n < ways]
     own = max(even, default=nearest(options, 4))
     hole = Hole(f"{name}/rows", singles(options), (own,))
     steps.extend(more)

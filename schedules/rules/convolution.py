@@ -142,8 +142,8 @@ def tile_cost(option: Option, conv: ConvRoles, tiled: int, target: Target) -> fl
 def streams(conv: ConvRoles, target: Target) -> bool:
     """Whether data and result come from and go to memory, past small weights."""
     moved = conv.data.buffer.bytes + conv.op.buffers[0].bytes
-    cache = second_cache(target)
-    return moved > 4 * cache and panel_bytes(conv) * conv.vector.extent <= cache // 4
+    cpu, cache = cpu_of(target), second_cache(target)
+    return moved > cpu.streamed * cache and panel_bytes(conv) * conv.vector.extent <= cpu.stay * cache
 
 
 def panel_bytes(conv: ConvRoles) -> int:

@@ -55,7 +55,7 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         if s.op.is_reduction and (
             not contiguous_reduction(s.op)
             or is_long(s.op, target)
-            or assign_roles(state, s.op, lanes) is not None
+            or assign_roles(state, s.op, lanes, target) is not None
         ):
             return ()  # parts in parallel, or a register tile, do better
     holes: list[Hole] = []
@@ -135,7 +135,8 @@ def _loops(
     """Steps that make vectors of a row. outer: its loops, when they are no longer the op's axes."""
     op, lanes = stage.op, lanes_of(stage.op, target)
     if op.is_reduction:
-        return _reduction(holes, stage.name, op, lanes, outer or tuple(a.name for a in op.axes))
+        spatial = outer or tuple(a.name for a in op.axes)
+        return _reduction(holes, stage.name, op, lanes, spatial, cpu_of(target).latency)
     inner = op.axes[rows:]
     steps, axis, extent = fused_axes(stage.name, op, inner)
     if inner and extent >= lanes:
@@ -146,13 +147,15 @@ def _loops(
     return steps
 
 
-def _reduction(holes: list[Hole], name: str, op: StageOp, lanes: int, spatial: tuple[str, ...]) -> list[Step]:
-    """A row reduction in vectors, outermost their lanes."""
+def _reduction(
+    holes: list[Hole], name: str, op: StageOp, lanes: int, spatial: tuple[str, ...], latency: int
+) -> list[Step]:
+    """A row reduction in vectors, outermost their lanes: no more than hide the latency of an addition."""
     steps, axis, extent = fused_axes(name, op, op.reduce_axes)
     if extent < 2:
         return []
     options = tuple(n * lanes for n in VECTORS if n * lanes <= extent) or (1 << (extent - 1).bit_length(),)
-    own = max((w for w in options[:3] if 2 * w <= extent), default=options[0])
+    own = max((w for w in options if w <= latency * lanes and 2 * w <= extent), default=options[0])
     holes.append(Hole(f"{name}/lanes", singles(options), (own,)))
     others = [a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(steps) - 1]]
     steps.append(SplitStep(name, axis, (Ref(holes[-1].name),)))

@@ -34,7 +34,7 @@ def split_k(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     if not untouched(stage) or op.combiner is None or op.name.endswith(".rf"):
         return ()
     lanes = lanes_of(op, target)
-    roles = assign_roles(state, op, lanes)
+    roles = assign_roles(state, op, lanes, target)
     if roles is None:
         return ()
     tile = best_tile(roles, target.with_threads(1))  # more, smaller ones would wait for their own sums

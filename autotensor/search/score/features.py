@@ -18,6 +18,7 @@ from autotensor.schedule.picture import LoopPicture, StagePicture
 from autotensor.search.score.prior import Terms
 from autotensor.search.score.register_tile import shape_of
 from autotensor.te.tensor import AxisKind
+from schedules.cpu import PAGE
 
 Floats = npt.NDArray[np.float64]
 
@@ -180,7 +181,7 @@ def _alias(s: StagePicture) -> float:
         if o.write or o.constant or len(o.buffer.shape) < 2:
             continue
         step = o.buffer.row_major()[-2] * o.buffer.dtype.bytes
-        worst = max(worst, 2.0 if step % 4096 == 0 else 1.0 if step % 2048 == 0 else 0.0)
+        worst = max(worst, 2.0 if step % PAGE == 0 else 1.0 if step % (PAGE // 2) == 0 else 0.0)
     return worst
 
 

@@ -28,8 +28,6 @@ from schedules.cpu import Cpu, cpu_of
 
 Floats = npt.NDArray[np.float64]
 
-FINE_S = 5e-6  # pieces of work so short overlap with what is around them
-
 __all__ = ["Rates", "Terms", "predict", "stage_terms"]
 
 
@@ -52,7 +50,7 @@ def predict(p: LoopPicture, target: Target, rates: Rates) -> tuple[Floats, tuple
         seconds = _together(parts, hidden, cpu.prior_overlap)
         if s.own < len(s.levels):
             visits = np.prod([full(v.trips, p.count) for v in s.levels[: len(s.levels) - s.own]], axis=0)
-            fine = seconds * target.num_cores < FINE_S * visits
+            fine = seconds * target.num_cores < cpu.prior_fine * visits
             outer = s.levels[len(s.levels) - s.own - 1].stage
             around, inside = merged[outer]
             both = tuple(a + np.where(fine, x, 0.0) for a, x in zip(around, parts, strict=True))

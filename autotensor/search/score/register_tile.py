@@ -18,11 +18,10 @@ from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.picture import Operand, StagePicture
 from autotensor.te.tensor import AxisKind
-from schedules.cpu import PAGE
+from schedules.cpu import LINE, PAGE
 
 Floats = npt.NDArray[np.float64]
 
-LINE = 64  # bytes of a cache line
 MOST_LINES = 1024  # of a tile that are looked at
 
 

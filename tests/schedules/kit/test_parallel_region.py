@@ -15,7 +15,7 @@ from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
 from schedules.cpu import ZEN4
 from schedules.generate import default_trace, generate
-from schedules.kit.parallel_region import CALLED, cycles
+from schedules.kit.parallel_region import cycles
 
 TARGET = Target("llvm", "znver4", vector_bytes=64, vector_registers=32, num_cores=2)
 
@@ -83,4 +83,4 @@ def test_cycles_are_operations_or_what_moves() -> None:
     copied = ComputeDAG.of([a, te.compute((4096,), lambda i: a[i] + 1.0, name="b")])
     assert cycles(copied.stages[0], 16, TARGET) == pytest.approx(2 * 4096 * 4 / ZEN4.l2_rate)
     called = ComputeDAG.of([a, te.compute((4096,), lambda i: te.tanh(a[i]), name="b")])
-    assert cycles(called.stages[0], 16, TARGET) == 4096 / 16 * CALLED
+    assert cycles(called.stages[0], 16, TARGET) == 4096 / 16 * ZEN4.called
