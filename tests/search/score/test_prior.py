@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from zoo import conv, gemm, scheduled
 
-from autotensor.base.target import Target, parse
+from autotensor.base.target import Target
 from autotensor.schedule.picture import picture
+from autotensor.search.machine.calibration import rates_of
 from autotensor.search.machine.rates import MicroKernels, Rates
 from autotensor.search.score.prior import predict, stage_terms
 from autotensor.te.workload import Workload
+from schedules.cpu import RECORDS, ZEN4, cpu_of, register
 from schedules.generate import generate
 
 TARGET = Target(
@@ -21,6 +24,10 @@ TARGET = Target(
     vector_bytes=32,
     vector_registers=32,
     cache_bytes=(32 << 10, 1 << 20, 32 << 20),
+)
+# 64-byte vectors, 32 registers, and caches as none of ours has them
+MADE_UP = Target(
+    "llvm", "madeup1", num_cores=2, vector_bytes=64, vector_registers=32, cache_bytes=(64 << 10, 3 << 20)
 )
 RATES = Rates(6e10, (5e10, 4e10, 1.5e10), 1.5e10, region_s=0.0)
 
@@ -79,8 +86,8 @@ def test_transforms_of_winograd_cost_little() -> None:
 
 
 @pytest.mark.parametrize("workload", [gemm(64, 96, 40), conv(14, 16, 32, 3)], ids=lambda w: w.name)
-def test_the_whole_is_at_most_the_sum_of_its_stages(workload: Workload) -> None:
-    target = parse(TARGET)
+@pytest.mark.parametrize("target", [TARGET, MADE_UP], ids=["plain", "made up"])
+def test_the_whole_is_at_most_the_sum_of_its_stages(workload: Workload, target: Target) -> None:
     for sketch in generate(workload.dag, target):
         from autotensor.schedule.primitives.layout import Layout
         from autotensor.schedule.trace import Trace
@@ -101,3 +108,52 @@ def test_weights_that_stay_in_the_caches_are_not_read_again() -> None:
     assert warm.moves[1][0] == warm.moves[2][0] == 0.0
     assert warm.moves[0][0] == cold.moves[0][0] > 0.0
     assert warm.total[0] < cold.total[0]
+
+
+# -- a processor without a record ---------------------------------------------------------------------------
+
+CALIBRATED = {
+    "clock": 2.5e9,
+    "flops.core": 2 * 16 * 2.5e9,  # one FMA of a whole register a cycle
+    "bandwidth.L2": 6e10,
+    "bandwidth.memory.core": 1e10,
+    "region.t2": 4e-6,
+}
+
+
+@pytest.fixture
+def two_alike() -> Iterator[None]:
+    """Records of the made-up processor's features, one and two FMAs a cycle, and unlike steps."""
+    before = list(RECORDS)
+    like = {"archs": (), "cache_bytes": MADE_UP.cache_bytes}
+    register(replace(ZEN4, name="one", multiplies=1.0, prior_step=1_000.0, **like))
+    register(replace(ZEN4, name="two", multiplies=2.0, prior_step=0.0, **like))
+    yield
+    RECORDS[:] = before
+    cpu_of.cache_clear()
+
+
+def calibrated(**changed: float) -> Rates:
+    """Rates as the log gives them, some of them measured otherwise."""
+    return rates_of(CALIBRATED | {n.replace("_", "."): v for n, v in changed.items()}, MADE_UP)
+
+
+def test_calibrated_multiplies_choose_the_nearest_record(two_alike: None) -> None:
+    s = scheduled(gemm(24, 64, 32, epilogue=False), 6, 2)
+    one = calibrated()
+    assert one.multiplies == 1.0
+    two = replace(one, multiplies=calibrated(flops_core=4 * 16 * 2.5e9).multiplies)
+    assert two.multiplies == 2.0
+    unknown = replace(one, multiplies=None)
+    slow, fast, guess = (float(stage_terms(s, 1, MADE_UP, r).compute[0]) for r in (one, two, unknown))
+    assert slow > 10 * fast
+    assert guess == fast, "where nobody measured, two"
+
+
+def test_what_was_calibrated_is_taken_and_no_record_s_guess() -> None:
+    s = scheduled(gemm(240, 1024, 64, epilogue=False), 6, 2)
+    rates = calibrated()
+    assert (rates.flops, rates.bandwidths, rates.region_s) == (8e10, (6e10, 1e10), 4e-6)
+    terms, slower = (stage_terms(s, 1, MADE_UP, r) for r in (rates, calibrated(bandwidth_memory_core=1e9)))
+    assert slower.moves[-1] == pytest.approx(10 * terms.moves[-1])
+    assert stage_terms(s, 1, MADE_UP, calibrated(flops_core=4e10)).compute == pytest.approx(2 * terms.compute)
