@@ -91,18 +91,25 @@ class Characterised:
 
 
 def _spelled(value: Any) -> str:
-    """As Python: large floats with an exponent."""
+    """As Python.
+
+    >>> _spelled((1.69e11, 5e9)), _spelled(65536), _spelled(48.0)
+    ('(1.69e11, 5e9)', '65536', '48.0')
+    """
     if isinstance(value, tuple):
         return f"({', '.join(map(_spelled, value))})"
-    return f"{value:g}".replace("e+", "e") if isinstance(value, float) and value >= 1e6 else repr(value)
+    return _short(value) if isinstance(value, float) and 1e6 <= value < inf else repr(value)
 
 
-def _figure(x: float) -> str:
+def _short(x: float) -> str:
+    """Three digits; of what is counted all.
+
+    >>> _short(43.38), _short(6012.5), _short(3.67e9), _short(65536)
+    ('43.4', '6012', '3.67e9', '65536')
     """
-    >>> _figure(43.38), _figure(6012.5), _figure(3.67e9), _figure(12)
-    ('43.4', '6012', '3.67e9', '12')
-    """
-    return f"{x:.3g}".replace("e+0", "e") if x < 1e3 or x >= 1e5 else f"{x:.0f}"
+    if isinstance(x, int) or 1e3 <= x < 1e5:
+        return f"{x:.0f}"
+    return f"{x:.3g}".replace("e+0", "e").replace("e+", "e")
 
 
 def _parts(value: Any) -> tuple[Any, ...]:
@@ -174,7 +181,7 @@ class _Field:
             else median(values)
         )
         parts = value if isinstance(value, tuple) else (value,)
-        figure = f"{', '.join(map(_figure, parts))} {self.unit}"
+        figure = f"{', '.join(map(_short, parts))} {self.unit}"
         standing = (
             Standing.NOISY
             if noise > self.tolerance
