@@ -347,6 +347,12 @@ def cpu_of(target: Target, multiplies: float | None = None) -> Cpu:
     """
     named = [c for c in RECORDS if target.arch in c.archs]
     if not named and target.arch and (brought := CPUS.find(target.arch)) is not None:
+        if target.arch not in brought.archs:
+            raise TargetError(
+                f"entry point {target.arch!r} of {CPUS.group} gives {brought.name!r}, which is for "
+                f"{', '.join(brought.archs) or 'no processor by name'}.",
+                fix=f"Add {target.arch} to its archs.",
+            )
         named = [register(brought)]
     fitting = [c for c in named if c.vector_bytes == target.vector_bytes]
     return fitting[0] if fitting else min(RECORDS, key=lambda c: distance(c, target, multiplies or 2.0))

@@ -192,12 +192,21 @@ def test_an_entry_point_is_asked_for_what_nobody_knows(
         "from dataclasses import replace\nfrom schedules.cpu import ZEN5\n"
         "ZEN7 = replace(ZEN5, name='zen7', archs=('znver7',))\n"
     )
-    names = {"znver7": "their_cpus:ZEN7", "znver4": "their_cpus:NO", "bad": "their_cpus:replace"}
+    names = {
+        "znver7": "their_cpus:ZEN7",
+        "znver8": "their_cpus:ZEN7",
+        "znver4": "their_cpus:NO",
+        "bad": "their_cpus:replace",
+    }
     monkeypatch.syspath_prepend(str(installed(tmp_path, "their-cpus", {"autotensor.cpus": names})))
     target = replace(parse("llvm -mcpu=znver5"), arch="znver7")
     assert cpu_of(parse("llvm -mcpu=znver4")) is ZEN4, "nobody is asked about those of ours"
     assert "their_cpus" not in sys.modules
     assert cpu_of(target).name == "zen7"
+    with pytest.raises(
+        TargetError, match=r"'znver8' of .* gives 'zen7', which is for znver7\. Add znver8 to"
+    ):
+        cpu_of(replace(target, arch="znver8"))
     with pytest.raises(TargetError, match=r"'bad' of autotensor.cpus gives <function .*, no record of a"):
         cpu_of(replace(target, arch="bad"))
     monkeypatch.delitem(sys.modules, "their_cpus")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from math import inf
 from typing import Any
 
 import pytest
+from entry_points import installed
 from planted_cpu import PLANTED, planted, target_of
 
 from autotensor.base.errors import MeasureError
@@ -80,6 +82,15 @@ def test_what_is_printed_is_python_and_registered_is_the_record_of_the_target(ma
     assert cpu_of(target_of(machine)) is record
     written = re.findall(r"^    (\w+)=.*# \(.*; Made-up 1, 2027-01\)$", text, re.M)
     assert written == [f.field for f in found.of(Standing.DIFFERS)], "each with its measurement"
+
+
+def test_what_is_printed_is_all_that_a_package_needs(tmp_path, monkeypatch) -> None:
+    (tmp_path / "made_up_cpu.py").write_text(found_of(PLANTED).python(WHERE))
+    points = {"autotensor.cpus": {"madeup1": "made_up_cpu:NEW"}}
+    monkeypatch.syspath_prepend(str(installed(tmp_path, "made-up", points)))
+    found = cpu_of(target_of(PLANTED))
+    assert (found.name, found.region) == ("madeup1", PLANTED.region)
+    monkeypatch.delitem(sys.modules, "made_up_cpu")
 
 
 def test_a_known_machine_differs_in_nothing() -> None:
