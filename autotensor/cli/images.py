@@ -55,7 +55,7 @@ def read_archive(path: Path, wanted: Sequence[ArgSpec]) -> list[Array]:
     """The arrays of an .npz file, in the order that a call takes them."""
     held = _loaded(path)
     if not isinstance(held, Mapping) or set(held) != {a.name for a in wanted}:
-        names = ", ".join(held) if isinstance(held, Mapping) else "one array without a name"
+        names = (", ".join(held) or "nothing") if isinstance(held, Mapping) else "one array without a name"
         raise InputError(f"input {str(path)!r} holds {names}; the model takes {_names(wanted)}.")
     return [_fitting(held[a.name], f"{a.name!r} of {str(path)!r}", a.shape, a.dtype) for a in wanted]
 

@@ -87,7 +87,7 @@ def _refuse_file(name: str) -> None:
 def facts(model: str, source: Source) -> dict[str, str]:
     """What the .atm file should remember about a model beyond its code."""
     if is_onnx(model) or is_exported(model):
-        return {"weights": "its own"}
+        return {"weights": "its own"} | ({"values": ", ".join(sorted(source.fixed))} if source.fixed else {})
     if source.weights is not None:
         return {"weights": f"from {source.weights.name}"}
     return {"weights": "trained" if model in TRAINED else "random"}
@@ -115,7 +115,7 @@ def place_of(out: Path | None, graph: Graph, source: Source) -> Path:
 
 def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
     """Raises InputError when the file at `path` holds something else than the plan will give: another model,
-    or this one for other inputs, weights, or another target. One that cannot be read may go."""
+    or this one for other inputs, input values, weights, or another target. One that cannot be read may go."""
     from autotensor.base.errors import ArtifactError
     from autotensor.runtime.files import artifact_file as artifacts
     from autotensor.runtime.files.artifact import ArgSpec
@@ -134,6 +134,7 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
         ("the inputs ", _listed(old.role("input")), _listed(inputs)),
         ("the target ", old.target.key(), plan.target.key()),
         ("weights ", str(old.meta.get("weights")), str(plan.facts.get("weights"))),
+        ("--input ", str(old.meta.get("values", "nothing")), str(plan.facts.get("values", "nothing"))),
     )
     for what, there, new in pairs:
         if there != new:

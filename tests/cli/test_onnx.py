@@ -245,6 +245,16 @@ def test_an_inputs_value_once_and_for_all(verb):
         np.testing.assert_array_equal(f(X), np.tile(X, (1, 2)) + 5)
 
 
+def test_a_file_is_not_replaced_by_one_of_another_value():
+    scaled("scaled.onnx")
+    words = ["compile", "scaled.onnx", "--batch", "2", "--input", "times=1,2"]
+    assert cli(*words, "--input", "rate=5").code == 0
+    assert cli(*words, "--input", "rate=5").code == 0
+    said = cli(*words, "--input", "rate=6")
+    assert said.code == 1
+    assert "scaled_b2.atm holds scaled with --input rate=5, times=1,2, not --input rate=6," in said.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -263,6 +273,7 @@ def test_an_inputs_value_once_and_for_all(verb):
         (["run", "--input", "rate="], "--input 'rate=' gives no value. Write NAME=16000"),
         (["run", "--input", "rate=1", "--input", "rate=2"], "--input gives 'rate' twice."),
         (["run", "--input", "none.npz"], "there is no input file 'none.npz'"),
+        (["run", "--input", "empty.npz"], "input 'empty.npz' holds nothing; the model takes x, times, rate."),
         (
             ["compile", "--input", "scaled.onnx"],
             "--input scaled.onnx: it is to say whose value this is. Write",
@@ -271,6 +282,7 @@ def test_an_inputs_value_once_and_for_all(verb):
 )
 def test_values_that_are_refused(words, said):
     scaled("scaled.onnx")
+    np.savez("empty.npz")
     answer = cli(words[0], "scaled.onnx", *words[1:])
     assert answer.code == 1
     assert said in answer.err
