@@ -111,7 +111,7 @@ class _Solver:
         """c*axis + rest == at"""
         a = self._affine(index)
         c = a.coefficient(axis)
-        rest = Affine({t: k for t, k in a.terms.items() if t is not axis}, a.constant, a.dtype)
+        rest = a.without(axis)
         sign = 1 if c > 0 else -1
         difference = to_expr(Affine({at: sign}, 0, a.dtype).plus(rest, -sign))  # == |c| * axis
         extent = self.open.pop(axis)

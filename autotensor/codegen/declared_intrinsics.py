@@ -14,7 +14,7 @@ of a marked sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import permutations
 
 from autotensor.base.errors import LoweringError
@@ -129,6 +129,6 @@ def _bound(
             return None
         if total.coefficient(var) != 1 or any(v in total.terms for v in names.values() if v is not var):
             return None
-        begin.append(replace(total, terms={t: k for t, k in total.terms.items() if t is not var}))
+        begin.append(total.without(var))
     box = Box(buffer, tuple(begin), meant.shape)
     return {**found, meant: box} if found.get(meant, box) == box else None

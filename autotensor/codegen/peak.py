@@ -15,7 +15,7 @@ from autotensor.base.target import Target, host
 from autotensor.codegen.yardstick import Yardstick, load
 from autotensor.ir.expr import Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.stmt import Alloc, For, ForKind, Let, Store, seq
+from autotensor.ir.stmt import Alloc, ForKind, Let, Store, for_range, seq
 
 # vector registers → accumulators: enough to hide two pipes' latency of four, few enough to fit
 _CHAINS = {16: 12, 32: 24}
@@ -76,7 +76,7 @@ def _program(threads: int, chains: int, lanes: int, steps: int, dtype: DType) ->
             for c, a in enumerate(at)
         )
     )
-    loop = For(step, const(0), const(steps // _UNROLL), ForKind.SERIAL, body)
-    work = Let(x, Load(x_in, first), Let(y, Load(x_in, second), Alloc(acc, seq(start, loop, end))))
-    team = For(thread, const(0), const(threads), ForKind.PARALLEL, work)
+    chain = seq(start, for_range(step, steps // _UNROLL, body), end)
+    work = Let(x, Load(x_in, first), Let(y, Load(x_in, second), Alloc(acc, chain)))
+    team = for_range(thread, threads, work, ForKind.PARALLEL)
     return Program(((x_in, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("peak", (x_in, out), team),))

@@ -28,7 +28,7 @@ from autotensor.base.target import Target, host
 from autotensor.codegen.backend import compile
 from autotensor.ir.expr import Binary, Load, Op, Ramp, Var, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
-from autotensor.ir.stmt import Alloc, For, ForKind, Store, seq
+from autotensor.ir.stmt import Alloc, ForKind, Store, for_range, seq
 from autotensor.runtime.arrays import Array, aligned_empty
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native.threads import launch
@@ -68,6 +68,15 @@ def load(
     return Yardstick(amount, threads, run)
 
 
+def _parts(array: Array | None, size: int) -> Array:
+    """The array in parts of `size` elements; one part, which was written, if there is none."""
+    if array is None:
+        array = aligned_empty((size,), "float32")
+        array.fill(1.0)
+    count = array.size // size
+    return array[: count * size].reshape(count, -1)
+
+
 def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
     """Every thread sums up its own `bytes_each` bytes of `array`, again and again.
 
@@ -80,9 +89,6 @@ def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None)
     blocks = max(1, bytes_each // (4 * block))
     size = blocks * block
     turns = max(1, _LEAST_BYTES // (4 * size))
-    if array is None:
-        array = aligned_empty((threads * size,), "float32")
-        array.fill(1.0)
     result = aligned_empty((threads * block,), "float32")
     x, out = Buffer("x", (threads * size,), float32), Buffer("y", (threads * block,), float32)
     acc = Buffer("acc", (block,), float32, Scope.REGISTER)
@@ -99,14 +105,11 @@ def reading_yardstick(threads: int, bytes_each: int, array: Array | None = None)
     end = seq(
         *(Store(out, (Ramp(thread * block + n * lanes, 1, lanes),), Load(acc, a)) for n, a in enumerate(at))
     )
-    inside = For(i, const(0), const(blocks), ForKind.SERIAL, add)
-    again = For(turn, const(0), const(turns), ForKind.SERIAL, inside)
-    team = For(thread, const(0), const(threads), ForKind.PARALLEL, Alloc(acc, seq(start, again, end)))
+    again = for_range(turn, turns, for_range(i, blocks, add))
+    team = for_range(thread, threads, Alloc(acc, seq(start, again, end)), ForKind.PARALLEL)
     program = Program(((x, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("read", (x, out), team),))
-    parts = array.size // (threads * size)
-    cut = array[: parts * threads * size].reshape(parts, -1)
     amount = 4.0 * threads * size * turns
-    return load(program, target, threads, amount, *((part, result) for part in cut))
+    return load(program, target, threads, amount, *((part, result) for part in _parts(array, threads * size)))
 
 
 def copying_yardstick(threads: int, bytes_each: int, array: Array | None = None) -> Yardstick:
@@ -121,21 +124,20 @@ def copying_yardstick(threads: int, bytes_each: int, array: Array | None = None)
     blocks = max(1, bytes_each // (8 * block))
     size = 2 * blocks * block
     turns = max(1, _LEAST_BYTES // (4 * size))
-    if array is None:
-        array = aligned_empty((threads * size,), "float32")
-        array.fill(1.0)
     x = Buffer("x", (threads * size,), float32)
     thread, turn, i = Var("thread"), Var("turn"), Var("i")
     first = thread * size + i * block
     at = [first + n * lanes for n in range(_SUMS)]
     move = seq(*(Store(x, (Ramp(a + size // 2, 1, lanes),), Load(x, (Ramp(a, 1, lanes),))) for a in at))
-    inside = For(i, const(0), const(blocks), ForKind.SERIAL, move)
-    again = For(turn, const(0), const(turns), ForKind.SERIAL, inside)
-    team = For(thread, const(0), const(threads), ForKind.PARALLEL, again)
+    team = for_range(thread, threads, for_range(turn, turns, for_range(i, blocks, move)), ForKind.PARALLEL)
     program = Program(((x, Role.OUTPUT),), (), (PrimFunc("copy", (x,), team),))
-    parts = array.size // (threads * size)
-    cut = array[: parts * threads * size].reshape(parts, -1)
-    return load(program, target, threads, 4.0 * threads * size * turns, *((part,) for part in cut))
+    return load(
+        program,
+        target,
+        threads,
+        4.0 * threads * size * turns,
+        *((part,) for part in _parts(array, threads * size)),
+    )
 
 
 def clock_yardstick() -> Yardstick:
@@ -147,9 +149,10 @@ def clock_yardstick() -> Yardstick:
     for n in range(_CHAIN // 2):
         steps.append(Store(acc, zero, Load(acc, zero) + Load(x, (const(n % 2),))))
         steps.append(Store(acc, zero, Binary(Op.XOR, Load(acc, zero), Load(x, (const(1 - n % 2),)))))
-    loop = For(turn, const(0), const(_CHAIN_TURNS), ForKind.SERIAL, seq(*steps))
     start = Store(acc, zero, Load(x, zero))
-    body = Alloc(acc, seq(start, loop, Store(out, zero, Load(acc, zero))))
+    body = Alloc(
+        acc, seq(start, for_range(turn, _CHAIN_TURNS, seq(*steps)), Store(out, zero, Load(acc, zero)))
+    )
     program = Program(((x, Role.INPUT), (out, Role.OUTPUT)), (), (PrimFunc("clock", (x, out), body),))
     arrays = (np.array([3, 5], np.int64), np.zeros(1, np.int64))
     return load(program, host(), 1, float(_CHAIN * _CHAIN_TURNS), arrays)
@@ -159,13 +162,7 @@ def region_yardstick(threads: int) -> Yardstick:
     """A parallel loop in which every thread writes one number."""
     out = Buffer("y", (threads * _LINE,), float32)
     thread = Var("thread")
-    team = For(
-        thread,
-        const(0),
-        const(threads),
-        ForKind.PARALLEL,
-        Store(out, (thread * _LINE,), const(1.0, float32)),
-    )
+    team = for_range(thread, threads, Store(out, (thread * _LINE,), const(1.0, float32)), ForKind.PARALLEL)
     program = Program(((out, Role.OUTPUT),), (), (PrimFunc("region", (out,), team),))
     return load(program, host(), threads, 1.0, (aligned_empty((threads * _LINE,), "float32"),))
 
@@ -183,7 +180,7 @@ def handing_yardstick(threads: int, lines: int) -> Yardstick:
             Store(written, (Ramp(thread * size + n, 1, lanes),), Load(read, (Ramp(theirs + n, 1, lanes),)))
             for n in range(0, size, lanes)
         ]
-        team = For(thread, const(0), const(threads), ForKind.PARALLEL, seq(*each))
+        team = for_range(thread, threads, seq(*each), ForKind.PARALLEL)
         return PrimFunc(name, (x, y), team)
 
     there_and_back = (region("there", x, y), region("back", y, x))
@@ -203,13 +200,8 @@ def joining_yardstick(threads: int, lines: int, joined: bool = True) -> Yardstic
     parts, out = Buffer("x", (threads * size,), float32), Buffer("y", (size,), float32)
     thread, at = Var("thread"), range(0, size, lanes)
     one = const(1.0, float32.with_lanes(lanes))
-    team = For(
-        thread,
-        const(0),
-        const(threads),
-        ForKind.PARALLEL,
-        seq(*(Store(parts, (Ramp(thread * size + n, 1, lanes),), one) for n in at)),
-    )
+    write = seq(*(Store(parts, (Ramp(thread * size + n, 1, lanes),), one) for n in at))
+    team = for_range(thread, threads, write, ForKind.PARALLEL)
     loads = [[Load(parts, (Ramp(const(t * size + n), 1, lanes),)) for t in range(threads)] for n in at]
     join = seq(
         *(Store(out, (Ramp(const(n), 1, lanes),), reduce(add, x)) for n, x in zip(at, loads, strict=True))

@@ -76,6 +76,10 @@ class Affine:
     def minus(self, other: Affine) -> Affine:
         return self.plus(other, -1)
 
+    def without(self, term: Expr) -> Affine:
+        """The sum of the other terms."""
+        return Affine({t: k for t, k in self.terms.items() if t is not term}, self.constant, self.dtype)
+
 
 @lru_cache(maxsize=1 << 14)
 def affine(expr: Expr) -> Affine | None:

@@ -339,7 +339,7 @@ class Bounds:
         sum_ = Affine(sum_.terms, 0, sum_.dtype)
         known = dict(self.known)
         for term, k in sum_.terms.items():  # k*term = sum - rest
-            rest = self._plain(Affine({t: n for t, n in sum_.terms.items() if t is not term}, 0, sum_.dtype))
+            rest = self._plain(sum_.without(term).shift(-sum_.constant))
             scaled = values.plus(rest.times(-1))
             lo, hi = (scaled.lo, scaled.hi) if k > 0 else (scaled.hi, scaled.lo)
             new = Interval(None if lo is None else -(-lo // k), None if hi is None else hi // k)
@@ -349,7 +349,7 @@ class Bounds:
 
     def _split_fact(self, sum_: Affine, term: Expr, k: int, values: Interval) -> Bounds:
         assert isinstance(term, Binary)
-        without = Affine({t: n for t, n in sum_.terms.items() if t is not term}, sum_.constant, sum_.dtype)
+        without = sum_.without(term)
         out = self
         for side in (term.a, term.b):
             s = affine(side)

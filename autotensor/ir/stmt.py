@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from autotensor.ir.expr import Expr, Var
+from autotensor.ir.expr import Expr, Var, const
 from autotensor.ir.node import Node
 
 
@@ -106,6 +106,11 @@ class Await(Stmt):
 
 
 NOTHING = Seq(())
+
+
+def for_range(var: Var, extent: int, body: Stmt, kind: ForKind = ForKind.SERIAL, thread: str = "") -> For:
+    """The loop over 0 … extent - 1."""
+    return For(var, const(0), const(extent), kind, body, thread)
 
 
 def seq(*stmts: Stmt | None) -> Stmt:

@@ -49,7 +49,7 @@ def end(cond: Compare, var: Var, inside: Set[Var], known: Bounds, *, always: boo
     total = _excess(cond)
     if total is None or (k := total.coefficient(var)) <= 0:
         return None
-    others = Affine({t: c for t, c in total.terms.items() if t is not var}, total.constant, total.dtype)
+    others = total.without(var)
     rest = _without(others, inside, known, always)
     if rest is None or any(var in free_vars(t) for t in rest.terms):
         return None
@@ -71,7 +71,7 @@ def _solve(cond: Compare, var: Var, known: Bounds, always: bool) -> Interval | N
     if total is None or any(var in free_vars(t) for t in total.opaque_terms()):
         return None
     k = total.coefficient(var)
-    others = _extreme({t: c for t, c in total.terms.items() if t is not var}, known, always)
+    others = _extreme(total.without(var).terms, known, always)
     if k == 0 or others is None:
         return None
     rest = total.constant + others  # k*var + rest <= 0

@@ -11,7 +11,7 @@ for the constants that only it reads; until then it runs in every call, on const
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -79,6 +79,13 @@ class CompiledFunction(ABC):
     @abstractmethod
     def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run. Returns the outputs (one array, or a tuple) unless all were given as arguments; then None."""
+
+    @staticmethod
+    def _answer(outputs: Sequence[Array], results: Sequence[Array] | None, out: Any) -> Any:
+        """What a call returns. results: arrays of the caller's, if it gave some; out: by that name."""
+        if results is not None and out is None:
+            return None
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     if not TYPE_CHECKING:  # a type checker should go on reporting names that do not exist
 

@@ -129,9 +129,7 @@ class Module(CompiledFunction):
             if self._runs_directly((*arrays, *made)):
                 return made[0] if len(made) == 1 else made
         outputs = self._run(given, results)
-        if results is not None and out is None:
-            return None
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return self._answer(outputs, results, out)
 
     def _runs_directly(self, arrays: tuple[Any, ...]) -> bool:
         """Run on exactly these arrays, outputs among them, if they fit: the way that takes a microsecond."""

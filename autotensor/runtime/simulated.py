@@ -53,9 +53,7 @@ class Hosted(CompiledFunction):
         own = [_empty(s) for s in self._own]
         named_arrays = {s.spec.name: a for s, a in zip(slots, (*given, *results, *own), strict=True)}
         self.report = self._run({**self._values, **named_arrays})
-        if wanted is not None and out is None:
-            return None
-        return results[0] if len(results) == 1 else tuple(results)
+        return self._answer(results, wanted, out)
 
     def _prepared(self) -> dict[str, Array]:
         return {}  # made anew in every call

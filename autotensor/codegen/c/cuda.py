@@ -13,6 +13,7 @@ from autotensor.codegen.c.helpers import (
     division_helpers,
     float_helpers,
     integer_helpers,
+    minmax_helpers,
     odd_helpers,
     whole_helpers,
 )
@@ -82,13 +83,8 @@ def _helpers() -> dict[str, str]:
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
     return h;
 }}""",
+        **minmax_helpers(fn, _INTEGERS, _FLOATS),
     }
-    for t, kind in {**_INTEGERS, **_FLOATS}.items():
-        nan = " || a != a" if t in _FLOATS else ""
-        for name, sign in (("min", "<="), ("max", ">=")):
-            out[f"at_{name}_{t}"] = (
-                f"{fn} {kind} at_{name}_{t}({kind} a, {kind} b) {{ return a {sign} b{nan} ? a : b; }}"
-            )
     for name, sign in (("min", "<="), ("max", ">=")):
         out[f"at_{name}_float32"] = _MINMAX32.format(fn=fn, name=name, sign=sign)
     for t, kind in _FLOATS.items():

@@ -63,6 +63,18 @@ def integer_helpers(function: str, types: Mapping[str, str]) -> dict[str, str]:
     return out
 
 
+def minmax_helpers(function: str, integers: Mapping[str, str], floats: Mapping[str, str]) -> dict[str, str]:
+    """The lesser and the greater of two; NaN if either is."""
+    out: dict[str, str] = {}
+    for t, kind in {**integers, **floats}.items():
+        nan = " || a != a" if t in floats else ""
+        for name, sign in (("min", "<="), ("max", ">=")):
+            out[f"at_{name}_{t}"] = (
+                f"{function} {kind} at_{name}_{t}({kind} a, {kind} b) {{ return a {sign} b{nan} ? a : b; }}"
+            )
+    return out
+
+
 def whole_helpers(function: str, types: Mapping[str, str], floats: Mapping[str, str]) -> dict[str, str]:
     """Floats to integers: what these do not hold is the least number."""
     out: dict[str, str] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import prod
 
 from autotensor.base.errors import CodegenError
 from autotensor.base.names import free_name
@@ -102,9 +103,7 @@ class _Kernel(VectorWriter):
         params = ", ".join(
             f"{d.pointer(d.types[str(b.dtype)], b not in written)} {self.names[b.name]}" for b in func.params
         )
-        threads = 1
-        if func.launch is not None:
-            threads = func.launch.block[0] * func.launch.block[1] * func.launch.block[2]
+        threads = 1 if func.launch is None else prod(func.launch.block)
         self.shared_memory()
         self.statement(func.body)
         head = f"{d.kernel}{d.block_size(threads)} {symbol}({params}) {{"

@@ -13,6 +13,7 @@ from autotensor.codegen.c.helpers import (
     division_helpers,
     float_helpers,
     integer_helpers,
+    minmax_helpers,
     odd_helpers,
     whole_helpers,
 )
@@ -54,13 +55,8 @@ def _helpers() -> dict[str, str]:
         **division_helpers(_FUNCTION, {t: (kind, "") for t, kind in _FLOATS.items()}),
         **odd_helpers(_FUNCTION, _INTEGERS, "as_uint", "as_float"),
         **float_helpers(_FUNCTION, "as_uint", "as_float"),
+        **minmax_helpers(_FUNCTION, _INTEGERS, _FLOATS),
     }
-    for t, kind in {**_INTEGERS, **_FLOATS}.items():
-        nan = " || a != a" if t in _FLOATS else ""
-        for name, sign in (("min", "<="), ("max", ">=")):
-            out[f"at_{name}_{t}"] = (
-                f"{_FUNCTION} {kind} at_{name}_{t}({kind} a, {kind} b) {{ return a {sign} b{nan} ? a : b; }}"
-            )
     for t, kind in _FLOATS.items():
         out[f"at_sigmoid_{t}"] = (
             f"{_FUNCTION} {kind} at_sigmoid_{t}({kind} x) {{ return 1 / (1 + exp(-x)); }}"

@@ -22,7 +22,7 @@ from typing import Any
 from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16, uint32, wrap_int
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import intrinsics
-from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 from autotensor.ir.bounds import Bounds
 from autotensor.ir.expr import (
     Binary,
@@ -245,7 +245,7 @@ class ValueWriter(FunctionWriter):
         # is the new element: the test stays out of the chain. Without the freeze LLVM joins the two selects,
         # and no vminps is left.
         order = self.op(f"fcmp {'olt' if op is Op.MIN else 'ogt'} {ty(t)} {y}, {x}")
-        cond = ty(DType("bool", 1, t.lanes))
+        cond = cond_type(t)
         best = self.op(f"select {cond} {order}, {ty(t)} {y}, {ty(t)} {x}")
         if _is_number(b):
             return best
@@ -266,9 +266,7 @@ class ValueWriter(FunctionWriter):
         shifted = self.op(
             f"{name} {word} {x}, {y}"
         )  # of no value where the amount is too large: not chosen there
-        return self.op(
-            f"select {ty(DType('bool', 1, t.lanes))} {inside}, {word} {shifted}, {word} {literal(0, t)}"
-        )
+        return self.op(f"select {cond_type(t)} {inside}, {word} {shifted}, {word} {literal(0, t)}")
 
     def _divide(self, op: Op, a: Expr, b: Expr) -> str:
         """Floor division and modulo."""
@@ -283,7 +281,7 @@ class ValueWriter(FunctionWriter):
             return self.op(f"and {word} {x}, {literal(divisor - 1, t)}")
         if positive and self.bounds.at_least(a, 0):
             return self.op(f"{'udiv' if quotient else 'urem'} {word} {x}, {y}")
-        cond = ty(DType("bool", 1, t.lanes))
+        cond = cond_type(t)
         zero, one = literal(0, t), literal(1, t)
         odd = None
         if not positive:
@@ -373,7 +371,7 @@ class ValueWriter(FunctionWriter):
         if old.bits == 16:
             wide = float32.with_lanes(old.lanes)
             return self._float_to_int(self.cast(x, old, wide), wide, new)
-        via, word, cond = stopover(new), ty(old), ty(DType("bool", 1, old.lanes))
+        via, word, cond = stopover(new), ty(old), cond_type(old)
         end = 2.0 ** (via.bits - 1)
         size = self.call(f"llvm.fabs.{suffix(old)}", old, (old, x))
         inside = self.op(f"fcmp olt {word} {size}, {literal(end, old)}")
@@ -411,7 +409,7 @@ class ValueWriter(FunctionWriter):
         rounded = self.op(f"lshr {word} {self.op(f'add {word} {bits}, {bias}')}, {literal(16, whole)}")
         nan = self.op(f"fcmp uno {ty(single)} {x}, {literal(0.0, single)}")
         quiet = self.op(f"or {word} {top}, {literal(0x40, whole)}")
-        chosen = self.op(f"select {ty(DType('bool', 1, n))} {nan}, {word} {quiet}, {word} {rounded}")
+        chosen = self.op(f"select {cond_type(old)} {nan}, {word} {quiet}, {word} {rounded}")
         return self.op(f"trunc {word} {chosen} to {half}")
 
     def _round_to_odd(self, x: str, old: DType) -> str:
@@ -421,7 +419,7 @@ class ValueWriter(FunctionWriter):
         """
         n = old.lanes
         double, single = ty(old), ty(float32.with_lanes(n))
-        whole, cond = int32.with_lanes(n), ty(DType("bool", 1, n))
+        whole, cond = int32.with_lanes(n), cond_type(old)
         near = self.op(f"fptrunc {double} {x} to {single}")
         back = self.op(f"fpext {single} {near} to {double}")
         fabs = f"llvm.fabs.{suffix(old)}"
@@ -440,12 +438,12 @@ class ValueWriter(FunctionWriter):
         if old.bits == 64:  # of more than 53 bits the last 11 only tell that something is there
             rest = self.op(f"and {word} {x}, {literal(0x7FF, old)}")
             any_ = self.op(f"icmp ne {word} {rest}, {literal(0, old)}")
-            sticky = self.op(f"zext {ty(DType('bool', 1, old.lanes))} {any_} to {word}")
+            sticky = self.op(f"zext {cond_type(old)} {any_} to {word}")
             high = self.op(f"and {word} {x}, {literal(wrap_int(~0x7FF, old), old)}")
             cut = self.op(f"or {word} {high}, {self.op(f'shl {word} {sticky}, {literal(11, old)}')}")
             magnitude = x if old.kind == "uint" else intrinsics.emit(self, "abs", old, [x])
             large = self.op(f"icmp ugt {word} {magnitude}, {literal((1 << 53) - 1, old)}")
-            x = self.op(f"select {ty(DType('bool', 1, old.lanes))} {large}, {word} {cut}, {word} {x}")
+            x = self.op(f"select {cond_type(old)} {large}, {word} {cut}, {word} {x}")
         return self._round_to_odd(self.cast(x, old, double), double)
 
     def index(self, e: Expr) -> str:

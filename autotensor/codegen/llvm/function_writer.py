@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.base.dtype import DType
+from autotensor.base.dtype import DType, bool_
 from autotensor.base.errors import CodegenError
 
 # bfloat16 values travel as their 16 bits: LLVM would call library functions that not every process has.
@@ -32,6 +32,11 @@ def ty(t: DType) -> str:
     """LLVM type of a value: bool is i1, bfloat16 is i16."""
     one = _FLOATS[t.bits] if t.kind == "float" else f"i{t.bits}"
     return one if t.lanes == 1 else f"<{t.lanes} x {one}>"
+
+
+def cond_type(t: DType) -> str:
+    """LLVM type of what two values of a type give when they are compared."""
+    return ty(bool_.with_lanes(t.lanes))
 
 
 @lru_cache(maxsize=512)

@@ -9,8 +9,8 @@ LLVM puts them in place (`alwaysinline`); what is rare stays out of the way.
 
 from __future__ import annotations
 
-from autotensor.base.dtype import DType, bool_
-from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
+from autotensor.base.dtype import DType
+from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 
 # libm's functions of numbers change nothing but errno, which nobody reads here
 PURE = "nounwind willreturn memory(none)"
@@ -24,7 +24,7 @@ def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list
     symbol = name + ("f" if t.bits == 32 else "")
     helper = f"at.far.{symbol}.{suffix(t)}"
     if helper not in w.declared:
-        one, word, test = t.element, ty(t), ty(bool_.with_lanes(t.lanes))
+        one, word, test = t.element, ty(t), cond_type(t)
         params = [f"%a{k}" for k in range(len(args))]
         # in place of what another function has declared: the same, with more known of it
         w.declared[symbol] = f"declare {ty(one)} @{symbol}({', '.join([ty(one)] * len(args))}) {PURE}"
@@ -67,7 +67,7 @@ def far(w: FunctionWriter, name: str, t: DType, cond: str, near: str, args: list
         w.declared[helper] = "\n".join(lines)
         w.declared["~rare"] = RARE
     given = ", ".join(f"{ty(t)} {a}" for a in args)
-    return w.op(f"call {ty(t)} @{helper}({ty(bool_.with_lanes(t.lanes))} {cond}, {ty(t)} {near}, {given})")
+    return w.op(f"call {ty(t)} @{helper}({cond_type(t)} {cond}, {ty(t)} {near}, {given})")
 
 
 RARE = '!0 = !{!"branch_weights", i32 1, i32 1000}'
@@ -77,7 +77,7 @@ def power(w: FunctionWriter, t: DType, x: str, y: str) -> str:
     """x**y of integers, wrapping around; 1/x without its fraction for negative y."""
     helper = f"at.pow.{'u' if t.kind == 'uint' else 's'}.{suffix(t)}"
     if helper not in w.declared:
-        word, test = ty(t), ty(bool_.with_lanes(t.lanes))
+        word, test = ty(t), cond_type(t)
         zero, one, minus = (literal(k, t) for k in (0, 1, -1 if t.kind == "int" else 0))
         more = [f"  %more = icmp ne {word} %e2, {zero}"]
         if t.lanes > 1:

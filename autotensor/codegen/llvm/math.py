@@ -6,7 +6,7 @@ m = M(writer, float32x16);  y = m.fma(x, x, 1.0) / (x + 2.0)
 from __future__ import annotations
 
 from autotensor.base.dtype import DType, bool_, int32, int64
-from autotensor.codegen.llvm.function_writer import FunctionWriter, literal, suffix, ty
+from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
 
 
 class X:
@@ -55,7 +55,7 @@ class M:
         self.double = dtype.bits == 64
         self.whole = (int64 if self.double else int32).with_lanes(dtype.lanes)
         self.i = ty(self.whole)
-        self.cond = ty(bool_.with_lanes(dtype.lanes))
+        self.cond = cond_type(dtype)
         self.mantissa = 52 if self.double else 23
         self.bias = 1023 if self.double else 127
 

@@ -15,7 +15,7 @@ from typing import Any
 from autotensor.base.dtype import DType, bool_, int64
 from autotensor.codegen.access import Access, Kind, load_access, store_access
 from autotensor.codegen.llvm.expr import ValueWriter
-from autotensor.codegen.llvm.function_writer import literal, mem, suffix, ty, vector_literal
+from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
 from autotensor.codegen.shared_vectors import SharedVectors
 from autotensor.ir.affine import Affine
@@ -129,7 +129,7 @@ def _zeros(w: ValueWriter, size: int) -> str:
 
 
 def _masked_load(w: ValueWriter, t: DType, pointer: str, align: int, mask: str) -> str:
-    m, word = ty(bool_.with_lanes(t.lanes)), mem(t)
+    m, word = cond_type(t), mem(t)
     name = f"llvm.masked.load.{_memory_suffix(t)}.p0"
     w.declared.setdefault(name, f"declare {word} @{name}(ptr, {m}, {word})")
     loaded = w.op(f"call {word} @{name}(ptr align {align} {pointer}, {m} {mask}, {word} zeroinitializer)")
@@ -137,7 +137,7 @@ def _masked_load(w: ValueWriter, t: DType, pointer: str, align: int, mask: str) 
 
 
 def _gather(w: ValueWriter, t: DType, pointers: str, mask: Expr | None) -> str:
-    m, word, v = ty(bool_.with_lanes(t.lanes)), mem(t), f"<{t.lanes} x ptr>"
+    m, word, v = cond_type(t), mem(t), f"<{t.lanes} x ptr>"
     name = f"llvm.masked.gather.{_memory_suffix(t)}.v{t.lanes}p0"
     w.declared.setdefault(name, f"declare {word} @{name}({v}, {m}, {word})")
     align = t.element.bytes
@@ -217,14 +217,14 @@ def _store_vector(w: ValueWriter, buffer: Any, start: Affine, t: DType, x: str, 
         w.do(f"br label %{after}")
         w.start(after)
     else:
-        m, word = ty(bool_.with_lanes(t.lanes)), mem(t)
+        m, word = cond_type(t), mem(t)
         name = f"llvm.masked.store.{_memory_suffix(t)}.p0"
         w.declared.setdefault(name, f"declare void @{name}({word}, ptr, {m})")
         w.do(f"call void @{name}({word} {x}, ptr align {align} {pointer}, {m} {w.value(mask)})")
 
 
 def _scatter(w: ValueWriter, t: DType, x: str, pointers: str, mask: Expr | None) -> None:
-    m, word, v = ty(bool_.with_lanes(t.lanes)), mem(t), f"<{t.lanes} x ptr>"
+    m, word, v = cond_type(t), mem(t), f"<{t.lanes} x ptr>"
     name = f"llvm.masked.scatter.{_memory_suffix(t)}.v{t.lanes}p0"
     w.declared.setdefault(name, f"declare void @{name}({word}, {v}, {m})")
     align = t.element.bytes

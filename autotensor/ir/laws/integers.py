@@ -43,7 +43,7 @@ def join_divmod(a: Affine, s: Simplifier) -> Affine:
                 if quotient.terms and all(
                     a.terms.get(t) == k * int(c) * n for t, n in quotient.terms.items()
                 ):
-                    without = Affine({t: n for t, n in a.terms.items() if t is not term}, a.constant, a.dtype)
+                    without = a.without(term)
                     return join_divmod(recombine(without.plus(s.affine(x), k).plus(quotient, -k * int(c))), s)
                 joined = _join_congruent(a, term, k, s)
                 if joined is not None:

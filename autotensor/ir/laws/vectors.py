@@ -145,7 +145,7 @@ def from_lanes(a: Affine, lane: Var, lanes: int, s: Simplifier) -> Expr | None:
     if any(lane in free_vars(t) for t in a.opaque_terms()):
         return None
     step = a.coefficient(lane)
-    base = s.sum_expr(Affine({t: k for t, k in a.terms.items() if t is not lane}, a.constant, a.dtype))
+    base = s.sum_expr(a.without(lane))
     return Ramp(base, step, lanes) if step else Broadcast(base, lanes)
 
 

@@ -17,7 +17,7 @@ from autotensor.ir.expr import Cmp, Const, Expr, Load, Var, all_of, compare, con
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, seq
+from autotensor.ir.stmt import Alloc, Barrier, For, ForKind, If, Let, Seq, Stmt, Store, for_range, seq
 from autotensor.ir.visit import any_node, collect, free_vars, walk
 from autotensor.te.thread import BLOCK_AXES, THREAD_AXES
 
@@ -53,7 +53,7 @@ def unify(body: Stmt) -> Stmt:
     body = _Unifier(extents).stmt(body, ())
     for axis in reversed(AXES):
         if axis in extents:
-            body = For(axis_var(axis), const(0), const(extents[axis]), ForKind.THREAD, body, axis)
+            body = for_range(axis_var(axis), extents[axis], body, ForKind.THREAD, axis)
     return body
 
 

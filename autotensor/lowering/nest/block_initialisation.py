@@ -10,7 +10,7 @@ For printing only: the result has slices in several dimensions, which no pass or
 
 from __future__ import annotations
 
-from autotensor.ir.affine import Affine, affine, to_expr
+from autotensor.ir.affine import affine, to_expr
 from autotensor.ir.expr import Const, Expr, Ramp
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import transform
@@ -42,7 +42,7 @@ def _slice(s: Stmt) -> Store | None:
             index = affine(store.indices[using[0]]) if len(using) == 1 else None
             if index is None or index.coefficient(var) != 1:
                 return None
-            rest = Affine({t: k for t, k in index.terms.items() if t is not var}, index.constant, index.dtype)
+            rest = index.without(var)
             if any(var in free_vars(t) for t in rest.terms):
                 return None
             at: tuple[Expr, ...] = (Ramp(to_expr(rest), 1, int(extent)),)

@@ -137,6 +137,10 @@ class _Nest:
     def _extent(self, stage: Stage, axis: str) -> int:
         return int(self.extents[stage.name, axis])
 
+    def _sizes(self, stage: Stage, axes: list[Axis]) -> tuple[tuple[Var, int], ...]:
+        """Variables of loops, with their extents."""
+        return tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in axes)
+
     def _loops(self, stage: Stage, ranges: dict[Var, Interval]) -> Loops:
         name = stage.name
         values: dict[str, Expr] = {a.name: leaf_var(name, a.name) for a in stage.leaves}
@@ -288,8 +292,8 @@ class _Nest:
         """Loops from `depth` inwards with accumulators of their own, which are joined with the stage's."""
         stage = loops.stage
         assert stage.op.combiner is not None
-        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
-        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        inside = _spatial(stage, depth)
+        own = self._sizes(stage, inside)
         wholes = self._targets(loops)
         part = Part(tuple(b for b, _ in wholes), own)
         apart = replace(loops, targets=part.targets)
@@ -304,7 +308,7 @@ class _Nest:
         """A vectorized reduction loop: lanes accumulate by themselves and are joined at the end."""
         stage = loops.stage
         assert stage.op.combiner is not None
-        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        inside = _spatial(stage, depth)
         axes = (*inside, stage.leaves[depth])
         own = [
             (leaf_var(stage.name, a.name), self._extent(stage, a.name), self._kind(stage, a)) for a in axes
@@ -321,14 +325,14 @@ class _Nest:
         """A reduction loop bound to threads: each sums up its part, then the parts are joined."""
         stage = loops.stage
         assert stage.op.combiner is not None
-        inside = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        inside = _spatial(stage, depth)
         if bound_inside := [a for a in inside if in_block(a.thread)]:
             raise ScheduleError(
                 f"bind: axis {bound_inside[0].name!r} of stage {stage.name!r} is bound to threads inside a "
                 "reduction over threads.",
                 fix="Reorder so that it is outside.",
             )
-        own = tuple((leaf_var(stage.name, a.name), self._extent(stage, a.name)) for a in inside)
+        own = self._sizes(stage, inside)
         joining = tuple(
             ThreadLoop(a.thread, leaf_var(stage.name, a.name), self._extent(stage, a.name))
             for a in stage.leaves[depth:]
@@ -386,7 +390,7 @@ class _Nest:
     def _over_spatial(self, loops: Loops, depth: int, placed: frozenset[Expr], body: Stmt) -> Stmt:
         """`body` over the spatial loops from `depth` inwards, under those guards that they settle."""
         stage = loops.stage
-        inner = [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
+        inner = _spatial(stage, depth)
         bound = [*stage.leaves[:depth]]
         guards_at: list[list[Expr]] = []
         # those that must not stand around a barrier; parts of sums exist for all threads
@@ -451,6 +455,11 @@ class _Nest:
 def fused_parts(value: Expr, cols: int) -> tuple[Expr, Expr]:
     """The two indices that a fused one stands for."""
     return value // cols, value % cols
+
+
+def _spatial(stage: Stage, depth: int) -> list[Axis]:
+    """Spatial loops from a depth on."""
+    return [a for a in stage.leaves[depth:] if a.kind is AxisKind.SPATIAL]
 
 
 def _first_reduction(stage: Stage) -> int:

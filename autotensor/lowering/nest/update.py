@@ -11,9 +11,21 @@ from collections.abc import Iterable, Sequence
 from autotensor.ir.expr import Combiner, Expr, Load, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
-from autotensor.ir.stmt import If, Let, Stmt, Store, seq
+from autotensor.ir.stmt import Alloc, If, Let, Stmt, Store, seq
 
 Place = tuple[Buffer, tuple[Expr, ...]]
+
+
+def loaded(places: Iterable[Place]) -> tuple[Expr, ...]:
+    """The values at places."""
+    return tuple(Load(b, i) for b, i in places)
+
+
+def allocated(places: Sequence[Place], body: Stmt) -> Stmt:
+    """The statement in which the buffers of places exist, the first one outside."""
+    for b, _ in reversed(places):
+        body = Alloc(b, body)
+    return body
 
 
 def store_all(targets: Sequence[Place], values: Iterable[Expr]) -> Stmt:
@@ -45,4 +57,4 @@ def guard(conditions: Sequence[Expr], body: Stmt) -> Stmt:
     return body
 
 
-__all__ = ["Place", "guard", "store_all", "update"]
+__all__ = ["Place", "allocated", "guard", "loaded", "store_all", "update"]

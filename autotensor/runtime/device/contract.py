@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 from autotensor.runtime.arrays import Array
@@ -34,6 +35,11 @@ class DeviceCall:
     block: Extents  # threads of a block
     dynamic_shared_bytes: int = 0
     object: int = 0  # number of the source that defines the kernel
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return prod(self.block)
 
 
 class Device(Protocol):

@@ -108,10 +108,9 @@ class CudaDevice:
         cuda = self._cupy.cuda
         try:
             kernel = self._modules[source].get_function(call.kernel)
-            threads = call.block[0] * call.block[1] * call.block[2]
-            if threads > kernel.max_threads_per_block:
+            if call.threads > kernel.max_threads_per_block:
                 raise ArtifactError(
-                    f"kernel {call.kernel!r} needs {threads} threads a block, {self.name} can run "
+                    f"kernel {call.kernel!r} needs {call.threads} threads a block, {self.name} can run "
                     f"{kernel.max_threads_per_block} of it with its {kernel.num_regs} registers a thread.",
                     fix="Bind smaller axes to threadIdx, or compute fewer elements per thread.",
                 )

@@ -71,9 +71,7 @@ class DeviceModule(CompiledFunction):
                 frame.prepare()
             frame.run()
             outputs = self._receive(frame, results, there, stay=bool(there))
-        if results is not None and out is None:
-            return None
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return self._answer(outputs, results, out)
 
     # -- arguments ----------------------------------------------------------------------------------------
 

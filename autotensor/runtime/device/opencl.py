@@ -143,10 +143,10 @@ class OpenCLDevice:
             raise ArtifactError(
                 f"kernel {call.kernel!r} cannot be set up on {self.name}: {error}."
             ) from error
-        threads = call.block[0] * call.block[1] * call.block[2]
-        if threads > most:
+        if call.threads > most:
             raise ArtifactError(
-                f"kernel {call.kernel!r} needs {threads} threads a block, {self.name} can run {most} of it.",
+                f"kernel {call.kernel!r} needs {call.threads} threads a block, {self.name} can run {most} "
+                "of it.",
                 fix="Bind smaller axes to threadIdx.",
             )
         sizes = tuple(g * b for g, b in zip(call.grid, call.block, strict=True))

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotensor.ir.expr import Expr, Load, Var, const
+from autotensor.ir.expr import Expr, Var
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.stmt import Alloc, For, ForKind, Stmt, Store, seq
+from autotensor.ir.stmt import ForKind, Stmt, for_range
+from autotensor.lowering.nest.update import Place, allocated, loaded, store_all
 from autotensor.lowering.passes.join_lanes import lanes_name
 from autotensor.te.dag import StageOp
 
@@ -32,7 +33,7 @@ class LaneAccumulators:
         return tuple(var for var, _, _ in self.loops)
 
     @property
-    def targets(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+    def targets(self) -> tuple[Place, ...]:
         """Where the stage accumulates, per output."""
         shape = tuple(extent for _, extent, _ in self.loops)
         return tuple(
@@ -41,23 +42,21 @@ class LaneAccumulators:
 
     @property
     def results(self) -> tuple[Expr, ...]:
-        return tuple(Load(b, i) for b, i in self.targets)
+        return loaded(self.targets)
 
     def cleared(self) -> Stmt:
         """All of them set to the identity."""
         assert self.op.combiner is not None
         identity = self.op.combiner.identity
-        body: Stmt = seq(*(Store(b, i, e) for (b, i), e in zip(self.targets, identity, strict=True)))
+        body = store_all(self.targets, identity)
         for var, extent, kind in reversed(self.loops):
-            body = For(var, const(0), const(extent), kind, body)
+            body = for_range(var, extent, body, kind)
         return body
 
     def over_lanes(self, body: Stmt) -> Stmt:
         var, extent, kind = self.loops[-1]
-        return For(var, const(0), const(extent), kind, body)
+        return for_range(var, extent, body, kind)
 
     def around(self, body: Stmt) -> Stmt:
         """The statement in which they exist."""
-        for b, _ in reversed(self.targets):
-            body = Alloc(b, body)
-        return body
+        return allocated(self.targets, body)

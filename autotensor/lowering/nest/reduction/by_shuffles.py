@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from autotensor.ir.expr import Call, Cmp, Expr, Load, compare, const
+from autotensor.ir.expr import Call, Cmp, Expr, compare, const
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.stmt import Alloc, If, Stmt, seq
+from autotensor.ir.stmt import If, Stmt, seq
 from autotensor.lowering.device_features import Device
 from autotensor.lowering.nest.reduction.by_threads import Across
-from autotensor.lowering.nest.update import store_all, update
+from autotensor.lowering.nest.update import Place, allocated, loaded, store_all, update
 
 LANE_AXIS = "threadIdx.x"
 SHUFFLE = "shuffle_xor"  # of a value and a mask: the value that lane number (own xor mask) has
@@ -67,10 +67,10 @@ class Shuffled(Across):
 
     @property
     def results(self) -> tuple[Expr, ...]:
-        return tuple(Load(b, i) for b, i in self.parts)
+        return loaded(self.parts)
 
     @property
-    def other(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    def other(self) -> list[Place]:
         """Where a thread keeps what it got, per output."""
         return [(Buffer(f"{b.name}.other", (), b.dtype, Scope.LOCAL), ()) for b in self.op.buffers]
 
@@ -87,7 +87,7 @@ class Shuffled(Across):
                 store_all(self.shared(self.number // size), self.results),
             )
             mine = lane % around
-            fetch = store_all(self.parts, tuple(Load(b, i) for b, i in self.shared(mine)))
+            fetch = store_all(self.parts, loaded(self.shared(mine)))
             if around > self.lanes.warps:
                 fetch = If(compare(Cmp.LT, mine, const(self.lanes.warps)), fetch)
             steps += [
@@ -106,16 +106,14 @@ class Shuffled(Across):
             count //= 2
             values = tuple(Call(SHUFFLE, (x, const(count)), x.dtype) for x in self.results)
             steps.append(store_all(self.other, values))
-            got = tuple(Load(b, i) for b, i in self.other)
+            got = loaded(self.other)
             steps.append(update(f"{name}:{count}", self.op.combiner, self.parts, got))
         return steps
 
     def around(self, body: Stmt) -> Stmt:
         """The statement in which the parts exist, and the shared rows if there are any."""
         shared = self.shared(const(0)) if self.lanes.warps > 1 else []
-        for b, _ in (*reversed(self.parts), *reversed(shared), *reversed(self.other)):
-            body = Alloc(b, body)
-        return body
+        return allocated((*self.other, *shared, *self.parts), body)
 
 
 __all__ = ["SHUFFLE", "Shuffled", "WarpLanes", "lanes_of"]

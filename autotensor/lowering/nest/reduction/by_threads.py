@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from math import prod
 
 from autotensor.base.errors import ScheduleError
-from autotensor.ir.expr import Expr, Load, Var, const
+from autotensor.ir.expr import Expr, Var, const
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.stmt import Alloc, For, ForKind, If, Stmt, seq
+from autotensor.ir.stmt import ForKind, If, Stmt, for_range, seq
 from autotensor.lowering.nest.loops import Loops
-from autotensor.lowering.nest.update import store_all, update
+from autotensor.lowering.nest.reduction.partial_sums import Part
+from autotensor.lowering.nest.update import Place, allocated, loaded, store_all, update
 from autotensor.schedule.extents import in_block, leaf_var
 from autotensor.schedule.state import At, Stage, State
 from autotensor.te.dag import StageOp
@@ -48,7 +49,7 @@ class ThreadLoop:
                 )
 
     def around(self, body: Stmt) -> Stmt:
-        return For(self.var, const(0), const(self.extent), ForKind.THREAD, body, self.axis)
+        return for_range(self.var, self.extent, body, ForKind.THREAD, self.axis)
 
 
 def is_private(stage: Stage) -> bool:
@@ -108,10 +109,9 @@ class Across:
                 )
 
     @property
-    def parts(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+    def parts(self) -> tuple[Place, ...]:
         """Where each thread accumulates, per output."""
-        index, shape = tuple(var for var, _ in self.loops), tuple(extent for _, extent in self.loops)
-        return tuple((Buffer(f"{b.name}.part", shape, b.dtype, Scope.LOCAL), index) for b in self.op.buffers)
+        return Part(self.op.buffers, self.loops).targets
 
     @property
     def rows(self) -> tuple[ThreadLoop, ...]:
@@ -132,7 +132,7 @@ class Across:
             total = total * loop.extent + loop.var
         return total
 
-    def shared(self, at: Expr) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+    def shared(self, at: Expr) -> list[Place]:
         """Place number `at` in this thread's row, per output."""
         shape = (*(row.extent for row in self.rows), self.count)
         index = (*(row.var for row in self.rows), at)
@@ -140,17 +140,17 @@ class Across:
 
     @property
     def results(self) -> tuple[Expr, ...]:
-        return tuple(Load(b, i) for b, i in self.shared(const(0)))
+        return loaded(self.shared(const(0)))
 
     def join(self, name: str) -> Stmt:
         """The parts joined; name: of the stage, for variables in between."""
         assert self.op.combiner is not None
         own = self.shared(self.number)
-        steps = [self._all(store_all(own, tuple(Load(b, i) for b, i in self.parts)))]
+        steps = [self._all(store_all(own, loaded(self.parts)))]
         left = self.count
         while left > 1:
             half = 1 << (left - 1).bit_length() - 1
-            beyond = tuple(Load(b, i) for b, i in self.shared(self.number + half))
+            beyond = loaded(self.shared(self.number + half))
             step = update(f"{name}:{half}", self.op.combiner, own, beyond)
             steps.append(self._all(If(self.number < left - half, step)))
             left = half
@@ -163,6 +163,4 @@ class Across:
 
     def around(self, body: Stmt) -> Stmt:
         """The statement in which the parts and the shared rows exist."""
-        for b, _ in (*reversed(self.parts), *reversed(self.shared(const(0)))):
-            body = Alloc(b, body)
-        return body
+        return allocated((*self.shared(const(0)), *self.parts), body)

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotensor.ir.expr import Expr, Load, Var
+from autotensor.ir.expr import Expr, Var
 from autotensor.ir.func import Buffer, Scope
-from autotensor.ir.stmt import Alloc, Stmt
+from autotensor.ir.stmt import Stmt
+from autotensor.lowering.nest.update import Place, allocated, loaded
 from autotensor.schedule.axis import Axis, Mark
 from autotensor.schedule.state import Stage
 from autotensor.te.tensor import AxisKind
@@ -42,17 +43,15 @@ class Part:
     loops: tuple[tuple[Var, int], ...]  # with their extents
 
     @property
-    def targets(self) -> tuple[tuple[Buffer, tuple[Expr, ...]], ...]:
+    def targets(self) -> tuple[Place, ...]:
         """Where the stage accumulates, per output."""
         index, shape = tuple(var for var, _ in self.loops), tuple(extent for _, extent in self.loops)
         return tuple((Buffer(f"{b.name}.part", shape, b.dtype, Scope.LOCAL), index) for b in self.wholes)
 
     @property
     def results(self) -> tuple[Expr, ...]:
-        return tuple(Load(b, i) for b, i in self.targets)
+        return loaded(self.targets)
 
     def around(self, body: Stmt) -> Stmt:
         """The statement in which they exist."""
-        for b, _ in reversed(self.targets):
-            body = Alloc(b, body)
-        return body
+        return allocated(self.targets, body)
