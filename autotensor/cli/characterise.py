@@ -32,6 +32,7 @@ def record_json(found: Characterised) -> dict[str, Any]:
     return {
         "name": found.name,
         "nearest": found.nearest.name,
+        "others_cores": found.others,
         "measured": [{k: finite(v) for k, v in asdict(f).items()} for f in measured],
         "not_measured": [f.field for f in found.of(Standing.MISSING)],
     }

@@ -20,11 +20,12 @@ from textwrap import wrap
 from typing import Any
 
 from autotensor.base.target import Target
+from autotensor.search.machine.calibration import BUSY
 from autotensor.search.machine.cpu_probes import LADDER, TEAM, Pass, product_tiles
 from schedules import cpu as records
 from schedules.cpu import RECORDS, ZEN4, Cpu, cpu_of
 
-BUSY = 0.95  # of the most that accumulators reach: so many keep a core busy
+REACHED = 0.9  # of the most that accumulators reach: so many keep a core busy
 HALVED = 1.5  # times as many halves a cycle as whole registers: these are run in two halves
 LEAST_PASSES = 2  # of one alone nobody knows how far it is off
 
@@ -58,6 +59,7 @@ class Characterised:
     name: str
     arch: str
     findings: tuple[Finding, ...]
+    others: float = 0.0  # cores that other programs used meanwhile
 
     def of(self, standing: Standing) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.standing is standing)
@@ -86,6 +88,9 @@ class Characterised:
             for standing in (Standing.SAME, Standing.NOISY, Standing.MISSING)
             for line in _listed(standing, base, self.of(standing))
         ]
+        if self.others > BUSY:
+            disturbed = f"# Other programs used {self.others:.1f} cores meanwhile: measure again when none runs."
+            others.insert(0, disturbed)
         head = ["from dataclasses import replace", *infinite, "", *source, ""]
         return "\n".join([*head, "NEW = replace(", *named, *written, ")", *others, ""])
 
@@ -142,7 +147,8 @@ def characterise(target: Target, passes: Sequence[Pass]) -> Characterised:
     ]
     taken = any(c.name == target.arch for c in RECORDS)
     name = f"{target.arch}-measured" if taken else target.arch
-    return Characterised(nearest, name, target.arch, tuple(findings))
+    others = median(p.get("others", 0.0) for p in passes)
+    return Characterised(nearest, name, target.arch, tuple(findings), others)
 
 
 # -- what can be measured -----------------------------------------------------------------------------------
@@ -224,7 +230,7 @@ def _fields(target: Target) -> tuple[_Field, ...]:
         _Field("bandwidths", _levels, 0.3, "B/s of a core from L2, L3, memory"),
         _Field("memory", lambda p: p[most], 0.3, f"B/s of {cores} threads from memory"),
         _Field("latency", lambda p: 1 / p["chains.1"], 0.15, "cycles from one FMA to the next", 1),
-        _Field("accumulators", _busy, 0.2, f"vectors that reach {BUSY:.0%} of peak"),
+        _Field("accumulators", _busy, 0.2, f"vectors that reach {REACHED:.0%} of peak"),
         _Field("l2_rate", lambda p: p["bandwidth.L2"] / p["clock"], 0.2, "bytes a cycle from L2"),
         # weights come from either: the geometric mean
         _Field("l3_rate", _beyond_l2, 0.25, "bytes a cycle, between L3's and memory's"),
@@ -253,7 +259,7 @@ def _beyond_l2(p: Pass) -> float:
 def _busy(p: Pass) -> int:
     """The fewest accumulators with which a core is busy."""
     rates = {n: p[f"chains.{n}"] for n in LADDER}
-    return min(n for n, rate in rates.items() if rate >= BUSY * max(rates.values()))
+    return min(n for n, rate in rates.items() if rate >= REACHED * max(rates.values()))
 
 
 def _halves(p: Pass) -> float:

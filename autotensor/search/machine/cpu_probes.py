@@ -7,6 +7,7 @@
     parts.t2 joining.t2       seconds of a region that writes sums; with adding them up
     kernel.6x4.L2             a step of a register tile, in FMAs
     ways                      lines of a set of L1
+    others                    cores that other programs used meanwhile
 
 and what the calibration has: clock, bandwidths, copying. What others disturbed is left out of a pass.
 """
@@ -25,7 +26,7 @@ from autotensor.codegen.yardstick import handing_yardstick, joining_yardstick
 from autotensor.runtime.timing_lock import timing_by
 from autotensor.search.machine.calibration import FMA_STEPS, Probe, rate_probes
 from autotensor.search.machine.microkernels import MicroTile, measure_microkernels, tiles
-from autotensor.search.machine.probes import measure_rates
+from autotensor.search.machine.probes import cpu_times, measure_rates, others_cores
 from autotensor.search.machine.rates import LEVELS
 from schedules.cpu import PAGE
 
@@ -55,15 +56,17 @@ def measured_passes(target: Target, said: Callable[[int], None] = lambda done: N
     for n in range(PASSES):
         said(n)
         with timing_by(NEVER):
+            began = cpu_times()
             measured = measure_rates([p.stick for p in probes], budget_s=PASS_S)
             kernels = measure_microkernels(target, product_tiles(target)).steps
+            others = others_cores(began, cpu_times())
         rates = {p.name: p.value(m) for p, m in zip(probes, measured, strict=True) if m.trusted}
         steps = {
             f"kernel.{rows}x{vectors}.{level}": step
             for (rows, vectors), times in kernels.items()
             for level, step in zip(LEVELS, times, strict=False)
         }
-        passes.append(_per_cycle(rates, target) | steps | {"ways": l1_ways(target)})
+        passes.append(_per_cycle(rates, target) | steps | {"ways": l1_ways(target), "others": others})
     return passes
 
 

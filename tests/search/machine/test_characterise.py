@@ -115,6 +115,14 @@ def test_a_noisy_field_is_not_written() -> None:
     assert re.search(r"too noisy to write; as \w+ has them: region \(6000 cycles .*passes \d+% apart\)", said)
 
 
+@pytest.mark.parametrize(("cores", "said"), [(1.75, True), (0.1, False)])
+def test_who_else_ran_is_said(cores: float, said: bool) -> None:
+    found = characterise(target_of(PLANTED), [planted(PLANTED) | {"others": cores}] * 3)
+    text = found.python(WHERE)
+    assert ("# Other programs used 1.8 cores meanwhile" in text) is said
+    assert new(text) == found.record
+
+
 def test_small_noise_is_none() -> None:
     found = characterise(
         target_of(PLANTED), [planted(replace(PLANTED, region=n)) for n in (5_800, 6_000, 6_100)]
