@@ -89,8 +89,8 @@ class Characterised:
             for line in _listed(standing, base, self.of(standing))
         ]
         if self.others > BUSY:
-            disturbed = f"# Other programs used {self.others:.1f} cores meanwhile: measure again when none runs."
-            others.insert(0, disturbed)
+            said = f"# Other programs used {self.others:.1f} cores meanwhile: measure again without them."
+            others.insert(0, said)
         head = ["from dataclasses import replace", *infinite, "", *source, ""]
         return "\n".join([*head, "NEW = replace(", *named, *written, ")", *others, ""])
 
