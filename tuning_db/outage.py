@@ -13,12 +13,14 @@ rows have unique keys, and what is there already is left as it is.
 from __future__ import annotations
 
 import logging
+import math
 import time
 
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 AWAY_S = 600.0  # an upgrade, a restart of the machine
 FIRST_S, MOST_S = 0.1, 5.0  # between two tries
+ENDING_S = 1.0  # a server that crashes ends its processes one after another: some still answer
 
 # SQLSTATE: connection exceptions, too many connections, shut down by an administrator, crashed, not up yet
 _STATES = ("08", "53300", "57P01", "57P02", "57P03")
@@ -34,6 +36,23 @@ def is_away(error: BaseException) -> bool:
     if state:
         return str(state).startswith(_STATES)
     return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+
+
+class Outage:
+    """What all threads of a store know of their server: since when it is away."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}  # empty while it answers; each use is one step for all threads
+
+    def notice(self) -> bool:
+        """Whether the caller is the first that notices it."""
+        now = time.monotonic()
+        return self._since.setdefault("away", now) is now
+
+    def end(self, began: float) -> None:
+        """A transaction that began then has succeeded; one from before the outage says nothing of its end."""
+        if began > self._since.get("away", math.inf) + ENDING_S:
+            self._since.clear()
 
 
 class Patience:

@@ -9,6 +9,7 @@ files. Keys are turned into row ids inside a transaction.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import count
@@ -38,7 +39,7 @@ from tuning_db.engine import (
     schema_version,
 )
 from tuning_db.errors import StoreError
-from tuning_db.outage import Patience, is_away
+from tuning_db.outage import Outage, Patience, is_away
 from tuning_db.queries import (
     DROP_INTENT,
     PLAIN_COLUMNS,
@@ -93,7 +94,7 @@ class SqlStore(TrialStore):
         self._opened = open_engine(url_or_path, readonly)
         self.place = self._opened.place
         self._closed = False
-        self._is_away = False  # the server, when it was last asked
+        self._outage = Outage()
         self._pid = os.getpid()
         if self.place in IN_MEMORY:
             finalize(self, self._opened.read.dispose)  # such a log may be forgotten without being closed
@@ -115,17 +116,17 @@ class SqlStore(TrialStore):
             self._pid = os.getpid()
         attempt, patience = 1, Patience(self.place)
         while True:
+            began = time.monotonic()
             try:
                 with engine.begin() as connection:
                     found = work(connection)
-                self._is_away = False
+                self._outage.end(began)
                 return found
             except StoreError:
                 raise
             except FOREIGN_ERRORS as error:
                 if not self._opened.is_sqlite and is_away(error):
-                    tell, self._is_away = not self._is_away, True  # one line, however many threads wait
-                    if patience.wait(error, tell):
+                    if patience.wait(error, tell=self._outage.notice()):
                         continue
                 elif is_busy(error) and attempt < ATTEMPTS:
                     attempt += 1

@@ -102,6 +102,17 @@ def test_writers_wait_for_the_server(
     assert lines[0].endswith("; trying for 10 minutes.")
 
 
+def test_one_thread_tells_of_an_outage() -> None:
+    """Nothing is over for a transaction from before it, or of a process that has not been ended yet."""
+    seen, now = outage.Outage(), time.monotonic()
+    assert [seen.notice() for _ in range(4)] == [True, False, False, False]
+    seen.end(now - 5)
+    seen.end(time.monotonic())
+    assert not seen.notice()
+    seen.end(time.monotonic() + outage.ENDING_S)
+    assert seen.notice()
+
+
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(server: Server) -> None:
     """The server commits, and the connection breaks before it says so."""
     with connect(server.url) as store:
