@@ -40,7 +40,7 @@ from replays.model_variants import VARIANTS
 
 from autotensor.search.propose.acquisition import expected_improvement
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import CostModel, Floats, Prediction
+from autotensor.search.score.cost_model import CostModel, Floats, Prediction
 from tuning_db import connect
 
 FEWEST = 8  # measured candidates of a task that is scored

@@ -26,7 +26,7 @@ from autotensor.runtime.open_artifact import Function
 if TYPE_CHECKING:
     import onnx
 
-    from autotensor.frontends.onnx.model_file import Loaded
+    from autotensor.frontends.onnx.onnx_file import Loaded
 
 
 def _frontend(source: object = None) -> Any:
@@ -47,7 +47,7 @@ def _frontend(source: object = None) -> Any:
 
 def load_onnx(source: str | Path | bytes | onnx.ModelProto | Loaded) -> Loaded:
     _frontend(source)
-    from autotensor.frontends.onnx.model_file import load
+    from autotensor.frontends.onnx.onnx_file import load
 
     return load(source)
 

@@ -10,7 +10,7 @@ from typing import Any
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.cli.output import put_json, say, tell
-from autotensor.search.machine.characterise import Characterised, Standing, characterise
+from autotensor.search.machine.characterise import Certainty, Characterised, characterise
 from autotensor.search.machine.cpu_probes import PASSES, measured_passes
 
 
@@ -28,11 +28,11 @@ def record_json(found: Characterised) -> dict[str, Any]:
     def finite(value: Any) -> Any:
         return None if value == inf else value
 
-    measured = [f for f in found.findings if f.standing is not Standing.MISSING]
+    measured = [f for f in found.findings if f.standing is not Certainty.MISSING]
     return {
         "name": found.name,
         "nearest": found.nearest.name,
         "others_cores": found.others,
         "measured": [{k: finite(v) for k, v in asdict(f).items()} for f in measured],
-        "not_measured": [f.field for f in found.of(Standing.MISSING)],
+        "not_measured": [f.field for f in found.of(Certainty.MISSING)],
     }

@@ -32,7 +32,7 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
     from autotensor.insight.costs import costs
     from autotensor.insight.explained_schedule import seen
     from autotensor.insight.learned_costs import learned
-    from autotensor.insight.levels import heaviest, level_table
+    from autotensor.insight.loop_levels import heaviest, level_table
 
     loops = seen(s)
     known = learned(s, loops, store)

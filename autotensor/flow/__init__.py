@@ -10,7 +10,7 @@
     sess.run(tf.initialize_all_variables())
     sess.run(train_step, feed_dict={x: images, y_: labels})
 
-Start reading at `nodes.py`, then `session.py` and `to_graph.py`.
+Start reading at `nodes.py`, then `session.py` and `flow_to_graph.py`.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from autotensor.graph.build import input as graph_input
 from autotensor.graph.ir import GraphNode, Input, topological
 
 if TYPE_CHECKING:  # the lowering of a run hands itself over: gradients of its loops are lowered by it
-    from autotensor.flow.to_graph import Lowering
+    from autotensor.flow.flow_to_graph import Lowering
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,9 +25,9 @@ from autotensor.api.style_programs import Program, Programs, cut
 from autotensor.base.errors import ArgumentError, GraphError, InputError, TargetError
 from autotensor.base.target import Target, parse
 from autotensor.flow.control import producers_first
+from autotensor.flow.flow_to_graph import Dead, Lowering, latest
 from autotensor.flow.nodes import Array, Node, Placeholder, Source
 from autotensor.flow.scope import current, running
-from autotensor.flow.to_graph import Dead, Lowering, latest
 from autotensor.flow.variables import Variable, stored_value
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.runtime.files import checkpoint

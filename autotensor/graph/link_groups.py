@@ -31,7 +31,7 @@ from autotensor.graph.partition import Group, check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
-from autotensor.runtime.files.entry_binding import bound
+from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.launches import LAUNCHES, launches
 from autotensor.runtime.open_artifact import Function, open_artifact
 

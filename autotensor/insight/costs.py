@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotensor.insight.explained_schedule import Subject
-from autotensor.schedule.picture import LoopPicture
+from autotensor.schedule.loop_picture import LoopPicture
 from autotensor.search.score.prior import Terms, predict
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task

@@ -16,7 +16,7 @@ from autotensor.base.errors import InputError, ScheduleError
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import resolve, safe_default
-from autotensor.schedule.picture import LoopPicture, picture
+from autotensor.schedule.loop_picture import LoopPicture, picture
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotensor.insight.explained_schedule import Subject
-from autotensor.schedule.picture import LoopPicture
+from autotensor.schedule.loop_picture import LoopPicture
 from autotensor.search.knowledge import Knowledge, known_trials
 from autotensor.search.score.boosted.xgb_model import MIN_ROWS, XGBModel
 from autotensor.search.score.features import NAMES, features

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from autotensor.base.errors import InputError
-from autotensor.insight.history import Fall, History, best_so_far, rank_correlation
+from autotensor.insight.search_history import Fall, History, best_so_far, rank_correlation
 
 SIZE = (11.0, 5.0)  # inches
 DPI = 120

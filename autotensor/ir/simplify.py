@@ -18,9 +18,9 @@ from autotensor.base.dtype import int64, wrap_int
 from autotensor.ir.affine import Affine, affine, factor_of
 from autotensor.ir.bounds import NO_RANGES, Bounds, Interval, Ranges, bounds
 from autotensor.ir.expr import Binary, Const, Expr, Load, Neg, Op, Ramp, Reduce, Unary, Var, const
-from autotensor.ir.laws.integers import INT_LAWS, canonical_sum
-from autotensor.ir.laws.logic import LOGIC_LAWS, constant_bool
-from autotensor.ir.laws.vectors import VECTOR_LAWS
+from autotensor.ir.laws.integer_laws import INT_LAWS, canonical_sum
+from autotensor.ir.laws.logic_laws import LOGIC_LAWS, constant_bool
+from autotensor.ir.laws.vector_laws import VECTOR_LAWS
 from autotensor.ir.node import Node, map_children
 from autotensor.ir.rewrite import Rules, fire
 from autotensor.ir.stmt import NOTHING, Alloc, Evaluate, For, ForKind, If, Let, Seq, Stmt, Store, seq

@@ -23,7 +23,7 @@ from autotensor.ir.bounds import Bounds, Interval
 from autotensor.ir.expr import Const, Expr, Load, Ramp, Reduce, Select, Var
 from autotensor.ir.func import Buffer, PrimFunc, Scope
 from autotensor.ir.lane_offsets import in_lane
-from autotensor.ir.laws.vectors import LANE
+from autotensor.ir.laws.vector_laws import LANE
 from autotensor.ir.node import Node, children
 from autotensor.ir.printer import neighbourhood
 from autotensor.ir.simplify import Simplifier

@@ -6,7 +6,7 @@ attached stage, the box that one iteration of its host's loop needs gives its ax
     iteration of the host ──▶ spans of the consumer's axes ──▶ box of the producer ──▶ extents of its loops
 
 A box holds whatever the host's own points read, points outside of the host's domain aside (a tail reads
-less). How spans are computed with is in `regions.py`; where boxes start is symbolic and only wanted in
+less). How spans are computed with is in `index_regions.py`; where boxes start is symbolic and only wanted in
 lowering.
 """
 
@@ -19,7 +19,7 @@ from functools import lru_cache
 from autotensor.base.errors import ScheduleError
 from autotensor.ir.expr import Expr, Op, Var, binary, const
 from autotensor.ir.func import Scope
-from autotensor.schedule.regions import (
+from autotensor.schedule.index_regions import (
     Access,
     Number,
     Reach,

@@ -13,7 +13,7 @@ from autotensor.base.target import Target
 
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
-    from autotensor.search.score.model import CostModel
+    from autotensor.search.score.cost_model import CostModel
 
 # seed, and the target for which it may begin with what comes with the package (None: it begins with nothing)
 ModelFactory = Callable[[int, Target | None], "CostModel"]
@@ -31,8 +31,8 @@ MODELS: Door[ModelFactory] = Door(
     callable,
     {
         "xgb": "autotensor.search.score.boosted.xgb_model:started",
-        "prior": "autotensor.search.score.model:PriorModel",
-        "random": "autotensor.search.score.model:RandomModel",
+        "prior": "autotensor.search.score.cost_model:PriorModel",
+        "random": "autotensor.search.score.cost_model:RandomModel",
     },
 )
 POLICIES: Door[type[Policy]] = Door(

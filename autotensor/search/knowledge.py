@@ -20,7 +20,7 @@ from autotensor.search.journal import Journal, retell
 from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.transfer import seeds
-from autotensor.search.score.model import CostModel
+from autotensor.search.score.cost_model import CostModel
 from autotensor.search.task import Candidate, Task
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore

@@ -49,7 +49,7 @@ from autotensor.search.report import (
 )
 from autotensor.search.run import TuningRun
 from autotensor.search.run_identity import final_reasons, key_options
-from autotensor.search.score.model import CostModel
+from autotensor.search.score.cost_model import CostModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.shipped_knowledge import with_shipped

@@ -103,10 +103,10 @@ def best_peer(row: Row, peers: Sequence[str]) -> str | None:
 
 def write(results: Results, scale: float, unit: str) -> None:
     """The Markdown file beside the JSON, and pictures where matplotlib is installed."""
-    from contests import picture
+    from contests import table_pictures
 
     table = Table.of(results)
-    drawn = picture.draw(results, table, results.path.with_suffix(""))
+    drawn = table_pictures.draw(results, table, results.path.with_suffix(""))
     text = "\n".join(_page(results, table, scale, unit, drawn))
     results.path.with_suffix(".md").write_text(text + "\n")
     print(f"Wrote {results.path.with_suffix('.md')}" + "".join(f", {p}" for p in drawn))

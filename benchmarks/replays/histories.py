@@ -22,7 +22,7 @@ from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.allocation import seconds_of
 from autotensor.search.propose.phases import relative_gain
 from autotensor.search.propose.tuner import Tuner
-from autotensor.search.score.model import CostModel, Prediction
+from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore

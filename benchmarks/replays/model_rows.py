@@ -21,7 +21,7 @@ from autotensor.search.journal import decisions_of, retell
 from autotensor.search.machine.calibration import rates_of
 from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.tuner import Tuner
-from autotensor.search.score.model import PriorModel
+from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from tuning_db import RACE, TrialStore

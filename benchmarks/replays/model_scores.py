@@ -12,8 +12,8 @@ from math import ceil, nan
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.insight.history import spearman
-from autotensor.search.score.model import Prediction
+from autotensor.insight.search_history import spearman
+from autotensor.search.score.cost_model import Prediction
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from autotensor.search.score.boosted.ensemble import PARAMETERS, centred
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import CostModel, Floats, Prediction, PriorModel
+from autotensor.search.score.cost_model import CostModel, Floats, Prediction, PriorModel
 
 ROUNDS = 80
 GRADES = 15  # of relevance, from the slowest to the fastest

@@ -24,7 +24,7 @@ from autotensor.search.propose import policy as proposals
 from autotensor.search.propose.population import sample
 from autotensor.search.propose.transfer import MOST, OF_ONE, refit, shape_of
 from autotensor.search.propose.tuner import SearchOptions, Tuner
-from autotensor.search.score.model import CostModel
+from autotensor.search.score.cost_model import CostModel
 from autotensor.search.score.prior import predict
 from autotensor.search.task import Candidate
 from replays.measured_space import Space

@@ -29,7 +29,7 @@ from autotensor.ir.expr import Binary, Cmp, Const, Expr, Load, Op, all_of, cast,
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import free_vars
 from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
-from autotensor.schedule.regions import access
+from autotensor.schedule.index_regions import access
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.tensor import AxisKind

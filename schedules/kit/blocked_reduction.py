@@ -30,7 +30,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.cpu import cpu_of
 from schedules.kit.block_grain import cuts
-from schedules.kit.roles import Roles
+from schedules.kit.operand_roles import Roles
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.stage_analysis import divisors, epilogue, second_cache
 from schedules.kit.tiles import best_tile, nearest, powers, singles, tiles_of

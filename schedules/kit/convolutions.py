@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from autotensor.ir.expr import Load, Select
 from autotensor.ir.visit import any_node, free_vars
+from autotensor.schedule.index_regions import access
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.regions import access
 from autotensor.schedule.state import Inlined, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
-from schedules.kit.roles import padding_in_front
+from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.stage_analysis import Digit, Read, digits, packable, reads, untouched
 
 

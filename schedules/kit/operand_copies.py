@@ -24,7 +24,7 @@ from autotensor.schedule.primitives.storage import Storage
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
-from schedules.kit.roles import Roles, dimension, distance
+from schedules.kit.operand_roles import Roles, dimension, distance
 from schedules.kit.stage_analysis import Read, second_cache
 from schedules.kit.tiles import best_tile, lines_per_set
 

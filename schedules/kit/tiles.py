@@ -15,7 +15,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
-from schedules.kit.roles import Roles
+from schedules.kit.operand_roles import Roles
 from schedules.kit.stage_analysis import lanes_of, second_cache
 
 MAX_COLUMNS = 6  # vectors side by side in a tile; wider tiles leave too few rows

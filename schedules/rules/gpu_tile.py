@@ -31,7 +31,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.gpu_threads import powers_of_two
-from schedules.kit.roles import padding_in_front
+from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.stage_analysis import Read, epilogue, reads, untouched
 from schedules.registry import Extension

@@ -29,8 +29,8 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.flat_axes import fused_axes
+from schedules.kit.operand_roles import assign_roles
 from schedules.kit.parallel_region import cycles, is_worth_a_region
-from schedules.kit.roles import assign_roles
 from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
 from schedules.kit.tiles import singles

@@ -19,8 +19,8 @@ from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
+from schedules.kit.operand_roles import assign_roles
 from schedules.kit.parallel_region import cycles, is_worth_cutting
-from schedules.kit.roles import assign_roles
 from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.kit.tiles import best_tile
 from schedules.registry import Extension

@@ -46,9 +46,9 @@ from schedules.kit.operand_copies import (
     supply,
     turn_steps,
 )
+from schedules.kit.operand_roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
-from schedules.kit.roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.stage_analysis import epilogue, second_cache, untouched
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of

@@ -36,8 +36,8 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import PAGE, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
+from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.parallel_region import divided
-from schedules.kit.roles import padding_in_front
 from schedules.kit.shared_steps import fused, host_and_anchor
 from schedules.kit.stage_analysis import Read, epilogue, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles

@@ -34,7 +34,7 @@ from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, match
-from schedules.kit.roles import padding_in_front
+from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.shared_steps import fused
 from schedules.kit.stage_analysis import epilogue, lanes_of
 from schedules.kit.tiles import nearest, powers, singles, written_out

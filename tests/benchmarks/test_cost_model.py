@@ -11,7 +11,7 @@ from cost_model import POLICIES, networks, trials_to
 from replays.model_rows import TaskRows
 from replays.model_scores import mean_scores, pairs_in_order, recall, regret, scores
 
-from autotensor.search.score.model import Prediction, PriorModel
+from autotensor.search.score.cost_model import Prediction, PriorModel
 
 SECONDS = np.asarray([1.0, 2.0, 4.0, 8.0])
 

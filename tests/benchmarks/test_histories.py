@@ -12,7 +12,7 @@ from search.zoo import conv, gemm
 from stopping import RULES, Replayed, holders_of, left_after, score
 
 from autotensor.search.machine.rates import Rates
-from autotensor.search.score.model import PriorModel
+from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.score.roofline import lower_bound
 from schedules.generate import generate
 from tuning_db.records import Status, TrialRecord, Verification

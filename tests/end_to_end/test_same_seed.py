@@ -9,7 +9,7 @@ import autotensor as at
 from autotensor.models import MODELS
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import PriorModel, RandomModel
+from autotensor.search.score.cost_model import PriorModel, RandomModel
 from autotensor.search.score.prior import Rates
 
 HEAVY = 2  # of small_cnn's tasks, a convolution with thousands of candidates

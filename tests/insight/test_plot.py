@@ -11,7 +11,7 @@ import pytest
 
 from autotensor.base.errors import InputError
 from autotensor.insight import plot
-from autotensor.insight.history import History, Point, fall
+from autotensor.insight.search_history import History, Point, fall
 
 pytest.importorskip("matplotlib")
 

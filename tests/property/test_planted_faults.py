@@ -23,7 +23,7 @@ from autotensor.ir.stmt import NOTHING, For, ForKind, If, Store, seq
 from autotensor.lowering import pipeline
 from autotensor.lowering.nest import boxes, nest
 from autotensor.lowering.passes import flatten, partition, unroll, vectorize
-from autotensor.schedule import extents, regions
+from autotensor.schedule import extents, index_regions
 from autotensor.schedule.primitives import compute_at, layout, rfactor
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {}
@@ -70,7 +70,7 @@ def base_missing_in_private_index(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def box_too_small(patch: pytest.MonkeyPatch) -> None:
-    original = regions.clip
+    original = index_regions.clip
 
     def smaller(*args: Any) -> Any:
         span = original(*args)
@@ -81,13 +81,13 @@ def box_too_small(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def window_of_quotients_too_small(patch: pytest.MonkeyPatch) -> None:
-    original = regions._quotient
+    original = index_regions._quotient
 
     def smaller(a: Any, c: int) -> Any:
         found = original(a, c)
         return replace(found, top=(a.top - a.low - 1) // c + 1)
 
-    patch.setattr(regions, "_quotient", smaller)
+    patch.setattr(index_regions, "_quotient", smaller)
 
 
 @fault

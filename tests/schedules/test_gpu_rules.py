@@ -13,7 +13,7 @@ from autotensor.ir.func import Program
 from autotensor.ir.stmt import If
 from autotensor.ir.visit import collect
 from autotensor.lowering.pipeline import lower
-from autotensor.schedule.picture import picture
+from autotensor.schedule.loop_picture import picture
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.trace import Trace

@@ -6,8 +6,8 @@ import numpy as np
 from fakes import TARGET
 
 from autotensor.search.propose.population import sample
+from autotensor.search.score.cost_model import Floats
 from autotensor.search.score.features import NAMES, features
-from autotensor.search.score.model import Floats
 from autotensor.search.score.prior import Rates, predict
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure

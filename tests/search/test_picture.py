@@ -9,7 +9,7 @@ from zoo import SMALL
 from autotensor.base.target import host
 from autotensor.compiler import compile_trace
 from autotensor.runtime.module import Module
-from autotensor.schedule.picture import LoopPicture, StagePicture, picture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture, picture
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.step import refs

@@ -15,7 +15,7 @@ from autotensor.base.target import parse
 from autotensor.resolve import resolve
 from autotensor.schedule.primitives.mark import Unroll
 from autotensor.schedule.trace import Trace
-from autotensor.search.score.boosted.model_file import load
+from autotensor.search.score.boosted.ensemble_file import load
 from autotensor.search.score.boosted.xgb_model import MIN_ROWS, start_model
 from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.task import Task

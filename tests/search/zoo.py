@@ -8,7 +8,7 @@ from autotensor.operators.matmul import batch_matmul
 from autotensor.operators.norm import layer_norm
 from autotensor.operators.pool import max_pool2d
 from autotensor.operators.softmax import softmax
-from autotensor.schedule.picture import StagePicture, picture
+from autotensor.schedule.loop_picture import StagePicture, picture
 from autotensor.schedule.schedule import Schedule
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload

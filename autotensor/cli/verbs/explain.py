@@ -22,7 +22,7 @@ from autotensor.insight.units import gflops, micros, percent
 if TYPE_CHECKING:
     from autotensor.base.target import Target
     from autotensor.insight.explained_schedule import Subject
-    from autotensor.insight.history import History
+    from autotensor.insight.search_history import History
     from tuning_db import TrialStore
 
 app = new_app()
@@ -306,8 +306,8 @@ def _differences(values: dict[str, list[int]], best: dict[str, list[int]]) -> st
 def _plot(what: str, path: Path, target: Target, store: TrialStore | None, json: bool) -> None:
     from autotensor.base.errors import InputError
     from autotensor.cli.inputs import check_place
-    from autotensor.insight.history import fall
     from autotensor.insight.plot import draw_model, draw_task
+    from autotensor.insight.search_history import fall
     from autotensor.models import MODELS
 
     if path.suffix.lower() != ".png":
@@ -347,7 +347,7 @@ def _nothing(name: str) -> Exception:
 
 def _history(found: Found, target: Target, store: TrialStore) -> History:
     from autotensor.base.machine import host_machine
-    from autotensor.insight.history import history
+    from autotensor.insight.search_history import history
 
     return history(store, found.workload, target, host_machine().fingerprint)
 
@@ -356,7 +356,7 @@ def _histories(model: str, target: Target, store: TrialStore) -> list[History]:
     from autotensor.api.models import plan_model
     from autotensor.base.machine import host_machine
     from autotensor.cli.inputs import build_graph
-    from autotensor.insight.history import history
+    from autotensor.insight.search_history import history
 
     machine = host_machine().fingerprint
     tasks = plan_model(build_graph(model), target).tasks
@@ -364,7 +364,7 @@ def _histories(model: str, target: Target, store: TrialStore) -> list[History]:
 
 
 def _series(t: History) -> dict[str, Any]:
-    from autotensor.insight.history import best_so_far, rank_correlation
+    from autotensor.insight.search_history import best_so_far, rank_correlation
 
     best = best_so_far([p.seconds for p in t.points])
     return {

@@ -21,14 +21,14 @@ from autotensor.base.target import Target
 from autotensor.codegen.backend import backend
 from autotensor.codegen.llvm.build import build
 from autotensor.codegen.llvm.denormals import KEPT, flushing
-from autotensor.codegen.llvm.entry import BARRIER, Call, entry_text, plan_text, shared_text
 from autotensor.codegen.llvm.kernel import ALIGNMENT, KernelText, kernel_text
+from autotensor.codegen.llvm.kernel_entry import BARRIER, Call, entry_text, plan_text, shared_text
 from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role, Scope
 from autotensor.ir.stmt import Alloc, For, ForKind, Store
 from autotensor.ir.visit import loads, walk
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
-from autotensor.runtime.files.entry_binding import bound
+from autotensor.runtime.files.artifact_binding import bound
 from autotensor.runtime.files.object_cache import ObjectCache, object_key
 
 WORKSPACE = "workspace.per_thread"  # name of the extra argument

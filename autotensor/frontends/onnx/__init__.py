@@ -12,7 +12,7 @@ that definition.
 from __future__ import annotations
 
 from autotensor.frontends.onnx.errors import NeedsValue, Unsupported
-from autotensor.frontends.onnx.model_file import Loaded, load
+from autotensor.frontends.onnx.onnx_file import Loaded, load
 from autotensor.frontends.onnx.staged_model import Staged
 
 from autotensor.frontends.onnx import families  # isort: skip  # last: converters import the importer

@@ -24,9 +24,9 @@ from autotensor.base.registry import nearest
 from autotensor.frontends.onnx.checks import check_call, check_types
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
 from autotensor.frontends.onnx.function_definitions import definition
-from autotensor.frontends.onnx.model_file import MAX_BYTES, Loaded, plain_domain
 from autotensor.frontends.onnx.node_call import Call
 from autotensor.frontends.onnx.node_order import in_order, names_read
+from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded, plain_domain
 from autotensor.frontends.onnx.registry import Value, converter_of, operators
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant

@@ -11,7 +11,7 @@ from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.frontends.onnx.errors import Unsupported
 from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
-from autotensor.frontends.onnx.model_file import Loaded
+from autotensor.frontends.onnx.onnx_file import Loaded
 from autotensor.frontends.onnx.registry import Value
 from autotensor.frontends.onnx.signature import Argument, Shapes, bound, inputs_of, outputs_of
 from autotensor.graph.build import constant

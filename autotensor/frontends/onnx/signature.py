@@ -15,7 +15,7 @@ from autotensor.base.dtype import DType
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.frontends.onnx.errors import Unsupported
-from autotensor.frontends.onnx.model_file import MAX_BYTES, Loaded
+from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded
 from autotensor.frontends.onnx.types import element_type
 
 Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none

@@ -16,8 +16,8 @@ from autotensor.lowering.nest.guards import box_conditions
 from autotensor.lowering.nest.when.prefetched_stages import is_ahead
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Extents, leaf_var
+from autotensor.schedule.index_regions import Span
 from autotensor.schedule.primitives.storage import in_storage_order, stored, swizzle_of
-from autotensor.schedule.regions import Span
 from autotensor.schedule.state import At, Split, Stage, State
 from autotensor.te.indices import clamped
 

@@ -14,8 +14,8 @@ from autotensor.base.dtype import dtype_of
 from autotensor.base.errors import ArtifactError, AutotensorError
 from autotensor.base.target import Target
 from autotensor.runtime.files.artifact import ArgSpec, Array, Artifact
+from autotensor.runtime.files.artifact_binding import check_bound
 from autotensor.runtime.files.container import Buffer, container_bytes, read_container, write_container
-from autotensor.runtime.files.entry_binding import check_bound
 from autotensor.runtime.files.manifest import check_head, check_meta
 
 FORMAT = 2  # 2: code asks its context for parts of heavy regions (work_sharing.py); of 1, it does not

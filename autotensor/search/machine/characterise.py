@@ -30,7 +30,7 @@ HALVED = 1.5  # times as many halves a cycle as whole registers: these are run i
 LEAST_PASSES = 2  # of one alone nobody knows how far it is off
 
 
-class Standing(StrEnum):
+class Certainty(StrEnum):
     """What became of a field."""
 
     DIFFERS = "differs from"
@@ -44,7 +44,7 @@ class Finding:
     """One field: what was measured, and what the nearest record says."""
 
     field: str
-    standing: Standing
+    standing: Certainty
     nearest: Any
     value: Any = None
     noise: float = 0.0  # the largest difference of two passes, as a share
@@ -61,13 +61,13 @@ class Characterised:
     findings: tuple[Finding, ...]
     others: float = 0.0  # cores that other programs used meanwhile
 
-    def of(self, standing: Standing) -> tuple[Finding, ...]:
+    def of(self, standing: Certainty) -> tuple[Finding, ...]:
         return tuple(f for f in self.findings if f.standing is standing)
 
     @property
     def record(self) -> Cpu:
         """The nearest record with what differs."""
-        changed = {f.field: f.value for f in self.of(Standing.DIFFERS)}
+        changed = {f.field: f.value for f in self.of(Certainty.DIFFERS)}
         return replace(self.nearest, name=self.name, archs=(self.arch,), **changed)
 
     def python(self, where: str) -> str:
@@ -79,13 +79,13 @@ class Characterised:
             f'NEAREST = next(c for c in RECORDS if c.name == "{self.nearest.name}")',
         ]
         source = theirs if base == "NEAREST" else [f"from schedules.cpu import {base}"]
-        changed = [(f, _spelled(f.value)) for f in self.of(Standing.DIFFERS)]
+        changed = [(f, _spelled(f.value)) for f in self.of(Certainty.DIFFERS)]
         infinite = ["from math import inf"] if any(value == "inf" for _, value in changed) else []
         named = [f"    {base},", f'    name="{self.name}",', f'    archs=("{self.arch}",),']
         written = [f"    {f.field}={value},  # ({f.figure}; {where})" for f, value in changed]
         others = [
             f"# {line}"
-            for standing in (Standing.SAME, Standing.NOISY, Standing.MISSING)
+            for standing in (Certainty.SAME, Certainty.NOISY, Certainty.MISSING)
             for line in _listed(standing, base, self.of(standing))
         ]
         if self.others > BUSY:
@@ -121,13 +121,13 @@ def _parts(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _listed(standing: Standing, base: str, findings: Sequence[Finding]) -> list[str]:
+def _listed(standing: Certainty, base: str, findings: Sequence[Finding]) -> list[str]:
     """Fields of one standing in lines of 108 columns; none where there is no such field."""
     if not findings:
         return []
 
     def said(f: Finding) -> str:
-        noise = f", passes {f.noise:.0%} apart" if standing is Standing.NOISY else ""
+        noise = f", passes {f.noise:.0%} apart" if standing is Certainty.NOISY else ""
         return f"{f.field} ({f.figure}{noise})" if f.figure else f.field
 
     return wrap(f"{standing} {base} has them: {', '.join(map(said, findings))}", 106)
@@ -141,7 +141,7 @@ def characterise(target: Target, passes: Sequence[Pass]) -> Characterised:
     findings = [
         measurable[f.name].found(passes, getattr(nearest, f.name))
         if f.name in measurable
-        else Finding(f.name, Standing.MISSING, getattr(nearest, f.name))
+        else Finding(f.name, Certainty.MISSING, getattr(nearest, f.name))
         for f in fields(Cpu)
         if f.name not in ("name", "archs")
     ]
@@ -179,7 +179,7 @@ class _Field:
         """What is to be done with it."""
         values = self.values(passes)
         if len(values) < LEAST_PASSES:
-            return Finding(self.name, Standing.MISSING, nearest, figure="no undisturbed probe")
+            return Finding(self.name, Certainty.MISSING, nearest, figure="no undisturbed probe")
         noise = max(self.apart(a, b) for a in values for b in values)
         value = (
             tuple(map(median_low, zip(*values, strict=True)))
@@ -189,11 +189,11 @@ class _Field:
         parts = value if isinstance(value, tuple) else (value,)
         figure = f"{', '.join(map(_short, parts))} {self.unit}"
         standing = (
-            Standing.NOISY
+            Certainty.NOISY
             if noise > self.tolerance
-            else Standing.DIFFERS
+            else Certainty.DIFFERS
             if self.apart(value, nearest) > self.tolerance
-            else Standing.SAME
+            else Certainty.SAME
         )
         return Finding(self.name, standing, nearest, self.rounded(value, nearest), noise, figure)
 

@@ -36,7 +36,7 @@ from autotensor.ir.expr import (
 )
 from autotensor.ir.func import Buffer
 from autotensor.ir.visit import walk
-from autotensor.search.measuring.buffers import raw, repeat, stretches
+from autotensor.search.measuring.candidate_memory import raw, repeat, stretches
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.indices import index_ranges
 from autotensor.te.reference import random_inputs

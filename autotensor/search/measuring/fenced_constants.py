@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotensor.runtime.arrays import Array, address
-from autotensor.search.measuring.buffers import Fenced, Need, Slab, lay, room_of, same_bytes
+from autotensor.search.measuring.candidate_memory import Fenced, Need, Slab, lay, room_of, same_bytes
 
 PROTECTED_BYTES = 1 << 20  # from here on; smaller ones are compared in less than 0.1 ms
 _READ_ONLY = 1  # PROT_READ

@@ -13,7 +13,7 @@ from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array, address
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.runtime.linking import loader
-from autotensor.search.measuring.buffers import Fenced, Need, Slab
+from autotensor.search.measuring.candidate_memory import Fenced, Need, Slab
 
 Addresses = np.ndarray[Any, np.dtype[np.uint64]]
 

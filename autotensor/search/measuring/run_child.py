@@ -31,7 +31,7 @@ from autotensor.runtime.arrays import Array, aligned_copy, aligned_empty
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.runtime.native import threads
-from autotensor.search.measuring.buffers import Need, Slab, raw, stretches
+from autotensor.search.measuring.candidate_memory import Need, Slab, raw, stretches
 from autotensor.search.measuring.checks import (
     Verdict,
     compare,

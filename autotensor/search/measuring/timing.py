@@ -20,7 +20,7 @@ import numpy as np
 
 from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array, address, aligned_empty
-from autotensor.search.measuring.buffers import Slab, raw, repeat
+from autotensor.search.measuring.candidate_memory import Slab, raw, repeat
 from autotensor.search.measuring.loaded_candidate import LoadedCandidate, offsets, workspace
 from autotensor.search.measuring.measure_request import Residency, rotation_copies
 from autotensor.search.measuring.native_loop import native_loop, touch_list

@@ -56,7 +56,7 @@ def builder() -> Callable[[Answer], Answer]:
 
 def runner() -> Callable[[Answer], Answer]:
     """Answers {"do": name of a verb below, …}."""
-    from autotensor.search.measuring.device_bench import DeviceBench
+    from autotensor.search.measuring.device_run_child import DeviceBench
     from autotensor.search.measuring.native_loop import native_loop
     from autotensor.search.measuring.run_child import Bench
     from autotensor.search.measuring.running_mark import Mark

@@ -17,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.search.score.model import Floats, Prediction
+from autotensor.search.score.cost_model import Floats, Prediction
 
 FAMILY_SHARE = 3  # one of so many in a batch at most is of one family
 

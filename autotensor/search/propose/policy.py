@@ -24,13 +24,13 @@ import numpy.typing as npt
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
-from autotensor.schedule.picture import LoopPicture, look
+from autotensor.schedule.loop_picture import LoopPicture, look
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.state import State
 from autotensor.search.propose.population import Ints, Population, encode, sample
 from autotensor.search.propose.stopping import Outlook
+from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.score.features import features
-from autotensor.search.score.model import CostModel, Prediction
 from autotensor.search.score.prior import Rates, predict
 from autotensor.search.task import Candidate, Task
 from schedules.generate import generate, structure

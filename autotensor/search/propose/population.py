@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.schedule.picture import LoopPicture, picture
+from autotensor.schedule.loop_picture import LoopPicture, picture
 from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.state import Ref, State
 

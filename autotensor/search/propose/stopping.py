@@ -32,7 +32,7 @@ from math import exp, log
 import numpy as np
 
 from autotensor.search.propose.acquisition import below, expected_improvement
-from autotensor.search.score.model import Prediction
+from autotensor.search.score.cost_model import Prediction
 
 WORTHWHILE = 0.02  # relative gain for which one would go on
 UNLIKELY = 0.3  # chance of it at which one stops

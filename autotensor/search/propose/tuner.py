@@ -33,7 +33,7 @@ from autotensor.search.propose.phases import Phase, phase, relative_gain
 from autotensor.search.propose.policy import Described, Place, Policy, Told
 from autotensor.search.propose.population import Ints, crossover, moves_of, mutate, neighbours, unique
 from autotensor.search.propose.stopping import Outlook, outlook
-from autotensor.search.score.model import CostModel, Prediction
+from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
 

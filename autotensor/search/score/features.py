@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.score.prior import Terms
 from autotensor.search.score.register_tile import shape_of
 from autotensor.te.tensor import AxisKind

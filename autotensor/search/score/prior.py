@@ -6,7 +6,7 @@ Per stage, the time is the larger of computing and moving:
     moving      per cache: bytes that loops outside the level that fits in it bring in, over the bandwidth
 
 Stages add up; parallel loops divide by the cores, rounded up to whole chunks. It ranks with no data at all;
-the learned model (`model.py`) corrects it.
+the learned model (`cost_model.py`) corrects it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import Number
-from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
+from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.prior_gpu import predict_gpu
 from autotensor.search.score.register_tile import Tile, full, is_product, tile_of, ways

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.picture import LoopPicture, StagePicture
+from autotensor.schedule.loop_picture import LoopPicture, StagePicture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.register_tile import full, tile_of
 from autotensor.search.score.terms import Terms

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.picture import Operand, StagePicture
+from autotensor.schedule.loop_picture import Operand, StagePicture
 from autotensor.te.tensor import AxisKind
 from schedules.cpu import LINE, PAGE
 

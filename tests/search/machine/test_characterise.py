@@ -16,7 +16,7 @@ from planted_cpu import PLANTED, planted, target_of
 from autotensor.base.errors import MeasureError
 from autotensor.base.target import host
 from autotensor.search.machine import cpu_probes
-from autotensor.search.machine.characterise import Characterised, Standing, characterise
+from autotensor.search.machine.characterise import Certainty, Characterised, characterise
 from autotensor.search.machine.cpu_probes import l1_ways, measured_passes, product_tiles
 from autotensor.search.machine.microkernels import tiles
 from schedules import cpu as records
@@ -50,7 +50,7 @@ def new(text: str) -> Any:
     return names["NEW"]
 
 
-MEASURED = [f.field for f in found_of(PLANTED).findings if f.standing is not Standing.MISSING]
+MEASURED = [f.field for f in found_of(PLANTED).findings if f.standing is not Certainty.MISSING]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_what_is_printed_is_python_and_registered_is_the_record_of_the_target(ma
     register(record)
     assert cpu_of(target_of(machine)) is record
     written = re.findall(r"^    (\w+)=.*# \(.*; Made-up 1, 2027-01\)$", text, re.M)
-    assert written == [f.field for f in found.of(Standing.DIFFERS)], "each with its measurement"
+    assert written == [f.field for f in found.of(Certainty.DIFFERS)], "each with its measurement"
 
 
 def test_what_is_printed_is_all_that_a_package_needs(tmp_path, monkeypatch) -> None:
@@ -100,14 +100,14 @@ def test_a_known_machine_differs_in_nothing() -> None:
     for machine in (plain, near):
         found = found_of(machine)
         assert found.nearest is XEON
-        assert [f.field for f in found.of(Standing.DIFFERS)] == []
+        assert [f.field for f in found.of(Certainty.DIFFERS)] == []
         assert new(found.python(WHERE)) == replace(XEON, name="madeup1", archs=("madeup1",))
 
 
 def test_a_noisy_field_is_not_written() -> None:
     other = [replace(PLANTED, region=n) for n in (2_600, 6_000, 9_000)]
     found = characterise(target_of(PLANTED), [planted(c) for c in other])
-    assert [f.field for f in found.of(Standing.NOISY)] == ["region"]
+    assert [f.field for f in found.of(Certainty.NOISY)] == ["region"]
     assert found.record.region == found.nearest.region
     text = found.python(WHERE)
     assert "region=" not in text
@@ -130,27 +130,27 @@ def test_small_noise_is_none() -> None:
     assert found.record.region == 6_000
 
 
-@pytest.mark.parametrize(("undisturbed", "standing"), [(1, Standing.MISSING), (2, Standing.DIFFERS)])
-def test_a_disturbed_probe_is_no_measurement(undisturbed: int, standing: Standing) -> None:
+@pytest.mark.parametrize(("undisturbed", "standing"), [(1, Certainty.MISSING), (2, Certainty.DIFFERS)])
+def test_a_disturbed_probe_is_no_measurement(undisturbed: int, standing: Certainty) -> None:
     whole = planted(PLANTED)
     without = {n: v for n, v in whole.items() if n != "joining.t2"}
     found = characterise(target_of(PLANTED), [whole] * undisturbed + [without] * (3 - undisturbed))
     (join,) = (f for f in found.findings if f.field == "join")
     assert join.standing is standing
-    if standing is Standing.MISSING:
+    if standing is Certainty.MISSING:
         assert "join (no undisturbed probe)" in found.python(WHERE)
         assert found.record.join == found.nearest.join
 
 
 def test_one_thread_measures_no_team() -> None:
     found = characterise(target_of(PLANTED, cores=1), [planted(PLANTED, cores=1)] * 3)
-    assert {"region", "join"} <= {f.field for f in found.of(Standing.MISSING)}
+    assert {"region", "join"} <= {f.field for f in found.of(Certainty.MISSING)}
     assert found.record.memory == PLANTED.bandwidths[-1], "all of one core"
 
 
 def test_a_disturbed_clock_leaves_what_needs_none() -> None:
     found = characterise(target_of(PLANTED), [{"ways": 16}] * 3)
-    assert {f.field for f in found.of(Standing.DIFFERS)} == {"cache_bytes", "ways"}
+    assert {f.field for f in found.of(Certainty.DIFFERS)} == {"cache_bytes", "ways"}
 
 
 def test_the_nearest_may_be_of_another_package() -> None:

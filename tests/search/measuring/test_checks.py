@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autotensor import te
-from autotensor.search.measuring.buffers import Fenced, Need, Slab, same_bytes
+from autotensor.search.measuring.candidate_memory import Fenced, Need, Slab, same_bytes
 from autotensor.search.measuring.checks import (
     compare,
     compare_wide,
@@ -194,7 +194,7 @@ def test_stretches_find_what_the_whole_shows(
     whole = verdicts()
     assert any(v.complaint for v, _ in whole)
     for stretch in (1, 2, 4):
-        monkeypatch.setattr("autotensor.search.measuring.buffers.STRETCH", stretch)
+        monkeypatch.setattr("autotensor.search.measuring.candidate_memory.STRETCH", stretch)
         assert verdicts() == whole
 
 

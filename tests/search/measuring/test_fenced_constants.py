@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from autotensor.search.measuring.buffers import Need
+from autotensor.search.measuring.candidate_memory import Need
 from autotensor.search.measuring.fenced_constants import PROTECTED_BYTES, Held
 
 F32 = np.dtype(np.float32)
@@ -56,7 +56,7 @@ def test_a_broken_fence_shows_before_they_are_sealed() -> None:
 def test_who_writes_into_a_large_one_ends(where: str) -> None:
     code = (
         "import numpy as np\n"
-        "from autotensor.search.measuring.buffers import Need\n"
+        "from autotensor.search.measuring.candidate_memory import Need\n"
         "from autotensor.search.measuring.fenced_constants import Held\n"
         f"h = Held([Need('large', {LARGE}, np.dtype(np.float32), True)])\n"
         "h.arrays['large'][...] = 1.0; h.seal()\n"

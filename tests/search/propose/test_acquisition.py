@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotensor.search.propose.acquisition import diverse, expected_improvement, order
-from autotensor.search.score.model import Floats, Prediction
+from autotensor.search.score.cost_model import Floats, Prediction
 
 RNG = np.random.default_rng(0)
 

@@ -15,7 +15,7 @@ from autotensor.search.propose.phases import FIRST, WORTH, Phase, phase, relativ
 from autotensor.search.propose.population import encode
 from autotensor.search.propose.tuner import SearchOptions, Tuner, is_general
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import PriorModel
+from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.task import Candidate, Task
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload

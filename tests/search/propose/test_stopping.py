@@ -15,7 +15,7 @@ from autotensor.search.propose.stopping import (
     outlook,
     quiet_batches,
 )
-from autotensor.search.score.model import Prediction
+from autotensor.search.score.cost_model import Prediction
 
 
 def prediction(seconds: list[float], spread: float = 0.1, valid: float = 1.0) -> Prediction:

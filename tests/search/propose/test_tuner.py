@@ -13,14 +13,14 @@ from zoo import SMALL, conv, gemm, rows
 from autotensor import te
 from autotensor.compiler import compile_trace
 from autotensor.operators import OPERATORS
-from autotensor.schedule.picture import look
+from autotensor.schedule.loop_picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.measuring.measure_request import source_sha
 from autotensor.search.propose.policy import Policy, Uniform
 from autotensor.search.propose.population import encode
 from autotensor.search.propose.tuner import Tuner, is_general
 from autotensor.search.score.boosted.xgb_model import XGBModel
-from autotensor.search.score.model import CostModel, PriorModel, RandomModel
+from autotensor.search.score.cost_model import CostModel, PriorModel, RandomModel
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate
 from autotensor.te.dag import ComputeDAG

@@ -15,8 +15,8 @@ from zoo import gemm
 from autotensor.base.errors import InputError
 from autotensor.search.score.boosted.ensemble import centred
 from autotensor.search.score.boosted.xgb_model import MAX_ROWS, MIN_ROWS, REFIT, XGBModel
+from autotensor.search.score.cost_model import PRIOR_SPREAD, PriorModel
 from autotensor.search.score.features import NAMES, SCHEMA
-from autotensor.search.score.model import PRIOR_SPREAD, PriorModel
 
 
 def test_without_data_the_model_is_the_prior() -> None:

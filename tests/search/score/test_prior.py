@@ -10,7 +10,7 @@ import pytest
 from zoo import conv, gemm, scheduled
 
 from autotensor.base.target import Target
-from autotensor.schedule.picture import picture
+from autotensor.schedule.loop_picture import picture
 from autotensor.search.machine.calibration import rates_of
 from autotensor.search.machine.rates import MicroKernels, Rates
 from autotensor.search.score.prior import predict, stage_terms

@@ -7,7 +7,7 @@ import pytest
 from fakes import TARGET
 from zoo import conv, gemm, scheduled
 
-from autotensor.schedule.picture import StagePicture, picture
+from autotensor.schedule.loop_picture import StagePicture, picture
 from autotensor.schedule.schedule import Schedule
 from autotensor.search.score.register_tile import Tile, is_product, tile_of, ways
 

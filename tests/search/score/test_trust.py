@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotensor.search.score.boosted.tree_trust import PARTS, Rows, Trust, learned
-from autotensor.search.score.model import PRIOR_SPREAD
+from autotensor.search.score.cost_model import PRIOR_SPREAD
 
 GROUPS = np.repeat([f"w{n}" for n in range(10)], 20)
 Y = np.random.default_rng(0).standard_normal(200)

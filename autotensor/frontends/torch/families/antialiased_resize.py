@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.torch.families.pooling import resized, sizes_of
+from autotensor.frontends.torch.families.pool import resized, sizes_of
 from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.torch.types import Ints
 from autotensor.graph.ir import Array, GraphNode

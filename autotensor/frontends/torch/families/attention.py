@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.attention_heads import repeated
-from autotensor.frontends.torch.families.reduction import any_of
+from autotensor.frontends.torch.families.reduce import any_of
 from autotensor.frontends.torch.registry import Missing, Unsupported, converts
 from autotensor.frontends.torch.types import as_type
 from autotensor.graph.build import ops

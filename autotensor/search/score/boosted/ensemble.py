@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autotensor.search.score.boosted.tree_trust import Rows, Trust, learned
-from autotensor.search.score.model import Floats, Prediction
+from autotensor.search.score.cost_model import Floats, Prediction
 
 BAGS = 4
 ROUNDS = 60

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.search.score.model import PRIOR_SPREAD, Floats
+from autotensor.search.score.cost_model import PRIOR_SPREAD, Floats
 
 PARTS = 4  # each takes a fit of one booster: together as long as an ensemble
 

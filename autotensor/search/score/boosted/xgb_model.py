@@ -21,8 +21,8 @@ from autotensor.base import log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.search.score.boosted.ensemble import Ensemble, fit, trust
-from autotensor.search.score.boosted.model_file import load, save
-from autotensor.search.score.model import Floats, Prediction, PriorModel
+from autotensor.search.score.boosted.ensemble_file import load, save
+from autotensor.search.score.cost_model import Floats, Prediction, PriorModel
 from schedules import shipped
 
 MIN_ROWS = 16  # fewer samples say nothing that the prior does not

@@ -22,7 +22,7 @@ from autotensor.runtime.device.contract import Device, DeviceCall, Memory, Run
 from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.launches import launches
-from autotensor.search.measuring.buffers import Fenced, Need, raw, same_bytes
+from autotensor.search.measuring.candidate_memory import Fenced, Need, raw, same_bytes
 from autotensor.search.measuring.checks import output_bounds
 from autotensor.search.measuring.fenced_constants import Held
 from autotensor.search.measuring.native_loop import native_loop

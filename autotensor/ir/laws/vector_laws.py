@@ -30,7 +30,7 @@ from autotensor.ir.expr import (
     const,
 )
 from autotensor.ir.lane_offsets import in_lane
-from autotensor.ir.laws.logic import constant_bool
+from autotensor.ir.laws.logic_laws import constant_bool
 from autotensor.ir.laws.types import integer_vector, vector
 from autotensor.ir.rewrite import rule
 from autotensor.ir.visit import free_vars

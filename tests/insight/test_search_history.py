@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotensor.insight.history import History, Point, fall, rank_correlation, spearman
+from autotensor.insight.search_history import History, Point, fall, rank_correlation, spearman
 
 
 def task(name: str, weight: float, points: list[Point], default_s: float | None = None) -> History:

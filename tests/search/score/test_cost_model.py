@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from tables import table
 
-from autotensor.search.score.model import PRIOR_SPREAD, PriorModel, RandomModel
+from autotensor.search.score.cost_model import PRIOR_SPREAD, PriorModel, RandomModel
 
 
 def test_the_baselines_learn_nothing() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from autotensor import te
 from autotensor.base.target import Target
-from autotensor.insight.levels import BODY, LevelTable, heaviest, level_table
+from autotensor.insight.loop_levels import BODY, LevelTable, heaviest, level_table
 from autotensor.schedule import Schedule
-from autotensor.schedule.picture import picture
+from autotensor.schedule.loop_picture import picture
 from autotensor.search.machine.rates import Rates
 from autotensor.search.score.prior import stage_terms
 from autotensor.te.dag import ComputeDAG

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
-from autotensor.schedule.picture import LoopPicture, Operand, StagePicture
+from autotensor.schedule.loop_picture import LoopPicture, Operand, StagePicture
 from autotensor.search.score.prior import brought, entered, full_sizes, kept, moved
 from autotensor.search.score.register_tile import full
 
