@@ -89,6 +89,10 @@ def test_no_constant_of_a_processor_stands_elsewhere() -> None:
     assert stray - set(ELSEWHERE) == set()
 
 
+def test_every_record_is_listed() -> None:
+    assert [c.name for c in vars(cpu).values() if isinstance(c, Cpu) and c not in cpu.OURS] == []
+
+
 @pytest.mark.parametrize(
     ("target", "record"),
     [
@@ -178,7 +182,7 @@ def checked(table: Sequence[Cpu]) -> None:
 def test_records_of_ours_are_each_for_processors_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = cpu.OURS
     checked(ours)
-    for planted in (replace(ZEN5, name="zen6"), replace(ZEN3, name="zen6", archs=("znver5",))):
+    for planted in (replace(ZEN5, name="planted"), replace(ZEN3, name="planted", archs=("znver5",))):
         table = (*ours, planted)
         monkeypatch.setattr(cpu, "OURS", table)
         with pytest.raises(TargetError, match="znver5"):

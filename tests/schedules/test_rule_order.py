@@ -19,7 +19,7 @@ from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules import generate, registry, rules
-from schedules.registry import GPU, Extension, SketchRule, in_order, sketch_rule
+from schedules.registry import CPU, GPU, Extension, SketchRule, in_order, sketch_rule
 from schedules.rules import RULES
 
 
@@ -46,6 +46,28 @@ def test_every_file_has_its_row() -> None:
     files = {f.stem for f in Path(rules.__file__).parent.glob("*.py")} - {"__init__"}
     assert {r.expand.__module__.rpartition(".")[2] for r in RULES} == files
     assert len({r.name for r in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize(
+    ("device", "last"), [*((d, "fallback") for d in CPU), *((d, "gpu_bind") for d in GPU)]
+)
+def test_no_rule_stands_behind_the_one_that_always_answers(device: str, last: str) -> None:
+    assert [r.name for r in RULES if device in r.devices][-1] == last
+
+
+def test_every_row_has_its_reason() -> None:
+    """A comment above it, which says of how many rows it is if there are several."""
+    table = Path(rules.__file__).read_text().partition("RULES: ")[2]
+    reasons: list[list[str]] = []
+    for line in map(str.strip, table.splitlines()):
+        if line.startswith("#") and (not reasons or len(reasons[-1]) > 1):
+            reasons.append([line])
+        elif line.startswith("SketchRule("):
+            reasons[-1].append(line)
+    several = {"# these two ": 2, "# these three ": 3, "# last, because they ": 2}
+    wanted = [next((n for words, n in several.items() if r[0].startswith(words)), 1) for r in reasons]
+    assert [len(r) - 1 for r in reasons] == wanted
+    assert sum(wanted) == len(RULES)
 
 
 @pytest.mark.parametrize(
