@@ -175,3 +175,11 @@ def test_characterise_where_it_cannot_be_done(monkeypatch):
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert "LLVM has no name for this processor, by which a record could be found." in said.err
+
+
+@pytest.mark.parametrize("other", ["--calibrate", "--aa"])
+def test_characterise_stands_alone(other):
+    said = cli("doctor", "--characterise", other)
+    assert said.code == 2
+    assert said.out == ""
+    assert "--characterise prints a record alone: leave out --calibrate and --aa." in said.err

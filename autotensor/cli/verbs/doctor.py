@@ -89,12 +89,13 @@ def doctor(
     cannot be written, or a busy machine, is a note. Peak, bandwidths and regions are measured once, in a few
     seconds, and kept in the tuning log; those that other programs disturbed are measured again. --calibrate
     measures them for teams of 1, 2, 4 … threads, and the micro-kernels, in about a quarter of a minute. --aa
-    takes as long and keeps nothing, as does --characterise, which says nothing else:
-    docs/add-a-target.md has what to do with its record.
+    takes as long and keeps nothing, as does --characterise; docs/add-a-target.md says what its record is for.
     """
     if characterise:
         from autotensor.cli.characterise import print_record
 
+        if calibrate or aa:
+            raise typer.BadParameter("--characterise prints a record alone: leave out --calibrate and --aa.")
         print_record(target_of(None, threads), json)
         return
     told = Told([], [])
