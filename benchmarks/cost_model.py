@@ -60,7 +60,7 @@ POLICIES: Mapping[str, Policy] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoredTask:
     """One model on one task."""
 
     model: str
@@ -88,7 +88,7 @@ def taught(make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> CostMode
     return model
 
 
-def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> list[Row]:
+def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> list[ScoredTask]:
     """Networks that the model has never seen."""
     found = []
     for held, rest in networks(tasks):
@@ -97,11 +97,13 @@ def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) ->
             ok = t.worked
             if ok.sum() >= FEWEST:
                 p = model.predict(t.features[ok], t.prior[ok], t.group)
-                found.append(Row(name, t.network, t.name, int(ok.sum()), 0, scores(p, t.seconds[ok])))
+                found.append(ScoredTask(name, t.network, t.name, int(ok.sum()), 0, scores(p, t.seconds[ok])))
     return found
 
 
-def online(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], batches: int) -> list[Row]:
+def online(
+    name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], batches: int
+) -> list[ScoredTask]:
     """The rest of a task's candidates, after its first batches."""
     found = []
     for held, rest in networks(tasks):
@@ -115,7 +117,9 @@ def online(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], 
                 now = t.rounds == n
                 model.learn(t.features[now], t.prior[now], t.seconds[now], t.group)
             p = model.predict(t.features[ok], t.prior[ok], t.group)
-            found.append(Row(name, t.network, t.name, int(ok.sum()), batches, scores(p, t.seconds[ok])))
+            found.append(
+                ScoredTask(name, t.network, t.name, int(ok.sum()), batches, scores(p, t.seconds[ok]))
+            )
     return found
 
 
@@ -188,7 +192,7 @@ def speed(tasks: Sequence[TaskRows]) -> dict[str, float]:
     }
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[ScoredTask]) -> str:
     """Markdown: one line per model and number of batches seen, means over tasks."""
     names = list(mean_scores([rows[0].scores])) if rows else []
     lines = [f"| model | batches seen | tasks | {' | '.join(names)} |", "|---" * (3 + len(names)) + "|"]
@@ -222,7 +226,7 @@ def main() -> None:
     )
     if len(networks(tasks)) < 2:
         raise SystemExit("a log of two networks is needed, for one is held out; tune another model.")
-    rows: list[Row] = []
+    rows: list[ScoredTask] = []
     for name in names:
         rows += cold(name, VARIANTS[name], tasks)
         for batches in BATCHES if asked.online else ():

@@ -113,7 +113,7 @@ def tune_model(
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        work = _Work(plan, store, Path(path) if path is not None else None, heard, until)
+        work = _TunedModel(plan, store, Path(path) if path is not None else None, heard, until)
         held = work.held()
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
@@ -171,7 +171,7 @@ class _Costs:
     run: float = 0.0  # one inference
 
 
-class _Work:
+class _TunedModel:
     """A model being tuned: its schedules as known, its file, and the time that is left.
 
     `linked` and what comes of it is there after `start`.

@@ -60,7 +60,7 @@ class ParallelProgram:
                 f"{self.graph.name} takes {len(self.graph.inputs)} arrays, got {len(arrays)}."
             )
         values: dict[GraphNode, Array] = dict(zip(self.graph.inputs, arrays, strict=True))
-        spans = _Work(self.tasks, values).done_by(self.workers)
+        spans = _Execution(self.tasks, values).done_by(self.workers)
         outputs = tuple(_value(o, values) for o in self.graph.outputs)
         return outputs, Timeline(tuple(sorted(spans, key=lambda s: s.start_s)))
 
@@ -118,7 +118,7 @@ def _value(node: GraphNode, values: Mapping[GraphNode, Array]) -> Array:
     return array.reshape(node.shape)
 
 
-class _Work:
+class _Execution:
     """One run: how many each task still waits for, and a queue of those that wait for nothing."""
 
     def __init__(self, tasks: Sequence[Task], values: dict[GraphNode, Array]) -> None:

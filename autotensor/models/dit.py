@@ -29,7 +29,7 @@ NAMES = Naming("those of DiT")
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DitSize:
     """How large a DiT is."""
 
     layers: int = 12
@@ -49,10 +49,10 @@ class Size:
         return (self.picture // PATCH) ** 2
 
 
-SMALL = Size()
+SMALL = DitSize()
 
 
-def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size: Size = SMALL) -> Graph:
+def build(batch: int = 1, weights: Weights | None = None, seed: int = 0, *, size: DitSize = SMALL) -> Graph:
     """The graph. weights: `x_embedder.proj.weight`, …, `final_layer.linear.bias`; None draws them."""
     w = WeightSource("dit", weights, seed, NAMES)
     x = input((batch, CHANNELS, size.picture, size.picture), name="x")
@@ -111,7 +111,7 @@ def _dense(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
     return dense(x, *weighted(w, name, outputs, x.shape[-1]))
 
 
-def _picture(x: GraphNode, size: Size) -> GraphNode:
+def _picture(x: GraphNode, size: DitSize) -> GraphNode:
     """[batch, patches, 2*2*8] ──▶ [batch, 8, picture, picture]"""
     across = size.picture // PATCH
     parts = ops.reshape(x, (x.shape[0], across, across, PATCH, PATCH, 2 * CHANNELS))
@@ -120,7 +120,7 @@ def _picture(x: GraphNode, size: Size) -> GraphNode:
     return result
 
 
-def inputs(rng: np.random.Generator, batch: int = 1, size: Size = SMALL) -> dict[str, Array]:
+def inputs(rng: np.random.Generator, batch: int = 1, size: DitSize = SMALL) -> dict[str, Array]:
     """Noise, at a random time, of random classes."""
     return {
         "x": rng.standard_normal((batch, CHANNELS, size.picture, size.picture), dtype=np.float32),

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -168,10 +169,41 @@ COMPARES: dict[Cmp, Callable[[Any, Any], Any]] = {
 # -- the search ----------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Curve:
+    """How a search went so far."""
+
+    began: float
+    points: list[tuple[int, float, float]] = field(default_factory=list)  # trials, seconds, the best time
+    failed: int = 0  # runs that gave no time
+
+
+def callbacks(ms: Any, curve: Curve, budget_s: float) -> list[Any]:
+    """What its search calls after each batch: the usual ones, and one that draws the curve."""
+    from tvm.ir.utils import derived_object
+
+    @derived_object
+    class Watch(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc,name-defined]
+        """Counts trials, and ends the search when its time is over."""
+
+        def apply(self, scheduler: Any, task: int, candidates: Any, builds: Any, runs: Any) -> None:
+            trials, _, best = curve.points[-1] if curve.points else (0, 0.0, float("inf"))
+            for r in runs:
+                if r is not None and r.run_secs:
+                    best = min(best, sum(float(x) for x in r.run_secs) / len(r.run_secs))
+                else:
+                    curve.failed += 1
+            curve.points.append((trials + len(candidates), time.monotonic() - curve.began, best))
+            if curve.points[-1][1] > budget_s:
+                raise TimeoutError("the budget is spent")
+
+    usual = ms.measure_callback
+    return [usual.AddToDatabase(), usual.UpdateCostModel(), usual.RemoveBuildArtifact(), Watch()]
+
+
 def search(asked: Mapping[str, Any]) -> dict[str, Any]:
     import tvm
     from tvm import te, tirx
-    from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
     key, name, text = asked["workload"]
@@ -179,25 +211,7 @@ def search(asked: Mapping[str, Any]) -> dict[str, Any]:
     translator = Translator(dag, te, tirx)
     function = te.create_prim_func(translator.args()).with_attr("global_symbol", "main")
     target = tvm.target.Target({"kind": "llvm", "mcpu": asked["mcpu"], "num-cores": asked["threads"]})
-    curve: list[tuple[int, float, float]] = []
-    failed: list[Any] = []  # runs that gave no time
-    began = time.monotonic()
-
-    @derived_object
-    class Watch(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-        """Counts trials, and ends the search when its time is over."""
-
-        def apply(self, scheduler: Any, task: int, candidates: Any, builds: Any, runs: Any) -> None:
-            trials, _, best = curve[-1] if curve else (0, 0.0, float("inf"))
-            for r in runs:
-                if r is not None and r.run_secs:
-                    best = min(best, sum(float(x) for x in r.run_secs) / len(r.run_secs))
-                else:
-                    failed.append(r)
-            curve.append((trials + len(candidates), time.monotonic() - began, best))
-            if curve[-1][1] > asked["budget_s"]:
-                raise TimeoutError("the budget is spent")
-
+    curve = Curve(time.monotonic())
     with TemporaryDirectory() as work:
         database = ms.database.JSONDatabase(work_dir=work)
         timing = ms.runner.EvaluatorConfig(
@@ -207,7 +221,7 @@ def search(asked: Mapping[str, Any]) -> dict[str, Any]:
         builder = ms.builder.LocalBuilder(max_workers=asked["threads"], timeout_sec=BUILD_LIMIT_S)
         first = ms.builder.BuilderInput(tvm.IRModule({"main": function}), target)
         builder.build([first] * asked["threads"])  # so they do now, and it does not count
-        began, stopped = time.monotonic(), ""
+        curve.began, stopped = time.monotonic(), ""
         try:
             ms.tune_tir(
                 mod=function,
@@ -220,29 +234,24 @@ def search(asked: Mapping[str, Any]) -> dict[str, Any]:
                 seed=asked["seed"],
                 runner=ms.runner.LocalRunner(timeout_sec=10, evaluator_config=timing),
                 builder=builder,
-                measure_callbacks=[
-                    ms.measure_callback.AddToDatabase(),
-                    ms.measure_callback.UpdateCostModel(),
-                    ms.measure_callback.RemoveBuildArtifact(),
-                    Watch(),
-                ],
+                measure_callbacks=callbacks(ms, curve, asked["budget_s"]),
             )
         except Exception as error:  # it wraps whatever a callback raises
             stopped = f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"
-        wall_s = time.monotonic() - began
+        wall_s = time.monotonic() - curve.began
         schedule = ms.tir_integration.compile_tir(database, function, target)
         if schedule is None:
             return {"failed": stopped or "it found no schedule"}
         with target:
             tvm.compile(schedule.mod, target=target).export_library(asked["library"])
-    trials, _, best = curve[-1]
+    trials, _, best = curve.points[-1]
     (output,) = dag.outputs
     return {
         "trials": trials,
-        "failed": len(failed),
+        "failed": curve.failed,
         "wall_s": wall_s,
         "best_s": best,
-        "curve": curve,
+        "curve": curve.points,
         "stopped": stopped,
         "inputs": translator.inputs,
         "order": {n: list(o) for n, o in translator.order.items()},

@@ -20,7 +20,7 @@ GRADES = 15  # of relevance, from the slowest to the fastest
 SPREAD = 0.1  # they have none of their own
 
 
-class Variant:
+class TriedModel:
     """A booster that is fitted to all rows when it is first asked."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Variant:
         return x, prior, seconds, np.concatenate([np.full(len(r[2]), r[3]) for r in rows])
 
 
-class Regression(Variant):
+class Regression(TriedModel):
     """Trees on log(measured / prior), less its median in the workload."""
 
     def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
@@ -57,7 +57,7 @@ class Regression(Variant):
         return Prediction(np.log(prior) + self._booster.inplace_predict(features), SPREAD * ones, ones)
 
 
-class Ranking(Variant):
+class Ranking(TriedModel):
     """A ranking objective within each workload; margin: minus the logarithm of the prior."""
 
     def __init__(self, objective: str) -> None:

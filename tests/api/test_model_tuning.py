@@ -19,7 +19,7 @@ import autotensor as at
 from autotensor import compiler
 from autotensor.api import model_tuning, models
 from autotensor.api.model_race_outcome import Outcome, outcome_of, remember
-from autotensor.api.model_tuning import _Work, weights_residency
+from autotensor.api.model_tuning import _TunedModel, weights_residency
 from autotensor.api.models import ModelPlan, default_traces, held_in, plan_model
 from autotensor.base import switches
 from autotensor.base.deadline import NEVER, Deadline
@@ -57,7 +57,7 @@ def test_the_file_holds_what_was_surely_faster_than_the_default(
     monkeypatch.setattr(model_tuning, "SAVE_EVERY_S", -1.0)
     monkeypatch.setattr(model_tuning, "SAVING_SHARE", float("inf"))
     path, heard = tmp_path / "model.atm", []
-    work = _Work(plan, store, path, heard.append, NEVER)
+    work = _TunedModel(plan, store, path, heard.append, NEVER)
     work.start()
     default = symbols(path)
     tell(plan, store, slow_s=seconds, default_s=1e-3, race=False)
@@ -72,10 +72,10 @@ def test_a_file_of_this_very_model_is_found(
     plan: ModelPlan, store: TrialStore, tmp_path: Path, monkeypatch
 ) -> None:
     path = tmp_path / "model.atm"
-    work = _Work(plan, store, path, silent, NEVER)
+    work = _TunedModel(plan, store, path, silent, NEVER)
     assert work.held() is None
     linked = work.start()
-    found = _Work(plan, store, path, silent, NEVER).held()
+    found = _TunedModel(plan, store, path, silent, NEVER).held()
     assert found is not None
     assert (found.entry, found.args, found.objects) == (linked.entry, linked.args, linked.objects)
     assert all(np.array_equal(found.values[name], v) for name, v in linked.values.items())
@@ -100,10 +100,10 @@ def dense(weights: np.ndarray[Any, Any]) -> ModelPlan:
 
 def test_a_file_with_other_weights_is_another(store: TrialStore, tmp_path: Path) -> None:
     path, weights = tmp_path / "model.atm", np.ones((8, 16), np.float32)
-    _Work(dense(weights), store, path, silent, NEVER).start()
-    assert _Work(dense(weights.copy()), store, path, silent, NEVER).held() is not None
+    _TunedModel(dense(weights), store, path, silent, NEVER).start()
+    assert _TunedModel(dense(weights.copy()), store, path, silent, NEVER).held() is not None
     weights[3, 5] = 2.0
-    assert _Work(dense(weights), store, path, silent, NEVER).held() is None
+    assert _TunedModel(dense(weights), store, path, silent, NEVER).held() is None
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign"])
@@ -111,18 +111,18 @@ def test_a_file_that_is_damaged_is_written_anew(
     plan: ModelPlan, store: TrialStore, tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "model.atm"
-    _Work(plan, store, path, silent, NEVER).start()
+    _TunedModel(plan, store, path, silent, NEVER).start()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes({"cut": data[:1000], "changed": data, "foreign": b"something else"}[damage])
-    work = _Work(plan, store, path, silent, NEVER)
+    work = _TunedModel(plan, store, path, silent, NEVER)
     assert work.held() is None
     work.start()
     assert work.held() is not None
 
 
 def test_what_could_not_be_compiled_in_time_stays_as_it_is_linked(plan: ModelPlan, store: TrialStore) -> None:
-    work = _Work(plan, store, None, None, NEVER)
+    work = _TunedModel(plan, store, None, None, NEVER)
     work.start()
     tell(plan, store, slow_s=1e-6, default_s=1e-3)
     best = model_tuning.resolved(plan, store)
@@ -150,13 +150,13 @@ def test_schedules_that_lost_in_the_whole_model_are_not_written_again(
     found: Mapping[str, Any] = model_tuning.resolved(plan, store)
     tuned = {key: r.trace for key, r in found.items()}
     assert tuned != default_traces(plan)
-    assert _Work(plan, store, None, None, NEVER).traces == tuned
+    assert _TunedModel(plan, store, None, None, NEVER).traces == tuned
     remember(store, plan.target, tuned, default_traces(plan), Outcome(1e-3, 2e-3))
-    assert _Work(plan, store, None, None, NEVER).traces == default_traces(plan)
+    assert _TunedModel(plan, store, None, None, NEVER).traces == default_traces(plan)
 
 
 def test_where_weights_are(plan: ModelPlan, store: TrialStore, monkeypatch) -> None:
-    linked = _Work(plan, store, None, None, NEVER).start()
+    linked = _TunedModel(plan, store, None, None, NEVER).start()
     size = sum(v.nbytes for v in linked.values.values())
     assert 0 < size < host_caches()[-1]
     assert weights_residency(linked) == "hot"
@@ -173,7 +173,7 @@ def test_a_graph_is_planned_for_this_machine(monkeypatch) -> None:
         assert len(plan.tasks) == 1
         raise Seen
 
-    monkeypatch.setattr(model_tuning, "_Work", work)
+    monkeypatch.setattr(model_tuning, "_TunedModel", work)
     graph = ops.relu(input((2, 3)))
     with pytest.raises(Seen):
         at.tune_model(graph, at.TuneOptions(trials=1), db=":memory:", progress=False)
@@ -217,7 +217,7 @@ def die(*_):
 if sys.argv[1] == "in the model":
     model_tuning.race_in_model = die
 else:
-    model_tuning._Work._race = die
+    model_tuning._TunedModel._race = die
 log, path = sys.argv[2] + "/log.db", sys.argv[2] + "/m.atm"
 options = at.TuneOptions(trials=8, model="prior")
 at.tune_model(two_convolutions(), options, db=log, path=path, progress=False)

@@ -132,7 +132,7 @@ def test_sizes_that_do_not_fit():
     with pytest.raises(InputError, match=r"there is no language model of 'rnn'. Known: lstm, gru"):
         language_model.build("rnn")
     with pytest.raises(InputError, match=r"dit: hidden=30 must be a multiple of heads=4"):
-        dit.Size(hidden=30, heads=4)
+        dit.DitSize(hidden=30, heads=4)
 
 
 # -- a cache that grows ----------------------------------------------------------------------------------

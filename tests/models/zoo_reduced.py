@@ -29,7 +29,7 @@ from autotensor.models.weights import shapes_of
 PLAIN = {"divisor": 8, "classes": 10}
 LANGUAGE = {"tokens": 7, "vocabulary": 30, "hidden": 12}
 WORDS = {"tokens": 7, "vocabulary": 30}
-DIT = dit.Size(layers=2, hidden=32, heads=4, picture=8)
+DIT = dit.DitSize(layers=2, hidden=32, heads=4, picture=8)
 GCN = {"nodes": 50, "features": 40, "degree": 12}
 PAIRS = {"users": 40, "items": 30}
 
