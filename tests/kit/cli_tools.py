@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shelves import traces
+
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target, default_threads, parse
 from autotensor.cli.main import main
 from autotensor.te.workload import Workload
-from schedules.generate import generate
 from tuning_db import TrialStore, connect
 from tuning_db.records import Machine, Sample, TrialRecord, Verification
 
@@ -98,7 +99,7 @@ def add_trials(
     session = store.start_session(run_key=f"run {machine}", seed=0, machine=machine, environment=environment)
     check = Verification(1e-7, 1e-5, (0, 1), True) if verified else None
     made = []
-    for trace, s in zip(_traces(workload, chosen, len(seconds)), seconds, strict=True):
+    for trace, s in zip(traces(workload, chosen, len(seconds)), seconds, strict=True):
         made.append(
             TrialRecord(
                 session=session.id, workload=workload.key, target=chosen.key(), machine=machine,
@@ -108,15 +109,3 @@ def add_trials(
         )  # fmt: skip
     store.add_trials(made)
     return made
-
-
-def _traces(workload: Workload, target: Target, count: int):
-    found = {}
-    for sketch in generate(workload.dag, target):
-        decisions = [sketch.defaults()]
-        decisions += [{**sketch.defaults(), h.name: o} for h in sketch.holes for o in h.options]
-        for d in decisions:
-            trace = sketch.fill(d)
-            found.setdefault(trace.hash, trace)
-    assert len(found) >= count
-    return list(found.values())[:count]

@@ -6,18 +6,13 @@ the planted faults (property/test_planted_faults.py) are found with them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from schedule_cases import Cases
 
 from autotensor import te
 from autotensor.schedule import Schedule, create_schedule
 from autotensor.te import Tensor
 
-CASES: dict[str, Callable[[], Schedule]] = {}
-
-
-def case(fn: Callable[[], Schedule]) -> Callable[[], Schedule]:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def matmul(m: int, n: int, k: int, constant: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -26,7 +21,7 @@ def matmul(m: int, n: int, k: int, constant: bool = False) -> tuple[Tensor, Tens
     return a, b, te.compute((m, n), lambda y, x: te.sum(a[y, r] * b[r, x], axis=r), name="C")
 
 
-@case
+@CASES.case
 def tiled_matmul() -> Schedule:
     """Loops of 7 and 9 in tiles of 4, all tails."""
     _, _, c = matmul(7, 9, 5)
@@ -40,7 +35,7 @@ def tiled_matmul() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def register_tile() -> Schedule:
     """A packed constant, an accumulator per tile, an epilogue."""
     _, b, c = matmul(7, 10, 6, constant=True)
@@ -63,7 +58,7 @@ def register_tile() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def padded_convolution() -> Schedule:
     """Padding inside the tile of a strided convolution inside the tile of its epilogue."""
     x, w = te.placeholder((9, 3), name="X"), te.placeholder((3, 3, 5), name="W")
@@ -89,7 +84,7 @@ def padded_convolution() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def fused_rows() -> Schedule:
     """Two axes fused, split again with a tail, one part in parallel."""
     a = te.placeholder((5, 7), name="A")
@@ -102,7 +97,7 @@ def fused_rows() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def fused_host() -> Schedule:
     """A producer computed inside a fused loop that stands still."""
     a = te.placeholder((6, 8), name="A")
@@ -119,7 +114,7 @@ def fused_host() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def partial_sums() -> Schedule:
     """rfactor of a split that does not divide; the partial results vectorized."""
     a = te.placeholder((5, 13), name="A")
@@ -134,7 +129,7 @@ def partial_sums() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def arg_max() -> Schedule:
     """Two results of one reduction, through a write cache."""
     a = te.placeholder((4, 9), name="A")
@@ -154,7 +149,7 @@ def arg_max() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def chain_of_boxes() -> Schedule:
     """Three stages inside one another, where boxes stick out of what is needed."""
     a = te.placeholder((24,), name="A")
@@ -169,7 +164,7 @@ def chain_of_boxes() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def upsampled() -> Schedule:
     """Quotients: a window of 4 over pairs touches 3 elements; one of two reads only where it may."""
     a = te.placeholder((9, 2), name="A")
@@ -187,7 +182,7 @@ def upsampled() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def copies() -> Schedule:
     """A cached operand inside the reduction, an inlined stage, reversed and strided reads."""
     a = te.placeholder((6, 10), name="A")
@@ -205,7 +200,7 @@ def copies() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def large_factor() -> Schedule:
     """Factors beyond the extent, an axis of extent 1 vectorized."""
     a = te.placeholder((3, 1), name="A")
@@ -218,7 +213,7 @@ def large_factor() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def parallel_reduction_inside() -> Schedule:
     """Parallel rows of accumulators in memory, eleven rows for up to sixteen threads."""
     a = te.placeholder((11, 3, 4), name="A")

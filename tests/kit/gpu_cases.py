@@ -5,18 +5,13 @@ CASES["matmul"]()     a Schedule, ready to be lowered for a GPU target
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from schedule_cases import Cases
 
 from autotensor import te
-from autotensor.schedule.schedule import Schedule, StageRef, create_schedule
+from autotensor.schedule.schedule import AxisLike, Schedule, StageRef, create_schedule
 from autotensor.te import Tensor
 
-CASES: dict[str, Callable[[], Schedule]] = {}
-
-
-def case(fn: Callable[[], Schedule]) -> Callable[[], Schedule]:
-    CASES[fn.__name__] = fn
-    return fn
+CASES = Cases()
 
 
 def product(m: int, n: int, k: int, dtype: str = "float32") -> Tensor:
@@ -38,6 +33,12 @@ def fetch(s: Schedule, tensor: str, reader: str, axis: str, threads: tuple[int, 
     return copy
 
 
+def bind_plane(stage: StageRef, *axes: AxisLike) -> None:
+    """Rows and columns of blocks, then of a block's threads."""
+    for axis, thread in zip(axes, ("blockIdx.y", "blockIdx.x", "threadIdx.y", "threadIdx.x"), strict=True):
+        stage.bind(axis, te.thread_axis(thread))
+
+
 def tiled(c: Tensor, threads: int = 4, each: int = 2, depth: int = 4, virtual: int = 1) -> Schedule:
     """C in tiles: a tile of a block in shared memory, one of a thread in registers."""
     s = create_schedule(c)
@@ -45,8 +46,7 @@ def tiled(c: Tensor, threads: int = 4, each: int = 2, depth: int = 4, virtual: i
     by, vy, ty, yi = s[c].split("i", factors=(virtual, threads, each))
     bx, vx, tx, xi = s[c].split("j", factors=(virtual, threads, each))
     s[c].reorder(by, bx, vy, vx, ty, tx, yi, xi)
-    for axis, thread in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"), (tx, "threadIdx.x")):
-        s[c].bind(axis, te.thread_axis(thread))
+    bind_plane(s[c], by, bx, ty, tx)
     if virtual > 1:
         s[c].bind(vy, te.thread_axis("vthread"))
         s[c].bind(vx, te.thread_axis("vthread"))
@@ -58,7 +58,7 @@ def tiled(c: Tensor, threads: int = 4, each: int = 2, depth: int = 4, virtual: i
     return s
 
 
-@case
+@CASES.case
 def elementwise() -> Schedule:
     """A tail: 100 elements in blocks of 32 threads."""
     a = te.placeholder((100,), name="A")
@@ -70,7 +70,7 @@ def elementwise() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def one_element_of_each_thread() -> Schedule:
     """Shared memory for one of a thread's three elements: those of all threads, the last having none."""
     a = te.placeholder((16,), name="A")
@@ -87,7 +87,7 @@ def one_element_of_each_thread() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def vectors() -> Schedule:
     """Four elements at once, and a type of 16 bits."""
     a = te.placeholder((64,), name="A", dtype="float16")
@@ -100,7 +100,7 @@ def vectors() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def matmul() -> Schedule:
     s = tiled(product(16, 16, 16))
     for tensor in ("A", "B"):
@@ -108,7 +108,7 @@ def matmul() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def matmul_with_tails() -> Schedule:
     """No extent is a multiple of anything."""
     s = tiled(product(13, 11, 9))
@@ -117,7 +117,7 @@ def matmul_with_tails() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def padded_rows() -> Schedule:
     """A's tile is kept column by column, columns apart, so that no two threads meet in a bank."""
     s = tiled(product(16, 16, 16))
@@ -127,7 +127,7 @@ def padded_rows() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def aligned_rows() -> Schedule:
     """Rows of A's tile five elements apart, TVM's way."""
     s = tiled(product(16, 16, 16))
@@ -137,7 +137,7 @@ def aligned_rows() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def swizzled_rows() -> Schedule:
     """Both tiles are swizzled: in chunks of what one access moves, and of less."""
     s = tiled(product(16, 16, 16), depth=8)
@@ -146,7 +146,7 @@ def swizzled_rows() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def copied_ahead() -> Schedule:
     """Copies that CUDA makes asynchronously: A's four turns by 4 bytes, B's two by 8, swizzled."""
     s = tiled(product(8, 8, 24))
@@ -158,7 +158,7 @@ def copied_ahead() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def copied_ahead_with_tails() -> Schedule:
     """More turns ahead than the loop has; not all threads have something to copy."""
     s = tiled(product(13, 11, 7))
@@ -167,7 +167,7 @@ def copied_ahead_with_tails() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def double_buffered() -> Schedule:
     """The next tiles are fetched while this turn's are used; A's three turns, B's two."""
     s = tiled(product(8, 8, 20))
@@ -177,7 +177,7 @@ def double_buffered() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def copied_ahead_through_a_copy() -> Schedule:
     """A box that is copied ahead has itself a box of what it reads, filled and emptied twice in each turn."""
     a = te.placeholder((33,), name="A")
@@ -201,7 +201,7 @@ def copied_ahead_through_a_copy() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def gathered_from_a_box_ahead() -> Schedule:
     """Where threads read in a box of shared memory is said by memory."""
     rows = te.placeholder((7, 5), name="X")
@@ -219,7 +219,7 @@ def gathered_from_a_box_ahead() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def virtual_threads() -> Schedule:
     s = tiled(product(16, 16, 8), threads=2, each=2, virtual=2)
     for tensor in ("A", "B"):
@@ -227,18 +227,10 @@ def virtual_threads() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def row_sums() -> Schedule:
     """A reduction across the threads of a block, some of which have nothing to add."""
-    a = te.placeholder((6, 50), name="A")
-    k = te.reduce_axis(50, name="k")
-    b = te.compute((6,), lambda i: te.sum(a[i, k], axis=k), name="B")
-    s = create_schedule(b)
-    ko, ki = s[b].split("k", factor=12)
-    s[b].reorder("i", ki, ko)
-    s[b].bind("i", te.thread_axis("blockIdx.x"))
-    s[b].bind(ki, te.thread_axis("threadIdx.x"))
-    return s
+    return sums_of_rows(6, 50, 12)
 
 
 def sums_of_rows(rows: int, columns: int, threads: int) -> Schedule:
@@ -254,19 +246,19 @@ def sums_of_rows(rows: int, columns: int, threads: int) -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def warp_sums() -> Schedule:
     """A warp a row: no shared memory where lanes can exchange values."""
     return sums_of_rows(3, 50, 32)
 
 
-@case
+@CASES.case
 def block_sums() -> Schedule:
     """Three warps a row: one step through shared memory."""
     return sums_of_rows(2, 200, 96)
 
 
-@case
+@CASES.case
 def rows_of_threads() -> Schedule:
     """Four rows a block, each summed up by eight threads, TVM's way."""
     a = te.placeholder((6, 50), name="A")
@@ -284,12 +276,12 @@ def rows_of_threads() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def arg_max() -> Schedule:
     return arg_max_by(8)
 
 
-@case
+@CASES.case
 def arg_max_of_a_warp() -> Schedule:
     return arg_max_by(32)
 
@@ -313,7 +305,7 @@ def arg_max_by(threads: int) -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def softmax() -> Schedule:
     """Three stages inside a block of the fourth, in shared memory."""
     a = te.placeholder((6, 50), name="A")
@@ -336,7 +328,7 @@ def softmax() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def split_k() -> Schedule:
     """Blocks along the reduction; a second kernel adds up what they computed."""
     c = product(8, 8, 32)
@@ -350,7 +342,7 @@ def split_k() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def convolution() -> Schedule:
     """A window of the input in shared memory, with padding that was inlined."""
     x, w = te.placeholder((10, 10), name="X"), te.placeholder((3, 3), name="W", constant=True)
@@ -363,8 +355,7 @@ def convolution() -> Schedule:
     out = te.compute((10, 10), lambda i, j: te.sum(pad[i + p, j + q] * w[p, q], axis=[p, q]), name="Y")
     s = create_schedule(out)
     by, bx, ty, tx = s[out].tile("i", "j", 4, 4)
-    for axis, thread in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"), (tx, "threadIdx.x")):
-        s[out].bind(axis, te.thread_axis(thread))
+    bind_plane(s[out], by, bx, ty, tx)
     s[pad].compute_at(s[out], bx)
     s[pad].set_scope("shared")
     _, y = s[pad].split("y", factor=4)
@@ -382,13 +373,7 @@ def tensor_cores(c: Tensor, depth: int, instruction: str) -> Schedule:
     bx, tile, t, col = s[c].split("j", factors=(2, 4, 2))
     s[c].reorder(by, bx, warp, row, tile, g, t, col)
     lane = s[c].fuse(g, t)
-    for axis, thread in (
-        (by, "blockIdx.y"),
-        (bx, "blockIdx.x"),
-        (warp, "threadIdx.y"),
-        (lane, "threadIdx.x"),
-    ):
-        s[c].bind(axis, te.thread_axis(thread))
+    bind_plane(s[c], by, bx, warp, lane)
     for axis in (row, tile):
         s[c].bind(axis, te.thread_axis("vthread"))
     s[near].compute_at(s[c], lane)
@@ -400,12 +385,12 @@ def tensor_cores(c: Tensor, depth: int, instruction: str) -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def tensor_cores_tf32() -> Schedule:
     return tensor_cores(product(32, 16, 16), 8, "mma.m16n8k8.tf32")
 
 
-@case
+@CASES.case
 def tensor_cores_f16() -> Schedule:
     a, b = (te.placeholder(shape, name=n, dtype="float16") for n, shape in (("A", (32, 32)), ("B", (32, 16))))
     k = te.reduce_axis(32, name="k")
@@ -417,7 +402,7 @@ def tensor_cores_f16() -> Schedule:
     return tensor_cores(wide, 16, "mma.m16n8k16.f16")
 
 
-@case
+@CASES.case
 def tensor_cores_swizzled() -> Schedule:
     """Rows of operands where no two meet in a bank, copied ahead."""
     s = tensor_cores_f16()
@@ -428,7 +413,7 @@ def tensor_cores_swizzled() -> Schedule:
     return s
 
 
-@case
+@CASES.case
 def untouched() -> Schedule:
     """The empty schedule: one thread does everything."""
     return create_schedule(product(3, 4, 5))

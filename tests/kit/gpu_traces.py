@@ -10,17 +10,15 @@ suffice (`check: …`) is never a refusal but a fault, and so is a crash.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 
-from random_traces import _Nothing, _Pick, random_trace
+from random_traces import Nothing, Pick, Proposal, grown, is_large, random_trace
 
 from autotensor.base.errors import LoweringError, ScheduleError, TargetError
 from autotensor.base.target import Target, parse
 from autotensor.ir.func import Program
 from autotensor.lowering.pipeline import lower
-from autotensor.schedule.axis import Mark
-from autotensor.schedule.extents import derive
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead, CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
@@ -42,7 +40,7 @@ POINTS = 4000  # iterations of one stage's loops, times threads: the interpreter
 SMALL = (2, 2, 3, 4, 4, 5, 8)
 
 
-def bind(p: _Pick) -> Iterator[Step]:
+def bind(p: Pick) -> Iterator[Step]:
     """One loop of any stage to any axis."""
     s = p.stage()
     axes = [
@@ -54,7 +52,7 @@ def bind(p: _Pick) -> Iterator[Step]:
     yield Bind(s.name, p.axis(s), p.one(axes))
 
 
-def blocks(p: _Pick) -> Iterator[Step]:
+def blocks(p: Pick) -> Iterator[Step]:
     """A root stage over blocks and threads, maybe with virtual threads between."""
     s = p.one([s for s in p.state.live() if isinstance(s.place, Root)])
     axis = p.axis(s, AxisKind.SPATIAL)
@@ -69,7 +67,7 @@ def blocks(p: _Pick) -> Iterator[Step]:
     yield Bind(s.name, outer[-1], "threadIdx.x")
 
 
-def across(p: _Pick) -> Iterator[Step]:
+def across(p: Pick) -> Iterator[Step]:
     """A reduction over threads."""
     s = p.one([s for s in p.state.live() if s.op.is_reduction])
     axis = p.axis(s, AxisKind.REDUCE)
@@ -83,7 +81,7 @@ def across(p: _Pick) -> Iterator[Step]:
     yield Bind(s.name, inner, p.one(("threadIdx.x", "threadIdx.x", "threadIdx.y")))
 
 
-def shared_copy(p: _Pick) -> Iterator[Step]:
+def shared_copy(p: Pick) -> Iterator[Step]:
     """A copy in shared memory at a loop of a reader, fetched together."""
     host = p.stage()
     buffer = p.one(host.op.reads())
@@ -117,7 +115,7 @@ def shared_copy(p: _Pick) -> Iterator[Step]:
         )
 
 
-def shared_stage(p: _Pick) -> Iterator[Step]:
+def shared_stage(p: Pick) -> Iterator[Step]:
     """A stage computed by a block for one of its readers."""
     s = p.one([s for s in p.state.live() if not p.state.is_output(s)])
     host = p.one(p.state.consumers(s))
@@ -128,7 +126,7 @@ def shared_stage(p: _Pick) -> Iterator[Step]:
     yield Bind(s.name, f"{axis}.1", "threadIdx.x")
 
 
-def local_tile(p: _Pick) -> Iterator[Step]:
+def local_tile(p: Pick) -> Iterator[Step]:
     """A stage computed into registers at a thread's loop, its operands in shared memory."""
     s = p.one([s for s in p.state.live() if isinstance(s.place, Root) and s.op.axes])
     axis = s.op.axes[-1].name
@@ -160,7 +158,7 @@ def local_tile(p: _Pick) -> Iterator[Step]:
             yield Swizzle(name, p.rng.choice((1, 2, 4)))
 
 
-PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
+PROPOSALS: tuple[Proposal, ...] = (
     *(bind,) * 3,
     *(blocks,) * 4,
     *(across,) * 3,
@@ -176,30 +174,16 @@ def gpu_trace(rng: random.Random, dag: ComputeDAG, steps: int = 6) -> Trace:
     if lowered(trace.replay(dag)) is None:
         trace = Trace()
     state = trace.replay(dag)
-    for _ in range(rng.randint(1, steps)):
-        proposal = rng.choice(PROPOSALS)(_Pick(rng, state))
-        while True:
-            try:
-                step = next(proposal, None)
-            except (_Nothing, ScheduleError):
-                break
-            after = None if step is None else applied(state, step)
-            if step is None or after is None:
-                break
-            trace, state = trace.then(step), after
-    return trace
+    rounds = rng.randint(1, steps)
+    return grown(rng, trace, state, PROPOSALS, rounds, applied, (Nothing, ScheduleError))
 
 
 def applied(state: State, step: Step) -> State | None:
     """The state after a step; None when it, the lowering or the target refuses it, or it became large."""
     try:
         after = step.apply(state)
-        extents = derive(after)
-        for s in after.live():
-            sizes = [int(extents[s.name, a.name]) for a in s.leaves]
-            vector = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.VECTORIZED]
-            if prod(vector) > 64 or prod(sizes) > POINTS:
-                return None
+        if is_large(after, POINTS):
+            return None
     except ScheduleError:
         return None
     program = lowered(after)

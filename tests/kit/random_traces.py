@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
+from math import inf, prod
 from typing import TypeVar
 
 from autotensor.base.errors import ScheduleError
@@ -41,12 +41,12 @@ UNROLLED = 48  # statements that all unrolled loops of a stage may become
 BLOWUP = 6000  # iterations of one stage's loops: splits by more than the extent multiply them
 
 
-class _Nothing(Exception):
+class Nothing(Exception):
     """There is nothing to choose from: the proposal comes to nothing."""
 
 
-class _Pick:
-    """Choices of a proposal. Raises _Nothing where there is nothing to choose from."""
+class Pick:
+    """Choices of a proposal. Raises Nothing where there is nothing to choose from."""
 
     def __init__(self, rng: random.Random, state: State) -> None:
         self.rng = rng
@@ -54,7 +54,7 @@ class _Pick:
 
     def one(self, items: Sequence[T]) -> T:
         if not items:
-            raise _Nothing
+            raise Nothing
         return self.rng.choice(items)
 
     def stage(self) -> Stage:
@@ -73,7 +73,7 @@ class _Pick:
         return tuple(self.rng.choice(FACTORS) for _ in range(self.rng.choice((1, 1, 1, 2, 3))))
 
 
-def split(p: _Pick) -> Iterator[Step]:
+def split(p: Pick) -> Iterator[Step]:
     s = p.stage()
     axis = p.axis(s)
     if p.rng.random() < 0.25:
@@ -82,7 +82,7 @@ def split(p: _Pick) -> Iterator[Step]:
         yield SplitStep(s.name, axis, p.factors())
 
 
-def tile(p: _Pick) -> Iterator[Step]:
+def tile(p: Pick) -> Iterator[Step]:
     s = p.stage()
     a, b = p.axis(s), p.axis(s)
     yield SplitStep(s.name, a, (p.rng.choice(FACTORS),))
@@ -90,55 +90,55 @@ def tile(p: _Pick) -> Iterator[Step]:
     yield Reorder(s.name, (f"{a}.0", f"{b}.0", f"{a}.1", f"{b}.1"))
 
 
-def fuse(p: _Pick) -> Iterator[Step]:
+def fuse(p: Pick) -> Iterator[Step]:
     s = p.stage()
     n = p.rng.randrange(len(s.leaves) - 1) if len(s.leaves) > 1 else 0
     if len(s.leaves) > 1:
         yield FuseStep(s.name, s.leaves[n].name, s.leaves[n + 1].name)
 
 
-def reorder(p: _Pick) -> Iterator[Step]:
+def reorder(p: Pick) -> Iterator[Step]:
     s = p.stage()
     names = [a.name for a in s.leaves]
     yield Reorder(s.name, tuple(p.rng.sample(names, p.rng.randint(min(2, len(names)), len(names)))))
 
 
-def vectorize(p: _Pick) -> Iterator[Step]:
+def vectorize(p: Pick) -> Iterator[Step]:
     s = p.stage()
     spatial = [a.name for a in s.leaves if a.kind is AxisKind.SPATIAL]
     yield Vectorize(s.name, spatial[-1] if spatial and p.rng.random() < 0.6 else p.axis(s))
 
 
-def unroll(p: _Pick) -> Iterator[Step]:
+def unroll(p: Pick) -> Iterator[Step]:
     s = p.stage()
     yield Unroll(s.name, p.axis(s))
 
 
-def parallel(p: _Pick) -> Iterator[Step]:
+def parallel(p: Pick) -> Iterator[Step]:
     s = p.stage()
     yield Parallel(s.name, s.leaves[0].name if s.leaves and p.rng.random() < 0.8 else p.axis(s))
 
 
-def compute_at(p: _Pick) -> Iterator[Step]:
+def compute_at(p: Pick) -> Iterator[Step]:
     s = p.stage()
     readers = p.state.consumers(s)
     host = p.rng.choice(readers) if readers and p.rng.random() < 0.85 else p.stage()
     yield ComputeAt(s.name, host.name, p.axis(host, serial=False))
 
 
-def inline(p: _Pick) -> Iterator[Step]:
+def inline(p: Pick) -> Iterator[Step]:
     yield Inline(p.stage().name)
 
 
-def compute_root(p: _Pick) -> Iterator[Step]:
+def compute_root(p: Pick) -> Iterator[Step]:
     yield ComputeRoot(p.stage().name)
 
 
-def _tensors(p: _Pick) -> list[str]:
+def _tensors(p: Pick) -> list[str]:
     return [b.name for b in (*p.state.dag.inputs, *(b for s in p.state.live() for b in s.op.buffers))]
 
 
-def cache_read(p: _Pick) -> Iterator[Step]:
+def cache_read(p: Pick) -> Iterator[Step]:
     tensor = p.one(_tensors(p))
     readers = [s.name for s in p.state.readers(p.state.buffer(tensor))]
     some = tuple(r for r in readers if p.rng.random() < 0.7)
@@ -148,14 +148,14 @@ def cache_read(p: _Pick) -> Iterator[Step]:
         yield ComputeAt(f"{tensor}.local:{host.name}", host.name, p.axis(host, serial=False))
 
 
-def storage(p: _Pick) -> Iterator[Step]:
+def storage(p: Pick) -> Iterator[Step]:
     s = p.one([s for s in p.state.live() if isinstance(s.place, At) and s.op.axes])
     axes = [a.name for a in s.op.axes]
     p.rng.shuffle(axes)
     yield Storage(s.name, tuple(axes), p.rng.choice((0, 0, 1, 3)))
 
 
-def cache_write(p: _Pick) -> Iterator[Step]:
+def cache_write(p: Pick) -> Iterator[Step]:
     s = p.stage()
     scope = p.one(("local", "global"))
     yield CacheWrite(s.name, scope)
@@ -167,7 +167,7 @@ def cache_write(p: _Pick) -> Iterator[Step]:
         yield ComputeAt(f"{s.name}.{scope}", s.name, axis)
 
 
-def rfactor(p: _Pick) -> Iterator[Step]:
+def rfactor(p: Pick) -> Iterator[Step]:
     s = p.one([s for s in p.state.live() if s.op.is_reduction])
     axis = p.axis(s, AxisKind.REDUCE)
     if p.rng.random() < 0.6:
@@ -176,7 +176,7 @@ def rfactor(p: _Pick) -> Iterator[Step]:
     yield RFactor(s.name, axis)
 
 
-def layout(p: _Pick) -> Iterator[Step]:
+def layout(p: Pick) -> Iterator[Step]:
     tensor = p.one(_tensors(p))
     rank = len(p.state.buffer(tensor).shape)
     tiled = [d for d in range(rank) if p.rng.random() < 0.5]
@@ -185,7 +185,7 @@ def layout(p: _Pick) -> Iterator[Step]:
     yield Layout(tensor, tuple((d, p.rng.choice(FACTORS)) for d in tiled), " ".join(parts))
 
 
-def pragma(p: _Pick) -> Iterator[Step]:
+def pragma(p: Pick) -> Iterator[Step]:
     s = p.stage()
     kind = p.rng.random()
     if kind < 0.5:
@@ -197,7 +197,7 @@ def pragma(p: _Pick) -> Iterator[Step]:
         yield Pragma(s.name, p.axis(s, serial=False), "auto_unroll_max_step", str(p.rng.choice((1, 4, 16))))
 
 
-def register_tile(p: _Pick) -> Iterator[Step]:
+def register_tile(p: Pick) -> Iterator[Step]:
     """A consumer in tiles, its producer computed per tile, both vectorized inside: what sketches make."""
     consumers = [s for s in p.state.live() if any(p.state.producer(b) for b in s.op.reads())]
     host = p.one(consumers)
@@ -224,7 +224,7 @@ def register_tile(p: _Pick) -> Iterator[Step]:
     yield Parallel(host.name, f"{axes[0]}.0")
 
 
-def chain(p: _Pick) -> Iterator[Step]:
+def chain(p: Pick) -> Iterator[Step]:
     """A consumer in tiles with its producers, and theirs, computed inside one another."""
     host = p.stage()
     axes = [a.name for a in host.leaves if a.mark is Mark.SERIAL]
@@ -247,7 +247,8 @@ def chain(p: _Pick) -> Iterator[Step]:
             leaves = [x for a in leaves for x in ((f"{axis}.0", f"{axis}.1") if a == axis else (a,))]
 
 
-PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
+Proposal = Callable[[Pick], Iterator[Step]]
+PROPOSALS: tuple[Proposal, ...] = (
     *(split,) * 4,
     tile,
     *(fuse,) * 3,
@@ -271,18 +272,29 @@ PROPOSALS: tuple[Callable[[_Pick], Iterator[Step]], ...] = (
 
 def random_trace(rng: random.Random, dag: ComputeDAG, steps: int = 10) -> Trace:
     """A legal trace from about `steps` proposals."""
-    trace, state = Trace(), State.initial(dag)
-    for _ in range(rng.randint(0, steps)):
-        proposal = rng.choice(PROPOSALS)(_Pick(rng, state))
+    rounds = rng.randint(0, steps)
+    return grown(rng, Trace(), State.initial(dag), PROPOSALS, rounds, applied, (Nothing,))
+
+
+def grown(
+    rng: random.Random,
+    trace: Trace,
+    state: State,
+    proposals: Sequence[Proposal],
+    rounds: int,
+    applied: Callable[[State, Step], State | None],
+    refusals: tuple[type[Exception], ...],
+) -> Trace:
+    """The trace with what `applied` takes of `rounds` proposals; `refusals` end a proposal."""
+    for _ in range(rounds):
+        proposal = rng.choice(proposals)(Pick(rng, state))
         while True:
             try:
                 step = next(proposal, None)
-            except _Nothing:
+            except refusals:
                 break
-            if step is None:
-                break
-            after = applied(state, step)
-            if after is None:
+            after = None if step is None else applied(state, step)
+            if step is None or after is None:
                 break
             trace, state = trace.then(step), after
     return trace
@@ -292,14 +304,22 @@ def applied(state: State, step: Step) -> State | None:
     """The state after the step; None when it or its lowering is refused, or the program became large."""
     try:
         after = step.apply(state)
-        extents = derive(after)
-        for s in after.live():
-            sizes = [int(extents[s.name, a.name]) for a in s.leaves]
-            unrolled = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.UNROLLED]
-            vector = [n for n, a in zip(sizes, s.leaves, strict=True) if a.mark is Mark.VECTORIZED]
-            if prod(unrolled) > UNROLLED or prod(vector) > 64 or prod(sizes) > BLOWUP:
-                return None
+        if is_large(after, BLOWUP, UNROLLED):
+            return None
         build_program(after)
     except ScheduleError:
         return None
     return after
+
+
+def is_large(state: State, points: int, unrolled: float = inf) -> bool:
+    """Whether a stage has more iterations, more unrolled ones, or longer vectors than 64. Raises
+    ScheduleError where extents cannot be told."""
+    extents = derive(state)
+    for s in state.live():
+        sizes = [(int(extents[s.name, a.name]), a.mark) for a in s.leaves]
+        copies = prod(n for n, mark in sizes if mark is Mark.UNROLLED)
+        lanes = prod(n for n, mark in sizes if mark is Mark.VECTORIZED)
+        if copies > unrolled or lanes > 64 or prod(n for n, _ in sizes) > points:
+            return True
+    return False

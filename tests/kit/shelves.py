@@ -25,11 +25,14 @@ def product(m: int = 48, n: int = 64, k: int = 32) -> Workload:
 
 
 def traces(workload: Workload, target: Target, count: int = 3) -> list[Trace]:
-    """The default, then others of the first sketch: each changes one decision."""
-    sketch = generate(workload.dag, target)[0]
-    decisions = [sketch.defaults()]
-    decisions += [{**sketch.defaults(), h.name: o} for h in sketch.holes for o in h.options]
-    found = {t.hash: t for t in map(sketch.fill, decisions)}
+    """The default, then others of the first sketch, each with one decision changed; then the next one's."""
+    found: dict[str, Trace] = {}
+    for sketch in generate(workload.dag, target):
+        decisions = [sketch.defaults()]
+        decisions += [{**sketch.defaults(), h.name: o} for h in sketch.holes for o in h.options]
+        for trace in map(sketch.fill, decisions):
+            found.setdefault(trace.hash, trace)
+    assert len(found) >= count
     return list(found.values())[:count]
 
 
