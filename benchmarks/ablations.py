@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from contests import report
 from contests.contest import Contestant, Timing
+from contests.markdown import grid, paragraphs
 from contests.report import FILE, compared, figure, typical
 from contests.results import Results, source_hash
 from contests.table import Plan, Row, arguments, installed, make
@@ -70,16 +71,13 @@ def page(results: Results, model: str) -> Iterable[str]:
     """The table as Markdown."""
     row = results.rows[model]
     m, whole = results.data["machine"], f"{FILE}full"
-    yield f"# What each ingredient is worth: {model}, {results.data['threads']} threads"
-    yield ""
-    yield (
+    yield from paragraphs(
+        f"# What each ingredient is worth: {model}, {results.data['threads']} threads",
         f"{m['cpu']}, {m['cores']} cores. Each variant is tuned from an empty log with the same number of "
         f"trials; {len(row['units'])} set(s) of processes, timed in turns. Times as slow as with everything, "
-        "with the one-sided 95 % bound over processes."
+        "with the one-sided 95 % bound over processes.",
     )
-    yield ""
-    yield "| taken away | what remains | ms | least ms | times as slow |"
-    yield "|---|---|---|---|---|"
+    rows = []
     for name, variant in VARIANTS.items():
         column = f"{FILE}{name}"
         if not any(column in u["cells"] for u in row["units"]):
@@ -87,14 +85,14 @@ def page(results: Results, model: str) -> Iterable[str]:
         time_s, least_s = typical(row, column), typical(row, column, "min")
         ratio = compared(row, column, whole)
         if time_s is None or least_s is None:
-            yield f"| {name} | {variant.about} | – | – | – |"
+            rows.append((name, variant.about, "–", "–", "–"))
             continue
         slower = "–" if ratio is None else f"{ratio.value:.2f}"
         if ratio is not None and ratio.lower > 0 and name != "full":
             bound = f"≥ {ratio.lower:.2f}" if ratio.value >= 1 else f"≤ {ratio.upper:.2f}"
             slower += f" ({bound})"
-        yield f"| {name} | {variant.about} | {figure(1e3 * time_s)} | {figure(1e3 * least_s)} | {slower} |"
-    yield ""
+        rows.append((name, variant.about, figure(1e3 * time_s), figure(1e3 * least_s), slower))
+    yield from grid(("taken away", "what remains", "ms", "least ms", "times as slow"), rows)
     yield from report.notes(report.Table.of(results))
 
 

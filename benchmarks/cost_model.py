@@ -33,6 +33,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from contests.markdown import grid
 from contests.results import machine
 from replays.model_rows import TaskRows, load
 from replays.model_scores import Scores, mean_scores, scores
@@ -195,13 +196,13 @@ def speed(tasks: Sequence[TaskRows]) -> dict[str, float]:
 def table(rows: Sequence[ScoredTask]) -> str:
     """Markdown: one line per model and number of batches seen, means over tasks."""
     names = list(mean_scores([rows[0].scores])) if rows else []
-    lines = [f"| model | batches seen | tasks | {' | '.join(names)} |", "|---" * (3 + len(names)) + "|"]
+    lines = []
     for key in dict.fromkeys((r.model, r.batches) for r in rows):
         mine = [r.scores for r in rows if (r.model, r.batches) == key]
         means = mean_scores(mine)
         cells = [f"{v:.1%}" if n.startswith("regret") else f"{v:.3f}" for n, v in means.items()]
-        lines.append(f"| {key[0]} | {key[1]} | {len(mine)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append((*key, len(mine), *cells))
+    return "\n".join(grid(("model", "batches seen", "tasks", *names), lines)).rstrip()
 
 
 def main() -> None:

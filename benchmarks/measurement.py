@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
 from itertools import islice
@@ -28,6 +28,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
 
+from contests.markdown import grid, paragraphs
 from contests.report import figure
 from contests.results import machine, source_hash
 from jobs.in_graph import (
@@ -221,14 +222,12 @@ def _summary(rows: list[Section]) -> Section:
 
 def page(data: Mapping[str, Any]) -> Iterator[str]:
     m = data["machine"]
-    yield "# Does the measurer tell the truth?"
-    yield ""
+    yield from paragraphs("# Does the measurer tell the truth?")
     yield f"{m['cpu']}, {m['cores']} cores, {data['threads']} threads. `python benchmarks/measurement.py`."
     for name in SECTIONS:
         if section := data["sections"].get(name):
             yield ""
             yield from PAGES[name](section)
-            yield ""
             yield (
                 f"{section['when'][:10]}, in {section['wall_s']:.0f} s, source {section['source']}; "
                 f"other programs used {section['others']:.2f} cores meanwhile."
@@ -236,14 +235,12 @@ def page(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _aa_page(s: Section) -> Iterable[str]:
-    yield "## A/A: equal kernels"
-    yield ""
-    yield (
+    yield from paragraphs("## A/A: equal kernels")
+    yield from paragraphs(
         f"{s['pairs']} kernels of 10 to 3,000 us, each raced against its copy with {s['samples']} samples. "
         f"A race claims a difference from {LEAST_GAIN:.1%} on if its bounds say so."
     )
-    yield ""
-    yield from _table(
+    yield from grid(
         ("", "measured", "asked"),
         [
             ("pairs of which a difference is claimed", f"{s['claimed']:.1%}", f"≤ {ASKED['claimed']:.0%}"),
@@ -255,37 +252,31 @@ def _aa_page(s: Section) -> Iterable[str]:
 
 
 def _repeat_page(s: Section) -> Iterable[str]:
-    yield f"## The same kernel {s['times']} times in one process"
-    yield ""
+    yield from paragraphs(f"## The same kernel {s['times']} times in one process")
     rows = [
         (r["kernel"], figure(r["us"]), f"{r['variation']:.1%}", f"{r['normalised']:.1%}") for r in s["rows"]
     ]
     rows.append(
         ("mean", "", f"{s['variation']:.1%}", f"{s['normalised']:.1%} (asked ≤ {ASKED['variation']:.0%})")
     )
-    yield from _table(("", "us", "coefficient of variation", "of the time over the reference kernel's"), rows)
+    yield from grid(("", "us", "coefficient of variation", "of the time over the reference kernel's"), rows)
 
 
 def _graph_page(s: Section) -> Iterable[str]:
-    yield "## The tuner's timing against the model's"
-    yield ""
-    yield (
+    yield from paragraphs("## The tuner's timing against the model's")
+    yield from paragraphs(
         f"{s['tasks']} tasks, candidates of a tuning log within 3 times the best. Kendall's tau of all pairs "
         "by medians, and tau-b by bounds: pairs that a side's bounds do not tell apart are its ties."
     )
-    yield ""
     rows = [(name, *(_tau(t[r][by]) for r in ROUNDS for by in ORDERS)) for name, t in s["tau"].items()]
     tunes = f"as it tunes, by medians (asked ≥ {ASKED['tau']})"
-    yield from _table(("", tunes, "by bounds", "everything hot, by medians", "by bounds"), rows)
-    yield ""
-    yield "## Racing"
-    yield ""
-    yield (
+    yield from grid(("", tunes, "by bounds", "everything hot, by medians", "by bounds"), rows)
+    yield from paragraphs("## Racing")
+    yield from paragraphs(
         f"The same samples, replayed: the first {SEEN} of {ROUNDS['graph']} rounds are seen, the others say "
         f"what was best. Fixed: {FIXED} samples of each. Asked: {ASKED['saved']:.0f} times less at a mean "
         f"regret of {ASKED['regret']:.0%}."
     )
-    yield ""
     names = {
         "fixed": f"{FIXED} of each",
         "search": "race, as in a batch of the search",
@@ -301,27 +292,19 @@ def _graph_page(s: Section) -> Iterable[str]:
         )
         for w, r in s["ways"].items()
     ]
-    yield from _table(("", "device seconds", "less", "regret, mean", "95th percentile"), ways)
+    yield from grid(("", "device seconds", "less", "regret, mean", "95th percentile"), ways)
 
 
 def _trial_page(s: Section) -> Iterable[str]:
-    yield "## A trial, all in"
-    yield ""
+    yield from paragraphs("## A trial, all in")
     rows = [(name, f"{s[name] * 1e3:.0f} ms") for name in ("build", "check", "sample", "other")]
     rows.append(
         ("all", f"**{s['seconds_per_trial'] * 1e3:.0f} ms** (asked ≤ {ASKED['trial_s'] * 1e3:.0f} ms)")
     )
-    yield from _table((f"{s['trials']} trials of {s['workload']}", "a trial"), rows)
+    yield from grid((f"{s['trials']} trials of {s['workload']}", "a trial"), rows)
 
 
 PAGES = {"aa": _aa_page, "repeat": _repeat_page, "graph": _graph_page, "trial": _trial_page}
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def _tau(value: float | None) -> str:

@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from contests.markdown import grid, paragraphs
 from contests.results import machine, source_hash
 from replays import measured_space
 from replays.measured_space import FOLDER, Space, spaces
@@ -149,48 +150,42 @@ def page(data: Mapping[str, Any]) -> Iterable[str]:
     names = [n for n in POLICIES if any(r.policy == n for r in runs)]
     tasks = list(dict.fromkeys(r.space for r in runs))
     seeds = len({r.seed for r in runs})
-    yield "# What each ingredient of the search is worth"
-    yield ""
-    yield (
+    yield from paragraphs(
+        "# What each ingredient of the search is worth",
         f"Replayed on {len(tasks)} spaces that were measured whole ({_sizes(data)} candidates), {seeds} "
         f"seeds, {data['trials']} trials each; {m['cpu']}, {m['cores']} cores. Shares are of the speed "
         "of the space's best, median and 10th percentile over spaces and seeds; trials are median and 90th "
         "percentile. The spaces are cut from the tasks' own by chance, so chance does better in them than "
-        "outside."
+        "outside.",
     )
-    yield ""
-    yield f"| policy | | {' | '.join(_after(n) for n in STEPS)} | trials to 5 % | to 1 % |"
-    yield f"|---|---|{'---|' * (len(STEPS) + 2)}"
+    rows = []
     for name in names:
         s = summarise([r for r in runs if r.policy == name], STEPS)
-        shares = " | ".join(f"{100 * a:.1f} / {100 * b:.1f} %" for a, b in s.shares.values())
-        yield f"| {name} | {POLICIES[name].about} | {shares} | {_pair(s.to_five)} | {_pair(s.to_one)} |"
-    yield ""
-    yield "## Trials to within 5 %, median over seeds"
-    yield ""
-    yield f"| space | first guess | {' | '.join(names)} |"
-    yield f"|---|---|{'---|' * len(names)}"
+        shares = [f"{100 * a:.1f} / {100 * b:.1f} %" for a, b in s.shares.values()]
+        rows.append((name, POLICIES[name].about, *shares, _pair(s.to_five), _pair(s.to_one)))
+    yield from grid(("policy", "", *map(_after, STEPS), "trials to 5 %", "to 1 %"), rows)
+    yield from paragraphs("## Trials to within 5 %, median over seeds")
+    lines = []
     for task in tasks:
         mine = [r for r in runs if r.space == task]
         cells = [_count(summarise(p, ()).to_five[0]) if (p := _of(mine, n)) else "–" for n in names]
-        yield f"| {task} | {100 * mine[0].share(0):.1f} % | {' | '.join(cells)} |"
-    yield ""
+        lines.append((task, f"{100 * mine[0].share(0):.1f} %", *cells))
+    yield from grid(("space", "first guess", *names), lines)
     yield from model_share(runs)
 
 
 def model_share(runs: Sequence[Run]) -> Iterable[str]:
     """What learning adds: the geometric mean of how much slower than the best each stage still is."""
     names = [n for n in SHARES if any(r.policy == n for r in runs)]
-    yield "## XGBoost's own share"
-    yield ""
-    yield "How much slower than the space's best (geometric mean over spaces and seeds)."
-    yield ""
-    yield f"| | {' | '.join(_after(n) for n in STEPS[1:])} |"
-    yield f"|---|{'---|' * len(STEPS[1:])}"
-    for name in names:
-        cells = [f"{100 * slower(_of(runs, name), n):.2f} %" for n in STEPS[1:]]
-        yield f"| {POLICIES[name].about} | {' | '.join(cells)} |"
-    yield ""
+    yield from paragraphs(
+        "## XGBoost's own share",
+        "How much slower than the space's best (geometric mean over spaces and seeds).",
+    )
+    rows = [
+        (POLICIES[name].about, *(f"{100 * slower(_of(runs, name), n):.2f} %" for n in STEPS[1:]))
+        for name in names
+    ]
+    yield from grid(("", *map(_after, STEPS[1:])), rows)
 
 
 def slower(runs: Sequence[Run], trials: int) -> float:

@@ -28,6 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from contests.markdown import grid, paragraphs
 from contests.results import Results
 
 CHILD = Path(__file__).with_name("jobs") / "steadiness_child.py"
@@ -94,23 +95,20 @@ def page(results: Results) -> str:
     """The Markdown table."""
     machine = results.data["machine"]
     heads = [f"{h}, {who}" for h in HEADS for who in ("libgomp", "ours", "ratio")]
-    lines = [
+    texts = paragraphs(
         f"# {TITLE}",
-        "",
         f"{machine['cpu']}, {machine['cores']} cores. Microseconds of a call; each figure is of all calls of "
         "some processes, in which the two take turns (`benchmarks/steadiness.py` says what the scenes are). "
         "Ratio: ours against libgomp's.",
-        "",
-        f"| | {' | '.join(heads)} |",
-        f"|---|{'---|' * len(heads)}",
-    ]
+    )
+    rows = []
     for name, row in results.rows.items():
         cells = []
         for which in HEADS:
             theirs, mine = (row[p][which] for p in PROVIDERS)
             cells += [f"{theirs:,.0f}", f"{mine:,.0f}", f"{mine / theirs:.2f}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows.append((name, *cells))
+    return "\n".join((*texts, *grid(("", *heads), rows)))
 
 
 def main() -> None:

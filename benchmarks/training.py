@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from contests.contest import Contestant, Field, Timing, ask, child_of, why_not
+from contests.markdown import grid
 from contests.results import Results
 from jobs.training_job import NAMES, TrainingJob
 from peers import Spec, cache_folder
@@ -45,14 +46,14 @@ def table(rows: Mapping[str, Sequence[Mapping[str, Any]]], names: Sequence[str])
     mine = [n for n in names if n in ("default", "tuned")]
     peers = [n for n in names if n not in mine]
     head = ["step", *(f"{n} µs" for n in names), *(f"{n} ×" for n in peers)]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---|" * (len(head) - 1)]
+    lines = []
     for job, units in rows.items():
         times = {n: _time(units, n) for n in names}
         best = min((times[n] or float("inf") for n in mine), default=float("inf"))
         cells = [f"{times[n] * 1e6:,.0f}" if times[n] else _reason(units, n) for n in names]
         cells += [f"{times[n] / best:.2f}" if times[n] else "" for n in peers]
-        lines.append("| " + " | ".join([job, *cells]) + " |")
-    return "\n".join(lines)
+        lines.append((job, *cells))
+    return "\n".join(grid(head, lines)).rstrip()
 
 
 def _time(units: Sequence[Mapping[str, Any]], name: str) -> float:

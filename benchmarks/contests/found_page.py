@@ -16,6 +16,7 @@ from typing import Any
 from replays.replay import Run, low, percentile, summarise
 
 from contests import report
+from contests.markdown import grid, paragraphs
 from contests.report import FILE, figure, typical
 from contests.results import Results
 
@@ -98,18 +99,16 @@ def _as(row: Mapping[str, Any], column: str) -> int | None:
 
 def page(results: Results) -> Iterable[str]:
     found, m = lines(results), results.data["machine"]
-    yield f"# Found in minutes: {len(found)} tasks, {results.data['threads']} threads"
-    yield ""
+    yield from paragraphs(f"# Found in minutes: {len(found)} tasks, {results.data['threads']} threads")
     searches = [row["search"] for row in results.rows.values()]
     trials = sum(s["trials"] for s in searches)
     wall_s = sum(s["wall_s"] for s in searches)
     per_trial = f"{wall_s / trials:.3f} s a trial" if trials else "no trials"
-    yield (
+    yield from paragraphs(
         f"{m['cpu']}, {m['cores']} cores. {trials} trials, {per_trial}, everything included. Each task from "
         "an empty log, without shipped schedules. The best known is the fastest of our own winners, torch, "
         "onnxruntime, OpenVINO and, where it searched, MetaSchedule."
     )
-    yield ""
     if found:
         yield from _totals(found)
         yield from _families(found)
@@ -120,28 +119,25 @@ def page(results: Results) -> Iterable[str]:
 
 
 def _totals(found: Sequence[Line]) -> Iterable[str]:
-    yield "| | median | asked | 10th percentile | asked |"
-    yield "|---|---|---|---|---|"
+    lines = []
     for trials in _steps(found):
         shares = [x.share(trials) for x in found if trials in x.ours]
         asked = [f"{100 * g:.0f} %" for g in GOALS[trials]] if trials in GOALS else ["", ""]
         what = f"best of {trials} trials" if trials else "first guess"
         middle, tenth = f"{100 * median(shares):.1f} %", f"{100 * low(shares):.1f} %"
-        yield f"| {what} | {middle} | {asked[0]} | {tenth} | {asked[1]} |"
-    yield ""
+        lines.append((what, middle, asked[0], tenth, asked[1]))
+    yield from grid(("", "median", "asked", "10th percentile", "asked"), lines)
     near = [x.near for x in found]
     middle, late = _count(percentile(near, 0.5)), _count(percentile(near, 0.9))
-    yield (
+    yield from paragraphs(
         f"Trials to within {100 * NEAR:.0f} % of the best known: median {middle} (asked: at most "
         f"{NEAR_GOAL[0]}), 90th percentile {late} (asked: at most {NEAR_GOAL[1]}); "
         f"{sum(map(math.isinf, near))} of {len(near)} did not get there."
     )
-    yield ""
 
 
 def _families(found: Sequence[Line]) -> Iterable[str]:
-    yield "| family | tasks | first guess | best of 8 | last | trials to 5 % | we are fastest |"
-    yield "|---|---|---|---|---|---|---|"
+    lines = []
     for name in dict.fromkeys(x.family for x in found):
         mine = [x for x in found if x.family == name]
         shares = [
@@ -150,26 +146,25 @@ def _families(found: Sequence[Line]) -> Iterable[str]:
         ]
         near = _count(percentile([x.near for x in mine], 0.5))
         first = sum(x.best == "ours" for x in mine)
-        yield f"| {name} | {len(mine)} | {' | '.join(shares)} | {near} | {first} |"
-    yield ""
+        lines.append((name, len(mine), *shares, near, first))
+    heads = ("family", "tasks", "first guess", "best of 8", "last", "trials to 5 %", "we are fastest")
+    yield from grid(heads, lines)
 
 
 def _tasks(found: Sequence[Line]) -> Iterable[str]:
     steps = _steps(found)
     peers = list(dict.fromkeys(p for x in found for p in x.others))
-    yield "## Tasks"
-    yield ""
-    yield "Microseconds after so many trials, and of the others; bold: the fastest."
-    yield ""
-    yield f"| task | {' | '.join(map(str, steps))} | {' | '.join(peers)} | first | of 8 | trials to 5 % |"
-    yield f"|---|{'---|' * (len(steps) + len(peers) + 3)}"
+    yield from paragraphs(
+        "## Tasks", "Microseconds after so many trials, and of the others; bold: the fastest."
+    )
+    rows = []
     for x in sorted(found, key=lambda x: x.share(0)):
         cells = [_cell(x.ours.get(n), x.best_s) for n in steps] + [
             _cell(x.others.get(p), x.best_s) for p in peers
         ]
         eight = f"{100 * x.share(8):.0f} %" if 8 in x.ours else "–"
-        yield f"| {x.name} | {' | '.join(cells)} | {100 * x.share(0):.0f} % | {eight} | {_count(x.near)} |"
-    yield ""
+        rows.append((x.name, *cells, f"{100 * x.share(0):.0f} %", eight, _count(x.near)))
+    yield from grid(("task", *steps, *peers, "first", "of 8", "trials to 5 %"), rows)
 
 
 def _tvm(found: Sequence[Line], results: Results) -> Iterable[str]:
@@ -178,42 +173,39 @@ def _tvm(found: Sequence[Line], results: Results) -> Iterable[str]:
     against = [(x, runs) for x, runs in against if any(p.startswith(TVM) for p in x.others)]
     if not against:
         return
-    yield "## TVM MetaSchedule"
-    yield ""
-    yield (
+    yield from paragraphs(
+        "## TVM MetaSchedule",
         "Median of its seeds against our search until it is as fast (within "
         f"{100 * EQUAL:.0f} %). Both search the same definition; constants are given to TVM with their "
-        "reduced axes outside, as its templates like them. Times are of the contest; its own are in brackets."
+        "reduced axes outside, as its templates like them. Times are of the contest; its own are in "
+        "brackets.",
     )
-    yield ""
-    yield "| task | theirs, us | ours, us | their trials | ours | their s | ours | fewer trials | less time |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    rows: list[tuple[object, ...]] = []
     fewer, quicker, never = [], [], 0
     for x, runs in against:
         theirs = median(s for p, s in x.others.items() if p.startswith(TVM))
         their_trials = median(r["trials"] for r in runs.values())
         their_s = median(r["wall_s"] for r in runs.values())
         own = median(r["best_s"] for r in runs.values())
-        times = f"{figure(1e6 * theirs)} ({figure(1e6 * own)}) | {figure(1e6 * min(x.ours.values()))}"
+        times = f"{figure(1e6 * theirs)} ({figure(1e6 * own)})", figure(1e6 * min(x.ours.values()))
+        line = (x.name, *times, f"{their_trials:.0f}")
         found_at = x.reached(theirs * (1.0 + EQUAL))
         if found_at is None:
             never += 1
-            yield f"| {x.name} | {times} | {their_trials:.0f} | never | {their_s:.0f} | – | – | – |"
+            rows.append((*line, "never", f"{their_s:.0f}", "–", "–", "–"))
             continue
         trials, seconds = found_at
         fewer.append(their_trials / max(trials, 1))
         quicker.append(their_s / max(seconds, 1.0))
-        yield (
-            f"| {x.name} | {times} | {their_trials:.0f} | {trials} | {their_s:.0f} | {seconds:.1f} | "
-            f"{fewer[-1]:.0f} | {quicker[-1]:.0f} |"
-        )
-    yield ""
+        rates = f"{fewer[-1]:.0f}", f"{quicker[-1]:.0f}"
+        rows.append((*line, trials, f"{their_s:.0f}", f"{seconds:.1f}", *rates))
+    heads = ("task", "theirs, us", "ours, us", "their trials", "ours", "their s", "ours")
+    yield from grid((*heads, "fewer trials", "less time"), rows)
     if fewer:
-        yield (
+        yield from paragraphs(
             f"As fast in {len(fewer)} of {len(against)} tasks, there with {median(fewer):.0f} times fewer "
             f"trials (median; asked: 20) in {median(quicker):.0f} times less time (asked: 10)."
         )
-        yield ""
 
 
 def _replayed(path: Path) -> Iterable[str]:
@@ -225,14 +217,12 @@ def _replayed(path: Path) -> Iterable[str]:
         return
     s = summarise(runs, (0, 8))
     spaces, seeds = len({r.space for r in runs}), len({r.seed for r in runs})
-    yield "## Replayed"
-    yield ""
-    yield (
+    yield from paragraphs(
+        "## Replayed",
         f"On {spaces} spaces that were measured whole, with {seeds} seeds (search_ablations.py): first guess "
         f"{100 * s.shares[0][0]:.1f} %, best of 8 trials {100 * s.shares[8][0]:.1f} % of the best (medians); "
-        f"within 5 % after {_count(s.to_five[0])} trials (median), {_count(s.to_five[1])} (90th percentile)."
+        f"within 5 % after {_count(s.to_five[0])} trials (median), {_count(s.to_five[1])} (90th percentile).",
     )
-    yield ""
 
 
 def _steps(found: Sequence[Line]) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from contests.markdown import grid, paragraphs
 from contests.ratios import geometric_mean
 from contests.report import Row, Table, figure, typical
 from contests.results import Results
@@ -48,17 +49,16 @@ def section(results: Results) -> Iterable[str]:
     m = results.data["machine"]
     leads = [lead(row, table.peers) for row in table.rows.values()]
     machine = f"{m['cpu']}, {results.data['threads']} threads"
-    yield f"{machine}: {geometric_mean(leads):.2f} × the best peer in the geometric mean"
-    yield ""
-    yield "| | untuned | tuned | best peer | next | the best peer's time over ours | runtimes that took it |"
-    yield "|---|---|---|---|---|---|---|"
+    yield from paragraphs(f"{machine}: {geometric_mean(leads):.2f} × the best peer in the geometric mean")
+    lines = []
     for name, row in table.rows.items():
         mine, peers = ours(row), ranking(row, table.peers)
         cells = [figure(1e3 * mine[k]) if k in mine else "–" for k in ("untuned", "tuned")]
         cells += [f"{p} {figure(1e3 * t)}" for t, p in peers[:2]]
         cells += [f"{lead(row, table.peers):.2f} ×", str(len({p.removesuffix("-cl") for _, p in peers}))]
-        yield f"| {NAMES.get(name, name)} | {' | '.join(cells)} |"
-    yield ""
+        lines.append((NAMES.get(name, name), *cells))
+    heads = ("", "untuned", "tuned", "best peer", "next", "the best peer's time over ours")
+    yield from grid((*heads, "runtimes that took it"), lines)
 
 
 def page(paths: Sequence[Path]) -> str:

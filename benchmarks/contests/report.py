@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from contests.contest import why_not
+from contests.markdown import grid, paragraphs
 from contests.ratios import Ratio, geometric_mean, ratio
 from contests.results import Results, times
 
@@ -117,8 +118,7 @@ def write(results: Results, scale: float, unit: str) -> None:
 def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequence[Path]) -> Iterable[str]:
     data = results.data
     m = data["machine"]
-    yield f"# {data['title']}: {unit}, {data['threads']} threads, float32"
-    yield ""
+    yield from paragraphs(f"# {data['title']}: {unit}, {data['threads']} threads, float32")
     versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items())
     yield f"{m['cpu']}, {m['cores']} cores, caches {_sizes(m['caches'])}. {versions}."
     if c := data.get("ceilings"):
@@ -128,7 +128,7 @@ def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequen
         )
     yield ""
     processes = [len(r["units"]) for r in table.rows.values()] or [0]
-    yield (
+    yield from paragraphs(
         f"Each program in a process of its own, {_span(processes)} set(s) of processes, timed in turns; "
         "median of the processes' medians, `~`: blocks or processes differ by more than 15 %. A ratio is the "
         "peer's time over ours, paired by process, with its one-sided 95 % bound; won and lost only where "
@@ -137,7 +137,6 @@ def _page(results: Results, table: Table, scale: float, unit: str, drawn: Sequen
         "1e-4 of the largest element. "
         f"Rows: {_days(results)}; versions of our source: {', '.join(sorted(results.sources()))}."
     )
-    yield ""
     for path in drawn:
         yield f"![{path.stem}]({path.name})"
     yield ""
@@ -152,25 +151,21 @@ def _summary(table: Table) -> Iterable[str]:
     """Ours in rows, peers in columns."""
     if not table.rows or not table.mine or not table.peers:
         return
-    yield "## How many times as fast as the peer (geometric mean; rows won – even – lost)"
-    yield ""
-    yield f"| ours | {' | '.join(table.peers)} | the best of them in each row |"
-    yield "|---|" + "---|" * (len(table.peers) + 1)
-    for mine in table.mine:
-        cells = [_against([(row, p) for row in table.rows.values()], mine) for p in table.peers]
-        best = [(row, p) for row in table.rows.values() if (p := best_peer(row, table.peers))]
-        yield f"| {mine} | {' | '.join(cells)} | {_against(best, mine)} |"
-    yield ""
+    yield from paragraphs("## How many times as fast as the peer (geometric mean; rows won – even – lost)")
+    best = [(row, p) for row in table.rows.values() if (p := best_peer(row, table.peers))]
+    by_peer = [[(row, p) for row in table.rows.values()] for p in table.peers]
+    yield from grid(
+        ("ours", *table.peers, "the best of them in each row"),
+        [(mine, *(_against(pairs, mine) for pairs in (*by_peer, best))) for mine in table.mine],
+    )
     groups = _groups(table.rows)
     if len(groups) > 1:
-        yield "## The same by group, against the best peer of each row"
-        yield ""
-        yield f"| group | rows | {' | '.join(table.mine)} |"
-        yield "|---|---|" + "---|" * len(table.mine)
+        yield from paragraphs("## The same by group, against the best peer of each row")
+        lines = []
         for group, rows in groups.items():
             pairs = [(row, p) for row in rows if (p := best_peer(row, table.peers))]
-            yield f"| {group} | {len(rows)} | {' | '.join(_against(pairs, m) for m in table.mine)} |"
-        yield ""
+            lines.append((group, len(rows), *(_against(pairs, m) for m in table.mine)))
+        yield from grid(("group", "rows", *table.mine), lines)
 
 
 def _against(pairs: Sequence[tuple[Row, str]], mine: str) -> str:
@@ -183,10 +178,8 @@ def _against(pairs: Sequence[tuple[Row, str]], mine: str) -> str:
 
 def _contestants(table: Table) -> Iterable[str]:
     """Of every contestant: its version, how far its answers are from torch's, and how many cores it used."""
-    yield "## Contestants"
-    yield ""
-    yield "| | version | rows | error at most, of the largest element | cores used (median) |"
-    yield "|---|---|---|---|---|"
+    yield from paragraphs("## Contestants")
+    lines = []
     for name in (*table.mine, *table.peers):
         cells = [u["cells"].get(name, {}) for row in table.rows.values() for u in row["units"]]
         timed = [c for c in cells if "median" in c]
@@ -196,8 +189,9 @@ def _contestants(table: Table) -> Iterable[str]:
         cores = [c["cores"] for c in timed if "cores" in c]
         error = f"{max(c['error'] for c in timed):.0e}"
         used = f"{median(cores):.2f}" if cores else "–"
-        yield f"| {name} | {timed[-1].get('version') or '–'} | {rows} | {error} | {used} |"
-    yield ""
+        lines.append((name, timed[-1].get("version") or "–", rows, error, used))
+    heads = ("", "version", "rows", "error at most, of the largest element", "cores used (median)")
+    yield from grid(heads, lines)
 
 
 def _groups(rows: Mapping[str, Row]) -> dict[str, list[Row]]:
@@ -216,13 +210,10 @@ def _times(
 ) -> Iterable[str]:
     columns = (*table.mine, *table.peers)
     title = {"median": "Medians", "min": "Minima"}[which]
-    yield f"## {title}, {unit}"
-    yield ""
+    yield from paragraphs(f"## {title}, {unit}")
     extra = ("best peer", *(f"x {m}" for m in table.mine)) if which == "median" else ()
     rate = ("GFLOP/s", "of peak") if ceilings else ()
-    head = ("", "MFLOP", *columns, *extra, *rate)
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
+    lines = []
     for name, row in table.rows.items():
         known = {c: t for c in columns if (t := typical(row, c, which)) is not None}
         fastest = min(known, key=known.__getitem__, default="")
@@ -233,8 +224,8 @@ def _times(
             line += _ratios(table, row)
         if ceilings:
             line += _rate(table, row, flops, ceilings)
-        yield f"| {' | '.join(line)} |"
-    yield ""
+        lines.append(line)
+    yield from grid(("", "MFLOP", *columns, *extra, *rate), lines)
 
 
 def _time(row: Row, name: str, value: float | None, scale: float, fastest: bool) -> str:
@@ -281,8 +272,7 @@ def notes(table: Table) -> Iterable[str]:
     )
     notes |= {f"{key}, tuning failed: {why}": None for key, why in table.untuned.items()}
     if notes or table.withheld:
-        yield "## Notes"
-        yield ""
+        yield from paragraphs("## Notes")
         yield from (f"* {note}" for note in notes)
         yield from (f"* WITHHELD: {n}, {why}" for n, why in table.withheld.items())
         yield ""

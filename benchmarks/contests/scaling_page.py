@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from contests.markdown import grid, paragraphs
 from contests.report import Table, figure, notes, seconds, typical
 from contests.results import Results, times
 
@@ -100,21 +101,20 @@ def write(found: Sequence[Results], ladders: Ladders, path: Path) -> None:
 
 
 def page(found: Sequence[Results], ladders: Ladders, drawn: bool) -> Iterable[str]:
-    yield "# Does the cost grow as the work grows? float32"
-    yield ""
-    yield "`@b8`: batch 8. `w10`: hidden layers ten times as wide. (xN): against the ladder's first row."
-    yield ""
+    yield from paragraphs(
+        "# Does the cost grow as the work grows? float32",
+        "`@b8`: batch 8. `w10`: hidden layers ten times as wide. (xN): against the ladder's first row.",
+    )
     if drawn:
-        yield "![growth](scaling.png)"
-        yield ""
+        yield from paragraphs("![growth](scaling.png)")
     for results in found:
         m = results.data["machine"]
         versions = ", ".join(f"{k} {v}" for k, v in m["versions"].items())
         sets = max((len(row["units"]) for row in results.rows.values()), default=0)
-        yield f"## {team(results)}"
-        yield ""
-        yield f"{m['cpu']}, {m['cores']} cores; at most {sets} sets of processes a row. {versions}."
-        yield ""
+        yield from paragraphs(
+            f"## {team(results)}",
+            f"{m['cpu']}, {m['cores']} cores; at most {sets} sets of processes a row. {versions}.",
+        )
         for cost in COSTS:
             yield from table(cost, results, ladders)
         yield from notes(Table.of(results))
@@ -134,16 +134,12 @@ def table(cost: Cost, results: Results, ladders: Ladders) -> Iterable[str]:
     ]
     if not columns:
         return
-    yield f"### {cost.title}"
-    yield ""
-    yield f"{cost.about[0].upper()}{cost.about[1:]}."
-    yield ""
-    yield f"| | GFLOP | {' | '.join(columns)} |"
-    yield "|---" * (len(columns) + 2) + "|"
+    yield from paragraphs(f"### {cost.title}", f"{cost.about[0].upper()}{cost.about[1:]}.")
+    lines = []
     for name, first in rows:
         cells = [_cell(cost, results, name, first, c) for c in columns]
-        yield f"| {name} | {figure(results.rows[name]['flops'] / 1e9)} | {' | '.join(cells)} |"
-    yield ""
+        lines.append((name, figure(results.rows[name]["flops"] / 1e9), *cells))
+    yield from grid(("", "GFLOP", *columns), lines)
 
 
 def _cell(cost: Cost, results: Results, name: str, first: str, contestant: str) -> str:
