@@ -145,7 +145,7 @@ class Bounds:
         if dtype.bits == 64 and dtype.kind == "int" and not is_data(e):
             return True
         if dtype.lanes > 1:
-            base, step = lanes_of(e)
+            base, step = base_and_stride(e)
             if base is None or not self.exact(base):
                 return base is None
             reach = step * (dtype.lanes - 1)
@@ -254,8 +254,8 @@ class Bounds:
             if x is not None and y is not None and self.exact(a) and self.exact(b):
                 return self.of_affine(x.minus(y))
         else:
-            base_a, step_a = lanes_of(a)
-            base_b, step_b = lanes_of(b)
+            base_a, step_a = base_and_stride(a)
+            base_b, step_b = base_and_stride(b)
             if base_a is not None and base_b is not None and self.exact(a) and self.exact(b):
                 reach = (step_a - step_b) * (a.dtype.lanes - 1)
                 return self.difference(base_a, base_b).plus(Interval(min(0, reach), max(0, reach)))
@@ -390,7 +390,7 @@ NEGATED = {
 }
 
 
-def lanes_of(e: Expr) -> tuple[Expr | None, int]:
+def base_and_stride(e: Expr) -> tuple[Expr | None, int]:
     """(base, stride) of a vector that is a Ramp or a Broadcast; (None, 0) for any other."""
     match e:
         case Ramp(base, step, _):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from autotensor.ir.affine import Affine
-from autotensor.ir.bounds import Interval, lanes_of
+from autotensor.ir.bounds import Interval, base_and_stride
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -79,7 +79,7 @@ def sum_of_ramps(e: Binary, s: Simplifier) -> Expr | None:
     lanes = e.dtype.lanes
     if lanes == 1 or not e.dtype.is_int:
         return None
-    (x, n), (y, m) = lanes_of(e.a), lanes_of(e.b)
+    (x, n), (y, m) = base_and_stride(e.a), base_and_stride(e.b)
     if x is None or y is None:
         return None
     match e.op:
@@ -131,7 +131,7 @@ def by_lane(e: Binary, s: Simplifier) -> Expr | None:
     if not (s.bounds.exact(e.a) and s.bounds.exact(e.b)):
         return None
     lane = Var(LANE, e.dtype.element)
-    if lanes_of(e.a)[0] is None or lanes_of(e.b)[0] is None:
+    if base_and_stride(e.a)[0] is None or base_and_stride(e.b)[0] is None:
         return None
     x, y = in_lane(e.a, lane), in_lane(e.b, lane)
     assert x is not None

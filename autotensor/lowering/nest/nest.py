@@ -34,7 +34,7 @@ from autotensor.lowering.nest.guards import box_conditions, domain_guards, reads
 from autotensor.lowering.nest.loops import Loops, settled, some_need, some_point
 from autotensor.lowering.nest.marks import check_marks
 from autotensor.lowering.nest.reduction.by_lanes import LaneAccumulators
-from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, lanes_of
+from autotensor.lowering.nest.reduction.by_shuffles import Shuffled, warp_lanes
 from autotensor.lowering.nest.reduction.by_threads import Across, ThreadLoop, meets, thread_vars
 from autotensor.lowering.nest.reduction.partial_sums import Part, is_apart
 from autotensor.lowering.nest.solved_loops import check_passes, counted, from_before, known, op_in_one_pass
@@ -339,7 +339,7 @@ class _Nest:
             if a.kind is AxisKind.REDUCE and in_block(a.thread)
         )
         across: Across = Across(stage.op, self.threads, joining, own)
-        lanes = lanes_of(across, self.block, self.device)
+        lanes = warp_lanes(across, self.block, self.device)
         if lanes is not None:
             across = Shuffled(stage.op, self.threads, joining, own, lanes)
         parts = replace(loops, targets=across.parts)

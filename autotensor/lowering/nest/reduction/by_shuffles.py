@@ -36,7 +36,7 @@ class WarpLanes:
     warps: int  # of a row
 
 
-def lanes_of(across: Across, block: Mapping[str, int], device: Device) -> WarpLanes | None:
+def warp_lanes(across: Across, block: Mapping[str, int], device: Device) -> WarpLanes | None:
     """How the threads that join their parts lie in warps; None when they cannot exchange values.
 
     Rows of threads must be whole warps, or whole parts of one, and no thread of a block may stay behind:
@@ -116,4 +116,4 @@ class Shuffled(Across):
         return allocated((*self.other, *shared, *self.parts), body)
 
 
-__all__ = ["SHUFFLE", "Shuffled", "WarpLanes", "lanes_of"]
+__all__ = ["SHUFFLE", "Shuffled", "WarpLanes", "warp_lanes"]
