@@ -5,11 +5,14 @@ class of machines (`schedules/shipped.py`), the rules' default. Of the log, what
 is taken: the fastest of many noisy medians was lucky as well as fast. A challenger must beat the default
 beyond the noise of their race; on a tie the default stays, so that tuned is never slower than untuned. A row
 of another machine is never taken; `Resolved.note` says when there is one.
+
+What is compared is the median of a row's samples, or what another metric makes of the row. The log keeps the
+samples: whoever reads it says by which metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.errors import AutotensorError, ScheduleError
@@ -21,10 +24,18 @@ from autotensor.te.workload import Workload
 from schedules.generate import default_trace, rules
 from schedules.shipped import untuned
 from tuning_db import TrialStore
-from tuning_db.records import TrialRecord
+from tuning_db.records import TrialRecord, distinct_traces
 
 LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
 LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
+
+
+Metric = Callable[[TrialRecord], float]  # of a trial that works: what is to be small, above zero
+
+
+def median_s(row: TrialRecord) -> float:
+    """Seconds: the middle of the samples."""
+    return float("inf") if row.median_s is None else row.median_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +50,9 @@ class Resolved:
     default: Trace | None = None  # the rules' own trace, with which this one was compared
 
 
-def resolve(workload: Workload, target: Target, store: TrialStore | None = None) -> Resolved:
+def resolve(
+    workload: Workload, target: Target, store: TrialStore | None = None, metric: Metric = median_s
+) -> Resolved:
     """The best verified trace for a workload on this machine, else the rules' default."""
     default = safe_default(workload, target)
     shipped = untuned(workload, target, default.hash)
@@ -48,7 +61,7 @@ def resolve(workload: Workload, target: Target, store: TrialStore | None = None)
         fingerprint = host_machine().fingerprint
         if shipped is not None and _met(store, workload, target, fingerprint, shipped[1].hash):
             shipped = None  # how it did here is in the log
-        for row in ranked(store, workload, target, fingerprint, default.hash):
+        for row in ranked(store, workload, target, fingerprint, default.hash, metric):
             if shipped is not None and row.trace_hash == default.hash:
                 break  # that the default won here says nothing about what was not among the trials
             try:
@@ -74,46 +87,65 @@ def _met(store: TrialStore, workload: Workload, target: Target, fingerprint: str
 
 
 def ranked(
-    store: TrialStore, workload: Workload, target: Target, fingerprint: str, default_hash: str
+    store: TrialStore,
+    workload: Workload,
+    target: Target,
+    fingerprint: str,
+    default_hash: str,
+    metric: Metric = median_s,
 ) -> list[TrialRecord]:
     """Verified trials of this machine in the order in which they should be used; perhaps none."""
     task = (workload.key, target.key(), fingerprint)
-    raced = race_order(store.last_race(*task), default_hash)
-    best = store.best(*task, k=3)
+    raced = race_order(store.last_race(*task), default_hash, metric)
+    best = best_by(metric, store, task, 3)
     if raced:
-        known, since = {r.trace_hash for r in raced}, max(r.created for r in raced)
-        enough = (1 - LEAST_GAIN_APART) * (raced[0].median_s or 0.0)
-        newer = [r for r in best if r.created > since and r.trace_hash not in known and _time(r) < enough]
+        if metric is median_s:  # by which every race has the best; by another, they may have been left out
+            since = max(r.created for r in raced)
+            best = [r for r in best if r.created > since]
+        known, enough = {r.trace_hash for r in raced}, (1 - LEAST_GAIN_APART) * metric(raced[0])
+        newer = [r for r in best if r.trace_hash not in known and metric(r) < enough]
         return [*newer, *raced]
     defaults = [r for r in store.trials(*task) if r.trace_hash == default_hash and r.verified]
-    default = min(defaults, key=_time, default=None)
+    default = min(defaults, key=metric, default=None)
     if default is None:
         return list(best)
-    sure = [r for r in best if _time(r) < (1 - LEAST_GAIN_APART) * _time(default)]
+    sure = [r for r in best if metric(r) < (1 - LEAST_GAIN_APART) * metric(default)]
     return [*sure, default]
 
 
-def race_order(contestants: Sequence[TrialRecord], default_hash: str) -> list[TrialRecord]:
+def best_by(
+    metric: Metric, store: TrialStore, task: tuple[str, str, str], k: int = 1
+) -> Sequence[TrialRecord]:
+    """The best verified trials of different traces of a workload, target and machine."""
+    if metric is median_s:
+        return store.best(*task, k=k)
+    return distinct_traces(sorted((r for r in store.trials(*task) if r.verified), key=metric), k)
+
+
+def race_order(
+    contestants: Sequence[TrialRecord], default_hash: str, metric: Metric = median_s
+) -> list[TrialRecord]:
     """Verified contestants of one race, the winner first.
 
     Samples of equal number were taken side by side, so it is their ratios that are compared.
     """
-    rows = sorted((r for r in contestants if r.verified), key=_time)
+    rows = sorted((r for r in contestants if r.verified), key=metric)
     default = next((r for r in rows if r.trace_hash == default_hash), None)
     if default is None:
         return rows
-    gains = [(relative_time(r, default), r) for r in rows if r is not default]
+    gains = [(relative_time(r, default, metric), r) for r in rows if r is not default]
     faster = sorted((g for g in gains if g[0].faster_than(1 - LEAST_GAIN)), key=lambda g: g[0].middle)
     won = [r for _, r in faster]
     return [*won, default, *(r for r in rows if r is not default and r not in won)]
 
 
-def relative_time(challenger: TrialRecord, default: TrialRecord) -> Paired:
-    """How their samples compare, round by round; medians, with bounds apart, where there are none."""
+def relative_time(challenger: TrialRecord, default: TrialRecord, metric: Metric = median_s) -> Paired:
+    """How their samples compare, round by round. Where there are none, and by another metric than the median:
+    how the two figures compare, with bounds apart."""
     mine, theirs = ([s.seconds for s in r.samples] for r in (challenger, default))
-    if mine and theirs:
+    if metric is median_s and mine and theirs:
         return paired(mine, theirs)
-    ratio = _time(challenger) / max(_time(default), 1e-12)
+    ratio = metric(challenger) / max(metric(default), 1e-12)
     return Paired(ratio, ratio / (1 + LEAST_GAIN_APART), ratio * (1 + LEAST_GAIN_APART))
 
 
@@ -132,10 +164,6 @@ def gain(default_s: float, tuned_s: float, default: str = "") -> str:
         if slower > 0
         else f"{default_s / tuned_s:.2f} times as fast{what}"
     )
-
-
-def _time(row: TrialRecord) -> float:
-    return float("inf") if row.median_s is None else row.median_s
 
 
 def safe_default(workload: Workload, target: Target) -> Trace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from autotensor.api.log import Log, log_name, open_existing, open_log
 from autotensor.base.deadline import Deadline
@@ -14,12 +15,14 @@ from autotensor.compiler import compile_state, nest_text
 from autotensor.ir.func import Program
 from autotensor.ir.printer import to_text
 from autotensor.lowering.pipeline import lower as lower_state
-from autotensor.resolve import resolve
+from autotensor.resolve import Metric, resolve
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.open_artifact import Function, open_artifact
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
+from autotensor.search.doors import ModelFactory
 from autotensor.search.events import Listener
+from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
@@ -29,6 +32,9 @@ from autotensor.te.index_bounds import check_reads
 from autotensor.te.tensor import Tensor
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
+
+if TYPE_CHECKING:
+    from autotensor.search.propose.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ def build(
     *,
     name: str = "",
     db: Log = None,
+    metric: str | Metric = "median",
 ) -> Function:
     """A function that computes the outputs among `args`.
 
@@ -71,7 +78,8 @@ def build(
 
     f(a, b, c) fills c in place; f(a, b) allocates it; constants may be given once with f.bind(W=w).
     args: every input, in calling order, then the results; or results alone. target: as in "llvm -threads=1";
-    None is this machine. db: the tuning log to look in; None is the user's own.
+    None is this machine. db: the tuning log to look in; None is the user's own. metric: by which the log's
+    schedules are compared, as in `tune`.
     Raises TensorError for arguments that lack an input or reads outside a tensor, ScheduleError or
     LoweringError for a schedule that cannot be turned into loops, TargetError for an unknown target.
     """
@@ -86,7 +94,7 @@ def build(
     else:
         dag = _checked(what)
         with open_existing(db) as store:
-            artifact = _best(dag, chosen, name or dag.outputs[-1].name, store)
+            artifact = _best(dag, chosen, name or dag.outputs[-1].name, store, checked_metric(metric))
     return open_artifact(refuse_unfit(artifact), threads=chosen.num_cores)
 
 
@@ -98,7 +106,9 @@ def tune(
     db: Log = None,
     seed: int = 0,
     name: str = "",
-    model: str = "xgb",
+    model: str | ModelFactory = "xgb",
+    policy: str | type[Policy] | None = None,
+    metric: str | Metric = "median",
     fresh: bool = False,
     effort: str = "normal",
     until_gain_below: float | None = None,
@@ -113,9 +123,11 @@ def tune(
     until_gain_below: it ends when a batch is not expected to save this share of the time any more; None: as
     the effort says. deadline_s: it ends in so many seconds, from now on.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
-    model: what ranks candidates, "xgb", "prior" or "random". fresh: start anew instead of continuing.
-    Raises InputError for an option out of its range, TensorError as `build` does, LogError for a log that
-    cannot be opened.
+    model: what ranks candidates, policy: what proposes them, metric: what of a trial is to be small. Each is
+    a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or the thing itself:
+    docs/extend.md. fresh: start anew instead of continuing.
+    Raises InputError for an option out of its range and a part that is none, TensorError as `build` does,
+    LogError for a log that cannot be opened.
     """
     from autotensor.api.tuning import run_tuning, shown
 
@@ -123,6 +135,8 @@ def tune(
         trials=trials,
         seed=seed,
         model=model,
+        policy=policy,
+        metric=metric,
         effort=effort,
         until_gain_below=until_gain_below,
         fresh=fresh,
@@ -169,9 +183,9 @@ def _state(schedule: Schedule, args: Sequence[Tensor]) -> State:
     return schedule.trace.replay(schedule.dag.with_args(list(args)))
 
 
-def _best(dag: ComputeDAG, target: Target, name: str, store: TrialStore | None) -> Artifact:
+def _best(dag: ComputeDAG, target: Target, name: str, store: TrialStore | None, metric: Metric) -> Artifact:
     """The artifact of a user's DAG under the best known trace, in the user's own names."""
-    found = resolve(Workload.of(dag, name), target, store)
+    found = resolve(Workload.of(dag, name), target, store, metric)
     trace = found.trace.renamed(user_names(dag))
     return compile_state(trace.replay(dag), target, name, trace, texts=True)
 

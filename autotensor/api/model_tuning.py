@@ -38,7 +38,7 @@ from autotensor.api.tuning import run_tuning, shown
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
-from autotensor.resolve import Resolved, gain, resolve
+from autotensor.resolve import Metric, Resolved, gain, median_s, resolve
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache
@@ -50,6 +50,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Listener, ModelSaved, Raced
 from autotensor.search.finished_run import known_run
 from autotensor.search.measuring.measure_request import Residency
+from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from autotensor.search.run import TuningRun
@@ -113,7 +114,8 @@ def tune_model(
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        work = _TunedModel(plan, store, Path(path) if path is not None else None, heard, until)
+        place, metric = None if path is None else Path(path), checked_metric(options.metric)
+        work = _TunedModel(plan, store, place, heard, until, metric)
         held = work.held()
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
@@ -140,6 +142,7 @@ def tune_model(
                 lambda traces: link_model(plan, traces, work.compiled),
                 min(work.in_model_s(), end.left_s()),
                 end,
+                work.metric,
             )
         return work.finish(tuning)
 
@@ -187,10 +190,11 @@ class _TunedModel:
         path: Path | None,
         listener: Listener,
         until: Deadline,
+        metric: Metric = median_s,
     ) -> None:
         self.plan, self.store, self.path, self.until = plan, store, path, until
-        self.say = listener
-        self.found = resolved(plan, store)
+        self.say, self.metric = listener, metric
+        self.found = resolved(plan, store, metric)
         self.defaults = {key: r.default or r.trace for key, r in self.found.items()}
         self.compiled: Compiled = {}
         self.costs = _Costs()
@@ -247,7 +251,7 @@ class _TunedModel:
     def _update(self) -> None:
         """The file with what the log says now: defaults, and what was faster than they beyond the noise."""
         changed = {t.workload.key: t.workload for t in self.plan.tasks if t.workload.key in self.changed}
-        new = {key: resolve(w, self.plan.target, self.store) for key, w in changed.items()}
+        new = {key: resolve(w, self.plan.target, self.store, self.metric) for key, w in changed.items()}
         self.changed.clear()
         self.saved = time.monotonic()
         if any(r.trace.hash != self.found[key].trace.hash for key, r in new.items()):
@@ -298,7 +302,7 @@ class _TunedModel:
     def keep(self) -> None:
         """The model and its file with all that the log knows. Races run kernels in this process: should one
         end it, the trials are in the log, and what they gave is on disk."""
-        best = self._compilable(resolved(self.plan, self.store))
+        best = self._compilable(resolved(self.plan, self.store, self.metric))
         changed = any(r.trace.hash != self.found[key].trace.hash for key, r in best.items())
         self.found = best
         if changed:

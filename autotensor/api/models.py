@@ -27,7 +27,7 @@ from autotensor.graph.open_graphs import OpenGraph
 from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
-from autotensor.resolve import Resolved, resolve, safe_default
+from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
@@ -137,9 +137,9 @@ def ready_model(model: Any) -> Any:
     return model
 
 
-def resolved(plan: ModelPlan, store: TrialStore | None) -> dict[str, Resolved]:
+def resolved(plan: ModelPlan, store: TrialStore | None, metric: Metric = median_s) -> dict[str, Resolved]:
     """What is best known for every task, by workload key."""
-    return {t.workload.key: resolve(t.workload, plan.target, store) for t in plan.tasks}
+    return {t.workload.key: resolve(t.workload, plan.target, store, metric) for t in plan.tasks}
 
 
 def traces_from_log(plan: ModelPlan, store: TrialStore | None) -> dict[str, Trace]:

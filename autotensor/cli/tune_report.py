@@ -9,6 +9,7 @@ from typing import Any
 from autotensor.api.log import log_name
 from autotensor.api.model_prediction import disagreement
 from autotensor.api.model_tuning import ModelReport
+from autotensor.base.doors import name_of
 from autotensor.cli.output import say, table
 from autotensor.cli.rates import measured_peak
 from autotensor.insight.units import gflops, micros, millis, percent
@@ -50,6 +51,7 @@ def describe(
         "seed": options.seed,
         "effort": options.effort,
         "until_gain_below": options.least_gain,
+        "metric": name_of(options.metric),
         "default_s": report.default_s,
         "tuned_s": report.tuned_s,
         "predicted_s": report.predicted_s,

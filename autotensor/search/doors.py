@@ -12,6 +12,7 @@ from autotensor.base.doors import Door
 from autotensor.base.target import Target
 
 if TYPE_CHECKING:
+    from autotensor.resolve import Metric
     from autotensor.search.propose.policy import Policy
     from autotensor.search.score.cost_model import CostModel
 
@@ -43,4 +44,7 @@ POLICIES: Door[type[Policy]] = Door(
         "tuner": "autotensor.search.propose.tuner:Tuner",
         "uniform": "autotensor.search.propose.policy:Uniform",
     },
+)
+METRICS: Door[Metric] = Door(
+    "metric", "autotensor.metrics", callable, {"median": "autotensor.resolve:median_s"}
 )

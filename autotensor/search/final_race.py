@@ -11,10 +11,10 @@ measured when every contestant has been in a race.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotensor.resolve import race_order
+from autotensor.resolve import Metric, best_by, median_s, race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
 from autotensor.search.measuring.measure_request import Measurer
@@ -34,47 +34,74 @@ class Final:
     """How a race ended; the winner is the default unless a challenger was faster beyond the noise."""
 
     winner: TrialRecord
+    seconds: float
     default_s: float | None  # None: the default does not work
     contestants: tuple[TrialRecord, ...]
 
-    @property
-    def seconds(self) -> float:
-        assert self.winner.median_s is not None
-        return self.winner.median_s
-
 
 def final_race(
-    task: Task, default_hash: str, journal: Journal, measurer: Measurer, timing_s: float = TIMING_S
+    task: Task,
+    default_hash: str,
+    journal: Journal,
+    measurer: Measurer,
+    timing_s: float = TIMING_S,
+    metric: Metric = median_s,
 ) -> Final | None:
     """Races a task's best, if that has not been done. None when there is nothing to choose from."""
     place = (task.workload.key, task.target.key(), journal.session.machine)
     mine = journal.store.trials(*place[:2], session=journal.session.id)
-    entered = entrants(mine, default_hash, journal.store.best(*place))
+    known = known_best(journal.store, place, default_hash, metric)
+    entered = entrants(mine, default_hash, known, metric)
     if len(entered) < 2:
         return None
     raced = journal.store.last_race(*place)
-    if not {c.trace_hash for c in entered} <= raced_traces(*place, journal.store):
+    if not {c.trace_hash for c in entered} <= met(raced, *place, journal.store, metric):
         longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
         repeat = max(FINAL_SAMPLES[0], min(FINAL_SAMPLES[1], int(timing_s / longest)))
         results = measurer.measure(task.workload, [Trace.from_json(c.trace) for c in entered], repeat)
         raced = journal.race(entered, results)
-    order = race_order(raced, default_hash)
+    order = race_order(raced, default_hash, metric)
     if not order:
         return None
-    default = next((r for r in order if r.trace_hash == default_hash), None)
-    return Final(order[0], None if default is None else default.median_s, tuple(order))
+    default_s = next((metric(r) for r in order if r.trace_hash == default_hash), None)
+    return Final(order[0], metric(order[0]), default_s, tuple(order))
 
 
-def raced_traces(workload_key: str, target_key: str, machine: str, store: TrialStore) -> frozenset[str]:
-    """Hashes of all traces that took part in any race of a task on a machine."""
+def met(
+    last: Sequence[TrialRecord],
+    workload_key: str,
+    target_key: str,
+    machine: str,
+    store: TrialStore,
+    metric: Metric,
+) -> frozenset[str]:
+    """Hashes of traces that need not race: those of the last race of a task on a machine; by medians, of any
+    race, for who is not in the last one had lost before."""
+    if metric is not median_s:
+        return frozenset(r.trace_hash for r in last)
     races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
     rows = store.trials(workload_key, target_key, machine)
     return frozenset(r.trace_hash for r in rows if r.session in races)
 
 
+def known_best(
+    store: TrialStore, place: tuple[str, str, str], default_hash: str, metric: Metric
+) -> Sequence[TrialRecord]:
+    """The log's best. By another metric, who won the last race, too: it is what medians go by."""
+    best = best_by(metric, store, place)
+    if metric is median_s:
+        return best
+    return (*best, *race_order(store.last_race(*place), default_hash)[:1])
+
+
 def entrants(
-    run: Iterable[TrialRecord], default_hash: str, known: Iterable[TrialRecord]
+    run: Iterable[TrialRecord],
+    default_hash: str,
+    known: Sequence[TrialRecord],
+    metric: Metric = median_s,
 ) -> tuple[TrialRecord, ...]:
     """The verified ones that meet: the best of a run's trials of a task, its default, the best of the log."""
-    mine = sorted((t for t in run if t.verified), key=lambda t: (t.median_s or 0.0, t.id or 0))
-    return distinct_traces((*contestants(mine, default_hash, CHALLENGERS + 1), *known), CHALLENGERS + 2)
+    mine = sorted((t for t in run if t.verified), key=lambda t: (metric(t), t.id or 0))
+    return distinct_traces(
+        (*contestants(mine, default_hash, CHALLENGERS + 1), *known), CHALLENGERS + 1 + len(known)
+    )

@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from autotensor.base.machine import host_machine
-from autotensor.resolve import race_order
+from autotensor.resolve import Metric, race_order
 from autotensor.search.effort import COVERED, EFFORT_SPENT
-from autotensor.search.final_race import entrants, raced_traces
+from autotensor.search.final_race import entrants, known_best, met
 from autotensor.search.journal import Journal, run_key
+from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import FINISHED_BEFORE, SPENT, TaskReport, TuneReport
 from autotensor.search.run_identity import final_reasons, key_options
@@ -46,11 +47,12 @@ def known_run(
     trials = sum(r.status is not Status.REJECTED for mine in rows.values() for r in mine)
     if session.stop_reason == SPENT and trials < options.trials:
         return None
+    metric = checked_metric(options.metric)
     journal = Journal(store, session, session.environment, (), "")
     reports = []
     for task in merged:
         mine = rows[task.workload.key]
-        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason)
+        report = _report(task, mine, journal, defaults[task.workload.key], session.stop_reason, metric)
         if report is None:
             return None
         reports.append(report)
@@ -71,7 +73,12 @@ def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, resid
 
 
 def _report(
-    task: Task, rows: Sequence[TrialRecord], journal: Journal, default_hash: str, reason: str
+    task: Task,
+    rows: Sequence[TrialRecord],
+    journal: Journal,
+    default_hash: str,
+    reason: str,
+    metric: Metric,
 ) -> TaskReport | None:
     """How a task went; None when something is left to do."""
     if not rows:
@@ -79,21 +86,21 @@ def _report(
         return TaskReport(task, None, None, None, 0, 0, COVERED) if left else None
     default = next((r for r in rows if r.trace_hash == default_hash), None)
     place = (task.workload.key, task.target.key(), journal.session.machine)
-    entered = entrants(rows, default_hash, journal.store.best(*place))
+    known = known_best(journal.store, place, default_hash, metric)
+    entered = entrants(rows, default_hash, known, metric)
     several = len(entered) > 1
     raced = journal.store.last_race(*place) if several else ()
     open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
     if several and open_:  # the last race was among others
-        open_ -= raced_traces(*place, journal.store)
+        open_ -= met(raced, *place, journal.store, metric)
     if default is None or (several and open_):
         return None
     ran = [r for r in rows if r.status is not Status.REJECTED]
-    order = race_order(raced, default_hash) if several else entered
-    beside = next((r for r in order if r.trace_hash == default_hash), None)
+    order = race_order(raced, default_hash, metric) if several else entered
     return TaskReport(
         task,
-        default_s=None if beside is None else beside.median_s,
-        best_s=order[0].median_s if order else None,
+        default_s=next((metric(r) for r in order if r.trace_hash == default_hash), None),
+        best_s=metric(order[0]) if order else None,
         best=None,
         trials=len(ran),
         failures=sum(r.status is not Status.OK for r in ran),

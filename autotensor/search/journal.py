@@ -15,8 +15,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
+from autotensor.resolve import Metric, median_s
 from autotensor.search.machine.machine_entry import know_machine
 from autotensor.search.measuring.measure_request import MeasureResult
+from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
@@ -65,10 +67,11 @@ class Journal:
 
     def finish(
         self, task: Task, index: int, candidates: Sequence[Candidate], results: Sequence[MeasureResult]
-    ) -> int:
-        """Stores a measured batch; gives the number of new trials."""
+    ) -> Sequence[TrialRecord]:
+        """Stores a measured batch; gives the trials."""
         rows = [self._record(task, index, c, r) for c, r in zip(candidates, results, strict=True)]
-        return self.store.add_trials(rows)
+        self.store.add_trials(rows)
+        return rows
 
     def forget(self, candidates: Sequence[Candidate]) -> None:
         """Takes back what `begin` noted: these will not be measured after all."""
@@ -166,13 +169,13 @@ def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], 
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def retell(tuner: Policy, rows: Sequence[TrialRecord]) -> int:
+def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s) -> int:
     """Tells a tuner what was measured before, as one round; gives the number of trials that it understood.
 
     Rows of sketches that today's rules no longer make say nothing to it.
     """
     candidates = [tuner.candidate(row.sketch_hash, decisions_of(row), row.made_by) for row in rows]
-    told = [(c, row.median_s) for c, row in zip(candidates, rows, strict=True) if c is not None]
+    told = [(c, figure_of(row, metric)) for c, row in zip(candidates, rows, strict=True) if c is not None]
     tuner.tell([c for c, _ in told], [t for _, t in told])
     return len(told)
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from autotensor.base import log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
+from autotensor.resolve import Metric, median_s
 from autotensor.search.journal import Journal, retell
 from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.policy import Policy
@@ -39,7 +40,14 @@ class Knowledge:
         """Candidates to ask a tuner's task for before others."""
         return seeds(tuner.task.workload, tuner.sketches, self.found)
 
-    def teach(self, model: CostModel, target: Target, rates: Rates, known: Sequence[Policy] = ()) -> int:
+    def teach(
+        self,
+        model: CostModel,
+        target: Target,
+        rates: Rates,
+        known: Sequence[Policy] = (),
+        metric: Metric = median_s,
+    ) -> int:
         """Teaches the model all rows; gives how many it understood. known: tuners whose sketches are used."""
         mine = {t.task.workload.key: t for t in known}
         taught = 0
@@ -47,7 +55,7 @@ class Knowledge:
             tuner = mine.get(workload.key)
             sketches = None if tuner is None else tuner.sketches
             timed = as_timed(rates, (s.residency for r in rows for s in r.samples))
-            taught += retell(Policy(Task(workload, target), model, timed, sketches=sketches), rows)
+            taught += retell(Policy(Task(workload, target), model, timed, sketches=sketches), rows, metric)
         return taught
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
+from autotensor.resolve import median_s
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
@@ -25,6 +25,7 @@ from autotensor.search.final_race import Final, final_race
 from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
 from autotensor.search.knowledge import recall
 from autotensor.search.measuring.measure_request import Measurer, MeasureResult, OutOfTime
+from autotensor.search.metric import checked_metric, figure_of
 from autotensor.search.pace import Pace
 from autotensor.search.propose.allocation import (
     CLOSE,
@@ -72,6 +73,7 @@ class _Course:
     task: Task
     tuner: Policy
     bound_s: float
+    limit: float  # nothing comes to less by the run's metric, as far as that is known
     default_s: float | None = None
     batches: int = 0
     trials: int = 0
@@ -90,25 +92,18 @@ class _Course:
         each = self.seconds / self.batches if self.batches else 1.0
         exhausted = self.tuner.exhausted
         return Standing(
-            self.task, best, self.bound_s, self.batches, gains, exhausted, self.outlook, max(each, 1e-3)
+            self.task, best, self.limit, self.batches, gains, exhausted, self.outlook, max(each, 1e-3)
         )
 
-    def count(
-        self,
-        before: float,
-        statuses: Sequence[Status],
-        build_s: Sequence[float | None],
-        median_s: Sequence[float | None],
-    ) -> None:
+    def count(self, before: float, rows: Sequence[TrialRecord]) -> None:
         """A batch was told; `before` is the best time before it. What was rejected took no measurement."""
-        after = self.tuner.best_seconds
-        self.seconds += seconds_of(build_s, median_s)
-        ran = [s for s in statuses if s is not Status.REJECTED]
+        self.seconds += seconds_of([r.build_s for r in rows], [r.median_s for r in rows])
+        ran = [r.status for r in rows if r.status is not Status.REJECTED]
         self.batches += 1
         self.trials += len(ran)
         self.failures += len(ran) - ran.count(Status.OK)
-        self.rejected += len(statuses) - len(ran)
-        self.gains.append(relative_gain(before, after))
+        self.rejected += len(rows) - len(ran)
+        self.gains.append(relative_gain(before, self.tuner.best_seconds))
 
 
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
@@ -130,6 +125,7 @@ class _Loop:
         self.started, self.watch = time.monotonic(), Stopwatch()
         options, merged = asked.options, merge(asked.tasks)
         target = merged[0].target
+        self.metric = checked_metric(options.metric)
         self.policy = POLICIES.get(options.proposer)
         self.warm = options.warm_start and self.policy.warm
         self.model = made_model(options.model, options.seed, target if self.warm else None)
@@ -144,7 +140,8 @@ class _Loop:
     def _course(self, task: Task) -> _Course:
         tuner = self._tuner(task)
         cold = self.asked.residency == "graph"
-        return _Course(task, tuner, lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches))
+        bound_s = lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches)
+        return _Course(task, tuner, bound_s, bound_s if self.metric is median_s else 0.0)
 
     def _tuner(self, task: Task) -> Policy:
         """The proposer of a task, which begins with what comes with the package."""
@@ -170,7 +167,7 @@ class _Loop:
         with self.watch("search"):
             if self.warm and self.model.learns:
                 self._recall()
-            reused = self.trials = self._resume()
+            reused = self._resume()
         if reused:
             self.say(Resumed(reused))
         while not (reason := self._over()):
@@ -192,7 +189,7 @@ class _Loop:
         """Teaches the model what the log knows, and has each task begin with what was fast elsewhere."""
         target = self.runs[0].task.target
         known = recall(self.journal, target)
-        known.teach(self.model, target, self.rates, [r.tuner for r in self.runs])
+        known.teach(self.model, target, self.rates, [r.tuner for r in self.runs], self.metric)
         for run in self.runs:
             run.tuner.suggest(known.seeds(run.tuner))
 
@@ -272,11 +269,13 @@ class _Loop:
         if results is None:
             return
         with self.watch("log"):
-            self.journal.finish(run.task, run.batches, batch, results)
+            rows = self.journal.finish(run.task, run.batches, batch, results)
         before = run.tuner.best_seconds
-        seconds = [median(r.seconds) if r.ok else None for r in results]
+        seconds = [figure_of(r, self.metric) for r in rows]
         with self.watch("search"):
-            self._learn(run, batch, results, seconds)
+            run.tuner.tell(batch, seconds)
+            self._learn(run, before, rows)
+            run.outlook = run.tuner.outlook(self.options.batch)
         self.pace.count(first=run.batches == 1, trials=len(batch), seconds=time.perf_counter() - began)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
             self.say(Improved(run.task, run.tuner.best, run.tuner.best_seconds))
@@ -311,20 +310,11 @@ class _Loop:
                 raise
             return None
 
-    def _learn(
-        self,
-        run: _Course,
-        batch: Sequence[Candidate],
-        results: Sequence[MeasureResult],
-        seconds: Sequence[float | None],
-    ) -> None:
-        """Tells the proposer, and counts."""
-        before = run.tuner.best_seconds
-        run.tuner.tell(batch, seconds)
-        if run.default_s is None and batch[0].made_by == "default":
-            run.default_s = seconds[0]
-        run.count(before, [r.status for r in results], [r.build_seconds for r in results], seconds)
-        run.outlook = run.tuner.outlook(self.options.batch)
+    def _learn(self, run: _Course, before: float, rows: Sequence[TrialRecord]) -> None:
+        """Counts a batch of which the proposer was told; `before` is the best time before it."""
+        if rows[0].made_by == "default":
+            run.default_s = figure_of(rows[0], self.metric)
+        run.count(before, rows)
         self.trials = sum(r.trials for r in self.runs)
 
     def _race(self, run: _Course) -> None:
@@ -337,7 +327,7 @@ class _Loop:
         default = run.tuner.default().trace.hash
         try:
             with self.watch("race"):
-                run.final = final_race(run.task, default, self.journal, self.measurer, timing_s)
+                run.final = final_race(run.task, default, self.journal, self.measurer, timing_s, self.metric)
         except OutOfTime:
             self.late = True
         except MeasureError as error:
@@ -361,19 +351,18 @@ class _Loop:
             if run is None:
                 continue
             before = run.tuner.best_seconds
-            retell(run.tuner, rows)
+            retell(run.tuner, rows, self.metric)
             run.tuner.skip_round()
-            run.count(before, [r.status for r in rows], [r.build_s for r in rows], [r.median_s for r in rows])
-            if rows[0].made_by == "default":
-                run.default_s = rows[0].median_s
-                if (
-                    self.journal.ended_before in final_reasons(self.options)
-                    and rows[0].trace_hash == run.tuner.default().trace.hash
-                ):
-                    run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
+            self._learn(run, before, rows)
+            if (
+                rows[0].made_by == "default"
+                and rows[0].trace_hash == run.tuner.default().trace.hash
+                and self.journal.ended_before in final_reasons(self.options)
+            ):
+                run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
             if not run.ended and last.get((workload, target)) == (workload, target, number):
                 run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
-        return sum(r.trials for r in self.runs)
+        return self.trials
 
     def _report(self, run: _Course) -> TaskReport:
         best = run.tuner.best_seconds

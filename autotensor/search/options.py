@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError
-from autotensor.search.doors import MODELS, POLICIES, ModelFactory
+from autotensor.search.doors import METRICS, MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import EFFORTS, Effort
 
 if TYPE_CHECKING:
+    from autotensor.resolve import Metric
     from autotensor.search.propose.policy import Policy
 
 
@@ -26,6 +27,9 @@ class TuneOptions:
     model: str | ModelFactory = "xgb"
     # what proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None: the model's
     policy: str | type[Policy] | None = None
+    # what is minimised: "median" (of the samples, in seconds), the name of an entry point, or a function that
+    # makes a positive number of a trial
+    metric: str | Metric = "median"
     batch: int = 8
     deadline_s: float | None = None  # of the run, from when it is asked for; None: as the effort says
     effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
@@ -43,6 +47,7 @@ class TuneOptions:
             raise InputError(f"seed is {self.seed!r}; it must be a whole number, at least 0.")
         MODELS.known(self.model)
         POLICIES.known(self.proposer)
+        METRICS.known(self.metric)
         if not _whole(self.batch) or self.batch < 1:
             raise InputError(f"batch is {self.batch!r}; it must be a whole number, at least 1.")
         if self.deadline_s is not None and not (isinstance(self.deadline_s, Real) and self.deadline_s > 0):
@@ -61,7 +66,8 @@ class TuneOptions:
 
     def plain(self) -> dict[str, Any]:
         """As JSON data: what has a name is told by it. Raises InputError for what has none."""
-        return {**asdict(self), "model": name_of(self.model), "policy": name_of(self.proposer)}
+        parts = {"model": self.model, "policy": self.proposer, "metric": self.metric}
+        return asdict(self) | {part: name_of(what) for part, what in parts.items()}
 
     @property
     def proposer(self) -> str | type[Policy]:

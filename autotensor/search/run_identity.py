@@ -28,4 +28,6 @@ def key_options(options: TuneOptions, target: Target, residency: str) -> dict[st
     }
     if options.proposer != replace(options, policy=None).proposer:
         key["policy"] = name_of(options.proposer)
+    if options.metric != "median":
+        key["metric"] = name_of(options.metric)
     return {**key, "shipped": True} if options.warm_start and fits(target) else key

@@ -53,7 +53,7 @@ CASES = [
     (
         ["tune", "mlp", "--effort", "heroic"],
         2,
-        r"Invalid value for '--effort': 'heroic' is no effort. Known: quick, normal, full. .*",
+        r"Invalid value: effort 'heroic' is unknown. Known: quick, normal, full. .*",
     ),
     (
         ["tune", "mlp", "--until-gain-below", "5"],
@@ -71,7 +71,7 @@ CASES = [
     (
         ["tune", "mlp", "--cost-model", "magic"],
         2,
-        r"Invalid value for '--cost-model': 'magic' is no cost model. Known: prior, random, xgb. .*",
+        r"Invalid value: cost model 'magic' is unknown. Known: prior, random, xgb. .*",
     ),
     (["tune", "mlp", "--colour"], 2, r"No such option: --colour.*"),
     (["tune", "mlp", "--target", "vdlc"], 1, r"target 'vdlc' runs no whole models. Take one of llvm, .*"),

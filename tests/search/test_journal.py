@@ -56,7 +56,7 @@ def test_a_batch_survives_the_log(store: TrialStore) -> None:
     batch = first.ask(8)
     journal.begin(TASK, 0, batch)
     assert {i.trace_hash for i in store.open_intents()} == {c.trace.hash for c in batch}
-    assert journal.finish(TASK, 0, batch, results) == 8
+    assert len(journal.finish(TASK, 0, batch, results)) == 8
     assert store.open_intents() == ()
     first.tell(batch, [2e-4] * 7 + [None])
     rows = store.trials()

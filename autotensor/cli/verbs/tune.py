@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,34 +77,47 @@ class SearchOptions:
     ] = None
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew instead of continuing this run.")] = False
 
-    def checked(self, cost_model: str, seed: int) -> TuneOptions:
+    cost_model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="What ranks candidates: xgb, prior, random, or what a package brings."
+        ),
+    ] = "xgb"
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What proposes candidates: tuner, uniform, or what a package brings. Default: as goes with "
+            "--cost-model.",
+        ),
+    ] = None
+    metric: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="What is minimised: median (seconds), or what a package brings."),
+    ] = "median"
+
+    def checked(self, seed: int) -> TuneOptions:
         """What the search takes. Raises BadParameter for a value that is none."""
         deadline_s = None if self.deadline is None else duration_s(self.deadline)
         gain = self.until_gain_below
         least = None if gain is None else share_of(gain, "'--until-gain-below'")
-        from autotensor.search.doors import MODELS
-        from autotensor.search.effort import EFFORTS
+        from autotensor.base.errors import InputError
         from autotensor.search.options import TuneOptions
 
-        check_word(self.effort, "effort", EFFORTS)
-        check_word(cost_model, "cost model", MODELS.names())
-        return TuneOptions(
-            self.trials,
-            seed,
-            cost_model,
-            effort=self.effort,
-            until_gain_below=least,
-            fresh=self.fresh,
-            deadline_s=deadline_s,
-        )
-
-
-def check_word(word: str, what: str, known: Iterable[str]) -> None:
-    """Raises BadParameter for a word of `--what` that is not known."""
-    if word not in known:
-        raise typer.BadParameter(
-            f"{word!r} is no {what}. Known: {', '.join(known)}.", param_hint=f"'--{what.replace(' ', '-')}'"
-        )
+        try:
+            return TuneOptions(
+                self.trials,
+                seed,
+                self.cost_model,
+                self.policy,
+                self.metric,
+                effort=self.effort,
+                until_gain_below=least,
+                fresh=self.fresh,
+                deadline_s=deadline_s,
+            )
+        except InputError as wrong:
+            raise typer.BadParameter(str(wrong)) from wrong
 
 
 @app.command(epilog=EPILOG)
@@ -119,9 +132,6 @@ def tune(
         typer.Option("--out", "-o", metavar="FILE.atm", help="The model file. Default: ./MODEL.atm."),
     ] = None,
     source: FixedSource,
-    cost_model: Annotated[
-        str, typer.Option(metavar="xgb|prior|random", help="What ranks candidates.")
-    ] = "xgb",
     seed: Seed = 0,
     machine: NumericMachine,
     log: Log,
@@ -136,7 +146,7 @@ def tune(
     anew. A file that holds another model, or this one for another target, batch or weights, stays as it is
     unless --force is given.
     """
-    options = search.checked(cost_model, seed)
+    options = search.checked(seed)
     from autotensor.api.log import log_name, open_log
     from autotensor.api.models import check_target, plan_model
     from autotensor.base.deadline import Deadline

@@ -1,0 +1,46 @@
+"""What a run minimises: its metric, which makes a figure of a trial as the log keeps it.
+
+    trial ──samples, build_s, assembly──▶ metric ──▶ figure      smaller is better; the median is in seconds
+
+The search, its final races and its report go by the figure. Where tasks are weighed against one another, it
+counts as seconds do; so does it where it is printed.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from numbers import Real
+
+from autotensor.base.doors import name_of
+from autotensor.base.errors import InputError
+from autotensor.resolve import Metric
+from autotensor.search.doors import METRICS
+from tuning_db.records import Status, TrialRecord
+
+
+def checked_metric(metric: str | Metric) -> Metric:
+    """A metric by name or as it is; one from outside is watched.
+
+    It raises InputError for a figure that is no positive number.
+    """
+    judge = METRICS.get(metric)
+    if metric in METRICS.own:
+        return judge
+
+    def checked(trial: TrialRecord) -> float:
+        figure = judge(trial)
+        if not (isinstance(figure, Real) and 0.0 < figure < inf):
+            raise InputError(
+                f"metric {name_of(metric)!r} gives {figure!r}.", fix="It must give a positive number."
+            )
+        return float(figure)
+
+    return checked
+
+
+def figure_of(trial: TrialRecord, metric: Metric) -> float | None:
+    """What a trial comes to; None for one that failed."""
+    return metric(trial) if trial.status is Status.OK else None
+
+
+__all__ = ["checked_metric", "figure_of"]
