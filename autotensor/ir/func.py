@@ -23,7 +23,6 @@ class Scope(enum.Enum):
     SHARED = "shared"  # of a GPU block
     LOCAL = "local"  # of one thread: stack or per-thread workspace
     REGISTER = "register"  # one value per element; every index must become a constant
-    FRAGMENT = "fragment"  # operands of a matrix instruction
 
     __hash__ = object.__hash__
 

@@ -96,7 +96,7 @@ class _Inserter:
             case For():
                 return self._loop(s, pending, lets)
             case If(cond, then, otherwise):
-                return self._branches(s, cond, then, otherwise, pending, lets)
+                return self._branches(cond, then, otherwise, pending, lets)
             case Let(var, value, body):
                 inner = {**lets, var: substitute(value, lets)} if lets else {var: value}
                 new, left = self.stmt(body, pending | self.accesses_of(value, lets), inner)
@@ -119,7 +119,6 @@ class _Inserter:
 
     def _branches(
         self,
-        s: If,
         cond: Expr,
         then: Stmt,
         otherwise: Stmt | None,

@@ -106,7 +106,7 @@ def read(data: bytes) -> Object:
         if kind not in (0, _NOBITS) and offset + size > len(data):
             raise Damaged(f"has a section {n} that ends beyond it")
     texts = _strings(data, headers, names)
-    sections = dict(_sections(data, headers, texts))
+    sections = dict(_sections(headers, texts))
     symbols = _symbols(data, headers, sections)
     return Object(
         MACHINES.get(machine, ""),
@@ -137,7 +137,7 @@ def _text(table: bytes, start: int) -> str:
     return table[start:end].decode(errors="replace")
 
 
-def _sections(data: bytes, headers: list[_Header], texts: bytes) -> Iterator[tuple[int, Section]]:
+def _sections(headers: list[_Header], texts: bytes) -> Iterator[tuple[int, Section]]:
     """The sections that are loaded. They may not overlap in the file."""
     taken: list[tuple[int, int]] = [(0, _HEADER.size)]
     for n, (name, kind, flags, _, offset, size, _, _, align, _) in enumerate(headers):
