@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from contests import report
 from contests.contest import Contestant, Timing
 from contests.markdown import grid, paragraphs
-from contests.report import FILE, compared, figure, typical
+from contests.published_table import FILE, Table, compared, typical
+from contests.report import figure
 from contests.results import Results, source_hash
 from contests.table import Plan, Row, arguments, installed, make
 from jobs.networks import Network
@@ -93,7 +94,7 @@ def page(results: Results, model: str) -> Iterable[str]:
             slower += f" ({bound})"
         rows.append((name, variant.about, figure(1e3 * time_s), figure(1e3 * least_s), slower))
     yield from grid(("taken away", "what remains", "ms", "least ms", "times as slow"), rows)
-    yield from report.notes(report.Table.of(results))
+    yield from report.notes(Table.of(results))
 
 
 def main() -> int:

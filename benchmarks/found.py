@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from contests import found_page
 from contests.contest import Contestant, Timing
-from contests.report import FILE
+from contests.published_table import FILE
 from contests.results import Results
 from contests.table import Plan, Row, arguments, installed, make, peers
 from jobs import metaschedule

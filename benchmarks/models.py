@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from contests import report
 from contests.contest import SETUP_TIMEOUT_S, Contestant, Timing, ask, child_of, why_not
+from contests.published_table import FILE
 from contests.results import Results
 from contests.table import Plan, Row, arguments, backend, chosen, installed, make, ours, peers
 from jobs.networks import Network
@@ -57,7 +58,7 @@ def files(options: argparse.Namespace) -> list[Contestant]:
         if not Path(path).is_file():
             raise SystemExit(f"there is no file {path}.")
         spec = Spec("ours", options.threads, file=str(Path(path).resolve()))
-        found.append(Contestant(f"{report.FILE}{name or Path(path).stem}", spec, mine=True))
+        found.append(Contestant(f"{FILE}{name or Path(path).stem}", spec, mine=True))
     return found
 
 

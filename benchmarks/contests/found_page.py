@@ -17,7 +17,8 @@ from replays.replay import Run, low, percentile, summarise
 
 from contests import report
 from contests.markdown import grid, paragraphs
-from contests.report import FILE, figure, typical
+from contests.published_table import FILE, Table, typical
+from contests.report import figure
 from contests.results import Results
 
 TVM = "tvm-"  # and the seed
@@ -66,7 +67,7 @@ class Line:
 
 def lines(results: Results) -> list[Line]:
     """The tasks whose first guess and last winner have a time."""
-    table = report.Table.of(results)
+    table = Table.of(results)
     return [line for name, row in table.rows.items() if (line := _line(name, row)) is not None]
 
 
@@ -115,7 +116,7 @@ def page(results: Results) -> Iterable[str]:
         yield from _tasks(found)
         yield from _tvm(found, results)
     yield from _replayed(results.path.with_name(REPLAYED))
-    yield from report.notes(report.Table.of(results))
+    yield from report.notes(Table.of(results))
 
 
 def _totals(found: Sequence[Line]) -> Iterable[str]:

@@ -15,8 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from contests.markdown import grid, paragraphs
+from contests.published_table import Row, Table, typical
 from contests.ratios import geometric_mean
-from contests.report import Row, Table, figure, typical
+from contests.report import figure
 from contests.results import Results
 
 NAMES = {

@@ -18,7 +18,8 @@ from statistics import median
 from typing import Any
 
 from contests.markdown import grid, paragraphs
-from contests.report import Table, figure, notes, seconds, typical
+from contests.published_table import Table, seconds, typical
+from contests.report import figure, notes
 from contests.results import Results, times
 
 Row = Mapping[str, Any]

@@ -22,7 +22,7 @@ from peers import PACKAGES, RUNTIMES, Spec, cache_folder
 from peers.environments import python_of
 
 from contests.contest import Contestant, Field, Timing, ask, child_of, why_not
-from contests.report import Table
+from contests.published_table import Table
 from contests.results import Results
 
 # Seconds that setting up takes, roughly, before anything was measured: (operators, models)

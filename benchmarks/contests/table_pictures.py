@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from contests.published_table import Table, best_peer, compared, typical
 from contests.ratios import geometric_mean
 from contests.results import Results
-
-if TYPE_CHECKING:
-    from contests.report import Table
 
 OURS, WON, EVEN, LOST, PEER = "#0072B2", "#0072B2", "#BBBBBB", "#D55E00", "#E69F00"
 MOST = 8.0  # bars end here: 8 times as fast, or as slow
@@ -44,8 +42,6 @@ def best_of_ours(table: Table) -> str:
 def _bars(table: Table, path: Path, title: str) -> Path:
     """A panel for each peer: rows in order of the ratio, one bar each, blue where ours is surely faster."""
     import matplotlib.pyplot as plt
-
-    from contests.report import compared
 
     mine = best_of_ours(table)
     figure, axes = plt.subplots(
@@ -84,8 +80,6 @@ def _ratio_ticks(axis: Any, heights: Sequence[float]) -> None:
 def _roofline(results: Results, table: Table, path: Path) -> Path:
     """Operations a second over operations per byte that must move; ours and the best peer of each row."""
     import matplotlib.pyplot as plt
-
-    from contests.report import best_peer, typical
 
     ceilings, mine = results.data["ceilings"], best_of_ours(table)
     figure, axis = plt.subplots(figsize=(8, 5.5))

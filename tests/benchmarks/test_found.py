@@ -11,7 +11,7 @@ import found
 import pytest
 from contests import found_page
 from contests.contest import Contestant, Field, Timing
-from contests.report import FILE
+from contests.published_table import FILE
 from contests.results import Results
 from jobs import metaschedule
 from jobs.search_job import SearchJob

@@ -9,7 +9,7 @@ import sys
 import pytest
 from contests import report
 from contests.contest import Contestant, Timing
-from contests.report import Table
+from contests.published_table import Table, is_mine
 from contests.results import Results
 from contests.table import Plan, Row, Tuning, backend, chosen, duration, make, measure_all, ours, units_left
 from peers import Spec
@@ -138,7 +138,7 @@ def test_who_takes_part_of_ours():
     ]  # fmt: skip
     names = [c.name for c in (*ours(2, "log", True), *backend(2, "log", True))]
     assert {"tuned", "tuned-fast", "backend-tuned"} <= set(names)
-    assert all(report.is_mine(n) for n in names)
+    assert all(is_mine(n) for n in names)
 
 
 def test_rows_that_are_tuned_by_the_clock_are_whole_one_by_one(results, monkeypatch, capsys):
