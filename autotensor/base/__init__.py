@@ -1,1 +1,1 @@
-"""What everything stands on: errors, dtypes, targets, plug-ins, switches, deadlines, this machine."""
+"""What everything stands on: errors, dtypes, names, targets, doors, overloads, deadlines, this machine."""

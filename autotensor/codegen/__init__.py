@@ -1,1 +1,1 @@
-"""Loop IR → binary: a backend for each kind of target, and yardsticks of what a machine can do at most."""
+"""Loop IR → binary: a backend for each kind of target, declared instructions, yardsticks of a machine."""

@@ -1,1 +1,1 @@
-"""Readers of other systems' models, each making a graph of our operators; and what the readers share."""
+"""Readers of other systems' models, and what they share: attention's heads, transposed convolutions."""

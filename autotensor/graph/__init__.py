@@ -1,4 +1,4 @@
-"""Whole models: graphs of operators, groups that become kernels, memory and storage, one linked program.
+"""Whole models: graphs of operators, groups that become kernels, aliasing, memory, one linked program.
 
     x = input((1, 3, 224, 224), name="x")
     y = ops.relu(ops.conv2d(x, weight, padding=1))

@@ -1,1 +1,1 @@
-"""Pictures for people: progress, plots, timelines; what a schedule costs, what its steps are worth."""
+"""Pictures for people: progress, plots, timelines, standalone programs; costs and steps of a schedule."""

@@ -1,1 +1,1 @@
-"""From the state of a schedule to loop IR: the pipeline, what targets can do. Start at `pipeline.py`."""
+"""From a schedule's state to loop IR: the pipeline, what targets can do, limits. Start at `pipeline.py`."""

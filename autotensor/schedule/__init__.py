@@ -1,4 +1,4 @@
-"""Schedules as data: axes, steps, traces, states, sketches, extents. Start at `trace.py`, then `state.py`."""
+"""Schedules as data: axes, steps, traces, states, sketches, extents, regions. Start at `trace.py`."""
 
 from __future__ import annotations
 

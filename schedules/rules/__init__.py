@@ -1,4 +1,4 @@
-"""The sketch rules: one in a file each; the order deserves to be seen, so it stands here.
+"""The sketch rules, one in a file, from constant stages to fallbacks; their order is the table here.
 
 The first rule that answers decides a stage. A rule that is not in this table says beside which one it stands
 (`sketch_rule` of schedules/registry.py).

@@ -1,1 +1,1 @@
-"""The CPU backend: functions as LLVM IR, built to objects, and their assembly. Start at `backend.py`."""
+"""The CPU backend, in LLVM IR: entries, memory, streams, shuffles; builds and assembly. See `backend.py`."""

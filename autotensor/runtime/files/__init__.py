@@ -1,1 +1,1 @@
-"""What compiled functions and arrays are as bytes: `.atm` files, checkpoints, the cache of objects."""
+"""What compiled functions are as bytes: artifacts, manifests, `.atm` files, checkpoints, caches."""

@@ -1,1 +1,1 @@
-"""Threads, and the way into a kernel: the parts of the runtime that are native code."""
+"""Threads, and the way into a kernel, as native code: launcher, pool, affinity, shared work."""

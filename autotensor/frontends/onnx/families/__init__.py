@@ -1,4 +1,4 @@
-"""Converters of ONNX operators, one family in a file; importing this package registers them all."""
+"""Converters of ONNX operators, one family in a file: contrib, control, resize, sequences, signal, …"""
 
 from __future__ import annotations
 

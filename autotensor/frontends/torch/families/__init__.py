@@ -1,1 +1,1 @@
-"""Converters of ATen operators, one family of operators per file."""
+"""Converters of ATen operators, one family in a file: complex numbers, Fourier transforms, experts, …"""
