@@ -87,12 +87,12 @@ class OnnxModel:
         rounded: bool = False,
     ) -> None:
         models = _frontend(source)
-        from autotensor.frontends.onnx.signature import outputs_of
+        from autotensor.frontends.onnx.signature import given_by_calls, outputs_of
         from autotensor.frontends.onnx.staged_model import Staged
 
         self.model = load_onnx(source)
         self.name = self.model.name
-        self.input_names = tuple(v.name for v in models.inputs_of_any(self.model))
+        self.input_names = tuple(v.name for v in given_by_calls(self.model))
         self.output_names = outputs_of(self.model)
         self._types = _declared(self.model)
         compile = partial(_compiled_rounded if rounded else compile_model, target=target, db=db)

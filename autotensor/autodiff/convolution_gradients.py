@@ -49,7 +49,7 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
             (layout.index("H"), layout.index("W")), strides, befores, afters, w.shape[2:], strict=True
         )
     )
-    made: GraphNode = ops.conv2d_transpose(
+    return ops.conv2d_transpose(
         g,
         w,
         stride=strides,
@@ -58,7 +58,6 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
         groups=node.attr("groups"),
         layout=layout,
     )
-    return made
 
 
 def _weights(node: Apply, g: GraphNode) -> GraphNode:
@@ -84,5 +83,4 @@ def _weights(node: Apply, g: GraphNode) -> GraphNode:
         return stage((*w.shape[2:], w.shape[1], w.shape[0]), body, "d_weights", names)
 
     turned = call(d_weights, x, g)
-    made: GraphNode = ops.transpose(turned, axes=(rank + 1, rank, *range(rank)))
-    return made
+    return ops.transpose(turned, axes=(rank + 1, rank, *range(rank)))

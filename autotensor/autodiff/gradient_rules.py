@@ -47,7 +47,7 @@ def d_relu(y: Tensor, g: Tensor) -> Tensor:
 
 @gradient("cast")
 def _cast(node: Apply, g: GraphNode, k: int) -> GraphNode:
-    return ops.cast(g, dtype=str(node.inputs[k].dtype))  # type: ignore[no-any-return]
+    return ops.cast(g, dtype=str(node.inputs[k].dtype))
 
 
 @gradient("add")
@@ -103,10 +103,10 @@ def _dense(node: Apply, g: GraphNode, k: int) -> GraphNode:
     x, w = node.inputs[:2]
     match k:
         case 0:
-            return ops.matmul(g, w)  # type: ignore[no-any-return]
+            return ops.matmul(g, w)
         case 1:
-            return ops.matmul(g, x, transpose_a=True)  # type: ignore[no-any-return]
-    return ops.sum(g, axis=0)  # type: ignore[no-any-return]
+            return ops.matmul(g, x, transpose_a=True)
+    return ops.sum(g, axis=0)
 
 
 @gradient("matmul", "batch_matmul")
@@ -163,7 +163,7 @@ def _layer_norm(node: Apply, g: GraphNode, k: int) -> GraphNode:
         return ops.sum(g, axis=rows) if rows else g
     xh = call(lambda x: _normed(x, first, eps)[0], x, name="normed")
     if k == 1:
-        return ops.sum(g * xh, axis=rows) if rows else g * xh  # type: ignore[no-any-return]
+        return ops.sum(g * xh, axis=rows) if rows else g * xh
     scale = call(lambda x: _normed(x, first, eps)[1], x, name="norm_scale")
 
     def d_layer_norm(g: Tensor, gamma: Tensor, xh: Tensor, scale: Tensor) -> Tensor:
@@ -216,13 +216,13 @@ def _concat(node: Apply, g: GraphNode, k: int) -> GraphNode:
     if x.shape == g.shape:
         return g
     part = ops.slice(g, begin=(begin,), end=(begin + x.shape[axis],), axes=(axis,))
-    return part if part.dtype == x.dtype else ops.cast(part, dtype=str(x.dtype))  # type: ignore[no-any-return]
+    return part if part.dtype == x.dtype else ops.cast(part, dtype=str(x.dtype))
 
 
 @gradient("pad")
 def _pad(node: Apply, g: GraphNode, k: int) -> GraphNode:
     """What was put around is cut off; what was cut off gets zeros."""
-    return ops.pad(g, pads=tuple((-b, -a) for b, a in node.attr("pads")))  # type: ignore[no-any-return]
+    return ops.pad(g, pads=tuple((-b, -a) for b, a in node.attr("pads")))
 
 
 @gradient("take")
@@ -230,10 +230,10 @@ def _take(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
     """Rows taken several times get the sum."""
     x, indices = node.inputs
     axis = node.attr("axis") % len(x.shape)
-    return ops.scatter_add(indices, g, extent=x.shape[axis], axis=axis)  # type: ignore[no-any-return]
+    return ops.scatter_add(indices, g, extent=x.shape[axis], axis=axis)
 
 
 @gradient("scatter_add")
 def _scatter_add(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
     rank = len(node.shape)
-    return ops.take(g, node.inputs[0], axis=node.attr("axis") % rank)  # type: ignore[no-any-return]
+    return ops.take(g, node.inputs[0], axis=node.attr("axis") % rank)

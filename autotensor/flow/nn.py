@@ -81,8 +81,7 @@ def sparse_softmax_cross_entropy_with_logits(logits: Any, labels: Any) -> Node:
         whole = library.cast(library.unsqueeze(y, axes=(len(y.shape),)), dtype="int64")
         hit = library.equal(whole, classes)
         picked = library.where(hit, library.log_softmax(x), graph_constant(0.0, dtype=x.dtype))
-        node: GraphNode = library.neg(library.sum(picked, axis=-1))
-        return node
+        return library.neg(library.sum(picked, axis=-1))
 
     return Operation("sparse_softmax_cross_entropy", lower, (scores, as_node(labels)))
 
@@ -187,8 +186,7 @@ def conv2d(
     def lower(*nodes: GraphNode) -> GraphNode:
         window = nodes[1].shape[2:]
         around = same_padding(nodes[0].shape[2:], window, stride) if padding == "SAME" else 0
-        made: GraphNode = library.conv2d(*nodes, stride=stride, padding=around)
-        return made
+        return library.conv2d(*nodes, stride=stride, padding=around)
 
     if filter is not None:
         return Operation(name, lower, (as_node(x), as_node(filter)))

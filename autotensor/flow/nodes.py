@@ -284,7 +284,6 @@ def product(a: Any, b: Any, **turned: bool) -> Operation:
 
     def lower(x: GraphNode, y: GraphNode) -> GraphNode:
         flat = len(x.shape) == len(y.shape) == 2
-        node: GraphNode = (library.matmul if flat else library.batch_matmul)(x, y, **turned)
-        return node
+        return (library.matmul if flat else library.batch_matmul)(x, y, **turned)
 
     return Operation("matmul", lower, (as_node(a), as_node(b)))

@@ -187,8 +187,7 @@ def _filled(x: Any, value: int) -> Node:
 
     def lower(node: GraphNode) -> GraphNode:
         one = graph_constant(np.full((1,) * len(node.shape), value, node.dtype.numpy))
-        made: GraphNode = library.broadcast_to(one, node.shape)
-        return made
+        return library.broadcast_to(one, node.shape)
 
     return Operation("fill", lower, (as_node(x),))
 
@@ -202,8 +201,7 @@ def one_hot(indices: Any, depth: int, dtype: Any = "float32") -> Node:
 
         positions = graph_constant(np.arange(depth, dtype=np.int64))
         whole = library.cast(library.unsqueeze(node, axes=(len(node.shape),)), dtype="int64")
-        made: GraphNode = library.cast(library.equal(whole, positions), dtype=target)
-        return made
+        return library.cast(library.equal(whole, positions), dtype=target)
 
     return Operation("one_hot", lower, (as_node(indices),))
 

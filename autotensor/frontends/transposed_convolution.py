@@ -1,4 +1,5 @@
-"""Transposed convolutions of any number of axes, with dilation, as plain convolutions of stride 1.
+"""Transposed convolutions of any number of axes, with dilation: by the library's operator, or as plain
+convolutions of stride 1.
 
 Along one axis, out[o] = sum_k x[i] * w[k] over o = i*s + k*d - before. Outputs o ≡ r (mod s) see the taps k
 with k*d ≡ r + before (mod s) only: they lie s/g apart, g = gcd(s, d), and the first of them is k0. With
@@ -70,6 +71,9 @@ def transposed_convolution(
     an axis.
     """
     extents, kernel, rank = x.shape[2:], w.shape[2:], len(x.shape) - 2
+    plain = rank <= 2 and all(d == 1 for d in dilation) and min(min(p) for p in padding) >= 0
+    if plain and all(e < s for e, s in zip(output_padding, stride, strict=True)):
+        return _as_picture(x, w, bias, stride, padding, output_padding, groups)
     out = [
         (n - 1) * s - before - after + d * (k - 1) + 1 + more
         for n, k, s, d, (before, after), more in zip(
@@ -89,13 +93,36 @@ def transposed_convolution(
     return y if bias is None else ops.bias_add(y, bias, axis=1)
 
 
+def _as_picture(
+    x: GraphNode,
+    w: GraphNode,
+    bias: GraphNode | None,
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """By the operator that schedules know; a line is a picture of height 1."""
+    flat = len(x.shape) == 3
+    x, w = (ops.unsqueeze(v, axes=(2,)) if flat else v for v in (x, w))
+    one, none = ((1,), (0,)) if flat else ((), ())
+    befores, afters = zip(*padding, strict=True)
+    y = ops.conv2d_transpose(
+        *(x, w, bias),
+        stride=(*one, *stride),
+        padding=(*none, *befores, *none, *afters),
+        output_padding=(*none, *output_padding),
+        groups=groups,
+    )
+    return ops.squeeze(y, axes=(2,)) if flat else y
+
+
 def _forward(w: GraphNode, groups: int) -> GraphNode:
     """[Cin, Cout/groups, …] ──▶ [Cout, Cin/groups, …]"""
     (c, each), spatial = w.shape[:2], w.shape[2:]
     parts = ops.reshape(w, shape=(groups, c // groups, each, *spatial))
     turned = ops.transpose(parts, axes=(0, 2, 1, *range(3, 3 + len(spatial))))
-    found: GraphNode = ops.reshape(turned, shape=(groups * each, c // groups, *spatial))
-    return found
+    return ops.reshape(turned, shape=(groups * each, c // groups, *spatial))
 
 
 def _phase(x: GraphNode, w: GraphNode, phases: Sequence[_Phase], rows: Sequence[int], groups: int) -> Any:

@@ -57,7 +57,8 @@ def call(fn: Callable[..., Any], *inputs: Any, name: str = "") -> Any:
 class Operators:
     """Every registered operator as a function on nodes: `ops.relu(x)`, `ops.conv2d(x, w, padding=1)`."""
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., GraphNode]:
+        """All operators of the library have one result; one of another's with several gives a tuple."""
         if name.startswith("__"):
             raise AttributeError(name)
         try:

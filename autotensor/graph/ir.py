@@ -26,7 +26,7 @@ from autotensor.graph.infer_types import Attrs, defaults_of, flops_of, frozen, r
 from autotensor.ir.node import Node
 from autotensor.operators import OPERATORS, Kind, TensorType
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for `graph.explain()`, which people look for on the graph: its file is loaded when called
     from autotensor.graph.explain import Explanation
 
 Array = np.ndarray[Any, np.dtype[Any]]

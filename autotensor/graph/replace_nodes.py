@@ -18,7 +18,7 @@ def replaced(outputs: Iterable[GraphNode], swap: Mapping[GraphNode, GraphNode]) 
     """
     wanted = tuple(outputs)
     made: dict[GraphNode, GraphNode] = {}
-    for node in topological(wanted):
+    for node in topological(wanted, known=swap):
         if node in swap:
             made[node] = swap[node]
         elif isinstance(node, Apply):

@@ -76,8 +76,7 @@ def _told(t: GraphNode, y: GraphNode, w: WeightSource, hidden: int) -> GraphNode
     waves = ops.concat(ops.cos(angles), ops.sin(angles), axis=1)
     time = _dense(ops.silu(_dense(waves, w, "t_embedder.mlp.0", hidden)), w, "t_embedder.mlp.2", hidden)
     classes = w("y_embedder.embedding_table.weight", CLASSES + 1, hidden)
-    result: GraphNode = time + ops.take(classes, y)
-    return result
+    return time + ops.take(classes, y)
 
 
 def _block(x: GraphNode, told: GraphNode, at: str, w: WeightSource, heads: int) -> GraphNode:
@@ -88,8 +87,7 @@ def _block(x: GraphNode, told: GraphNode, at: str, w: WeightSource, heads: int) 
     seen = rows_of(ops.attention(*thirds(flat, batch, heads)))
     x = x + gate1 * _dense(ops.reshape(seen, x.shape), w, f"{at}.attn.proj", hidden)
     y = _dense(_told_norm(x, shift2, scale2), w, f"{at}.mlp.fc1", WIDER * hidden)
-    result: GraphNode = x + gate2 * _dense(ops.gelu(y, approximate="tanh"), w, f"{at}.mlp.fc2", hidden)
-    return result
+    return x + gate2 * _dense(ops.gelu(y, approximate="tanh"), w, f"{at}.mlp.fc2", hidden)
 
 
 def _modulation(told: GraphNode, at: str, w: WeightSource, count: int) -> tuple[GraphNode, ...]:
@@ -116,8 +114,7 @@ def _picture(x: GraphNode, size: DitSize) -> GraphNode:
     across = size.picture // PATCH
     parts = ops.reshape(x, (x.shape[0], across, across, PATCH, PATCH, 2 * CHANNELS))
     turned = ops.transpose(parts, (0, 5, 1, 3, 2, 4))
-    result: GraphNode = ops.reshape(turned, (x.shape[0], 2 * CHANNELS, size.picture, size.picture))
-    return result
+    return ops.reshape(turned, (x.shape[0], 2 * CHANNELS, size.picture, size.picture))
 
 
 def inputs(rng: np.random.Generator, batch: int = 1, size: DitSize = SMALL) -> dict[str, Array]:

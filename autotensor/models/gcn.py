@@ -20,6 +20,7 @@ from autotensor.base.errors import InputError
 from autotensor.graph.build import call, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.weights import Array, Naming, Weights, WeightSource
+from autotensor.operators.operator_helpers import stage
 
 NODES, FEATURES, HIDDEN, CLASSES, DEGREE, EDGES = 2708, 1433, 16, 7, 24, 5278
 NAMES = Naming("those of PyTorch Geometric's GCNConv")
@@ -61,8 +62,7 @@ def _sum_of_neighbours(x: te.Tensor, neighbours: te.Tensor, strengths: te.Tensor
     def body(i: Any, c: Any) -> Any:
         return te.sum(strengths[i, k] * x[neighbours[i, k], c], axis=k)
 
-    result: te.Tensor = te.compute((neighbours.shape[0], x.shape[1]), body, name="neighbours")
-    return result
+    return stage((neighbours.shape[0], x.shape[1]), body, "neighbours")
 
 
 def lists_of(edges: Array, nodes: int, degree: int) -> tuple[Array, Array]:

@@ -20,6 +20,7 @@ from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.parts import dense, weighted
 from autotensor.models.recurrent import both_ways, by_time, embedded, recurrent
 from autotensor.models.weights import Array, Naming, Weights, WeightSource
+from autotensor.operators.operator_helpers import stage
 
 WORDS, HIDDEN, LAYERS, TOKENS = 32_320, 1024, 4, 24
 NAMES = Naming("this model's own; torch's for the layers")
@@ -58,8 +59,7 @@ def _attention(queries: GraphNode, keys: GraphNode, w: WeightSource) -> GraphNod
     q = dense(queries, w("attention.query", hidden, hidden))
     k = dense(keys, w("attention.key", hidden, hidden))
     scores = call(_fit, q, k, ops.reshape(w("attention.value", 1, hidden), (-1,)), name="fit")
-    result: GraphNode = ops.batch_matmul(ops.softmax(scores), keys)
-    return result
+    return ops.batch_matmul(ops.softmax(scores), keys)
 
 
 def _fit(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
@@ -70,8 +70,7 @@ def _fit(q: te.Tensor, k: te.Tensor, v: te.Tensor) -> te.Tensor:
     def score(b: Any, i: Any, j: Any) -> Any:
         return te.sum(v[c] * te.tanh(q[b, i, c] + k[b, j, c]), axis=c)
 
-    result: te.Tensor = te.compute((batch, n, m), score, name="fit")
-    return result
+    return stage((batch, n, m), score, "fit")
 
 
 def inputs(

@@ -52,21 +52,18 @@ def _inception(x: GraphNode, w: WeightSource, name: str, widths: tuple[int, ...]
     third = _conv(_conv(x, w, f"{name}.branch3.0", before5), w, f"{name}.branch3.1", five, 3)
     pool = ops.max_pool2d(x, kernel=3, stride=1, padding=1)
     fourth = _conv(pool, w, f"{name}.branch4.1", pooled)
-    result: GraphNode = ops.concat(first, second, third, fourth, axis=1)
-    return result
+    return ops.concat(first, second, third, fourth, axis=1)
 
 
 def _conv(
     x: GraphNode, w: WeightSource, name: str, outputs: int, kernel: int = 1, stride: int = 1
 ) -> GraphNode:
     y = conv_norm(x, w, f"{name}.conv", f"{name}.bn", outputs, kernel, stride=stride, eps=EPS)
-    result: GraphNode = ops.relu(y)
-    return result
+    return ops.relu(y)
 
 
 def _pool(x: GraphNode, window: int) -> GraphNode:
-    result: GraphNode = ops.max_pool2d(x, kernel=window, stride=2, ceil_mode=True)
-    return result
+    return ops.max_pool2d(x, kernel=window, stride=2, ceil_mode=True)
 
 
 inputs = images

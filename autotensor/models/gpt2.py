@@ -55,8 +55,7 @@ def layer(
 
     def dense(x: GraphNode, name: str, outputs: int) -> GraphNode:
         weight, bias = w(f"{at}.{name}.weight", x.shape[1], outputs), w(f"{at}.{name}.bias", outputs)
-        result: GraphNode = ops.matmul(x, weight) + bias
-        return result
+        return ops.matmul(x, weight) + bias
 
     hidden = x.shape[1]
     all_three = dense(norm(x, w, f"{at}.ln_1", EPS), "attn.c_attn", 3 * hidden)

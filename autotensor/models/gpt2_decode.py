@@ -75,8 +75,7 @@ def _attend(
     mine = ops.slice(shares, (capacity,), (capacity + 1,), axes=(-1,))
     # What an empty place holds may be anything; 0 * NaN would be seen.
     filled = ops.where(ops.reshape(before, (capacity, 1)), values, np.float32(0))
-    result: GraphNode = ops.batch_matmul(past, filled) + mine * v
-    return result
+    return ops.batch_matmul(past, filled) + mine * v
 
 
 def _part(cache: GraphNode, layer: int) -> tuple[GraphNode, GraphNode]:

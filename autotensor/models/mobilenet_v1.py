@@ -34,8 +34,7 @@ def build(
     w = WeightSource("mobilenet_v1", weights, seed, NAMES)
 
     def step(x: GraphNode, name: str, outputs: int, kernel: int = 1, **how: int) -> GraphNode:
-        result: GraphNode = ops.relu(conv_norm(x, w, name, f"{name}_norm", outputs, kernel, **how))
-        return result
+        return ops.relu(conv_norm(x, w, name, f"{name}_norm", outputs, kernel, **how))
 
     x = input((batch, 3, image, image), name="x")
     y = step(x, "features.0.conv", FIRST // divisor, 3, stride=2)

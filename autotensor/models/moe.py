@@ -25,6 +25,7 @@ from autotensor import te
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.ir import Graph, GraphNode
 from autotensor.models.weights import Array, Naming, Weights, WeightSource
+from autotensor.operators.operator_helpers import stage
 
 TOKENS, HIDDEN, WIDER, EXPERTS, CHOSEN = 128, 768, 4, 8, 2
 ROOM = 2.0  # capacity over that of a perfect balance
@@ -72,18 +73,16 @@ def _gates(shares: GraphNode) -> GraphNode:
     order = ops.top_positions(shares, count=CHOSEN, axis=1)  # [n, 2]
     chosen = call(_is_among, order, constant(np.arange(EXPERTS)), name="is_among")
     kept = ops.where(chosen, shares, np.float32(0))
-    result: GraphNode = ops.divide(kept, ops.sum(kept, axis=1, keepdims=True))
-    return result
+    return ops.divide(kept, ops.sum(kept, axis=1, keepdims=True))
 
 
 def _is_among(order: te.Tensor, numbers: te.Tensor) -> te.Tensor:
     """Whether number e is in row i."""
-    result: te.Tensor = te.compute(
+    return stage(
         (order.shape[0], numbers.shape[0]),
         lambda i, e: te.any(*(order[i, k].equal(numbers[e]) for k in range(order.shape[1]))),
-        name="is_among",
+        "is_among",
     )
-    return result
 
 
 def _first_blocks(kept: te.Tensor, numbers: te.Tensor) -> te.Tensor:
@@ -94,8 +93,7 @@ def _first_blocks(kept: te.Tensor, numbers: te.Tensor) -> te.Tensor:
         filled = te.cast("int64", te.ceil(kept[f] * (1 / BLOCK)))
         return te.sum(te.select(numbers[f] < numbers[e], filled, te.const(0, "int64")), axis=f)
 
-    result: te.Tensor = te.compute(kept.shape, body, name="first_blocks")
-    return result
+    return stage(kept.shape, body, "first_blocks")
 
 
 def _expert_of(first: te.Tensor, blocks: te.Tensor) -> te.Tensor:
@@ -106,8 +104,7 @@ def _expert_of(first: te.Tensor, blocks: te.Tensor) -> te.Tensor:
         one, none = (te.const(v, "int64") for v in (1, 0))
         return te.sum(te.select(first[e + 1] <= blocks[b], one, none), axis=e)
 
-    result: te.Tensor = te.compute(blocks.shape, body, name="expert_of")
-    return result
+    return stage(blocks.shape, body, "expert_of")
 
 
 def _slots(
@@ -137,8 +134,7 @@ def _to_tokens(places: te.Tensor, strengths: te.Tensor, numbers: te.Tensor) -> t
     def body(t: Any, s: Any) -> Any:
         return te.select(places[s].equal(numbers[t]), strengths[s], te.const(0.0, "float32"))
 
-    result: te.Tensor = te.compute((numbers.shape[0], places.shape[0]), body, name="to_tokens")
-    return result
+    return stage((numbers.shape[0], places.shape[0]), body, "to_tokens")
 
 
 def _experts(x: GraphNode, expert: GraphNode, w: WeightSource) -> GraphNode:
@@ -159,8 +155,7 @@ def _dense(x: te.Tensor, w: te.Tensor, bias: te.Tensor, expert: te.Tensor) -> te
     k = te.reduce_axis(w.shape[1], "k")
     shape = (*x.shape[:2], w.shape[2])
     y = te.compute(shape, lambda b, r, j: te.sum(x[b, r, k] * w[expert[b], k, j], axis=k), name="product")
-    result: te.Tensor = te.compute(shape, lambda b, r, j: y[b, r, j] + bias[expert[b], j], name="expert")
-    return result
+    return stage(shape, lambda b, r, j: y[b, r, j] + bias[expert[b], j], "expert")
 
 
 def inputs(

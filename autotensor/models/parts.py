@@ -26,23 +26,20 @@ def weighted(w: WeightSource, name: str, *shape: int) -> tuple[Constant, Constan
 
 def linear(x: GraphNode, w: WeightSource, name: str, outputs: int) -> GraphNode:
     """A dense layer of rows [n, k] ──▶ [n, outputs]."""
-    result: GraphNode = ops.dense(x, *weighted(w, name, outputs, x.shape[1]))
-    return result
+    return ops.dense(x, *weighted(w, name, outputs, x.shape[1]))
 
 
 def dense(x: GraphNode, weight: GraphNode, bias: GraphNode | None = None) -> GraphNode:
     """A dense layer over the last axis."""
     rows = ops.reshape(x, (-1, x.shape[-1]))
     y = ops.dense(rows, weight) if bias is None else ops.dense(rows, weight, bias)
-    result: GraphNode = ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
-    return result
+    return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
 
 def batch_norm(x: GraphNode, w: WeightSource, name: str, eps: float = EPS) -> GraphNode:
     """Over the channels, which are the second axis."""
     moments = (w(f"{name}.{part}", x.shape[1]) for part in MOMENTS)
-    result: GraphNode = ops.batch_norm(x, *moments, eps=eps)
-    return result
+    return ops.batch_norm(x, *moments, eps=eps)
 
 
 def conv_norm(

@@ -19,6 +19,7 @@ from autotensor.graph.build import call, constant, ops
 from autotensor.graph.ir import GraphNode
 from autotensor.models.parts import dense
 from autotensor.models.weights import WeightSource
+from autotensor.operators.operator_helpers import stage
 
 GATES = {"lstm": 4, "gru": 3}
 JOINED = 8  # steps that one kernel puts beside one another
@@ -52,8 +53,7 @@ def recurrent(
 def both_ways(kind: str, x: GraphNode, w: WeightSource, at: str, hidden: int, layer: int = 0) -> GraphNode:
     """Both directions of one layer: [steps, batch, k] ──▶ [steps, batch, 2*hidden]."""
     ways = [recurrent(kind, x, w, at, hidden, layer, reverse) for reverse in (False, True)]
-    result: GraphNode = ops.concat(*ways, axis=2)
-    return result
+    return ops.concat(*ways, axis=2)
 
 
 def embedded(words: GraphNode, table: GraphNode) -> GraphNode:
@@ -63,8 +63,7 @@ def embedded(words: GraphNode, table: GraphNode) -> GraphNode:
 
 def at_step(x: GraphNode, t: int) -> GraphNode:
     """x[t]."""
-    result: GraphNode = ops.reshape(ops.slice(x, (t,), (t + 1,)), x.shape[1:])
-    return result
+    return ops.reshape(ops.slice(x, (t,), (t + 1,)), x.shape[1:])
 
 
 def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
@@ -79,8 +78,7 @@ def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
 
 def by_time(x: GraphNode) -> GraphNode:
     """[batch, steps, …] ──▶ [steps, batch, …], and back."""
-    result: GraphNode = ops.transpose(x, (1, 0, *range(2, len(x.shape))))
-    return result
+    return ops.transpose(x, (1, 0, *range(2, len(x.shape))))
 
 
 # -- cells -------------------------------------------------------------------------------------------------
@@ -112,5 +110,4 @@ def gru_cell(x: te.Tensor, u: te.Tensor, h: te.Tensor) -> te.Tensor:
         new = te.tanh(x[i, j + 2 * n] + reset * u[i, j + 2 * n])
         return (1.0 - keep) * new + keep * h[i, j]
 
-    result: te.Tensor = te.compute(h.shape, value, name="hidden")
-    return result
+    return stage(h.shape, value, "hidden")

@@ -67,8 +67,7 @@ def _joined(x: GraphNode, y: GraphNode, w: WeightSource, at: str, stride: int) -
     """What a block computes and its shortcut, which is projected where their sizes differ."""
     if x.shape != y.shape:
         x = conv_norm(x, w, f"{at}.downsample.0", f"{at}.downsample.1", y.shape[1], stride=stride)
-    result: GraphNode = ops.relu(y + x)
-    return result
+    return ops.relu(y + x)
 
 
 inputs = images

@@ -50,8 +50,7 @@ def positions(w: WeightSource, name: str, size: Size, tokens: int) -> Constant:
 
 def norm(x: GraphNode, w: WeightSource, name: str, eps: float) -> GraphNode:
     """Layer norm of every row."""
-    result: GraphNode = ops.layer_norm(x, *weighted(w, name, x.shape[1]), eps=eps)
-    return result
+    return ops.layer_norm(x, *weighted(w, name, x.shape[1]), eps=eps)
 
 
 def thirds(x: GraphNode, batch: int, heads: int) -> Iterator[GraphNode]:
@@ -66,15 +65,13 @@ def heads_of(x: GraphNode, batch: int, heads: int) -> GraphNode:
     """Rows [batch * tokens, hidden] as [batch, heads, tokens, hidden / heads]."""
     rows, hidden = x.shape
     parts = ops.reshape(x, (batch, rows // batch, heads, hidden // heads))
-    result: GraphNode = ops.transpose(parts, (0, 2, 1, 3))
-    return result
+    return ops.transpose(parts, (0, 2, 1, 3))
 
 
 def rows_of(x: GraphNode) -> GraphNode:
     """[batch, heads, tokens, depth] as rows [batch * tokens, heads * depth]."""
     batch, heads, tokens, depth = x.shape
-    result: GraphNode = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * tokens, heads * depth))
-    return result
+    return ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * tokens, heads * depth))
 
 
 def token_numbers(rng: np.random.Generator, batch: int, tokens: int, vocabulary: int, dtype: str) -> Array:

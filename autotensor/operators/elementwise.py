@@ -19,7 +19,7 @@ from autotensor.base.dtype import dtype_of
 from autotensor.base.functions import FUNCTIONS, erf, sigmoid
 from autotensor.ir.expr import Expr
 from autotensor.operators.operator import Case, Kind, operator
-from autotensor.operators.operator_helpers import axis_of, broadcast_load, broadcast_shape, require, stage
+from autotensor.operators.operator_helpers import axis_of, broadcast, require, stage
 from autotensor.te import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -259,8 +259,7 @@ def binary(
 ) -> None:
     @operator(name, kind=Kind.ELEMENTWISE, reference=reference, cases=cases)
     def compute(a: Tensor, b: Tensor) -> Tensor:
-        shape = broadcast_shape(name, a.shape, b.shape)
-        return stage(shape, lambda *i: value(broadcast_load(a, i), broadcast_load(b, i)), name)
+        return broadcast(name, value, a, b)
 
 
 for _row2 in BINARY:
@@ -272,8 +271,7 @@ def _logical(name: str, value: Callable[[Expr, Expr], Expr], reference: Callable
     def compute(a: Tensor, b: Tensor) -> Tensor:
         both = a.dtype.is_bool and b.dtype.is_bool
         require(both, f"{name}: inputs are {a.dtype} and {b.dtype}, expected bool.", "Compare them first.")
-        shape = broadcast_shape(name, a.shape, b.shape)
-        return stage(shape, lambda *i: value(broadcast_load(a, i), broadcast_load(b, i)), name)
+        return broadcast(name, value, a, b)
 
 
 _logical("logical_and", lambda a, b: a & b, np.logical_and)
@@ -296,12 +294,7 @@ _logical("logical_xor", lambda a, b: a ^ b, np.logical_xor)
 )
 def where(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """a where cond holds (is not 0), else b; only the side taken is read."""
-    shape = broadcast_shape("where", cond.shape, a.shape, b.shape)
-    return stage(
-        shape,
-        lambda *i: te.select(broadcast_load(cond, i), broadcast_load(a, i), broadcast_load(b, i)),
-        "where",
-    )
+    return broadcast("where", te.select, cond, a, b)
 
 
 def _bias_reference(x: Array, b: Array, axis: int = -1) -> Array:

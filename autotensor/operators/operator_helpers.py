@@ -97,6 +97,12 @@ def position(i: Any, stride: int, k: Any = None, dilation: int = 1) -> Any:
     return start + (k if dilation == 1 else k * dilation)
 
 
+def broadcast(op: str, value: Callable[..., Any], *tensors: Tensor) -> Tensor:
+    """`value` of the elements that stand at one place, as NumPy broadcasts them."""
+    shape = broadcast_shape(op, *(t.shape for t in tensors))
+    return stage(shape, lambda *i: value(*(broadcast_load(t, i) for t in tensors)), op)
+
+
 def broadcast_load(x: Tensor, i: Sequence[Any]) -> Load:
     """x at the trailing indices of i, 0 where x has extent 1 (NumPy's broadcasting)."""
     tail = i[len(i) - x.ndim :]

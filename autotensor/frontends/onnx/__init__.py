@@ -11,7 +11,8 @@ that definition.
 
 from __future__ import annotations
 
-from autotensor.frontends.onnx.errors import NeedsValue, Unsupported
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.onnx_file import Loaded, load
 from autotensor.frontends.onnx.staged_model import Staged
 

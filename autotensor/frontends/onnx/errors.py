@@ -5,10 +5,6 @@ from __future__ import annotations
 from autotensor.base.errors import GraphError, InputError
 
 
-class Unsupported(GraphError):
-    """What is asked for cannot be done: names the node, the operator and the opset."""
-
-
 class Malformed(InputError):
     """A file that is not a valid model."""
 

@@ -21,13 +21,14 @@ import onnx
 
 from autotensor.base.errors import AutotensorError
 from autotensor.base.registry import nearest
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.checks import check_call, check_types
-from autotensor.frontends.onnx.errors import Malformed, NeedsValue, Unsupported
+from autotensor.frontends.onnx.errors import Malformed, NeedsValue
 from autotensor.frontends.onnx.function_definitions import definition
-from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import in_order, names_read
 from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded, plain_domain
-from autotensor.frontends.onnx.registry import Value, converter_of, operators
+from autotensor.frontends.onnx.registry import converter_of, operators
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant
 from autotensor.graph.evaluate import evaluate_node
@@ -52,28 +53,31 @@ MALFORMED = (
 )
 
 
+Live = Callable[[], Iterable[GraphNode]]  # what must stay known, if somebody asks
+OnHost = Callable[..., tuple[Array, ...]]  # a Python function of values
+Build = Callable[["Runtime", tuple[Value, ...]], tuple[Value, ...]]
+
+
 class Runtime(Protocol):
     """Who knows values that depend on the model's inputs."""
 
-    def ask(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]], where: str) -> Array: ...
+    def ask(self, node: GraphNode, live: Live, where: str) -> Array: ...
 
     def host(
         self,
-        fn: Callable[..., tuple[Array, ...]],
+        fn: OnHost,
         operands: Sequence[GraphNode],
-        live: Callable[[], Iterable[GraphNode]],
+        live: Live,
         where: str,
     ) -> tuple[GraphNode, ...]: ...
 
-    def nested(
-        self, build: Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]
-    ) -> Callable[..., Any]: ...
+    def nested(self, build: Build) -> Callable[..., Any]: ...
 
 
 class Ahead:
     """No runtime: a graph is wanted before anything runs."""
 
-    def ask(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]], where: str) -> Array:
+    def ask(self, node: GraphNode, live: Live, where: str) -> Array:
         names = sorted({n.name for n in topological((node,)) if isinstance(n, Input)})
         raise NeedsValue(
             f"{where} needs numbers that depend on the values of {', '.join(map(repr, names))}.",
@@ -82,9 +86,9 @@ class Ahead:
 
     def host(
         self,
-        fn: Callable[..., tuple[Array, ...]],
+        fn: OnHost,
         operands: Sequence[GraphNode],
-        live: Callable[[], Iterable[GraphNode]],
+        live: Live,
         where: str,
     ) -> tuple[GraphNode, ...]:
         raise NeedsValue(
@@ -92,7 +96,7 @@ class Ahead:
             fix="Call the model through autotensor.OnnxModel, which compiles it in parts.",
         )
 
-    def nested(self, build: Callable[..., Any]) -> Callable[..., Any]:
+    def nested(self, build: Build) -> Callable[..., Any]:
         raise NotImplementedError("reached only through host, which refuses first")
 
 
@@ -403,9 +407,7 @@ class Importer:
     def _value(self, node: GraphNode) -> Array:
         return node.array if isinstance(node, Constant) else self._known[node]
 
-    def host(
-        self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode], where: str
-    ) -> tuple[GraphNode, ...]:
+    def host(self, fn: OnHost, operands: Sequence[GraphNode], where: str) -> tuple[GraphNode, ...]:
         """A Python function of values; at once where these are known."""
         if not any(self.is_open(x) for x in operands):
             return tuple(constant(a) for a in fn(*(self.demand(x, where) for x in operands)))

@@ -9,11 +9,11 @@ import numpy as np
 
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
-from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.importer import Ahead, Importer, Runtime
+from autotensor.frontends.onnx.node_call import Value
 from autotensor.frontends.onnx.onnx_file import Loaded
-from autotensor.frontends.onnx.registry import Value
-from autotensor.frontends.onnx.signature import Argument, Shapes, bound, inputs_of, outputs_of
+from autotensor.frontends.onnx.signature import Argument, Shapes, bound, given_by_calls, inputs_of, outputs_of
 from autotensor.graph.build import constant
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode
@@ -92,11 +92,5 @@ def _names(model: Loaded, inputs: tuple[Any, ...]) -> tuple[str, ...]:
 
 def build(model: Loaded, runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
     """The model's outputs for these inputs, in the order of `inputs_of`: what `Staged` calls."""
-    names = [a.name for a in inputs_of_any(model)]
+    names = [v.name for v in given_by_calls(model)]
     return Importer(model, runtime).graph(model.proto.graph, dict(zip(names, values, strict=True)))
-
-
-def inputs_of_any(model: Loaded) -> list[Any]:
-    """The model's inputs, of whatever kind."""
-    given = {t.name for t in model.proto.graph.initializer}
-    return [v for v in model.proto.graph.input if v.name not in given]

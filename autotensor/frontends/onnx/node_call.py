@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import onnx
 
 from autotensor.base.dtype import DType
-from autotensor.frontends.onnx.errors import Malformed, Unsupported
-from autotensor.frontends.onnx.registry import Value
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.errors import Malformed
 from autotensor.frontends.onnx.types import Array, element_type
 from autotensor.graph.ir import GraphNode
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the importer makes calls, and converters ask it through them
     from autotensor.frontends.onnx.importer import Importer
 
+Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
 _REQUIRED = object()
 
 
@@ -78,15 +79,19 @@ class Call:
             return None
         return self.importer.demand(node, self.where)
 
-    def ints(self, n: int) -> tuple[int, ...]:
-        """Operand n as whole numbers."""
+    def ints(self, n: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Operand n as whole numbers; the default, if there is one, when it was left out."""
+        if default is not None and self.get(n) is None:
+            return default
         array = self.array(n)
         if array.dtype.kind not in "iu":
             raise Malformed(f"{self.where}: operand {n} is {array.dtype}, expected integers.")
         return tuple(int(v) for v in array.reshape(-1))
 
-    def scalar(self, n: int) -> Any:
-        """Operand n, of one element, as a Python number."""
+    def scalar(self, n: int, default: Any = _REQUIRED) -> Any:
+        """Operand n, of one element, as a Python number; likewise."""
+        if default is not _REQUIRED and self.get(n) is None:
+            return default
         array = self.array(n)
         if array.size != 1:
             raise Malformed(f"{self.where}: operand {n} has shape {array.shape}, expected one element.")
@@ -101,6 +106,12 @@ class Call:
             raise Malformed(f"{self.where}: attribute {name!r} is missing.")
         return default
 
+    def whole(self, name: str, default: Any = _REQUIRED) -> int:
+        return int(self.attr(name, default))
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        return bool(self.attr(name, default))
+
     def dtype_attr(self, name: str, default: int | None = None) -> DType:
         """An attribute that names an element type."""
         number = self.attr(name) if default is None else self.attr(name, default)
@@ -108,7 +119,7 @@ class Call:
 
     def axis(self, default: int = 0, name: str = "axis", rank: int | None = None) -> int:
         """An axis counted from the front."""
-        return self.axes((int(self.attr(name, default)),), rank)[0]
+        return self.axes((self.whole(name, default),), rank)[0]
 
     def axes(self, given: Sequence[int], rank: int | None = None) -> tuple[int, ...]:
         """Axes counted from the front. Raises Malformed for one that does not exist."""

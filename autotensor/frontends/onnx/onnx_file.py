@@ -23,7 +23,8 @@ from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
 
 from autotensor.base.errors import InputError
-from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.errors import Malformed
 from autotensor.frontends.onnx.types import Array, checked_array, type_name
 
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold

@@ -12,13 +12,10 @@ by `c.attr`, and asks for numbers that must be known now by `c.array(1)` or `c.i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.node_call import Call, Value
 
-Value = Any  # a GraphNode; a tuple of values (a sequence); None (an optional without a value)
-Converter = Callable[["Call"], Any]
+Converter = Callable[[Call], Value]
 
 _CONVERTERS: dict[tuple[str, str], list[tuple[int, Converter]]] = {}
 

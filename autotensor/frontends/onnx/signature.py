@@ -14,7 +14,7 @@ import onnx
 from autotensor.base.dtype import DType
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
-from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded
 from autotensor.frontends.onnx.types import element_type
 
@@ -46,10 +46,14 @@ class Argument:
 
 
 def inputs_of(model: Loaded) -> tuple[Argument, ...]:
-    """The inputs that a call must give: those without an initializer."""
-    graph = model.proto.graph
-    given = {t.name for t in graph.initializer}
-    return tuple(_argument(v) for v in graph.input if v.name not in given)
+    """The inputs that a call must give. Raises Unsupported for an element type that is not ours."""
+    return tuple(_argument(v) for v in given_by_calls(model))
+
+
+def given_by_calls(model: Loaded) -> list[onnx.ValueInfoProto]:
+    """Those without an initializer, of whatever kind."""
+    held = {t.name for t in model.proto.graph.initializer}
+    return [v for v in model.proto.graph.input if v.name not in held]
 
 
 def outputs_of(model: Loaded) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ inputs; an answer never seen imports again from the start, along points that exi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +20,15 @@ import numpy as np
 
 from autotensor.base import fork_locks
 from autotensor.base.dtype import dtype_of
-from autotensor.frontends.onnx.importer import Runtime, tensors_in
-from autotensor.frontends.onnx.registry import Value
+from autotensor.frontends.onnx.importer import Build, Live, OnHost, tensors_in
+from autotensor.frontends.onnx.node_call import Value
 from autotensor.frontends.onnx.types import Array, checked_array
 from autotensor.graph.build import input as new_input
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input, topological
+from autotensor.graph.replace_nodes import replaced
 
 Arrays = dict[GraphNode, Array]
-Build = Callable[[Runtime, tuple[Value, ...]], tuple[Value, ...]]
 Compile = Callable[[Graph], Callable[..., Any]]
 
 KEPT = 512  # answers remembered at one point, the rounds of a decoder say; the oldest goes first
@@ -128,16 +128,16 @@ class _Session:
         return tuple(answer)
 
     # -- what the importer asks ----------------------------------------------------------------------------
-    def ask(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]], where: str) -> Array:
+    def ask(self, node: GraphNode, live: Live, where: str) -> Array:
         point = self._point(lambda: self._question(node, live))
         answer: Array = self._go(point)
         return answer
 
     def host(
         self,
-        fn: Callable[..., tuple[Array, ...]],
+        fn: OnHost,
         operands: Sequence[GraphNode],
-        live: Callable[[], Iterable[GraphNode]],
+        live: Live,
         where: str,
     ) -> tuple[GraphNode, ...]:
         wanted = [x for x in operands if not isinstance(x, Constant)]
@@ -161,7 +161,7 @@ class _Session:
         self.slot = (point.next, key)
         return answer
 
-    def _question(self, node: GraphNode, live: Callable[[], Iterable[GraphNode]]) -> Point:
+    def _question(self, node: GraphNode, live: Live) -> Point:
         (target,) = replaced((node,), self.cut)
         below = list(topological((target,)))
         inputs = [n for n in below if isinstance(n, Input)]
@@ -199,7 +199,7 @@ class _Session:
 
         return Point(act, cut={node: by_target[target] for node, target in wanted.items()})
 
-    def _on_host(self, fn: Callable[..., tuple[Array, ...]], operands: Sequence[GraphNode]) -> Point:
+    def _on_host(self, fn: OnHost, operands: Sequence[GraphNode]) -> Point:
         targets = replaced(operands, self.cut)
         made: dict[Any, tuple[Input, ...]] = {}
 
@@ -246,28 +246,6 @@ class _Session:
 
 
 # -- helpers ---------------------------------------------------------------------------------------------
-
-
-def replaced(nodes: Sequence[GraphNode], cut: Mapping[GraphNode, GraphNode]) -> tuple[GraphNode, ...]:
-    """The nodes, written in terms of what stands for their parts."""
-    done: dict[GraphNode, GraphNode] = dict(cut)
-    if not cut:
-        return tuple(nodes)
-    stack = [(n, False) for n in reversed(nodes)]
-    while stack:
-        node, ready = stack.pop()
-        if node in done:
-            continue
-        if not isinstance(node, Apply):
-            done[node] = node
-        elif ready:
-            inputs = [done[x] for x in node.inputs]
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            done[node] = node if same else node.given(inputs)
-        else:
-            stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs))
-    return tuple(done[n] for n in nodes)
 
 
 def _by_numpy(target: GraphNode, below: Sequence[GraphNode], known: Arrays) -> Array:

@@ -9,7 +9,7 @@ import onnx
 
 from autotensor.base.dtype import DType, dtype_of
 from autotensor.base.errors import TensorError
-from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.errors import Unsupported
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

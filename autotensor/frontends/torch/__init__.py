@@ -13,11 +13,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch import constants as _constants  # noqa: F401  # converters, too
 from autotensor.frontends.torch import decomposed, families
 from autotensor.frontends.torch.exported import from_torch
 from autotensor.frontends.torch.importer import import_nodes
-from autotensor.frontends.torch.registry import CONVERTERS, Unsupported, converts
+from autotensor.frontends.torch.registry import CONVERTERS, converts
 
 for _room in (families, decomposed):
     for _module in sorted(m.name for m in pkgutil.iter_modules(_room.__path__)):

@@ -18,11 +18,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from autotensor.base.errors import InputError
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
-from autotensor.frontends.torch.registry import Unsupported
 from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
@@ -83,7 +83,9 @@ def from_torch(
             fix="Wrap a function in a module.",
         )
     name = re.sub(r"\W", "_", name) or "model"
-    return OpenProgram(program, name) if is_open(program) else graph_of(_decomposed(program), name)
+    if is_open(program):
+        return OpenProgram(program, name, from_torch)
+    return graph_of(_decomposed(program), name)
 
 
 def graph_of(program: ExportedProgram, name: str) -> Graph:

@@ -20,6 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.errors import AutotensorError, GraphError
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.constants import by_torch
 from autotensor.frontends.torch.empty_tensors import of_nothing
 from autotensor.frontends.torch.families.complex import MAKE_COMPLEX, ON_COMPLEX, Complex
@@ -33,9 +34,9 @@ from autotensor.frontends.torch.registry import (
     Held,
     Layout,
     Missing,
-    Unsupported,
 )
 from autotensor.frontends.torch.types import dtype_name
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
@@ -191,7 +192,7 @@ def _held(node: torch.fx.Node, result: Any, wanted: Any) -> Any:
             f"{_place(node)}."
         )
     name = dtype_name(wanted.dtype)
-    return result if str(result.dtype) == name else ops.cast(result, dtype=name)
+    return result if str(result.dtype) == name else as_type(result, name)
 
 
 def _memory(node: Any, values: Mapping[torch.fx.Node, Any]) -> list[Held]:

@@ -9,7 +9,7 @@ values; what does not fit is one sentence. The program is exported again for the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import sympy
@@ -19,7 +19,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgu
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from autotensor.base.errors import ArgumentError
-from autotensor.frontends.torch.registry import Unsupported
+from autotensor.frontends.errors import Unsupported
 from autotensor.graph.ir import Graph
 from autotensor.graph.open_graphs import OpenGraph, Shapes
 
@@ -32,8 +32,9 @@ def is_open(program: ExportedProgram) -> bool:
 class OpenProgram(OpenGraph):
     """See the module's docstring."""
 
-    def __init__(self, program: ExportedProgram, name: str) -> None:
-        self.program, self.name = program, name
+    def __init__(self, program: ExportedProgram, name: str, fixed: Callable[..., Any]) -> None:
+        """fixed: `from_torch`, which writes the graph of one set of shapes."""
+        self.program, self.name, self._fixed = program, name, fixed
 
     @property
     def shapes(self) -> Shapes:
@@ -48,8 +49,6 @@ class OpenProgram(OpenGraph):
         return tuple(axis for axis, n in enumerate(extents) if not isinstance(n, int))
 
     def at(self, shapes: Shapes) -> Graph:
-        from autotensor.frontends.torch.exported import from_torch
-
         _check(self.program, self.name, shapes)
         leaves: list[Any] = []
         for value in _inputs(self.program).values():
@@ -62,7 +61,7 @@ class OpenProgram(OpenGraph):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about its own internals
             module = self.program.module()
-        made = from_torch(module, tuple(args), kwargs, name=self.name)
+        made = self._fixed(module, tuple(args), kwargs, name=self.name)
         assert isinstance(made, Graph), "exported for fixed shapes"
         return made
 

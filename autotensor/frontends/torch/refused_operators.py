@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotensor.frontends.torch.registry import Unsupported
+from autotensor.frontends.errors import Unsupported
 
 _DRAW = "random numbers are not drawn here", "Draw them outside and pass them in."
 _RANDOM = frozenset(

@@ -25,10 +25,6 @@ READS_MEMORY: set[str] = set()  # operators whose converter asks how its first a
 BETTER_KNOWN: set[str] = set()  # operators that torch runs, once, where they depend on no input
 
 
-class Unsupported(GraphError):
-    """A model asks for something that cannot be converted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A result that a converter does not give; an error only if somebody reads it."""

@@ -7,33 +7,26 @@ through its bits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from autotensor.base.dtype import DType, dtype_of, promote
-from autotensor.frontends.torch.registry import Unsupported
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
-from autotensor.graph.ir import Array, GraphNode, constant
+from autotensor.graph.ir import Array, GraphNode
 
 Ints = Sequence[int]
 
 _NAMES = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.uint8: "uint8",
-    torch.uint16: "uint16",
-    torch.uint32: "uint32",
-    torch.uint64: "uint64",
-    torch.bool: "bool",
+    getattr(torch, name): name
+    for name in (
+        *("bool", "float16", "bfloat16", "float32", "float64"),
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
 }
 
 
@@ -110,13 +103,6 @@ def _kind(t: DType) -> int:
     return 0 if t.is_bool else 1 if t.is_int else 2
 
 
-def as_type(x: Any, dtype: DType) -> GraphNode:
-    """A node of that type from a node or a number."""
-    if isinstance(x, GraphNode):
-        return x if x.dtype == dtype else ops.cast(x, dtype=str(dtype))
-    return constant(np.asarray(x).astype(dtype.numpy))
-
-
 def alike(*operands: Any) -> tuple[GraphNode, ...]:
     """All operands in their common type."""
     dtype = common(*operands)
@@ -126,7 +112,7 @@ def alike(*operands: Any) -> tuple[GraphNode, ...]:
 # -- tensors without axes --------------------------------------------------------------------------------
 
 
-def with_axes(convert: Any) -> Any:
+def with_axes(convert: Callable[..., Any]) -> Callable[..., Any]:
     """The converter for tensors without axes too, where torch takes axis 0 for theirs: as vectors of one
     element. What comes out has one element as well, and the importer takes its axis away."""
 

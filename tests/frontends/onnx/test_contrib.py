@@ -11,7 +11,7 @@ from making import floats, model, node
 from onnx import TensorProto
 
 import autotensor as at
-from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.errors import Unsupported
 
 pytestmark = pytest.mark.onnx
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -17,7 +17,7 @@ from hostile_operators import KINDS
 from onnx import helper
 
 import autotensor as at
-from autotensor.frontends.onnx.errors import Unsupported
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.families import control
 
 CHILD = Path(__file__).with_name("hostile_child.py")

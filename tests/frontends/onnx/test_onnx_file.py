@@ -9,7 +9,8 @@ from making import floats, model, node
 
 import autotensor as at
 from autotensor.base.errors import ArtifactError, InputError
-from autotensor.frontends.onnx.errors import Malformed, Unsupported
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.errors import Malformed
 from autotensor.graph.evaluate import evaluate
 
 

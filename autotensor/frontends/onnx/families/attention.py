@@ -12,14 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotensor.frontends.attention_heads import repeated
+from autotensor.frontends.attention_heads import apart, repeated, together
 from autotensor.frontends.onnx.function_definitions import definition
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
-SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
 WIDE = ("float32", "float64")  # what the definition computes in its own type
 HIDDEN = np.array(-np.inf, np.float32)  # the score where a bool mask says False
 PLAIN = ("is_causal", "scale", "q_num_heads", "kv_num_heads", "softcap", "qk_matmul_output_mode")
@@ -32,26 +31,22 @@ def attention(c: Call) -> Value:
     q, k, v = (c[n] for n in range(3))
     is_flat = len(q.shape) == 3
     if is_flat:
-        heads, kv_heads = int(c.attr("q_num_heads")), int(c.attr("kv_num_heads"))
-        q, k, v = (_heads(c, x, n) for x, n in zip((q, k, v), (heads, kv_heads, kv_heads), strict=True))
-    if k.shape[1] != q.shape[1]:
-        k, v = (repeated(x, q.shape[1]) for x in (k, v))
+        heads, kv_heads = c.whole("q_num_heads"), c.whole("kv_num_heads")
+        q, k, v = (by_heads(c, x, n) for x, n in zip((q, k, v), (heads, kv_heads, kv_heads), strict=True))
+    k, v = (repeated(x, q.shape[1]) for x in (k, v))
     mask = c.get(3)
     if mask is not None and not _fits(mask, (*q.shape[:3], k.shape[2])):
         return _by_definition(c)
     y = ops.attention(
         *(q, k, v, *(() if mask is None else (mask,))),
-        causal=bool(c.attr("is_causal", 0)),
+        causal=c.flag("is_causal"),
         scale=c.attr("scale", None),
         hidden=float(HIDDEN),
     )
     if mask is not None:
-        seeing = _seeing(mask, (q.shape[2], k.shape[2]), bool(c.attr("is_causal", 0)))
-        y = ops.where(seeing, y, constant(np.zeros((), y.dtype.numpy)))
-    if not is_flat:
-        return y
-    batch, heads, tokens, depth = y.shape
-    return ops.reshape(ops.transpose(y, axes=SWAPPED), shape=(batch, tokens, heads * depth))
+        seeing = _seeing(mask, (q.shape[2], k.shape[2]), c.flag("is_causal"))
+        y = ops.where(seeing, y, constant(0, dtype=y.dtype))
+    return together(y) if is_flat else y
 
 
 def _is_plain(c: Call) -> bool:
@@ -81,18 +76,14 @@ def _seeing(mask: GraphNode, scores: tuple[int, int], causal: bool) -> GraphNode
     low = constant(HIDDEN.astype(added.dtype.numpy))
     if causal:
         added = ops.where(constant(np.tri(*scores, dtype=bool)), added, low)
-    result: GraphNode = ops.greater(ops.max(added, axis=-1, keepdims=True), low)
-    return result
+    return ops.greater(ops.max(added, axis=-1, keepdims=True), low)
 
 
-def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
+def by_heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
     """[batch, tokens, heads * depth] ──▶ [batch, heads, tokens, depth]"""
-    batch, tokens, width = x.shape
-    if heads < 1 or width % heads:
-        raise c.malformed(f"{width} columns cannot be divided among {heads} heads.")
-    apart = ops.reshape(x, shape=(batch, tokens, heads, width // heads))
-    result: GraphNode = ops.transpose(apart, axes=SWAPPED)
-    return result
+    if len(x.shape) != 3 or heads < 1 or x.shape[2] % heads:
+        raise c.malformed(f"{x.shape}: {x.shape[-1]} columns cannot be divided among {heads} heads.")
+    return apart(x, heads)
 
 
 def _by_definition(c: Call) -> Value:

@@ -10,23 +10,26 @@ that compute with quantised numbers are none of these.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection
+from functools import partial
 
 import numpy as np
 
-from autotensor.frontends.attention_heads import repeated
+from autotensor.frontends.attention_heads import repeated, together, turned
+from autotensor.frontends.onnx.families.attention import by_heads
+from autotensor.frontends.onnx.families.elementwise import ACTIVATIONS
 from autotensor.frontends.onnx.families.matmul import gemm, product
+from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.families.windows import convolved
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Converter, Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import Converter, converts
+from autotensor.frontends.values import as_type, pieces, row, widened
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
 DOMAIN = "com.microsoft"
 MASKED = -10000.0  # what onnxruntime adds where a mask says 0, unless the node says otherwise
-SWAPPED = (0, 2, 1, 3)  # heads and tokens change places
 CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 
 
@@ -86,8 +89,8 @@ def _plus(x: GraphNode, bias: GraphNode | None) -> GraphNode:
 @fused("FusedMatMul", operands=2, attrs=("alpha", "transA", "transB", "transBatchA", "transBatchB"))
 @fused("TransposeMatMul", operands=2, attrs=("alpha", "transA", "transB"))
 def fused_matmul(c: Call) -> Value:
-    a = _turned(c[0], bool(c.attr("transA", 0)), bool(c.attr("transBatchA", 0)))
-    b = _turned(c[1], bool(c.attr("transB", 0)), bool(c.attr("transBatchB", 0)))
+    a = _turned(c[0], c.flag("transA"), c.flag("transBatchA"))
+    b = _turned(c[1], c.flag("transB"), c.flag("transBatchB"))
     alpha = c.attr("alpha", 1.0)
     y = product(a, b)
     return y if alpha == 1.0 else y * alpha
@@ -143,13 +146,10 @@ def _activated(c: Call, x: GraphNode, numbers: Collection[float]) -> GraphNode:
     match name:
         case "":
             return x
-        case "Relu" | "Tanh" | "Sigmoid" | "Softplus":
-            return getattr(ops, name.lower())(x)
-        case "LeakyRelu":
-            return ops.leaky_relu(x, *given) if given else ops.leaky_relu(x, 0.01)
+        case "Relu" | "Tanh" | "Sigmoid" | "Softplus" | "LeakyRelu":
+            return ACTIVATIONS[name](x, *given)
         case "HardSigmoid" if len(given) in (0, 2):
-            slope, shift = given or (0.2, 0.5)
-            return ops.clip(x * slope + shift, 0.0, 1.0)
+            return ACTIVATIONS[name](x, *given)
         case "Clip" if len(given) == 2:
             return ops.clip(x, *given)
     raise c.unsupported(f"its activation {name!r} with the parameters {given}.")
@@ -189,21 +189,17 @@ def _with_sum(c: Call, y: GraphNode, total: GraphNode) -> list[GraphNode]:
 
 def _layer_norm(x: GraphNode, gamma: GraphNode, beta: GraphNode | None, eps: float) -> GraphNode:
     shift = constant(np.zeros(gamma.shape, gamma.dtype.numpy)) if beta is None else beta
-    wide = [ops.cast(v, dtype="float32") if v.dtype.is_half else v for v in (x, gamma, shift)]
-    y = ops.layer_norm(*wide, axis=-1, eps=eps)
-    return ops.cast(y, dtype=str(x.dtype)) if x.dtype.is_half else y
+    return widened(partial(ops.layer_norm, axis=-1, eps=eps), x, gamma, shift)
 
 
 def _rms(c: Call, x: GraphNode, scale: GraphNode, axis: int, eps: float) -> GraphNode:
     if scale.shape != x.shape[axis:]:
         raise c.unsupported(f"a scale of shape {scale.shape} for x {x.shape} from axis {axis} on.")
-    wide = [ops.cast(v, dtype="float32") if v.dtype.is_half else v for v in (x, scale)]
-    y = ops.rms_norm(*wide, axis=axis, eps=eps)
-    return ops.cast(y, dtype=str(x.dtype)) if x.dtype.is_half else y
+    return widened(partial(ops.rms_norm, axis=axis, eps=eps), x, scale)
 
 
 def _inverse_root(x: GraphNode, axis: int, eps: float) -> GraphNode:
-    wide = ops.cast(x, dtype="float32") if x.dtype.is_half else x
+    wide = as_type(x, "float32") if x.dtype.is_half else x
     over = tuple(range(axis, len(x.shape)))
     return ops.rsqrt(ops.mean(wide * wide, axis=over, keepdims=True) + eps)
 
@@ -221,10 +217,10 @@ def embed_layer_norm(c: Call) -> Value:
         total = total + ops.take(c[4], c[1], axis=0)
     y = _layer_norm(total, c[5], c[6], c.attr("epsilon", 1e-12))
     if mask is None:
-        shown = constant(np.zeros(batch, np.int32))
+        shown: GraphNode = constant(np.zeros(batch, np.int32))
     else:
-        seen = ops.cast(ops.equal(mask, constant(1, dtype=mask.dtype)), dtype="int32")
-        shown = ops.cast(ops.sum(seen, axis=1), dtype="int32")
+        seen = as_type(ops.equal(mask, constant(1, dtype=mask.dtype)), "int32")
+        shown = as_type(ops.sum(seen, axis=1), "int32")
     return [y, shown, total]
 
 
@@ -249,18 +245,18 @@ def attention(c: Call) -> Value:
     """x [batch, tokens, width] by weights [width, q + k + v]; past and present [2, batch, heads, …]."""
     if c.attr("past_present_share_buffer", 0) or c.attr("do_rotary", 0):
         raise c.unsupported("a shared buffer of past keys, and rotary embedding inside.")
-    x, weights, heads = c[0], c[1], int(c.attr("num_heads"))
+    x, weights, heads = c[0], c[1], c.whole("num_heads")
     sizes = tuple(c.attr("qkv_hidden_sizes", ())) or (weights.shape[1] // 3,) * 3
     if len(weights.shape) != 2 or len(sizes) != 3 or sum(sizes) != weights.shape[1]:
         raise c.malformed(f"weights {weights.shape} do not hold queries, keys and values of {sizes} columns.")
     joint = _plus(product(x, weights), c.get(2))
-    q, k, v = (_heads(c, part, heads) for part in _columns(joint, sizes))
+    q, k, v = (by_heads(c, part, heads) for part in pieces(joint, -1, sizes))
     past = c.get(4)
     if past is not None:
-        k, v = (ops.concat(_part(past, n), new, axis=2) for n, new in enumerate((k, v)))
+        k, v = (ops.concat(row(past, 0, n), new, axis=2) for n, new in enumerate((k, v)))
     y = _attend(c, q, k, v, _masks(c, c.get(3), q, k), c.get(5))
-    present = [ops.concat(*(ops.unsqueeze(new, axes=(0,)) for new in (k, v)), axis=0)] if c.wants(1) else []
-    return [_joined(y), *present]
+    present = [stacked((k, v), 0)] if c.wants(1) else []
+    return [together(y), *present]
 
 
 @fused(
@@ -271,17 +267,17 @@ def attention(c: Call) -> Value:
 )
 def multi_head_attention(c: Call) -> Value:
     """q, k, v [batch, tokens, width]; keys and values also by heads."""
-    heads = int(c.attr("num_heads"))
+    heads = c.whole("num_heads")
     query, key, value = c[0], c.get(1), c.get(2)
     if key is None or value is None or len(query.shape) != 3:
         raise c.unsupported("queries, keys and values that are packed into one tensor.")
-    q = _heads(c, query, heads)
-    k, v = (t if len(t.shape) == 4 else _heads(c, t, heads) for t in (key, value))
+    q = by_heads(c, query, heads)
+    k, v = (t if len(t.shape) == 4 else by_heads(c, t, heads) for t in (key, value))
     if (bias := c.get(3)) is not None:
         widths = tuple(heads * t.shape[3] for t in (q, k, v))
         if bias.shape != (sum(widths),):
             raise c.malformed(f"a bias of shape {bias.shape} for {widths} columns.")
-        parts = _columns(bias, widths)
+        parts = pieces(bias, -1, widths)
         given = [True, *(len(key.shape) != 4,) * 2]  # keys by heads have their bias already
         q, k, v = (
             t + ops.reshape(b, shape=(heads, 1, t.shape[3])) if own else t
@@ -290,7 +286,7 @@ def multi_head_attention(c: Call) -> Value:
     if c.get(6) is not None:
         k, v = (ops.concat(c[6 + n], new, axis=2) for n, new in enumerate((k, v)))
     y = _attend(c, q, k, v, _masks(c, c.get(4), q, k), c.get(5))
-    return [_joined(y), k, v]
+    return [together(y), k, v]
 
 
 @fused(
@@ -303,13 +299,13 @@ def rotary_embedding(c: Call) -> Value:
     if c.attr("is_packed_batching", 0) or c.attr("scale", 1.0) != 1.0:
         raise c.unsupported("packed batches, and scaled places.")
     x, cos, sin = c[0], c[2], c[3]
-    part = int(c.attr("rotary_embedding_dim", 0))
+    part = c.whole("rotary_embedding_dim", 0)
     is_flat = len(x.shape) == 3
-    heads = int(c.attr("num_heads", 0)) or (x.shape[-1] // (2 * cos.shape[1]) if not part else 0)
+    heads = c.whole("num_heads", 0) or (x.shape[-1] // (2 * cos.shape[1]) if not part else 0)
     if is_flat and heads < 1:
         raise c.malformed("num_heads is missing.")
-    y = _rotated(_heads(c, x, heads) if is_flat else x, c[1], cos, sin, part, bool(c.attr("interleaved", 0)))
-    return _joined(y) if is_flat else y
+    y = _rotated(by_heads(c, x, heads) if is_flat else x, c[1], cos, sin, part, c.flag("interleaved"))
+    return together(y) if is_flat else y
 
 
 def _rotated(
@@ -321,19 +317,15 @@ def _rotated(
     if places.shape == (1,):
         places = ops.reshape(places, shape=(1, 1)) + constant(np.arange(tokens)[None], dtype=places.dtype)
     angles = [ops.unsqueeze(ops.take(t, places, axis=0), axes=(1,)) for t in (cos, sin)]  # [b, 1, n, half]
-    turned, rest = (x, []) if width == depth else ((_cut(x, 0, width)), [_cut(x, width, depth)])
+    moving, *rest = [x] if width == depth else pieces(x, 3, (width, depth - width))
     if interleaved:
-        pairs = ops.reshape(turned, shape=(batch, heads, tokens, width // 2, 2))
-        a, b = (
-            ops.reshape(ops.slice(pairs, begin=(n,), end=(n + 1,), axes=(4,)), shape=pairs.shape[:4])
-            for n in (0, 1)
-        )
+        pairs = ops.reshape(moving, shape=(batch, heads, tokens, width // 2, 2))
+        a, b = (row(pairs, 4, n) for n in (0, 1))
     else:
-        a, b = _cut(turned, 0, width // 2), _cut(turned, width // 2, width)
+        a, b = pieces(moving, 3, (width // 2,) * 2)
     real, imaginary = a * angles[0] - b * angles[1], b * angles[0] + a * angles[1]
     if interleaved:
-        both = [ops.unsqueeze(v, axes=(4,)) for v in (real, imaginary)]
-        y = ops.reshape(ops.concat(*both, axis=4), shape=turned.shape)
+        y = ops.reshape(stacked((real, imaginary), 4), shape=moving.shape)
     else:
         y = ops.concat(real, imaginary, axis=3)
     return ops.concat(y, *rest, axis=3) if rest else y
@@ -367,13 +359,13 @@ def group_query_attention(c: Call) -> Value:
         raise c.unsupported("scores as results, sight of the future, and quantised keys.")
     if {c.attr("k_quant_type", "NONE"), c.attr("v_quant_type", "NONE")} != {"NONE"}:
         raise c.unsupported("quantised keys.")
-    heads, kv_heads = int(c.attr("num_heads")), int(c.attr("kv_num_heads"))
+    heads, kv_heads = c.whole("num_heads"), c.whole("kv_num_heads")
     if c.get(1) is None:
         depth = c[0].shape[2] // (heads + 2 * kv_heads)
-        parts = _columns(c[0], (heads * depth, kv_heads * depth, kv_heads * depth))
+        parts = pieces(c[0], -1, (heads * depth, kv_heads * depth, kv_heads * depth))
     else:
         parts = [c[0], c[1], c[2]]
-    q, k, v = (_heads(c, t, n) for t, n in zip(parts, (heads, kv_heads, kv_heads), strict=True))
+    q, k, v = (by_heads(c, t, n) for t, n in zip(parts, (heads, kv_heads, kv_heads), strict=True))
     tokens, past = q.shape[2], 0 if c.get(3) is None else c[3].shape[2]
     seen, total = set(c.ints(5)), int(c.scalar(6))
     if seen != {total - 1} or total != past + tokens:
@@ -383,30 +375,30 @@ def group_query_attention(c: Call) -> Value:
         )
     if c.attr("do_rotary", 0):
         places = constant(np.full((1,), past, np.int64))
-        interleaved = bool(c.attr("rotary_interleaved", 0))
+        interleaved = c.flag("rotary_interleaved")
         part = 2 * c[7].shape[1]
         q, k = (_rotated(t, places, c[7], c[8], part, interleaved) for t in (q, k))
     if past:
         k, v = (ops.concat(c[3 + n], new, axis=2) for n, new in enumerate((k, v)))
-    keys, values = (t if t.shape[1] == heads else repeated(t, heads) for t in (k, v))
+    keys, values = (repeated(t, heads) for t in (k, v))
     masks = [_past_only(tokens, total, -np.inf)] if tokens > 1 else []
     y = _attend(c, q, keys, values, masks, None)
-    return [_joined(y), k, v]
+    return [together(y), k, v]
 
 
 def _attend(
     c: Call, q: GraphNode, k: GraphNode, v: GraphNode, masks: list[GraphNode], bias: GraphNode | None
 ) -> GraphNode:
     """[batch, heads, tokens, depth]: softmax(q kᵀ * scale + masks) v, which `recognise_attention` knows."""
-    half = q.dtype.is_half
-    if half:
-        q, k, v = (ops.cast(t, dtype="float32") for t in (q, k, v))
-    scale = c.attr("scale", 0.0) or 1 / math.sqrt(q.shape[3])
-    scores = product(q, ops.transpose(k, axes=(0, 1, 3, 2))) * scale
-    for m in (*masks, *(() if bias is None else (bias,))):
-        scores = scores + (ops.cast(m, dtype=str(scores.dtype)) if m.dtype != scores.dtype else m)
-    y = product(ops.softmax(scores, axis=-1), v)
-    return ops.cast(y, dtype=str(c[0].dtype)) if half else y
+
+    def attend(q: GraphNode, k: GraphNode, v: GraphNode) -> GraphNode:
+        scale = c.attr("scale", 0.0) or 1 / math.sqrt(q.shape[3])
+        scores = product(q, turned(k)) * scale
+        for m in (*masks, *(() if bias is None else (bias,))):
+            scores = scores + as_type(m, scores.dtype)
+        return product(ops.softmax(scores, axis=-1), v)
+
+    return widened(attend, q, k, v)
 
 
 def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[GraphNode]:
@@ -437,32 +429,3 @@ def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[
 def _past_only(tokens: int, keys: int, low: float) -> GraphNode:
     """[queries, keys]: 0 for the past, which all but the last keys are, and what a query has behind it."""
     return constant(np.where(np.tri(tokens, keys, keys - tokens, dtype=bool), 0, low).astype(np.float32))
-
-
-def _heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
-    """[batch, tokens, heads * depth] ──▶ [batch, heads, tokens, depth]"""
-    if len(x.shape) != 3 or heads < 1 or x.shape[2] % heads:
-        raise c.malformed(f"{x.shape} cannot be divided among {heads} heads.")
-    batch, tokens, width = x.shape
-    apart = ops.reshape(x, shape=(batch, tokens, heads, width // heads))
-    return ops.transpose(apart, axes=SWAPPED)
-
-
-def _joined(y: GraphNode) -> GraphNode:
-    """[batch, heads, tokens, depth] ──▶ [batch, tokens, heads * depth]"""
-    batch, heads, tokens, depth = y.shape
-    return ops.reshape(ops.transpose(y, axes=SWAPPED), shape=(batch, tokens, heads * depth))
-
-
-def _part(past: GraphNode, n: int) -> GraphNode:
-    return ops.reshape(ops.slice(past, begin=(n,), end=(n + 1,), axes=(0,)), shape=past.shape[1:])
-
-
-def _columns(x: GraphNode, widths: Collection[int]) -> list[GraphNode]:
-    """The last axis, cut."""
-    ends = np.cumsum([0, *widths]).tolist()
-    return [_cut(x, a, b) for a, b in itertools.pairwise(ends)]
-
-
-def _cut(x: GraphNode, begin: int, end: int) -> GraphNode:
-    return ops.slice(x, begin=(begin,), end=(end,), axes=(len(x.shape) - 1,))

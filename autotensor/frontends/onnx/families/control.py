@@ -15,13 +15,14 @@ import numpy as np
 import onnx
 
 from autotensor.frontends.onnx.errors import NeedsValue
-from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.importer import Importer, Runtime
-from autotensor.frontends.onnx.node_call import Call
+from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import names_read
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.onnx.types import Array
-from autotensor.graph.build import constant, ops
+from autotensor.frontends.values import row as part
+from autotensor.graph.build import constant
 from autotensor.graph.ir import GraphNode
 
 UNROLLED = 64  # rounds; more are left to the executor, in a graph without one they are refused
@@ -41,7 +42,7 @@ def if_(c: Call) -> Value:
 
 @converts("Scan", since=9)
 def scan(c: Call) -> Value:
-    body, count = c.attr("body"), int(c.attr("num_scan_inputs"))
+    body, count = c.attr("body"), c.whole("num_scan_inputs")
     states = list(c.tensors[: len(c.inputs) - count])
     scanned = c.tensors[len(states) :]
     axes = [a % len(x.shape) for a, x in zip(c.attr("scan_input_axes", (0,) * count), scanned, strict=True)]
@@ -62,27 +63,17 @@ def scan_of_batches(c: Call) -> Value:
     """Opset 8: each batch apart, scanned along axis 1."""
     if c.get(0) is not None:
         raise c.unsupported("sequence_lens.")
-    body, count = c.attr("body"), int(c.attr("num_scan_inputs"))
+    body, count = c.attr("body"), c.whole("num_scan_inputs")
     given = [c[n] for n in range(1, len(c.inputs))]
     states, scanned = given[: len(given) - count], given[len(given) - count :]
     directions = c.attr("directions", (0,) * count)
-    outputs = len(body.output) - len(states)
+    none = (0,) * (len(body.output) - len(states))
     batches = []
     for n in range(scanned[0].shape[0]):
-        one = [_part(x, 0, n) for x in scanned]
+        one = [part(x, 0, n) for x in scanned]
         items = [(x, 0, d) for x, d in zip(one, directions, strict=True)]
-        batches.append(
-            _scanned(
-                c,
-                body,
-                [_part(s, 0, n) for s in states],
-                items,
-                one[0].shape[0],
-                (0,) * outputs,
-                (0,) * outputs,
-            )
-        )
-    return [_stacked([b[n] for b in batches], 0) for n in range(len(body.output))]
+        batches.append(_scanned(c, body, [part(s, 0, n) for s in states], items, one[0].shape[0], none, none))
+    return [stacked([b[n] for b in batches], 0) for n in range(len(body.output))]
 
 
 def _scanned(
@@ -98,26 +89,17 @@ def _scanned(
         raise c.unsupported(f"a scan of {length} rounds.", f"From 1 to {MOST_SCANNED} are unrolled.")
     rows: list[list[GraphNode]] = [[] for _ in range(len(body.output) - len(states))]
     for n in range(length):
-        parts = [_part(x, a, length - 1 - n if back else n) for x, a, back in items]
+        parts = [part(x, a, length - 1 - n if back else n) for x, a, back in items]
         feeds = dict(zip([i.name for i in body.input], [*states, *parts], strict=True))
         results = list(c.importer.graph(body, feeds, c.opsets, c.outer_attrs))
         states, found = results[: len(states)], results[len(states) :]
         for row, value in zip(rows, found, strict=True):
             row.append(value)
-    stacked = [
-        _stacked(row[::-1] if back else row, a % (len(row[0].shape) + 1))
+    joined = [
+        stacked(row[::-1] if back else row, a % (len(row[0].shape) + 1))
         for row, a, back in zip(rows, out_axes, out_turned, strict=True)
     ]
-    return [*states, *stacked]
-
-
-def _part(x: GraphNode, axis: int, n: int) -> GraphNode:
-    cut = ops.slice(x, begin=(n,), end=(n + 1,), axes=(axis,))
-    return ops.reshape(cut, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
-
-
-def _stacked(parts: Sequence[GraphNode], axis: int) -> GraphNode:
-    return joined([ops.unsqueeze(p, axes=(axis,)) for p in parts], axis)
+    return [*states, *joined]
 
 
 # -- loop ------------------------------------------------------------------------------------------------
@@ -173,7 +155,7 @@ def _unrolled(c: Call, body: onnx.GraphProto, states: list[Value]) -> list[Value
         n += 1
     return [
         *states,
-        *(_stacked(row, 0) if row else _no_rows(c, body, k + len(states) + 1) for k, row in enumerate(rows)),
+        *(stacked(row, 0) if row else _no_rows(c, body, k + len(states) + 1) for k, row in enumerate(rows)),
     ]
 
 

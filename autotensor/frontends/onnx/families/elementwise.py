@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from autotensor.base.functions import FUNCTIONS
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -23,12 +23,36 @@ UNARY = {f.onnx: ours for ours, f in FUNCTIONS.items() if f.onnx} | {
 }  # fmt: skip
 
 
-def _unary(ours: str) -> Callable[[Call], Value]:
-    return lambda c: getattr(ops, ours)(c[0])
+def _shrink(x: GraphNode, bias: float = 0.0, lambd: float = 0.5) -> GraphNode:
+    inner = ops.where(ops.greater(x, lambd), x - bias, _like(0, x))
+    return ops.where(ops.less(x, -lambd), x + bias, inner)
 
 
-for _name, _ours in UNARY.items():
-    converts(_name)(_unary(_ours))
+# of a tensor and of the attributes, which have their defaults here; fused and recurrent nodes name them, too
+ACTIVATIONS: dict[str, Callable[..., GraphNode]] = {
+    **{name: getattr(ops, ours) for name, ours in UNARY.items()},
+    "LeakyRelu": lambda x, alpha=0.01: ops.leaky_relu(x, alpha=alpha),
+    "Elu": lambda x, alpha=1.0: ops.elu(x, alpha=alpha),
+    "Celu": lambda x, alpha=1.0: ops.maximum(x, 0.0) + ops.minimum(ops.expm1(x / alpha) * alpha, 0.0),
+    "Selu": lambda x, alpha=1.67326319217681884765625, gamma=1.05070102214813232421875: (
+        ops.elu(x, alpha=alpha) * gamma
+    ),
+    "HardSigmoid": lambda x, alpha=0.2, beta=0.5: ops.hardsigmoid(x, alpha=alpha, beta=beta),
+    "Swish": lambda x, alpha=1.0: x * ops.sigmoid(x * alpha),
+    "Gelu": lambda x, approximate="none": ops.gelu(x, approximate=approximate),
+    "Mish": lambda x: x * ops.tanh(ops.softplus(x)),
+    "Softsign": lambda x: x / (ops.abs(x) + 1.0),
+    "Shrink": _shrink,
+    "ThresholdedRelu": lambda x, alpha=1.0: ops.where(ops.greater(x, alpha), x, _like(0, x)),
+}
+
+
+def _activation(compute: Callable[..., GraphNode]) -> Callable[[Call], Value]:
+    return lambda c: compute(c[0], **c.attrs)
+
+
+for _name, _compute in ACTIVATIONS.items():
+    converts(_name)(_activation(_compute))
 
 
 @converts("Identity")
@@ -38,69 +62,7 @@ def identity(c: Call) -> Value:
 
 @converts("IsInf")
 def is_inf(c: Call) -> Value:
-    return ops.isinf(
-        c[0], positive=bool(c.attr("detect_positive", 1)), negative=bool(c.attr("detect_negative", 1))
-    )
-
-
-@converts("LeakyRelu")
-def leaky_relu(c: Call) -> Value:
-    return ops.leaky_relu(c[0], alpha=c.attr("alpha", 0.01))
-
-
-@converts("Elu")
-def elu(c: Call) -> Value:
-    return ops.elu(c[0], alpha=c.attr("alpha", 1.0))
-
-
-@converts("Celu")
-def celu(c: Call) -> Value:
-    x, alpha = c[0], c.attr("alpha", 1.0)
-    return ops.maximum(x, 0.0) + ops.minimum(ops.expm1(x / alpha) * alpha, 0.0)
-
-
-@converts("Selu")
-def selu(c: Call) -> Value:
-    alpha = c.attr("alpha", 1.67326319217681884765625)
-    return ops.elu(c[0], alpha=alpha) * c.attr("gamma", 1.05070102214813232421875)
-
-
-@converts("HardSigmoid")
-def hard_sigmoid(c: Call) -> Value:
-    return ops.hardsigmoid(c[0], alpha=c.attr("alpha", 0.2), beta=c.attr("beta", 0.5))
-
-
-@converts("Swish")
-def swish(c: Call) -> Value:
-    return c[0] * ops.sigmoid(c[0] * c.attr("alpha", 1.0))
-
-
-@converts("Gelu")
-def gelu(c: Call) -> Value:
-    return ops.gelu(c[0], approximate=c.attr("approximate", "none"))
-
-
-@converts("Mish")
-def mish(c: Call) -> Value:
-    return c[0] * ops.tanh(ops.softplus(c[0]))
-
-
-@converts("Softsign")
-def softsign(c: Call) -> Value:
-    return c[0] / (ops.abs(c[0]) + 1.0)
-
-
-@converts("Shrink")
-def shrink(c: Call) -> Value:
-    x, bias, limit = c[0], c.attr("bias", 0.0), c.attr("lambd", 0.5)
-    zero = _like(0, x)
-    inner = ops.where(ops.greater(x, limit), x - bias, zero)
-    return ops.where(ops.less(x, -limit), x + bias, inner)
-
-
-@converts("ThresholdedRelu")
-def thresholded_relu(c: Call) -> Value:
-    return ops.where(ops.greater(c[0], c.attr("alpha", 1.0)), c[0], _like(0, c[0]))
+    return ops.isinf(c[0], positive=c.flag("detect_positive", True), negative=c.flag("detect_negative", True))
 
 
 def _like(number: float, x: GraphNode) -> GraphNode:
@@ -137,16 +99,12 @@ def dropout(c: Call) -> Value:
 
 @converts("Cast")
 def cast(c: Call) -> Value:
-    return _cast(c, c.dtype_attr("to"))
+    return as_type(c[0], c.dtype_attr("to"))
 
 
 @converts("CastLike")
 def cast_like(c: Call) -> Value:
-    return _cast(c, c[1].dtype)
-
-
-def _cast(c: Call, to: Any) -> Value:
-    return c[0] if c[0].dtype == to else ops.cast(c[0], dtype=str(to))
+    return as_type(c[0], c[1].dtype)
 
 
 @converts("BitCast")
@@ -193,7 +151,7 @@ def _aligned(c: Call) -> GraphNode:
         if a.shape != b.shape:
             raise c.malformed(f"operands have shapes {a.shape} and {b.shape}, and broadcast is off.")
         return b
-    axis = int(c.attr("axis", len(a.shape) - len(b.shape)))
+    axis = c.whole("axis", len(a.shape) - len(b.shape))
     axis = axis + len(a.shape) if axis < 0 else axis
     if axis + len(b.shape) > len(a.shape):
         raise c.malformed(f"{b.shape} does not fit {a.shape} from axis {axis} on.")
@@ -240,11 +198,9 @@ def pow_(c: Call) -> Value:
             return base * base if e == 2.0 else ops.sqrt(base)
     wide = "float64" if base.dtype.is_int or base.dtype.bits == 64 else "float32"
     if base.dtype.is_int and exponent.dtype.is_int:
-        return ops.cast(
-            ops.power(base, exponent), dtype=str(base.dtype)
-        )  # in the wider type; both wrap around
-    powered = ops.power(ops.cast(base, dtype=wide), ops.cast(exponent, dtype=wide))
-    return ops.cast(powered, dtype=str(base.dtype))
+        return as_type(ops.power(base, exponent), base.dtype)  # in the wider type; both wrap around
+    powered = ops.power(as_type(base, wide), as_type(exponent, wide))
+    return as_type(powered, base.dtype)
 
 
 # -- many operands ---------------------------------------------------------------------------------------
@@ -271,8 +227,9 @@ def where(c: Call) -> Value:
 
 @converts("Clip")
 def clip_attributes(c: Call) -> Value:
-    low, high = c.attr("min", -math.inf), c.attr("max", math.inf)
-    return _clipped(c[0], None if low == -math.inf else low, None if high == math.inf else high)
+    x, low, high = c[0], c.attr("min", -math.inf), c.attr("max", math.inf)
+    y = x if low == -math.inf else ops.maximum(x, _like(low, x))
+    return y if high == math.inf else ops.minimum(y, _like(high, x))
 
 
 @converts("Clip", since=11)
@@ -285,11 +242,6 @@ def clip(c: Call) -> Value:
     y = x if low is None else ops.maximum(x, low)
     y = y if high is None else ops.minimum(y, high)  # the upper limit wins where both cross
     return ops.identity(y) if y is x else y
-
-
-def _clipped(x: GraphNode, low: float | None, high: float | None) -> GraphNode:
-    y = x if low is None else ops.maximum(x, _like(low, x))
-    return y if high is None else ops.minimum(y, _like(high, x))
 
 
 @converts("Constant")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.onnx.families.shape import line_shape
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.onnx.types import Array
+from autotensor.frontends.values import as_type, row
 from autotensor.graph.build import constant, ops
 
 # -- gather ----------------------------------------------------------------------------------------------
@@ -25,8 +26,7 @@ def gather(c: Call) -> Value:
         place = int(known) % n if -n <= int(known) < n else n
         if place == n:
             raise c.malformed(f"place {int(known)} does not exist on axis {axis} of {c[0].shape}.")
-        part = ops.slice(c[0], begin=(place,), end=(place + 1,), axes=(axis,))
-        return ops.reshape(part, shape=(*c[0].shape[:axis], *c[0].shape[axis + 1 :]))
+        return row(c[0], axis, place)
     return ops.take(c[0], c[1], axis=axis)
 
 
@@ -37,7 +37,7 @@ def gather_elements(c: Call) -> Value:
 
 @converts("GatherND")
 def gather_nd(c: Call) -> Value:
-    batch, known = int(c.attr("batch_dims", 0)), c.known(1)
+    batch, known = c.whole("batch_dims", 0), c.known(1)
     if known is not None and 0 <= batch < c.rank:
         _check_places(c, known, c[0].shape[batch:])
     return ops.gather_nd(c[0], c[1], batch=batch)
@@ -78,7 +78,7 @@ def tensor_scatter(c: Call) -> Value:
     start = c.get(2)
     if start is None:
         start = constant(np.zeros(batch, np.int64))
-    start = ops.cast(start, dtype="int64")
+    start = as_type(start, "int64")
     ones = (1,) * (len(past.shape) - 1)
     line = np.arange(length).reshape(line_shape(axis, len(past.shape)))
     offset = constant(line.astype(np.int64)) - ops.reshape(start, shape=(batch, *ones))
@@ -100,29 +100,29 @@ def one_hot(c: Call) -> Value:
     depth = int(c.scalar(1))
     if depth < 0:
         raise c.malformed(f"{depth} classes are wanted.")
-    index, values = ops.cast(c[0], dtype="int64"), c[2]
+    index, values = as_type(c[0], "int64"), c[2]
     rank = len(index.shape) + 1
-    at = c.axes((int(c.attr("axis", -1)),), rank)[0]
+    at = c.axes((c.whole("axis", -1),), rank)[0]
     place = ops.where(ops.less(index, 0), index + depth, index)
     line = np.arange(depth, dtype=np.int64).reshape(line_shape(at, rank))
     hit = ops.equal(ops.unsqueeze(place, axes=(at,)), constant(line))
-    off, on = (ops.reshape(ops.slice(values, begin=(n,), end=(n + 1,)), shape=()) for n in range(2))
+    off, on = (row(values, 0, n) for n in range(2))
     return ops.where(hit, on, off)
 
 
 @converts("TopK")
 def top_k(c: Call) -> Value:
-    count = int(c.attr("k")) if "k" in c.attrs else int(c.scalar(1))
+    count = c.whole("k") if "k" in c.attrs else int(c.scalar(1))
     axis = c.axis(-1)
     if not 0 <= count <= c[0].shape[axis]:
         raise c.malformed(f"{count} elements are wanted of {c[0].shape[axis]}.")
-    where = ops.top_positions(c[0], count=count, axis=axis, largest=bool(c.attr("largest", 1)))
+    where = ops.top_positions(c[0], count=count, axis=axis, largest=c.flag("largest", True))
     return [ops.gather_elements(c[0], where, axis=axis), where]
 
 
 def _cumulative(c: Call, ours: str) -> Value:
     axis = c.axes((int(c.scalar(1)),))[0]
-    flags = {"exclusive": bool(c.attr("exclusive", 0)), "reverse": bool(c.attr("reverse", 0))}
+    flags = {"exclusive": c.flag("exclusive"), "reverse": c.flag("reverse")}
     return getattr(ops, ours)(c[0], axis=axis, **flags)
 
 
@@ -143,7 +143,7 @@ def reverse_sequence(c: Call) -> Value:
     if known is not None and ((known < 0) | (known > n)).any():
         raise c.malformed(f"lengths from {known.min()} to {known.max()} of lines of {n} elements.")
     place = constant(np.arange(n, dtype=np.int64).reshape(line_shape(time, rank)))
-    length = ops.reshape(ops.cast(c[1], dtype="int64"), shape=line_shape(batch, rank))
+    length = ops.reshape(as_type(c[1], "int64"), shape=line_shape(batch, rank))
     turned = ops.where(ops.less(place, length), length - place - 1, place)
     return ops.gather_elements(x, ops.broadcast_to(turned, shape=x.shape), axis=time)
 
@@ -174,7 +174,7 @@ def compress(c: Call) -> Value:
 @converts("Unique")
 def unique(c: Call) -> Value:
     axis = c.axis(0) if "axis" in c.attrs else None
-    ordered = bool(c.attr("sorted", 1))
+    ordered = c.flag("sorted", True)
 
     def run(x: Array) -> tuple[Array, ...]:
         found: Any = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
@@ -198,14 +198,10 @@ def non_max_suppression(c: Call) -> Value:
     boxes, scores = c[0].shape, c[1].shape
     if len(boxes) != 3 or len(scores) != 3 or (*scores[::2], 4) != boxes:
         raise c.malformed(f"boxes {boxes} and scores {scores}.")
-    most = int(c.scalar(2)) if c.get(2) is not None else 0
-    overlap = float(c.scalar(3)) if c.get(3) is not None else 0.0
-    least = float(c.scalar(4)) if c.get(4) is not None else None
-    return list(
-        c.on_host(
-            lambda boxes, scores: (_suppressed(boxes, scores, most, overlap, least, center),), [c[0], c[1]]
-        )
-    )
+    most = int(c.scalar(2, 0))
+    overlap = float(c.scalar(3, 0.0))
+    least = c.scalar(4, None)
+    return list(c.on_host(lambda x, s: (_suppressed(x, s, most, overlap, least, center),), [c[0], c[1]]))
 
 
 def _suppressed(
@@ -215,9 +211,9 @@ def _suppressed(
     kept = []
     for b, of_batch in enumerate(scores):
         corners = _corners(boxes[b].astype(np.float64), center)
-        for s, row in enumerate(of_batch):
-            left = np.arange(len(row)) if least is None else np.flatnonzero(~(row <= least))
-            left = left[np.argsort(-row[left], kind="stable")]
+        for s, line in enumerate(of_batch):
+            left = np.arange(len(line)) if least is None else np.flatnonzero(~(line <= least))
+            left = left[np.argsort(-line[left], kind="stable")]
             found = 0
             while left.size and found < most:
                 best, left = left[0], left[1:]
@@ -241,4 +237,5 @@ def _shared(one: Array, others: Array) -> Array:
     sides = np.maximum(0, np.minimum(one[2:], others[:, 2:]) - np.maximum(one[:2], others[:, :2]))
     common = sides.prod(1)
     union = np.prod(one[2:] - one[:2]) + np.prod(others[:, 2:] - others[:, :2], axis=1) - common
-    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    shares: Array = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return shares

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import string
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type, widened
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
@@ -18,9 +19,10 @@ def matmul(c: Call) -> Value:
 
 def product(a: GraphNode, b: GraphNode) -> GraphNode:
     """NumPy's matmul: vectors are rows on the left and columns on the right."""
-    if a.dtype.is_half:  # summed in 32 bits, rounded once
-        y = product(ops.cast(a, dtype="float32"), ops.cast(b, dtype="float32"))
-        return ops.cast(y, dtype=str(a.dtype))
+    return widened(_product, a, b)
+
+
+def _product(a: GraphNode, b: GraphNode) -> GraphNode:
     row, column = len(a.shape) == 1, len(b.shape) == 1
     left = ops.reshape(a, shape=(1, *a.shape)) if row else a
     right = ops.reshape(b, shape=(*b.shape, 1)) if column else b
@@ -44,7 +46,7 @@ def _matrices(a: GraphNode, b: GraphNode) -> GraphNode:
 def gemm(c: Call) -> Value:
     a, b, bias = c[0], c[1], c.get(2)
     alpha, beta = c.attr("alpha", 1.0), c.attr("beta", 1.0)
-    turn_a, turn_b = bool(c.attr("transA", 0)), bool(c.attr("transB", 0))
+    turn_a, turn_b = c.flag("transA"), c.flag("transB")
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise c.malformed(f"operands of shapes {a.shape} and {b.shape} are not matrices.")
     if not turn_a and turn_b and alpha == 1.0:
@@ -64,7 +66,7 @@ def _scaled(x: GraphNode, by: float) -> GraphNode:
     if by == 1.0:
         return x
     if x.dtype.is_int:
-        return ops.cast(ops.cast(x, dtype="float64") * by, dtype=str(x.dtype))
+        return as_type(as_type(x, "float64") * by, x.dtype)
     return x * by
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type, widened
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -48,14 +49,14 @@ def instance_norm(c: Call) -> Value:
 
 @converts("GroupNormalization", since=21)
 def group_norm(c: Call) -> Value:
-    groups, eps = int(c.attr("num_groups")), c.attr("epsilon", 1e-5)
+    groups, eps = c.whole("num_groups"), c.attr("epsilon", 1e-5)
     return ops.group_norm(c[0], c[1], c[2], groups=groups, eps=eps)
 
 
 @converts("GroupNormalization", since=18)
 def group_norm_by_group(c: Call) -> Value:
     """Scale and bias are one number for each group."""
-    groups, eps, channels = int(c.attr("num_groups")), c.attr("epsilon", 1e-5), c[0].shape[1]
+    groups, eps, channels = c.whole("num_groups"), c.attr("epsilon", 1e-5), c[0].shape[1]
     spread = constant(np.repeat(np.arange(groups, dtype=np.int64), channels // groups))
     scale, bias = (ops.take(v, spread) for v in (c[1], c[2]))
     return ops.group_norm(c[0], scale, bias, groups=groups, eps=eps)
@@ -77,13 +78,11 @@ def layer_norm(c: Call) -> Value:
 def _layer_norm_in_parts(c: Call, axis: int, eps: float) -> Value:
     """With mean and inverse deviation as results; 16-bit floats in 32 bits."""
     x, over = c[0], tuple(range(axis, c.rank))
-    wide = ops.cast(x, dtype="float32") if x.dtype.bits < 32 else x
+    wide = as_type(x, "float32") if x.dtype.is_half else x
     mean = ops.mean(wide, axis=over, keepdims=True)
     away = wide - mean
     inverse = ops.reciprocal(ops.sqrt(ops.mean(away * away, axis=over, keepdims=True) + eps))
-    y = away * inverse
-    y = ops.cast(y, dtype=str(x.dtype)) if y.dtype != x.dtype else y
-    y = y * c[1]
+    y = as_type(away * inverse, x.dtype) * c[1]
     bias = c.get(2)
     return [y if bias is None else y + bias, mean, inverse]
 
@@ -93,16 +92,18 @@ def rms_norm(c: Call) -> Value:
     x, axis, eps = c[0], c.axis(-1), c.attr("epsilon", 1e-5)
     if c[1].shape == x.shape[axis:] and x.dtype.bits >= 32:
         return ops.rms_norm(x, c[1], axis=axis, eps=eps)
-    wide = ops.cast(x, dtype="float32") if x.dtype.bits < 32 else x
-    square = ops.mean(wide * wide, axis=tuple(range(axis, c.rank)), keepdims=True)
-    y = wide * ops.reciprocal(ops.sqrt(square + eps))
-    return (ops.cast(y, dtype=str(x.dtype)) if y.dtype != x.dtype else y) * c[1]
+
+    def normalised(x: GraphNode) -> GraphNode:
+        square = ops.mean(x * x, axis=tuple(range(axis, c.rank)), keepdims=True)
+        return x * ops.reciprocal(ops.sqrt(square + eps))
+
+    return widened(normalised, x) * c[1]
 
 
 @converts("LRN")
 def local_response(c: Call) -> Value:
     """Each element divided by a power of the squares of its neighbours in the channels."""
-    x, size = c[0], int(c.attr("size"))
+    x, size = c[0], c.whole("size")
     n, channels = x.shape[:2]
     line = ops.reshape(x * x, shape=(n, 1, channels, -1))
     before = (size - 1) // 2
@@ -113,7 +114,7 @@ def local_response(c: Call) -> Value:
 
 @converts("LpNormalization")
 def lp_norm(c: Call) -> Value:
-    x, axis, p = c[0], c.axis(-1), int(c.attr("p", 2))
+    x, axis, p = c[0], c.axis(-1), c.whole("p", 2)
     if p not in (1, 2):
         raise c.malformed(f"p is {p}; it must be 1 or 2.")
     size = ops.sum(ops.abs(x) if p == 1 else x * x, axis=axis, keepdims=True)

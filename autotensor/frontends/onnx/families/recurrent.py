@@ -19,11 +19,13 @@ from functools import partial
 import numpy as np
 
 from autotensor.frontends.onnx.errors import NeedsValue
-from autotensor.frontends.onnx.families.shape import joined
+from autotensor.frontends.onnx.families.elementwise import ACTIVATIONS
+from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.importer import Importer, Runtime
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.onnx.types import Array
+from autotensor.frontends.values import as_type, pieces, row
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -55,7 +57,7 @@ Step = Callable[[Direction, GraphNode, GraphNode, GraphNode], tuple[GraphNode, G
 
 def _lstm(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
     f, g, out = d.activations
-    i_, o_, f_, c_ = _parts(gates + _product(h, d.r) + d.r_bias, 4, d.hidden)
+    i_, o_, f_, c_ = pieces(gates + ops.dense(h, d.r) + d.r_bias, 1, (d.hidden,) * 4)
     if d.peephole:
         i_, f_ = i_ + d.peephole[0] * c, f_ + d.peephole[2] * c
     keep = f(_clipped(d, f_)) if not d.call.attr("input_forget", 0) else 1.0 - f(_clipped(d, i_))
@@ -68,28 +70,19 @@ def _lstm(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[G
 def _gru(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
     f, g = d.activations
     n = d.hidden
-    z_x, r_x, h_x = _parts(gates, 3, n)
-    rows = [ops.slice(d.r, begin=(k * n,), end=((k + 1) * n,)) for k in range(3)]
-    z_b, r_b, h_b = (ops.slice(d.r_bias, begin=(k * n,), end=((k + 1) * n,)) for k in range(3))
-    z = f(_clipped(d, z_x + _product(h, rows[0]) + z_b))
-    r = f(_clipped(d, r_x + _product(h, rows[1]) + r_b))
+    z_x, r_x, h_x = pieces(gates, 1, (n,) * 3)
+    rows, (z_b, r_b, h_b) = pieces(d.r, 0, (n,) * 3), pieces(d.r_bias, 0, (n,) * 3)
+    z = f(_clipped(d, z_x + ops.dense(h, rows[0]) + z_b))
+    r = f(_clipped(d, r_x + ops.dense(h, rows[1]) + r_b))
     if d.call.attr("linear_before_reset", 0):
-        new = g(_clipped(d, h_x + r * (_product(h, rows[2]) + h_b)))
+        new = g(_clipped(d, h_x + r * (ops.dense(h, rows[2]) + h_b)))
     else:
-        new = g(_clipped(d, h_x + _product(r * h, rows[2]) + h_b))
+        new = g(_clipped(d, h_x + ops.dense(r * h, rows[2]) + h_b))
     return (1.0 - z) * new + z * h, c
 
 
 def _rnn(d: Direction, gates: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, GraphNode]:
-    return d.activations[0](_clipped(d, gates + _product(h, d.r) + d.r_bias)), c
-
-
-def _product(h: GraphNode, r: GraphNode) -> GraphNode:
-    return ops.dense(h, r)
-
-
-def _parts(x: GraphNode, count: int, n: int) -> list[GraphNode]:
-    return [ops.slice(x, begin=(k * n,), end=((k + 1) * n,), axes=(1,)) for k in range(count)]
+    return d.activations[0](_clipped(d, gates + ops.dense(h, d.r) + d.r_bias)), c
 
 
 def _clipped(d: Direction, x: GraphNode) -> GraphNode:
@@ -100,34 +93,13 @@ def _clipped(d: Direction, x: GraphNode) -> GraphNode:
 # -- activations -----------------------------------------------------------------------------------------
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_PLAIN = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Softplus": "softplus"}
-
-
-def _activation(c: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
-    if name in _PLAIN:
-        return lambda x: getattr(ops, _PLAIN[name])(x)
-    a, b = alpha, beta
-    match name:
-        case "Affine":
-            return lambda x: x * (1.0 if a is None else a) + (0.0 if b is None else b)
-        case "LeakyRelu":
-            return lambda x: ops.leaky_relu(x, alpha=0.01 if a is None else a)
-        case "ThresholdedRelu":
-            limit = 1.0 if a is None else a
-            return lambda x: ops.where(ops.greater(x, limit), x, constant(0, dtype=x.dtype))
-        case "ScaledTanh":
-            return lambda x: ops.tanh(x * (1.0 if b is None else b)) * (1.0 if a is None else a)
-        case "HardSigmoid":
-            return lambda x: ops.hardsigmoid(x, alpha=0.2 if a is None else a, beta=0.5 if b is None else b)
-        case "Elu":
-            return lambda x: ops.elu(x, alpha=1.0 if a is None else a)
-        case "Softsign":
-            return lambda x: x / (ops.abs(x) + 1.0)
-    raise c.unsupported(f"activation {name!r}.")
-
-
-WITH_ALPHA = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
-WITH_BETA = {"Affine", "ScaledTanh", "HardSigmoid"}
+KNOWN = {n: ACTIVATIONS[n] for n in ("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign")} | {
+    "Affine": lambda x, alpha=1.0, beta=0.0: x * alpha + beta,
+    "ScaledTanh": lambda x, alpha=1.0, beta=1.0: ops.tanh(x * beta) * alpha,
+    **{n: ACTIVATIONS[n] for n in ("LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Elu")},
+}
+WITH_BETA = ("Affine", "ScaledTanh", "HardSigmoid")
+WITH_ALPHA = (*WITH_BETA, "LeakyRelu", "ThresholdedRelu", "Elu")
 
 
 def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
@@ -138,11 +110,13 @@ def _activations(c: Call, directions: int) -> list[tuple[Activation, ...]]:
     if len(names) != each * directions:
         raise c.malformed(f"{len(names)} activations are given, expected {each * directions}.")
     found = []
-    for name in names:
-        name = next((k for k in (*_PLAIN, *WITH_ALPHA, "Softsign") if k.lower() == name.lower()), name)
-        alpha = alphas.pop(0) if name in WITH_ALPHA and alphas else None
-        beta = betas.pop(0) if name in WITH_BETA and betas else None
-        found.append(_activation(c, name, alpha, beta))
+    for given in names:
+        name = next((k for k in KNOWN if k.lower() == given.lower()), None)
+        if name is None:
+            raise c.unsupported(f"activation {given!r}.")
+        numbers = {"alpha": alphas.pop(0)} if name in WITH_ALPHA and alphas else {}
+        numbers |= {"beta": betas.pop(0)} if name in WITH_BETA and betas else {}
+        found.append(partial(KNOWN[name], **numbers))
     return [tuple(found[d * each : (d + 1) * each]) for d in range(directions)]
 
 
@@ -184,8 +158,8 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
             ys.append(y)
             hs.append(h)
             cs.append(state)
-        y = joined([ops.unsqueeze(v, axes=(1,)) for v in ys], 1)  # [steps, directions, batch, hidden]
-        last = [joined([ops.unsqueeze(v, axes=(0,)) for v in vs], 0) for vs in (hs, cs)]
+        y = stacked(ys, 1)  # [steps, directions, batch, hidden]
+        last = [stacked(vs, 0) for vs in (hs, cs)]
         if by_batch:
             y = ops.transpose(y, axes=(2, 0, 1, 3))
             last = [ops.transpose(v, axes=(1, 0, 2)) for v in last]
@@ -213,28 +187,16 @@ def _part_walked(
     width = gates * hidden
     zeros = constant(np.zeros(width, x.dtype.numpy))
 
-    def one(node: GraphNode) -> GraphNode:
-        return _of_direction(node, d)
-
     bias = c.get(3)
-    both = None if bias is None else one(bias)
-    w_bias = zeros if both is None else ops.slice(both, begin=(0,), end=(width,))
-    r_bias = zeros if both is None else ops.slice(both, begin=(width,), end=(2 * width,))
-    rows = ops.dense(ops.reshape(x, shape=(steps * batch, depth)), one(c[1]), w_bias)
-    parts = tuple(ops.slice(rows, begin=(t * batch,), end=((t + 1) * batch,)) for t in range(steps))
+    w_bias, r_bias = (zeros, zeros) if bias is None else pieces(row(bias, 0, d), 0, (width, width))
+    rows = ops.dense(ops.reshape(x, shape=(steps * batch, depth)), row(c[1], 0, d), w_bias)
+    parts = pieces(rows, 0, (batch,) * steps)
     holes = c.get(7) if c.op == "LSTM" else None
-    peephole: tuple[GraphNode, ...] = ()
-    if holes is not None:
-        line = one(holes)
-        peephole = tuple(ops.slice(line, begin=(k * hidden,), end=((k + 1) * hidden,)) for k in range(3))
-    found = Direction(parts, one(c[2]), w_bias, r_bias, h, cell, peephole, activations, hidden, c)
+    peephole = () if holes is None else pieces(row(holes, 0, d), 0, (hidden,) * 3)
+    found = Direction(
+        tuple(parts), row(c[2], 0, d), w_bias, r_bias, h, cell, tuple(peephole), activations, hidden, c
+    )
     return _walk(step, found, steps, batch, lengths, back)
-
-
-def _of_direction(node: GraphNode, d: int) -> GraphNode:
-    """[directions, …] ──▶ […]"""
-    cut = ops.slice(node, begin=(d,), end=(d + 1,))
-    return ops.reshape(cut, shape=node.shape[1:])
 
 
 def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[GraphNode, GraphNode]:
@@ -244,7 +206,7 @@ def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[Gra
         given = c.get(n) if n == 5 or c.op == "LSTM" else None
         if given is None:
             return constant(np.zeros(shape, c[0].dtype.numpy))
-        return _of_direction(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given, d)
+        return row(ops.transpose(given, axes=(1, 0, 2)) if by_batch else given, 0, d)
 
     return state(5), state(6)
 
@@ -261,12 +223,12 @@ def _walk(
         new_h, new_c = step(d, d.gates[t], h, c)
         y = new_h
         if lengths is not None:
-            runs = ops.reshape(ops.greater(ops.cast(lengths, dtype="int64"), t), shape=(batch, 1))
+            runs = ops.reshape(ops.greater(as_type(lengths, "int64"), t), shape=(batch, 1))
             y = ops.where(runs, new_h, zero)
             new_h, new_c = ops.where(runs, new_h, h), ops.where(runs, new_c, c)
         h, c = new_h, new_c
-        ys.append(ops.unsqueeze(y, axes=(0,)))
-    return joined(ys[::-1] if back else ys, 0), h, c
+        ys.append(y)
+    return stacked(ys[::-1] if back else ys, 0), h, c
 
 
 def _in_chunks(

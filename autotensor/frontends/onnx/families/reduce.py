@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from autotensor.frontends.onnx.families.shape import line_shape
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type, widened
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -18,24 +19,22 @@ Reduction = Callable[[GraphNode, "tuple[int, ...]"], GraphNode]  # keeps the axe
 
 def _total(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
     """The sum in the type of x; the operator sums integers in 64 bits."""
-    y = ops.sum(x, axis=axes, keepdims=True)
-    return y if y.dtype == x.dtype else ops.cast(y, dtype=str(x.dtype))
+    return as_type(ops.sum(x, axis=axes, keepdims=True), x.dtype)
 
 
 def _product(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-    y = ops.prod(x, axis=axes, keepdims=True)
-    return y if y.dtype == x.dtype else ops.cast(y, dtype=str(x.dtype))
+    return as_type(ops.prod(x, axis=axes, keepdims=True), x.dtype)
 
 
 def _extreme(ours: str) -> Reduction:
+    find: Callable[..., GraphNode] = getattr(ops, ours)
+
     def reduction(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
         if any(x.shape[a] == 0 for a in axes):
             return _nothing(ours, x, axes)
         if x.dtype.is_bool:
-            return ops.cast(
-                getattr(ops, ours)(ops.cast(x, dtype="uint8"), axis=axes, keepdims=True), dtype="bool"
-            )
-        return getattr(ops, ours)(x, axis=axes, keepdims=True)
+            return as_type(find(as_type(x, "uint8"), axis=axes, keepdims=True), "bool")
+        return find(x, axis=axes, keepdims=True)
 
     return reduction
 
@@ -76,7 +75,7 @@ def _by_floats(ours: Callable[[GraphNode], GraphNode], x: GraphNode) -> GraphNod
     """A function of floats; of integers through 64 bits and back."""
     if x.dtype.is_float:
         return ours(x)
-    return ops.cast(ours(ops.cast(x, dtype="float64")), dtype=str(x.dtype))
+    return as_type(ours(as_type(x, "float64")), x.dtype)
 
 
 REDUCTIONS: dict[str, Reduction] = {
@@ -95,7 +94,11 @@ REDUCTIONS: dict[str, Reduction] = {
 
 def _reduce(name: str) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
-        x, reduction = c[0], _widened(REDUCTIONS[name])
+        x = c[0]
+
+        def reduction(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
+            return widened(lambda x: REDUCTIONS[name](x, axes), x)
+
         given = c.ints_or_attr(1, "axes")
         if not given and c.attr("noop_with_empty_axes", 0):
             axes: tuple[int, ...] = ()
@@ -111,17 +114,6 @@ def _reduce(name: str) -> Callable[[Call], Value]:
     return convert
 
 
-def _widened(reduction: Reduction) -> Reduction:
-    """16-bit floats are reduced in 32 bits and rounded once."""
-
-    def wide(x: GraphNode, axes: tuple[int, ...]) -> GraphNode:
-        if not x.dtype.is_half:
-            return reduction(x, axes)
-        return ops.cast(reduction(ops.cast(x, dtype="float32"), axes), dtype=str(x.dtype))
-
-    return wide
-
-
 for _name in REDUCTIONS:
     converts(_name)(_reduce(_name))
 
@@ -131,9 +123,9 @@ for _name in REDUCTIONS:
 
 def _arg(ours: str) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
-        x, axis, keep = c[0], c.axis(0), bool(c.attr("keepdims", 1))
+        x, axis, keep = c[0], c.axis(0), c.flag("keepdims", True)
         if x.dtype.is_bool:
-            x = ops.cast(x, dtype="uint8")
+            x = as_type(x, "uint8")
         if not c.attr("select_last_index", 0):
             return getattr(ops, ours)(x, axis=axis, keepdims=keep)
         turned = ops.slice(x, begin=(None,), end=(None,), stride=(-1,), axes=(axis,))
@@ -154,7 +146,7 @@ def _over_rest(ours: str) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
         """Before opset 13: over all axes from `axis` on, as if they were one."""
         x = c[0]
-        axis = int(c.attr("axis", 1))
+        axis = c.whole("axis", 1)
         at = axis % len(x.shape) if axis != len(x.shape) else axis
         flat = ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
         return ops.reshape(_along(ours, flat, 1), shape=x.shape)
@@ -170,15 +162,13 @@ def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
     if x.dtype.is_half and ours == "softmax":
         # as the definition has it, each step rounded to 16 bits; only the sum is taken in 32
         powers = ops.exp(x - ops.max(x, axis=axis, keepdims=True))
-        total = ops.cast(
-            ops.sum(ops.cast(powers, dtype="float32"), axis=axis, keepdims=True), dtype=str(x.dtype)
-        )
+        total = as_type(ops.sum(as_type(powers, "float32"), axis=axis, keepdims=True), x.dtype)
         return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
         numbers = np.arange(x.shape[axis]).reshape(line_shape(axis, len(x.shape)))
-        return ops.cast(ops.equal(first, constant(numbers)), dtype=str(x.dtype))
-    return getattr(ops, ours)(x, axis=axis)
+        return as_type(ops.equal(first, constant(numbers)), x.dtype)
+    return ops.softmax(x, axis=axis) if ours == "softmax" else ops.log_softmax(x, axis=axis)
 
 
 for _name, _ours in (("Softmax", "softmax"), ("LogSoftmax", "log_softmax"), ("Hardmax", "hardmax")):

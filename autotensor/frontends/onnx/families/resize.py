@@ -6,15 +6,16 @@ y[i] = Σ_t weight[i, t] * x[place[i, t]]        nearest: one tap; linear: 2; cu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotensor.frontends.onnx.families.shape import line_shape
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.onnx.types import Array
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -115,11 +116,8 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
     index = np.clip(index, 0, a.before - 1)
     total: GraphNode | None = None
     for t in range(index.shape[1]):
-        part = (
-            x
-            if np.array_equal(index[:, t], np.arange(a.before))
-            else ops.take(x, constant(index[:, t]), axis=a.axis)
-        )
+        all_of_them = np.array_equal(index[:, t], np.arange(a.before))
+        part = x if all_of_them else ops.take(x, constant(index[:, t]), axis=a.axis)
         if weights.shape[1] > 1:
             line = weights[:, t].reshape(line_shape(a.axis, len(x.shape)))
             part = part * constant(line.astype(x.dtype.numpy))
@@ -136,21 +134,17 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
 
 @converts("Upsample")
 def upsample_attribute(c: Call) -> Value:
-    return _resized(
-        c,
-        [_scaled(a, n, s) for a, (n, s) in enumerate(zip(c[0].shape, c.attr("scales"), strict=True))],
-        "asymmetric",
-    )
+    return _by_scales(c, c.attr("scales"))
 
 
 @converts("Upsample", "Resize", since=9)
 def resize_by_scales(c: Call) -> Value:
-    scales = c.array(1).reshape(-1)
-    return _resized(
-        c,
-        [_scaled(a, n, float(s)) for a, (n, s) in enumerate(zip(c[0].shape, scales, strict=True))],
-        "asymmetric",
-    )
+    return _by_scales(c, c.array(1).reshape(-1))
+
+
+def _by_scales(c: Call, scales: Iterable[float]) -> Value:
+    axes = [_scaled(a, n, float(s)) for a, (n, s) in enumerate(zip(c[0].shape, scales, strict=True))]
+    return _resized(c, axes, "asymmetric")
 
 
 @converts("Resize", since=11)
@@ -194,7 +188,7 @@ def _resized(c: Call, axes: list[Axis], mode: str) -> GraphNode:
     kind = c.attr("mode", "nearest")
     picks = kind == "nearest" and mode != "tf_crop_and_resize"
     plain = picks or (x.dtype.is_float and x.dtype.bits >= 32)
-    y = x if plain else ops.cast(x, dtype="float32")
+    y = x if plain else as_type(x, "float32")
     for a in axes:
         same = (
             a.before == a.after and a.scale == 1.0 and (mode != "tf_crop_and_resize" or a.roi == (0.0, 1.0))
@@ -210,4 +204,4 @@ def _resized(c: Call, axes: list[Axis], mode: str) -> GraphNode:
         y = ops.minimum(
             ops.maximum(ops.round(y) if kind == "cubic" else y, float(limits.min)), float(limits.max)
         )
-    return ops.cast(y, dtype=str(x.dtype))
+    return as_type(y, x.dtype)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type, cut, row
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -27,6 +28,11 @@ def _reflected(v: GraphNode, low: float, high: float) -> GraphNode:
         return ops.minimum(ops.maximum(v, low), high)
     away = ops.mod_floor(v - low, constant(2 * span, dtype=v.dtype))
     return ops.minimum(away, 2 * span - away) + low
+
+
+def _inside(v: GraphNode, extent: int) -> GraphNode:
+    """v, or the nearest place of an axis."""
+    return ops.minimum(ops.maximum(v, 0.0), float(extent - 1))
 
 
 def _linear_taps(v: GraphNode) -> list[Tap]:
@@ -51,7 +57,7 @@ def _cubic_taps(v: GraphNode, a: float = -0.75) -> list[Tap]:
 
 def _gathered(x: GraphNode, place: GraphNode) -> GraphNode:
     """x: [N, C, elements] at place: [N, 1 or C, count] ──▶ [N, C, count]."""
-    index = ops.cast(place, dtype="int64")
+    index = as_type(place, "int64")
     full = (x.shape[0], x.shape[1], index.shape[2])
     return ops.gather_elements(x, ops.broadcast_to(index, shape=full), axis=2)
 
@@ -66,7 +72,7 @@ def _sampled(
         weight: GraphNode | None = None
         inside: GraphNode | None = None
         for (place, w), n in zip(chosen, extents, strict=True):
-            held = ops.minimum(ops.maximum(place, 0.0), float(n - 1))
+            held = _inside(place, n)
             number = held if number is None else number * float(n) + held
             if inside_only:
                 here = ops.equal(held, place)
@@ -75,7 +81,7 @@ def _sampled(
                 weight = w if weight is None else weight * w
         part = _gathered(x, number)
         if weight is not None:
-            part = part * ops.cast(weight, dtype=str(x.dtype))
+            part = part * as_type(weight, x.dtype)
         if inside is not None:
             part = ops.where(inside, part, constant(0, dtype=x.dtype))
         total = part if total is None else total + part
@@ -91,16 +97,16 @@ MOST_NUMBERED = 1 << 24  # elements of an image: places are computed in float32
 def grid_sample(c: Call) -> Value:
     x, grid = c[0], c[1]
     mode = MODES.get(c.attr("mode", "linear"), c.attr("mode", "linear"))
-    padding, corners = c.attr("padding_mode", "zeros"), bool(c.attr("align_corners", 0))
+    padding, corners = c.attr("padding_mode", "zeros"), c.flag("align_corners")
     extents, count = x.shape[2:], math.prod(grid.shape[1:-1])
     if grid.shape[-1] != len(extents) or math.prod(extents) > MOST_NUMBERED:
         raise c.unsupported(f"a grid of shape {grid.shape} over x {x.shape}.")
     flat = ops.reshape(grid, shape=(grid.shape[0], 1, count, len(extents)))
-    flat = ops.cast(flat, dtype="float32") if flat.dtype.bits < 32 else flat
+    flat = as_type(flat, "float32") if flat.dtype.is_half else flat
     taps = []
     for a, n in enumerate(extents):
         last = len(extents) - 1 - a  # the grid names the innermost axis first
-        v = ops.reshape(ops.slice(flat, begin=(last,), end=(last + 1,), axes=(3,)), shape=flat.shape[:3])
+        v = row(flat, 3, last)
         v = (v + 1.0) * ((n - 1) / 2) if corners else ((v + 1.0) * float(n) - 1.0) / 2.0
         taps.append(_held(c, _axis_taps(c, v, mode, padding, n, corners), padding, n, corners))
     image = ops.reshape(x, shape=(*x.shape[:2], math.prod(extents)))
@@ -118,7 +124,7 @@ def affine_grid(c: Call) -> Value:
         raise c.unsupported(f"theta of shape {theta.shape} for images of size {size}.")
     if math.prod(extents) > MOST_NUMBERED:
         raise c.unsupported(f"images of size {size}, more than {MOST_NUMBERED} points.")
-    corners = bool(c.attr("align_corners", 0))
+    corners = c.flag("align_corners")
     lines = [np.linspace(-1, 1, n) if corners and n > 1 else (2 * np.arange(n) + 1) / n - 1 for n in extents]
     places = np.meshgrid(*lines, indexing="ij")[::-1]  # the innermost axis first
     base = np.stack([*(p.reshape(-1) for p in places), np.ones(math.prod(extents))])  # [rank + 1, elements]
@@ -136,7 +142,7 @@ def _axis_taps(c: Call, v: GraphNode, mode: str, padding: str, n: int, corners: 
     if mode == "nearest":
         v = ops.round(v)
     if padding == "border":
-        v = ops.minimum(ops.maximum(v, 0.0), float(n - 1))
+        v = _inside(v, n)
     elif padding == "reflection":
         v = _reflected(v, *_borders(n, corners))
     match mode:
@@ -164,13 +170,13 @@ def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list
 @converts("RoiAlign")
 def roi_align(c: Call) -> Value:
     """rois: [R, 4] as x1, y1, x2, y2; each is cut into bins, a bin is sampled on a grid of points."""
-    x, rois, batch = c[0], c[1], ops.cast(c[2], dtype="int64")
+    x, rois, batch = c[0], c[1], as_type(c[2], "int64")
     if len(x.shape) != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}.")
     ratio, rows, columns = (
-        int(c.attr("sampling_ratio", 0)),
-        int(c.attr("output_height", 1)),
-        int(c.attr("output_width", 1)),
+        c.whole("sampling_ratio", 0),
+        c.whole("output_height", 1),
+        c.whole("output_width", 1),
     )
     default = "half_pixel" if c.opset >= 16 else "output_half_pixel"
     half = c.attr("coordinate_transformation_mode", default) == "half_pixel"
@@ -184,7 +190,7 @@ def roi_align(c: Call) -> Value:
     box = rois * scale - (0.5 if half else 0.0)
     lines = []
     for axis, bins in ((1, rows), (0, columns)):
-        low, high = (ops.slice(box, begin=(axis + k,), end=(axis + k + 1,), axes=(1,)) for k in (0, 2))
+        low, high = (cut(box, 1, axis + k, axis + k + 1) for k in (0, 2))
         length = high - low if half else ops.maximum(high - low, 1.0)
         steps = constant(((np.arange(bins * ratio) + 0.5) / (bins * ratio)).astype(rois.dtype.numpy)[None])
         lines.append(low + length * steps)  # [R, bins * ratio]
@@ -203,7 +209,7 @@ def _region_means(
     for t, extent in zip(flat, (h, w), strict=True):
         here = ops.logical_and(ops.greater_equal(t, -1.0), ops.less_equal(t, float(extent)))
         inside = here if inside is None else ops.logical_and(inside, here)
-        taps.append(_linear_taps(ops.minimum(ops.maximum(t, 0.0), float(extent - 1))))
+        taps.append(_linear_taps(_inside(t, extent)))
     images = ops.take(ops.reshape(x, shape=(x.shape[0], x.shape[1], h * w)), batch, axis=0)
     join = ops.mean if c.attr("mode", "avg") == "avg" else ops.max
     if c.attr("mode", "avg") == "max":  # the greatest weighted corner, not the greatest interpolated value
@@ -278,7 +284,7 @@ def deform_conv(c: Call) -> Value:
         raise c.unsupported(f"x of shape {x.shape}; two spatial axes are supported.")
     (n, channels, height, width), (out, each, kh, kw) = x.shape, w.shape
     strides, dilations = c.attr("strides", (1, 1)), c.attr("dilations", (1, 1))
-    pads, groups, shared = c.attr("pads", (0,) * 4), int(c.attr("group", 1)), int(c.attr("offset_group", 1))
+    pads, groups, shared = c.attr("pads", (0,) * 4), c.whole("group", 1), c.whole("offset_group", 1)
     rows, columns = offset.shape[2:]
     points = rows * columns
     moved = ops.reshape(offset, shape=(n, shared, kh * kw, 2, points))
@@ -289,10 +295,7 @@ def deform_conv(c: Call) -> Value:
         grid = (along[:, None] if axis == 0 else along[None]) + np.zeros((rows, columns))
         kernel = (tap[:, None] if axis == 0 else tap[None]) + np.zeros((kh, kw))
         base = kernel.reshape(-1, 1) + grid.reshape(1, -1)  # [kh*kw, points]
-        part = ops.slice(moved, begin=(axis,), end=(axis + 1,), axes=(3,))
-        place = ops.reshape(part, shape=(n, shared, kh * kw, points)) + constant(
-            base.astype(x.dtype.numpy)[None, None]
-        )
+        place = row(moved, 3, axis) + constant(base.astype(x.dtype.numpy)[None, None])
         taps.append(_linear_taps(ops.reshape(place, shape=(n * shared, 1, kh * kw * points))))
     image = ops.reshape(x, shape=(n * shared, channels // shared, height * width))
     read = _sampled(image, taps, (height, width), True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotensor.frontends.onnx.families.shape import joined
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.families.shape import divided, joined, stacked
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.graph.build import constant, ops
-from autotensor.graph.ir import GraphNode
 
 
 def _items(c: Call, n: int = 0) -> tuple[Value, ...]:
@@ -68,19 +67,19 @@ def erase(c: Call) -> Value:
 
 @converts("ConcatFromSequence")
 def concat(c: Call) -> Value:
-    items, axis = _items(c), int(c.attr("axis"))
+    items, axis = _items(c), c.whole("axis")
     if not items:
         raise c.malformed("the sequence is empty.")
     if c.attr("new_axis", 0):
         place = axis % (len(items[0].shape) + 1)
-        return joined([ops.unsqueeze(t, axes=(place,)) for t in items], place)
+        return stacked(items, place)
     return joined(items, c.axes((axis,), len(items[0].shape))[0])
 
 
 @converts("SplitToSequence")
 def split(c: Call) -> Value:
-    x, axis = c[0], c.axis(0)
-    n = x.shape[axis]
+    axis = c.axis(0)
+    n = c[0].shape[axis]
     if c.get(1) is None:
         sizes = [1] * n
     elif c[1].shape == ():
@@ -88,15 +87,9 @@ def split(c: Call) -> Value:
         sizes = [min(each, n - start) for start in range(0, n, max(each, 1))]
     else:
         sizes = list(c.ints(1))
-    if sum(sizes) != n or min(sizes, default=0) < 0:
-        raise c.malformed(f"parts of {sizes} do not make up the {n} elements of axis {axis}.")
-    parts, start = [], 0
-    for s in sizes:
-        part: GraphNode = ops.slice(x, begin=(start,), end=(start + s,), axes=(axis,))
-        if c.get(1) is None and not c.attr("keepdims", 1):
-            part = ops.reshape(part, shape=tuple(m for a, m in enumerate(x.shape) if a != axis))
-        parts.append(part)
-        start += s
+    parts = divided(c, axis, sizes)
+    if c.get(1) is None and not c.attr("keepdims", 1):
+        parts = [ops.squeeze(p, axes=(axis,)) for p in parts]
     return [tuple(parts)]
 
 

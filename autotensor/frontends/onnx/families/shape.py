@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.values import as_type, pieces
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
@@ -39,7 +40,7 @@ def reshape(c: Call) -> Value:
 @converts("Flatten")
 def flatten(c: Call) -> Value:
     x = c[0]
-    axis = int(c.attr("axis", 1))
+    axis = c.whole("axis", 1)
     if not -len(x.shape) <= axis <= len(x.shape):
         raise c.malformed(f"axis {axis} does not exist; there are {len(x.shape)}.")
     at = axis + len(x.shape) if axis < 0 else axis
@@ -92,23 +93,30 @@ def joined(parts: Sequence[GraphNode], axis: int) -> GraphNode:
     return parts[0]
 
 
+def stacked(parts: Sequence[GraphNode], axis: int) -> GraphNode:
+    """The parts side by side along a new axis."""
+    return joined([ops.unsqueeze(p, axes=(axis,)) for p in parts], axis)
+
+
+def divided(c: Call, axis: int, sizes: Sequence[int]) -> list[GraphNode]:
+    """The first operand in parts of these sizes."""
+    extent = c[0].shape[axis]
+    if sum(sizes) != extent or min(sizes, default=0) < 0:
+        raise c.malformed(f"parts of {sizes} do not make up the {extent} elements of axis {axis}.")
+    return pieces(c[0], axis, sizes)
+
+
 @converts("Split")
 def split(c: Call) -> Value:
     x, axis = c[0], c.axis(0)
     sizes = c.ints_or_attr(1, "split")
-    count = int(c.attr("num_outputs", c.outputs))
+    count = c.whole("num_outputs", c.outputs)
     if count != c.outputs:
         raise c.malformed(f"{count} parts are to be made, and {c.outputs} are named.")
     if sizes is None:
         each = -(-x.shape[axis] // count)
         sizes = tuple(max(0, min(each, x.shape[axis] - n * each)) for n in range(count))
-    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
-        raise c.malformed(f"parts of {sizes} do not make up the {x.shape[axis]} elements of axis {axis}.")
-    out, start = [], 0
-    for n in sizes:
-        out.append(ops.slice(x, begin=(start,), end=(start + n,), axes=(axis,)))
-        start += n
-    return out
+    return divided(c, axis, sizes)
 
 
 @converts("Slice")
@@ -120,8 +128,8 @@ def slice_attributes(c: Call) -> Value:
 @converts("Slice", since=10)
 def slice_(c: Call) -> Value:
     starts, ends = c.ints(1), c.ints(2)
-    axes = c.ints(3) if c.get(3) is not None else tuple(range(len(starts)))
-    steps = c.ints(4) if c.get(4) is not None else (1,) * len(starts)
+    axes = c.ints(3, tuple(range(len(starts))))
+    steps = c.ints(4, (1,) * len(starts))
     return _sliced(c, starts, ends, axes, steps)
 
 
@@ -196,12 +204,12 @@ def eye_like(c: Call) -> Value:
     if c.rank != 2:
         raise c.malformed(f"x has shape {c[0].shape}, expected two axes.")
     dtype = c.dtype_attr("dtype") if "dtype" in c.attrs else c[0].dtype
-    return constant(np.eye(c[0].shape[0], c[0].shape[1], int(c.attr("k", 0))).astype(dtype.numpy))
+    return constant(np.eye(c[0].shape[0], c[0].shape[1], c.whole("k", 0)).astype(dtype.numpy))
 
 
 @converts("Trilu")
 def trilu(c: Call) -> Value:
-    x, k = c[0], int(c.scalar(1)) if c.get(1) is not None else 0
+    x, k = c[0], int(c.scalar(1, 0))
     rows, columns = (constant(np.arange(n, dtype=np.int64)) for n in x.shape[-2:])
     places = ops.unsqueeze(rows, axes=(1,)) + constant(k, dtype="int64")
     keep = ops.less_equal(places, columns) if c.attr("upper", 1) else ops.greater_equal(places, columns)
@@ -218,7 +226,7 @@ def pad_attributes(c: Call) -> Value:
 
 @converts("Pad", since=11)
 def pad(c: Call) -> Value:
-    axes = c.axes(c.ints(3)) if c.get(3) is not None else tuple(range(c.rank))
+    axes = c.axes(c.ints(3, tuple(range(c.rank))))
     value = c.get(2)
     return _padded(c, c.ints(1), axes, constant(0, dtype=c[0].dtype) if value is None else value)
 
@@ -232,7 +240,7 @@ def _padded(c: Call, given: Sequence[int], axes: Sequence[int], value: GraphNode
     mode = c.attr("mode", "constant")
     if mode == "constant":
         return _filled(c, x, pads, value)
-    known = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    known = ("reflect", "edge", "wrap")
     if mode not in known:
         raise c.unsupported(f"mode {mode!r}.", f"Known: constant, {', '.join(known)}.")
     y = x
@@ -241,7 +249,7 @@ def _padded(c: Call, given: Sequence[int], axes: Sequence[int], value: GraphNode
             continue
         n = x.shape[a]
         places = np.arange(max(0, -before), n - max(0, -after))
-        places = np.pad(places, (max(0, before), max(0, after)), mode=known[mode])  # type: ignore[call-overload]
+        places = np.pad(places, (max(0, before), max(0, after)), mode=mode)
         y = ops.take(y, constant(places.astype(np.int64)), axis=a)
     return y
 
@@ -252,10 +260,10 @@ def _filled(c: Call, x: GraphNode, pads: tuple[tuple[int, int], ...], value: Gra
         return ops.pad(x, pads=pads, value=number)
     inside = ops.pad(constant(np.ones(x.shape, np.uint8)), pads=pads)
     if x.dtype.is_bool:
-        moved = ops.cast(ops.pad(ops.cast(x, dtype="uint8"), pads=pads), dtype="bool")
+        moved = as_type(ops.pad(as_type(x, "uint8"), pads=pads), "bool")
     else:
         moved = ops.pad(x, pads=pads)
-    return ops.where(ops.cast(inside, dtype="bool"), moved, ops.reshape(value, shape=()))
+    return ops.where(as_type(inside, "bool"), moved, ops.reshape(value, shape=()))
 
 
 # -- space and depth -------------------------------------------------------------------------------------
@@ -263,7 +271,7 @@ def _filled(c: Call, x: GraphNode, pads: tuple[tuple[int, int], ...], value: Gra
 
 @converts("DepthToSpace")
 def depth_to_space(c: Call) -> Value:
-    x, b = c[0], int(c.attr("blocksize"))
+    x, b = c[0], c.whole("blocksize")
     n, ch, h, w = x.shape
     if c.attr("mode", "DCR") == "DCR":
         split_ = ops.transpose(ops.reshape(x, shape=(n, b, b, ch // b**2, h, w)), axes=(0, 3, 4, 1, 5, 2))
@@ -274,7 +282,7 @@ def depth_to_space(c: Call) -> Value:
 
 @converts("SpaceToDepth")
 def space_to_depth(c: Call) -> Value:
-    x, b = c[0], int(c.attr("blocksize"))
+    x, b = c[0], c.whole("blocksize")
     n, ch, h, w = x.shape
     split_ = ops.reshape(x, shape=(n, ch, h // b, b, w // b, b))
     order = (0, 3, 5, 1, 2, 4) if c.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
@@ -28,15 +28,15 @@ def dft_attribute(c: Call) -> Value:
 
 @converts("DFT", since=20)
 def dft(c: Call) -> Value:
-    return _dft(c, c.axes((int(c.scalar(2)) if c.get(2) is not None else -2,))[0])
+    return _dft(c, c.axes((int(c.scalar(2, -2)),))[0])
 
 
 def _dft(c: Call, axis: int) -> GraphNode:
     """x: […, n, …, 1 or 2] (real, or real and imaginary) along the axis."""
     x = c[0]
-    inverse, onesided = bool(c.attr("inverse", 0)), bool(c.attr("onesided", 0))
+    inverse, onesided = c.flag("inverse"), c.flag("onesided")
     back = inverse and onesided  # half a spectrum back to a real signal
-    n = int(c.scalar(1)) if c.get(1) is not None else (2 * (x.shape[axis] - 1) if back else x.shape[axis])
+    n = int(c.scalar(1, 2 * (x.shape[axis] - 1) if back else x.shape[axis]))
     longest = LONGEST_FAST if c.importer.runs else LONGEST
     if not 1 <= n <= longest or axis == len(x.shape) - 1:
         raise c.unsupported(
@@ -58,12 +58,16 @@ def _dft(c: Call, axis: int) -> GraphNode:
     flat = ops.reshape(rows, shape=(math.prod(lead), wanted * parts))
     # one product: columns are real and imaginary results, rows real and imaginary inputs
     columns = [real] if back else [real, imaginary]
-    matrix = np.stack([m[:, :, :parts] for m in columns], -1)  # [k, n, parts, results]
-    matrix = matrix.transpose(1, 2, 0, 3).reshape(wanted * parts, -1)
-    y = ops.matmul(flat, constant(matrix.astype(x.dtype.numpy)))
-    y = ops.reshape(y, shape=(*lead, -1, len(columns)))
+    y = ops.reshape(_transformed(flat, columns, parts), shape=(*lead, -1, len(columns)))
     places = [order.index(a) for a in range(rank)]
     return ops.transpose(y, axes=tuple(places))
+
+
+def _transformed(rows: GraphNode, columns: list[Array], parts: int) -> GraphNode:
+    """rows: [lines, n*parts], columns: each [k, n, 2] ──▶ [lines, k*columns]."""
+    matrix = np.stack([m[:, :, :parts] for m in columns], -1)  # [k, n, parts, results]
+    matrix = matrix.transpose(1, 2, 0, 3).reshape(rows.shape[1], -1)
+    return ops.matmul(rows, constant(matrix.astype(rows.dtype.numpy)))
 
 
 def _fast(x: Array, kind: Callable[..., Array], n: int, axis: int, half: bool) -> Array:
@@ -98,9 +102,7 @@ def stft(c: Call) -> Value:
     """signal: [batch, length, 1 or 2] ──▶ [batch, frames, frequencies, 2]."""
     x, step = c[0], int(c.scalar(1))
     window = c.get(2)
-    length = (
-        int(c.scalar(3)) if c.get(3) is not None else (window.shape[0] if window is not None else x.shape[1])
-    )
+    length = int(c.scalar(3, x.shape[1] if window is None else window.shape[0]))
     frames = (x.shape[1] - length) // step + 1
     if not (1 <= length <= LONGEST and step >= 1 and frames >= 1):
         raise c.malformed(f"frames of {length} every {step} do not fit a signal of shape {x.shape}.")
@@ -110,13 +112,12 @@ def stft(c: Call) -> Value:
         if window.shape != (length,):
             raise c.unsupported(f"a window of shape {window.shape} for frames of {length}.")
         cut = cut * ops.reshape(window, shape=(length, 1))
-    onesided, parts = bool(c.attr("onesided", 1)), x.shape[2]
+    onesided, parts = c.flag("onesided", True), x.shape[2]
     real, imaginary = _real_rows(length, False, onesided)
-    matrix = np.stack([real[:, :, :parts], imaginary[:, :, :parts]], -1)
-    matrix = matrix.transpose(1, 2, 0, 3).reshape(length * parts, -1)
     flat = ops.reshape(cut, shape=(x.shape[0] * frames, length * parts))
-    y = ops.matmul(flat, constant(matrix.astype(x.dtype.numpy)))
-    return ops.reshape(y, shape=(x.shape[0], frames, real.shape[0], 2))
+    return ops.reshape(
+        _transformed(flat, [real, imaginary], parts), shape=(x.shape[0], frames, real.shape[0], 2)
+    )
 
 
 @converts("Det")

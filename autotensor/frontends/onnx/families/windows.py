@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.registry import Value, converts
+from autotensor.frontends.onnx.node_call import Call, Value
+from autotensor.frontends.onnx.registry import converts
+from autotensor.frontends.transposed_convolution import transposed_convolution
+from autotensor.frontends.values import widened
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 
-CONV = {1: "conv1d", 2: "conv2d", 3: "conv3d"}
+CONV = {1: ops.conv1d, 2: ops.conv2d, 3: ops.conv3d}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +90,14 @@ def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> Gr
     if kernel != w.shape[2:]:
         raise c.malformed(f"kernel_shape {kernel} is not that of w {w.shape}.")
     g = geometry(c, x.shape[2:], kernel)
-    return run_conv(x, w, bias, g, int(c.attr("group", 1)))
+    return run_conv(x, w, bias, g, c.whole("group", 1))
 
 
 def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
-    if x.dtype.is_half:  # sums and bias in 32 bits, rounded once
-        wide = None if bias is None else ops.cast(bias, dtype="float32")
-        y = run_conv(ops.cast(x, dtype="float32"), ops.cast(w, dtype="float32"), wide, g, groups)
-        return ops.cast(y, dtype=str(x.dtype))
+    return widened(partial(_conv, g=g, groups=groups), x, w, bias)
+
+
+def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, groups: int) -> GraphNode:
     if min(g.padding, default=0) < 0:  # cut first
         x = ops.pad(
             x,
@@ -104,7 +107,7 @@ def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, gr
                 *((min(b, 0), min(a, 0)) for b, a in zip(g.befores, g.afters, strict=True)),
             ),
         )
-    return getattr(ops, CONV[len(g.kernel)])(
+    return CONV[len(g.kernel)](
         x,
         w,
         bias,
@@ -119,38 +122,19 @@ def run_conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, gr
 def conv_transpose(c: Call) -> Value:
     """w is [Cin, Cout/group, kernel…]."""
     x, w, bias = c[0], c[1], c.get(2)
-    rank, groups = len(x.shape) - 2, int(c.attr("group", 1))
+    rank, groups = len(x.shape) - 2, c.whole("group", 1)
     if rank not in CONV or len(w.shape) != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
     g, extra = _transposed(c, x.shape[2:], w.shape[2:])
-    plain = rank <= 2 and set(g.dilations) == {1} and min(g.padding) >= 0
-    if plain and all(e < s for e, s in zip(extra, g.strides, strict=True)):
-        flat = rank == 1  # a picture of height 1
-        x, w = (ops.unsqueeze(v, axes=(2,)) if flat else v for v in (x, w))
-        ahead, none = ((1,), (0,)) if flat else ((), ())
-        y = ops.conv2d_transpose(
-            *(x, w, bias),
-            stride=(*ahead, *g.strides),
-            padding=(*none, *g.befores, *none, *g.afters),
-            output_padding=(*none, *extra),
-            groups=groups,
-        )
-        return ops.squeeze(y, axes=(2,)) if flat else y
-    # elements apart, then an ordinary convolution with the kernel turned round
-    each, group_out = w.shape[0] // groups, w.shape[1]
-    apart = ops.spread(x, steps=(1, 1, *g.strides))
-    grouped = ops.reshape(w, shape=(groups, each, group_out, *w.shape[2:]))
-    turned = ops.transpose(grouped, axes=(0, 2, 1, *range(3, rank + 3)))
-    turned = ops.reshape(turned, shape=(groups * group_out, each, *w.shape[2:]))
-    turned = ops.slice(
-        turned, begin=(None,) * rank, end=(None,) * rank, stride=(-1,) * rank, axes=tuple(range(2, rank + 2))
+    convolve = partial(
+        transposed_convolution,
+        stride=g.strides,
+        padding=tuple(zip(g.befores, g.afters, strict=True)),
+        dilation=g.dilations,
+        output_padding=extra,
+        groups=groups,
     )
-    reach = [d * (k - 1) for d, k in zip(g.dilations, g.kernel, strict=True)]
-    befores = tuple(r - b for r, b in zip(reach, g.befores, strict=True))
-    afters = tuple(r - a + e for r, a, e in zip(reach, g.afters, extra, strict=True))
-    return run_conv(
-        apart, turned, bias, Geometry(g.kernel, (1,) * rank, g.dilations, befores, afters), groups
-    )
+    return widened(convolve, x, w, bias)
 
 
 def _transposed(
@@ -188,7 +172,7 @@ def _pool(mode: str) -> Callable[[Call], Value]:
         if len(x.shape) < 3:
             raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
         g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
-        ceil = bool(c.attr("ceil_mode", 0))
+        ceil = c.flag("ceil_mode")
         whole = _whole_axes(x, g, ceil, mode)
         if whole is not None:
             return whole
@@ -198,14 +182,11 @@ def _pool(mode: str) -> Callable[[Call], Value]:
             "padding": g.padding,
             "ceil_mode": ceil,
         }
-        include = bool(c.attr("count_include_pad", 0))
+        include = c.flag("count_include_pad")
         in_two = len(g.kernel) == 2 and set(g.dilations) == {1} and _is_small(g)
         if mode == "max":
-            y = (
-                ops.max_pool2d(x, **shared)
-                if in_two
-                else ops.pool(x, mode="max", dilation=g.dilations, **shared)
-            )
+            pool = ops.max_pool2d if in_two else partial(ops.pool, mode="max", dilation=g.dilations)
+            y = pool(x, **shared)
             return [y, _numbers(c, x, g, shared) if c.wants(1) else None]
         if mode == "average" and in_two:
             return ops.avg_pool2d(x, count_include_pad=include, **shared)
@@ -229,7 +210,7 @@ def _whole_axes(x: GraphNode, g: Geometry, ceil: bool, mode: str) -> GraphNode |
 
 def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> GraphNode:
     """Positions of the largest elements, counted over the whole of x."""
-    column_major = bool(c.attr("storage_order", 0))
+    column_major = c.flag("storage_order")
     inside = ops.max_positions(x, dilation=g.dilations, column_major=column_major, **shared)
     n, channels, *spatial = x.shape
     starts = np.arange(n * channels, dtype=np.int64) * math.prod(spatial)
@@ -242,7 +223,7 @@ converts("LpPool")(_pool("norm"))
 
 
 def _power(c: Call) -> int:
-    if (p := int(c.attr("p", 2))) < 1:
+    if (p := c.whole("p", 2)) < 1:
         raise c.malformed(f"p is {p}; a norm's is 1 or more.")
     return p
 
@@ -274,14 +255,11 @@ def max_unpool(c: Call) -> Value:
         for n, s, k, b, a in zip(x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True)
     ]
     natural = (*x.shape[:2], *spatial)
-    shape = tuple(c.ints(2)) if c.get(2) is not None else natural
+    shape = c.ints(2, natural)
     # positions count over the natural shape; a given one only pads
     count = math.prod(natural)
     zeros = ops.broadcast_to(constant(0, dtype=x.dtype), shape=(count,))
     flat = ops.scatter_elements(zeros, ops.reshape(where, shape=(-1,)), ops.reshape(x, shape=(-1,)))
     y = ops.reshape(flat, shape=natural)
-    return (
-        y
-        if shape == natural
-        else ops.pad(y, pads=tuple((0, m - n) for m, n in zip(shape, natural, strict=True)))
-    )
+    more = tuple((0, m - n) for m, n in zip(shape, natural, strict=True))
+    return y if shape == natural else ops.pad(y, pads=more)

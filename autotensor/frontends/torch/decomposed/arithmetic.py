@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,47 +20,47 @@ def signbit(x: Tensor) -> Tensor:
     return (x < 0) | ((x == 0) & (1 / x < 0))
 
 
+def _floats(x: Tensor, kind: torch.dtype) -> Tensor:
+    """x in this type, if it has fractions, else in the default one."""
+    return x.to(kind if kind.is_floating_point else torch.get_default_dtype())
+
+
+def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    kind = torch.result_type(a, b)
+    return a.to(kind), b.to(kind)
+
+
 @decomposes("aten.copysign.Tensor")
 def copysign(a: Tensor, b: Tensor) -> Tensor:
-    kind = torch.result_type(a, b)
-    size = (a if kind.is_floating_point else a.to(torch.get_default_dtype())).to(
-        kind if kind.is_floating_point else torch.get_default_dtype()
-    )
-    size = size.abs()
+    size = _floats(a, torch.result_type(a, b)).abs()
     return torch.where(signbit(b), -size, size)
 
 
 @decomposes("aten.copysign.Scalar")
 def copysign_number(a: Tensor, b: float) -> Tensor:
-    size = (a if a.dtype.is_floating_point else a.to(torch.get_default_dtype())).abs()
-    size = size.abs()
+    size = _floats(a, a.dtype).abs()
     return -size if math.copysign(1, b) < 0 else size
 
 
-@decomposes("aten.fmax.default")
-def fmax(a: Tensor, b: Tensor) -> Tensor:
+def _extreme(aten: str, extreme: Callable[[Tensor, Tensor], Tensor]) -> None:
     """The other one where one of them is not a number."""
-    kind = torch.result_type(a, b)
-    a, b = a.to(kind), b.to(kind)
-    if not kind.is_floating_point:
-        return torch.maximum(a, b)
-    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.maximum(a, b)))
+
+    @decomposes(aten)
+    def decomposed(a: Tensor, b: Tensor) -> Tensor:
+        a, b = _alike(a, b)
+        if not a.dtype.is_floating_point:
+            return extreme(a, b)
+        return torch.where(a.isnan(), b, torch.where(b.isnan(), a, extreme(a, b)))
 
 
-@decomposes("aten.fmin.default")
-def fmin(a: Tensor, b: Tensor) -> Tensor:
-    kind = torch.result_type(a, b)
-    a, b = a.to(kind), b.to(kind)
-    if not kind.is_floating_point:
-        return torch.minimum(a, b)
-    return torch.where(a.isnan(), b, torch.where(b.isnan(), a, torch.minimum(a, b)))
+_extreme("aten.fmax.default", torch.maximum)
+_extreme("aten.fmin.default", torch.minimum)
 
 
 @decomposes("aten.hypot.default")
 def hypot(a: Tensor, b: Tensor) -> Tensor:
     """By the larger leg, whose square might overflow."""
-    kind = torch.result_type(a, b)
-    a, b = a.to(kind).abs(), b.to(kind).abs()
+    a, b = (x.abs() for x in _alike(a, b))
     large, small = torch.maximum(a, b), torch.minimum(a, b)
     share = torch.where(large > 0, small / large, 0.0)
     found = large * torch.sqrt(1 + share * share)
@@ -79,7 +80,7 @@ def round_decimals(x: Tensor, *, decimals: int) -> Tensor:
 def angle(x: Tensor) -> Any:
     if x.is_complex():
         return NotImplemented
-    y = x if x.dtype.is_floating_point else x.to(torch.get_default_dtype())
+    y = _floats(x, x.dtype)
     return torch.where(y.isnan(), y, torch.where(y < 0, math.pi, 0.0).to(y.dtype))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from autotensor.frontends.torch.decomposed.table import decomposes
 
 Pair = tuple[Tensor, Tensor]
+Picks = Callable[..., Pair]  # values and places
 
 
 def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
@@ -15,19 +19,29 @@ def _picked(values: Tensor, places: Tensor, dim: int, keepdim: bool) -> Pair:
     return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
 
 
-@decomposes("aten.kthvalue.default")
+def of_a_line(target: str) -> Callable[[Picks], Picks]:
+    """Files what picks an element of each line; a tensor without axes is its own, at place 0."""
+
+    def file(picks: Picks) -> Picks:
+        def picked(x: Tensor, *args: Any, **kwargs: Any) -> Pair:
+            if not x.dim():
+                return x.clone(), torch.zeros((), dtype=torch.int64)
+            return picks(x, *args, **kwargs)
+
+        return decomposes(target)(picked)
+
+    return file
+
+
+@of_a_line("aten.kthvalue.default")
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
-    if not x.dim():
-        return x.clone(), torch.zeros((), dtype=torch.int64)
     values, places = torch.sort(x, dim=dim, stable=True)
     return _picked(values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1), dim, keepdim)
 
 
-@decomposes("aten.median.dim")
+@of_a_line("aten.median.dim")
 def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
     """The lower one of two; not a number, and the first such place, where the line has one."""
-    if not x.dim():
-        return x.clone(), torch.zeros((), dtype=torch.int64)
     value, place = kthvalue(x, (x.shape[dim] + 1) // 2, dim, True)
     if x.dtype.is_floating_point:
         bad = x.isnan()
@@ -36,13 +50,6 @@ def median_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
         value = torch.where(any_bad, float("nan"), value)
         place = torch.where(any_bad, first, place)
     return _picked(value, place, dim, keepdim)
-
-
-@decomposes("aten.median.default")
-def median(x: Tensor) -> Tensor:
-    if not x.numel():
-        return torch.full((), float("nan"), dtype=x.dtype)
-    return median_along(x.reshape(-1), 0)[0]
 
 
 @decomposes("aten.nanmedian.dim")
@@ -56,18 +63,21 @@ def nanmedian_along(x: Tensor, dim: int, keepdim: bool = False) -> Pair:
     return _picked(values.gather(dim, middle), places.gather(dim, middle), dim, keepdim)
 
 
-@decomposes("aten.nanmedian.default")
-def nanmedian(x: Tensor) -> Tensor:
-    if not x.numel():
-        return torch.full((), float("nan"), dtype=x.dtype)
-    return nanmedian_along(x.reshape(-1), 0)[0]
+def _of_all(target: str, along: Picks) -> None:
+    @decomposes(target)
+    def decomposed(x: Tensor) -> Tensor:
+        if not x.numel():
+            return torch.full((), float("nan"), dtype=x.dtype)
+        return along(x.reshape(-1), 0)[0]
 
 
-@decomposes("aten.mode.default")
+_of_all("aten.median.default", median_along)
+_of_all("aten.nanmedian.default", nanmedian_along)
+
+
+@of_a_line("aten.mode.default")
 def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     """The commonest value, the least of several; its last place."""
-    if not x.dim():
-        return x.clone(), torch.zeros((), dtype=torch.int64)
     line = x.movedim(dim, -1)  # [..., n]
     same = line.unsqueeze(-1) == line.unsqueeze(-2)
     count = same.sum(-1)
@@ -77,6 +87,4 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> Pair:
     value = values.gather(-1, first)
     n = torch.arange(line.shape[-1])
     place = torch.where(line == value, n, -1).amax(-1, keepdim=True)
-    if keepdim:
-        return value.movedim(-1, dim), place.movedim(-1, dim)
-    return value.squeeze(-1), place.squeeze(-1)
+    return _picked(value.movedim(-1, dim), place.movedim(-1, dim), dim, keepdim)

@@ -5,13 +5,12 @@ Source: aten/src/ATen/native/cpu/UpSampleKernel.cpp (`compute_indices_weights_aa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.torch.families.pool import resized, sizes_of
-from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.torch.families.pool import resized, resizes
 from autotensor.frontends.torch.types import Ints
 from autotensor.graph.ir import Array, GraphNode
 
@@ -49,17 +48,10 @@ def _weights(extent: int, wanted: int, reach: int, shape: Filter, align_corners:
 
 
 def _resizes(aten: str, reach: int, shape: Filter) -> None:
+    @resizes(aten)
     def by_sizes(x: GraphNode, output_size: Ints, align_corners: bool, *scales: float | None) -> Any:
         lines = zip(x.shape[-2:], output_size, (*scales, None, None), strict=False)
         return resized(x, *(_weights(n, o, reach, shape, align_corners, s) for n, o, s in lines))
-
-    @converts(f"aten.{aten}.vec")
-    def vec(
-        x: GraphNode, output_size: Ints | None, align_corners: bool, scales: Sequence[float] | None
-    ) -> Any:
-        return by_sizes(x, sizes_of(x, output_size, scales), align_corners, *(scales or ()))
-
-    converts(f"aten.{aten}.default")(by_sizes)
 
 
 _resizes("_upsample_bilinear2d_aa", 1, _triangle)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.attention_heads import repeated
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.reduce import any_of
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
-from autotensor.frontends.torch.types import as_type
+from autotensor.frontends.torch.registry import Missing, converts
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, Constant, GraphNode, constant
 
@@ -56,8 +57,7 @@ def _of_rank_4(x: GraphNode) -> GraphNode:
     if len(x.shape) == 4:
         return x
     shape = (1,) * (4 - len(x.shape)) + x.shape if len(x.shape) < 4 else (-1, *x.shape[-3:])
-    result: GraphNode = ops.reshape(x, shape=shape)
-    return result
+    return ops.reshape(x, shape=shape)
 
 
 def _mask(mask: GraphNode, q: GraphNode, lead: tuple[int, ...]) -> GraphNode:
@@ -73,8 +73,7 @@ def _of_seeing(y: GraphNode, mask: GraphNode) -> GraphNode:
         return y
     seeing = mask if mask.dtype.is_bool else ops.greater(mask, constant(mask.dtype.numpy.type("-inf")))
     some = any_of(seeing, (-1,), keepdim=True)
-    result: GraphNode = ops.where(some, y, constant(np.zeros((), y.dtype.numpy)))
-    return result
+    return ops.where(some, y, constant(0, dtype=y.dtype))
 
 
 def _seeing(mask: Array) -> Array:

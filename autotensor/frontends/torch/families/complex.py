@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from autotensor.frontends.torch.families.elementwise import atan2, floats
 from autotensor.frontends.torch.families.shape import select, stack
 from autotensor.frontends.torch.registry import CONVERTERS, converts
-from autotensor.frontends.torch.types import alike, as_type
+from autotensor.frontends.torch.types import alike
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 from autotensor.operators.operator_helpers import broadcast_shape
@@ -83,8 +84,7 @@ def _part(x: Any, n: int) -> Any:
 def zeros_as(x: GraphNode) -> GraphNode:
     """Zeros of its type and shape."""
     zero = as_type(0, x.dtype)
-    found: GraphNode = ops.broadcast_to(zero, shape=x.shape) if x.shape else zero
-    return found
+    return ops.broadcast_to(zero, shape=x.shape) if x.shape else zero
 
 
 for _name in (
@@ -130,8 +130,7 @@ def polar(size: GraphNode, angle: GraphNode) -> Any:
 
 def spread(x: GraphNode, shape: tuple[int, ...]) -> GraphNode:
     """x, broadcast to the shape."""
-    found: GraphNode = x if x.shape == shape else ops.broadcast_to(x, shape=shape)
-    return found
+    return x if x.shape == shape else ops.broadcast_to(x, shape=shape)
 
 
 @on_complex("aten.view_as_real.default", "aten.view_as_real_copy.default")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.complex import (
     REAL_TYPE,
     Complex,
@@ -15,7 +16,7 @@ from autotensor.frontends.torch.families.complex import (
     spread,
     zeros_as,
 )
-from autotensor.frontends.torch.registry import CONVERTERS, Unsupported
+from autotensor.frontends.torch.registry import CONVERTERS
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 
@@ -32,24 +33,23 @@ def resolved(x: Complex) -> Any:
     return x
 
 
-@on_complex("aten.add.Tensor", "aten.add.Scalar")
-def add(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return _by_part(CONVERTERS["aten.add.Tensor"], a, b, alpha)
-
-
-@on_complex("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(a: Any, b: Any, alpha: Any = 1) -> Any:
-    return _by_part(CONVERTERS["aten.sub.Tensor"], a, b, alpha)
-
-
-def _by_part(convert: Callable[..., Any], a: Any, b: Any, alpha: Any) -> Complex:
+def _by_part(name: str) -> Callable[..., Complex]:
     """A sum or difference, one of whose sides may be real."""
-    if isinstance(alpha, complex):
-        raise Unsupported("a complex alpha is not supported.")
-    (ar, ai), (br, bi) = parts(a), parts(b)
-    re = convert(ar, br, alpha)
-    im = ai if isinstance(ai, GraphNode) and not isinstance(b, (Complex, complex)) else convert(ai, bi, alpha)
-    return Complex(re, spread(im, re.shape))
+
+    @on_complex(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
+    def of_parts(a: Any, b: Any, alpha: Any = 1) -> Complex:
+        if isinstance(alpha, complex):
+            raise Unsupported("a complex alpha is not supported.")
+        convert = CONVERTERS[f"aten.{name}.Tensor"]
+        (ar, ai), (br, bi) = parts(a), parts(b)
+        re = convert(ar, br, alpha)
+        alone = isinstance(ai, GraphNode) and not isinstance(b, (Complex, complex))
+        return Complex(re, spread(ai if alone else convert(ai, bi, alpha), re.shape))
+
+    return of_parts
+
+
+add, _ = _by_part("add"), _by_part("sub")
 
 
 @on_complex("aten.mul.Tensor", "aten.mul.Scalar")

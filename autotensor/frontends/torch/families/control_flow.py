@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.shape import select, stack
 from autotensor.frontends.torch.importer import import_part
-from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.registry import converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from autotensor.base.dtype import dtype_of
 from autotensor.frontends.torch.families.complex import Complex
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints, as_type, to_array
+from autotensor.frontends.torch.types import Ints, to_array
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -17,7 +19,7 @@ from autotensor.graph.ir import GraphNode, constant
 def _full(shape: Ints, value: Any, dtype: str) -> Any:
     """One number, spread: a large constant would be memory that is read."""
     if isinstance(value, GraphNode):  # a number that is data
-        return ops.broadcast_to(as_type(value, dtype_of(dtype)), shape=tuple(shape))
+        return ops.broadcast_to(as_type(value, dtype), shape=tuple(shape))
     number = constant(np.asarray(value).astype(dtype_of(dtype).numpy))
     return ops.broadcast_to(number, shape=tuple(shape)) if tuple(shape) else number
 
@@ -41,35 +43,27 @@ def new_full(x: GraphNode, size: Ints, value: Any, *, dtype: str | None = None, 
     return _full(size, value, dtype or str(x.dtype))
 
 
+def _filled(number: int, plain: Sequence[str], like: str, new: Sequence[str]) -> None:
+    """Tensors of one number: of a shape, of a tensor's shape and type, of a shape and a tensor's type."""
+
+    @converts(*(f"aten.{name}" for name in plain))
+    def of_shape(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
+        return _full(size, number, dtype or "float32")
+
+    @converts(f"aten.{like}.default")
+    def of_tensor(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
+        return _full(x.shape, number, dtype or str(x.dtype))
+
+    @converts(*(f"aten.{name}.default" for name in new))
+    def of_both(x: GraphNode, size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
+        return _full(size, number, dtype or str(x.dtype))
+
+
+_filled(0, ("zeros.default",), "zeros_like", ("new_zeros",))
+_filled(1, ("ones.default",), "ones_like", ("new_ones",))
 # What `empty` holds is unspecified; zeros are as good as anything.
-@converts("aten.zeros.default", "aten.empty.memory_format", "aten.empty_permuted.default")
-def zeros(size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
-    return _full(size, 0, dtype or "float32")
-
-
-@converts("aten.ones.default")
-def ones(size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
-    return _full(size, 1, dtype or "float32")
-
-
-@converts("aten.zeros_like.default", "aten.empty_like.default")
-def zeros_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
-    return _full(x.shape, 0, dtype or str(x.dtype))
-
-
-@converts("aten.new_zeros.default", "aten.new_empty.default", "aten.new_empty_strided.default")
-def new_zeros(x: GraphNode, size: Ints, *_: Any, dtype: str | None = None, **__: Any) -> Any:
-    return _full(size, 0, dtype or str(x.dtype))
-
-
-@converts("aten.new_ones.default")
-def new_ones(x: GraphNode, size: Ints, *, dtype: str | None = None, **_: Any) -> Any:
-    return _full(size, 1, dtype or str(x.dtype))
-
-
-@converts("aten.ones_like.default")
-def ones_like(x: GraphNode, *, dtype: str | None = None, **_: Any) -> Any:
-    return _full(x.shape, 1, dtype or str(x.dtype))
+_EMPTY = ("empty.memory_format", "empty_permuted.default", "empty_strided.default")
+_filled(0, _EMPTY, "empty_like", ("new_empty", "new_empty_strided"))
 
 
 @converts("aten.scalar_tensor.default")
@@ -88,25 +82,20 @@ def iota(length: int, *, start: int, step: int, dtype: str, **_: Any) -> Any:
     return constant((start + step * np.arange(length)).astype(dtype_of(dtype).numpy))
 
 
-@converts("aten.empty_strided.default")
-def empty_strided(size: Ints, stride: Ints, *, dtype: str | None = None, **_: Any) -> Any:
-    return _full(size, 0, dtype or "float32")
-
-
 @converts("aten.fill.Scalar", "aten.fill.Tensor")
 def fill(x: GraphNode, value: Any) -> Any:
     one = as_type(value, x.dtype)
     return ops.broadcast_to(one, shape=x.shape) if x.shape else one
 
 
-@converts("aten.tril_indices.default")
-def tril_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
-    return constant(np.stack(np.tril_indices(rows, offset, columns)).astype(dtype or "int64"))
+def _indices(name: str) -> None:
+    @converts(f"aten.{name}.default")
+    def convert(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
+        return constant(np.stack(getattr(np, name)(rows, offset, columns)).astype(dtype or "int64"))
 
 
-@converts("aten.triu_indices.default")
-def triu_indices(rows: int, columns: int, offset: int = 0, *, dtype: str | None = None, **_: Any) -> Any:
-    return constant(np.stack(np.triu_indices(rows, offset, columns)).astype(dtype or "int64"))
+_indices("tril_indices")
+_indices("triu_indices")
 
 
 @converts("aten.linspace.default")
@@ -125,7 +114,7 @@ def triu(x: GraphNode, diagonal: int = 0) -> Any:
 
 
 def _triangle(x: GraphNode, seen: np.ndarray[Any, Any]) -> Any:
-    return ops.where(constant(seen), x, constant(np.zeros((), x.dtype.numpy)))
+    return ops.where(constant(seen), x, constant(0, dtype=x.dtype))
 
 
 def from_tensor(tensor: Any, name: str = "") -> GraphNode | Complex:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of, float32
+from autotensor.base.dtype import float32
 from autotensor.base.functions import FUNCTIONS
-from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import alike, as_type, common
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.torch.types import alike, common
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.operator_helpers import broadcast_load, broadcast_shape, stage
+from autotensor.operators.operator_helpers import broadcast
 from autotensor.te import Tensor
 
 
@@ -21,24 +23,32 @@ def floats(x: GraphNode) -> GraphNode:
     return x if x.dtype.is_float else as_type(x, float32)
 
 
-def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode] = lambda x: x) -> None:
+def as_bool(x: GraphNode) -> GraphNode:
+    return as_type(x, "bool")
+
+
+def _same(x: GraphNode) -> GraphNode:
+    return x
+
+
+# operators of one tensor: what is done to it before ours of that name; exact functions are of integers, too
+UNARY: dict[str, Callable[[GraphNode], GraphNode]] = {
+    **{n: floats if f.ulps else _same for n, f in FUNCTIONS.items() if f.arity == 1 and n != "rounded"},
+    "reciprocal": floats,
+    "logical_not": as_bool,
+    **dict.fromkeys(("relu", "neg", "relu6", "silu", "hardswish", "hardsigmoid"), _same),
+}
+
+
+def _unary(aten: str, ours: str, prepare: Callable[[GraphNode], GraphNode]) -> None:
     @converts(f"aten.{aten}.default")
     def convert(x: GraphNode) -> Any:
         return getattr(ops, ours)(prepare(x))
 
 
-for _name, _function in FUNCTIONS.items():
-    if _function.arity == 1 and _name != "rounded":
-        _unary(_name, _name, *([floats] if _function.ulps else []))  # exact ones are of integers, too
-_unary("reciprocal", "reciprocal", floats)
-_unary("logical_not", "logical_not", lambda x: as_bool(x))
-_unary("_neg_view", "neg")
-for _name in ("relu", "neg", "relu6", "silu", "hardswish", "hardsigmoid"):
-    _unary(_name, _name)
-
-
-def as_bool(x: GraphNode) -> GraphNode:
-    return as_type(x, dtype_of("bool"))
+for _name, _prepare in UNARY.items():
+    _unary(_name, _name, _prepare)
+_unary("_neg_view", "neg", _same)
 
 
 @converts("aten.bitwise_not.default")
@@ -76,11 +86,6 @@ def softplus(x: GraphNode, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return ops.where(ops.greater(steep, float(threshold)), x, ops.softplus(steep) * (1 / beta))
 
 
-@converts("aten.hardtanh.default")
-def hardtanh(x: GraphNode, min_val: Any = -1, max_val: Any = 1) -> Any:
-    return clamp(x, min_val, max_val)
-
-
 @converts("aten.clamp.default")
 def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
     t = common(*(v for v in (x, min, max) if v is not None))
@@ -89,14 +94,9 @@ def clamp(x: GraphNode, min: Any = None, max: Any = None) -> Any:
     return ops.clip(as_type(x, t), min=min, max=max)
 
 
-@converts("aten.clamp_min.default")
-def clamp_min(x: GraphNode, min: Any) -> Any:
-    return clamp(x, min, None)
-
-
-@converts("aten.clamp_max.default")
-def clamp_max(x: GraphNode, max: Any) -> Any:
-    return clamp(x, None, max)
+converts("aten.clamp_min.default")(clamp)
+converts("aten.hardtanh.default")(lambda x, min_val=-1, max_val=1: clamp(x, min_val, max_val))
+converts("aten.clamp_max.default")(lambda x, max: clamp(x, None, max))
 
 
 @converts("aten.clamp.Tensor")
@@ -151,21 +151,6 @@ def div_mode(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return ops.trunc(ops.divide(x, y)) if x.dtype.is_float else ops.divide_trunc(x, y)
 
 
-@converts("aten.floor_divide.default")
-def floor_divide(a: Any, b: Any) -> Any:
-    return div_mode(a, b, "floor")
-
-
-@converts("aten.remainder.Tensor", "aten.remainder.Scalar")
-def remainder(a: Any, b: Any) -> Any:
-    return ops.mod_floor(*alike(a, b))
-
-
-@converts("aten.fmod.Tensor", "aten.fmod.Scalar")
-def fmod(a: Any, b: Any) -> Any:
-    return ops.mod_trunc(*alike(a, b))
-
-
 @converts("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(a: Any, b: Any) -> Any:
     if isinstance(b, (int, float)) and isinstance(a, GraphNode) and common(a, b).is_float:
@@ -192,57 +177,54 @@ def atan2(y: GraphNode, x: GraphNode) -> Any:
 
 
 def _angles(y: Tensor, x: Tensor) -> Tensor:
-    shape = broadcast_shape("atan2", y.shape, x.shape)
-    return stage(shape, lambda *i: te.atan2(broadcast_load(y, i), broadcast_load(x, i)), "atan2")
+    return broadcast("atan2", te.atan2, y, x)
 
 
-def _pair(aten: str, ours: str) -> None:
-    @converts(aten)
+# of two operands in their common type: ATen's overloads, ours
+_EACH = ("Tensor", "Scalar")
+_SIDES = ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+BINARY: tuple[tuple[str, Sequence[str], str], ...] = (
+    ("maximum", ("default",), "maximum"),
+    ("minimum", ("default",), "minimum"),
+    ("eq", _EACH, "equal"),
+    ("ne", _EACH, "not_equal"),
+    ("lt", _EACH, "less"),
+    ("le", _EACH, "less_equal"),
+    ("gt", _EACH, "greater"),
+    ("ge", _EACH, "greater_equal"),
+    ("floor_divide", ("default",), "floor_divide"),
+    ("remainder", _EACH, "mod_floor"),
+    ("fmod", _EACH, "mod_trunc"),
+    ("bitwise_left_shift", _SIDES, "shift_left"),
+    ("bitwise_right_shift", _SIDES, "shift_right"),
+    ("__lshift__", _EACH, "shift_left"),  # a << b
+    ("__rshift__", _EACH, "shift_right"),
+)
+
+
+def _binary(aten: str, overloads: Sequence[str], ours: str) -> None:
+    @converts(*(f"aten.{aten}.{o}" for o in overloads))
     def convert(a: Any, b: Any) -> Any:
         return getattr(ops, ours)(*alike(a, b))
 
 
-for _aten in ("maximum", "minimum"):
-    _pair(f"aten.{_aten}.default", _aten)
-_COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-for _aten, _ours in _COMPARISONS.items():
-    for _kind in ("Tensor", "Scalar"):
-        _pair(f"aten.{_aten}.{_kind}", _ours)
+for _row in BINARY:
+    _binary(*_row)
 
 
-def _logical(name: str, kinds: tuple[str, ...]) -> None:
+def _logical(name: str) -> None:
     @converts(f"aten.logical_{name}.default")
     def logical(a: GraphNode, b: GraphNode) -> Any:
         return getattr(ops, f"logical_{name}")(as_bool(a), as_bool(b))
 
-    @converts(*(f"aten.bitwise_{name}.{kind}" for kind in kinds))
+    @converts(*(f"aten.bitwise_{name}.{kind}" for kind in _EACH))
     def bitwise(a: Any, b: Any) -> Any:
         x, y = alike(a, b)
         return getattr(ops, f"logical_{name}" if x.dtype.is_bool else f"bitwise_{name}")(x, y)
 
 
 for _name in ("and", "or", "xor"):
-    _logical(_name, ("Tensor", "Scalar"))
-
-
-def _shift(side: str) -> None:
-    @converts(
-        *(f"aten.bitwise_{side}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")),
-        *(f"aten.__{side[0]}shift__.{kind}" for kind in ("Tensor", "Scalar")),  # a << b
-    )
-    def convert(a: Any, b: Any) -> Any:
-        return getattr(ops, f"shift_{side}")(*alike(a, b))
-
-
-for _side in ("left", "right"):
-    _shift(_side)
+    _logical(_name)
 
 
 @converts("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
@@ -273,7 +255,7 @@ def same(x: GraphNode, **_: Any) -> Any:
 @converts("aten._to_copy.default", "aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten._to_copy")
 def to(x: GraphNode, *args: Any, dtype: str | None = None, **_: Any) -> Any:
     named = dtype or next((a for a in args if isinstance(a, str)), None)
-    return x if named is None else as_type(x, dtype_of(named))
+    return x if named is None else as_type(x, named)
 
 
 @converts("aten.type_as.default")

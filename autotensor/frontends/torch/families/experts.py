@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from autotensor import te
-from autotensor.base.dtype import dtype_of
-from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import as_type
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -32,8 +32,8 @@ def grouped(
     if len(x.shape) != 2 or len(weight.shape) != 3 or offsets is None or bias is not None:
         raise Unsupported("grouped products are supported of rows [rows, k] by matrices [experts, k, n].")
     rows = constant(np.arange(x.shape[0], dtype=np.int64)[:, None])
-    ends = ops.reshape(as_type(offsets, dtype_of("int64")), shape=(1, -1))
-    before = ops.sum(as_type(ops.less_equal(ends, rows), dtype_of("int64")), axis=(1,))
+    ends = ops.reshape(as_type(offsets, "int64"), shape=(1, -1))
+    before = ops.sum(as_type(ops.less_equal(ends, rows), "int64"), axis=(1,))
     expert = ops.minimum(before, constant(np.asarray(weight.shape[0] - 1)))
     return call(_grouped, x, weight, expert, name="grouped")
 

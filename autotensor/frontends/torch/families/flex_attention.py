@@ -17,8 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from autotensor.frontends.attention_heads import repeated, turned
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.importer import import_part
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import Missing, converts
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -46,10 +49,10 @@ def flex_attention(
     log2 of the sums. The mask's blocks only say where `mask_mod`, its last member, holds. Rows of which
     nothing is seen are 0."""
     batch, heads, m, _ = q.shape
-    k, v = (_for_all_heads(x, batch, heads) for x in (k, v))
+    k, v = (repeated(x, heads, batch) for x in (k, v))
     shape = (batch, heads, m, k.shape[2])
-    wide = q if q.dtype.bits >= 32 else ops.cast(q, dtype="float32")
-    keys = ops.cast(ops.transpose(k, axes=(0, 1, 3, 2)), dtype=str(wide.dtype))
+    wide = q if q.dtype.bits >= 32 else as_type(q, "float32")
+    keys = as_type(turned(k), wide.dtype)
     scores = ops.multiply(ops.batch_matmul(wide, keys), constant(np.asarray(scale, wide.dtype.numpy)))
     places = [
         constant(np.arange(extent, dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(4)]))
@@ -62,19 +65,10 @@ def flex_attention(
     most = ops.max(scores, axis=(3,), keepdims=True)
     blind = ops.equal(most, -math.inf)
     shares = ops.where(blind, none, ops.softmax(ops.where(blind, none, scores), axis=3))
-    y = ops.batch_matmul(ops.cast(shares, dtype=str(v.dtype)), v)
+    y = ops.batch_matmul(as_type(shares, v.dtype), v)
     total = ops.sum(ops.exp(scores - ops.where(blind, none, most)), axis=(3,), keepdims=True)
     size = ops.where(blind, nothing, (most + ops.log(total)) * (1 / math.log(2)))
     return y, ops.squeeze(size, axes=(3,)), Missing("flex_attention's largest score")
-
-
-def _for_all_heads(x: GraphNode, batch: int, heads: int) -> Any:
-    """Every head of x as often as it is shared."""
-    own, given, n, d = x.shape
-    if (own, given) == (batch, heads):
-        return x
-    five = ops.broadcast_to(ops.unsqueeze(x, axes=(2,)), shape=(batch, given, heads // given, n, d))
-    return ops.reshape(five, shape=(batch, heads, n, d))
 
 
 def _lifted(part: torch.fx.GraphModule, arguments: Sequence[Any]) -> Any:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.complex import Complex, on_complex
 from autotensor.frontends.torch.families.elementwise import floats
 from autotensor.frontends.torch.families.shape import slice_
-from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.registry import converts
 from autotensor.frontends.torch.types import Ints
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
@@ -34,7 +35,7 @@ def real_to_complex(x: GraphNode, dim: Ints, norm: int, onesided: bool) -> Any:
         y = _along(y, axis % len(x.shape), True)
     y = _scaled(y, math.prod(x.shape[d] for d in dim), norm)
     half = x.shape[last] // 2 + 1
-    return Complex(slice_(y.re, last, 0, half), slice_(y.im, last, 0, half)) if onesided else y
+    return _both(y, lambda v: slice_(v, last, 0, half)) if onesided else y
 
 
 @on_complex("aten._fft_c2c.default")
@@ -53,7 +54,7 @@ def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any
     for axis in dim[:-1]:
         y = _along(y, axis % rank, False)
     half = last_dim_size // 2 + 1
-    first = Complex(slice_(y.re, last, 0, half), slice_(y.im, last, 0, half))
+    first = _both(y, lambda v: slice_(v, last, 0, half))
     points = half if last_dim_size % 2 else half - 1  # which have a mirror image
     # imaginary parts of what is its own image are passed over, as libraries do
     tail = Complex(_mirrored(first.re, last, points), ops.neg(_mirrored(first.im, last, points)))
@@ -72,32 +73,31 @@ def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any
 
 def _mirrored(x: GraphNode, axis: int, points: int) -> GraphNode:
     """Elements points - 1 … 1 of the axis."""
-    found: GraphNode = ops.slice(x, begin=(points - 1,), end=(0,), stride=(-1,), axes=(axis,))
-    return found
+    return ops.slice(x, begin=(points - 1,), end=(0,), stride=(-1,), axes=(axis,))
 
 
 def _joined(a: GraphNode, b: GraphNode, axis: int) -> Any:
     return ops.concat(a, b, axis=axis) if b.shape[axis] else a
 
 
-def _like(x: GraphNode, value: float) -> GraphNode:
-    return constant(np.asarray(value, floats(x).dtype.numpy))
-
-
 def _scaled(x: Complex, count: int, norm: int) -> Complex:
     """norm: 0 none, 1 by the root, 2 by the number of points."""
     if norm == 0:
         return x
-    by = _like(x.re, 1 / math.sqrt(count) if norm == 1 else 1 / count)
-    return Complex(ops.multiply(x.re, by), ops.multiply(x.im, by))
+    by = constant(1 / math.sqrt(count) if norm == 1 else 1 / count, dtype=x.re.dtype)
+    return _both(x, lambda v: ops.multiply(v, by))
 
 
 Signal = Complex | GraphNode  # real signals need half the products
 
 
+def _both(x: Complex, move: Callable[[GraphNode], Any]) -> Complex:
+    return Complex(move(x.re), move(x.im))
+
+
 def _each(x: Signal, move: Callable[[GraphNode], Any]) -> Any:
     """The same done to both parts, or to the only one."""
-    return Complex(move(x.re), move(x.im)) if isinstance(x, Complex) else move(x)
+    return _both(x, move) if isinstance(x, Complex) else move(x)
 
 
 def _shape(x: Signal) -> tuple[int, ...]:
@@ -114,7 +114,7 @@ def _along(x: Signal, axis: int, forward: bool) -> Complex:
     lines = _each(x, lambda v: ops.reshape(ops.transpose(v, axes=order), shape=(-1, n)))
     y = _lines(lines, n, forward)
     shape = tuple(extents[a] for a in order)
-    return Complex(*(ops.transpose(ops.reshape(v, shape=shape), axes=back) for v in (y.re, y.im)))
+    return _both(y, lambda v: ops.transpose(ops.reshape(v, shape=shape), axes=back))
 
 
 def _lines(x: Signal, n: int, forward: bool) -> Complex:
@@ -124,27 +124,17 @@ def _lines(x: Signal, n: int, forward: bool) -> Complex:
         return _by_matrix(x, n, forward)
     lines, b = _shape(x)[0], n // a
     # point b*p + q, frequency u + a*v: first over p, for every q
-    apart = _each(
-        x,
-        lambda v: ops.reshape(
-            ops.transpose(ops.reshape(v, shape=(lines, a, b)), axes=(0, 2, 1)), shape=(-1, a)
-        ),
-    )
+    apart = _each(x, lambda v: _regrouped(v, (lines, a, b), a))
     inner = _by_matrix(apart, a, forward)  # [lines*b, u]
     inner = _turned(inner, _turns(b, a, n, forward), lines, b, a)
-    across = Complex(
-        *(
-            ops.reshape(ops.transpose(ops.reshape(v, shape=(lines, b, a)), axes=(0, 2, 1)), shape=(-1, b))
-            for v in (inner.re, inner.im)
-        )
-    )
+    across = _both(inner, lambda v: _regrouped(v, (lines, b, a), b))
     outer = _lines(across, b, forward)  # [lines*a, v]
-    return Complex(
-        *(
-            ops.reshape(ops.transpose(ops.reshape(v, shape=(lines, a, b)), axes=(0, 2, 1)), shape=(-1, n))
-            for v in (outer.re, outer.im)
-        )
-    )
+    return _both(outer, lambda v: _regrouped(v, (lines, a, b), n))
+
+
+def _regrouped(x: GraphNode, shape: tuple[int, int, int], points: int) -> Any:
+    """The last two axes in each other's place, as lines of so many points."""
+    return ops.reshape(ops.transpose(ops.reshape(x, shape=shape), axes=(0, 2, 1)), shape=(-1, points))
 
 
 def _factor(n: int) -> int:

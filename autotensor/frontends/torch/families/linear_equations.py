@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.matmul import matmul
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import Missing, converts
+from autotensor.frontends.values import as_type, cut
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -91,8 +93,8 @@ def lu_solve(
     """pivots: [..., n], which row from 1 on took the place of each."""
     n = lu.shape[-1]
     _check_size(n)
-    at = ops.unsqueeze(ops.cast(pivots, dtype="int64") - 1, axes=(-1,))
-    swaps = [ops.slice(at, begin=(k,), end=(k + 1,), axes=(-2,)) for k in range(n)]
+    at = ops.unsqueeze(as_type(pivots, "int64") - 1, axes=(-1,))
+    swaps = [_part(at, -2, k) for k in range(n)]
     if not left:
         return _turned(_solved(lu, swaps, _turned(b), not adjoint))
     return _solved(lu, swaps, b, adjoint)
@@ -141,8 +143,8 @@ def _lu(a: GraphNode, pivot: bool = True) -> tuple[GraphNode, list[GraphNode]]:
     swaps = []
     for k in range(min(m, n)):
         column = ops.abs(_part(a, -1, k))
-        candidates = ops.where(constant(rows >= k), column, constant(np.array(-1, a.dtype.numpy)))
-        first = ops.cast(ops.argmax(candidates, axis=-2, keepdims=True), dtype="int64")
+        candidates = ops.where(constant(rows >= k), column, constant(-1, dtype=a.dtype))
+        first = as_type(ops.argmax(candidates, axis=-2, keepdims=True), "int64")
         swaps.append(first if pivot else first * 0 + k)
         a = _swapped(a, k, swaps[k])
         top = _part(a, -2, k)
@@ -178,20 +180,20 @@ def _pivots(swaps: list[GraphNode], a: GraphNode) -> Any:
     if not swaps:
         return constant(np.zeros((*a.shape[:-2], 0), np.int32))
     rows = ops.concat(*(ops.squeeze(p, axes=(-1,)) for p in swaps), axis=-1)
-    return ops.cast(rows + 1, dtype="int32")
+    return as_type(rows + 1, "int32")
 
 
 def _info(a: GraphNode) -> Any:
     """LAPACK's: the first row, from 1 on, whose diagonal element is 0 or no number; 0 if there is none."""
     d = _diagonal(a)
-    fails = ops.cast(ops.logical_or(ops.equal(d, _zero(a)), ops.isnan(d)), dtype="int32")
-    first = ops.cast(ops.argmax(fails, axis=-1), dtype="int32") + 1
+    fails = as_type(ops.logical_or(ops.equal(d, _zero(a)), ops.isnan(d)), "int32")
+    first = as_type(ops.argmax(fails, axis=-1), "int32") + 1
     return first * ops.max(fails, axis=(-1,))
 
 
 def _sign_of(swaps: list[GraphNode], a: GraphNode) -> Any:
     """-1 for each row that moved, multiplied: [...]."""
-    sign = constant(np.ones((), a.dtype.numpy))
+    sign: GraphNode = constant(1, dtype=a.dtype)
     for k, p in enumerate(swaps):
         stays = ops.equal(ops.squeeze(p, axes=(-2, -1)), constant(np.array(k)))
         sign = ops.where(stays, sign, ops.neg(sign))
@@ -253,7 +255,7 @@ def _turned(a: GraphNode) -> Any:
 
 def _part(a: GraphNode, axis: int, k: int) -> Any:
     """Row or column k, as a matrix."""
-    return ops.slice(a, begin=(k,), end=(k + 1,), axes=(axis % len(a.shape),))
+    return cut(a, axis, k, k + 1)
 
 
 def _diagonal(a: GraphNode) -> Any:
@@ -265,4 +267,4 @@ def _eye(a: GraphNode) -> GraphNode:
 
 
 def _zero(a: GraphNode) -> GraphNode:
-    return constant(np.zeros((), a.dtype.numpy))
+    return constant(0, dtype=a.dtype)

@@ -21,14 +21,7 @@ def linear(x: GraphNode, w: GraphNode, bias: GraphNode | None = None) -> Any:
     return ops.reshape(y, shape=(*x.shape[:-1], w.shape[0]))
 
 
-@converts("aten.mm.default")
-def mm(a: GraphNode, b: GraphNode) -> Any:
-    return ops.matmul(a, b)
-
-
-@converts("aten.bmm.default")
-def bmm(a: GraphNode, b: GraphNode) -> Any:
-    return ops.batch_matmul(a, b)
+mm, bmm = converts("aten.mm.default")(ops.matmul), converts("aten.bmm.default")(ops.batch_matmul)
 
 
 @converts("aten.addmm.default", "aten.baddbmm.default")
@@ -39,12 +32,7 @@ def addmm(c: GraphNode, a: GraphNode, b: GraphNode, *, beta: Any = 1, alpha: Any
     return y if beta == 0 else add(y, c if beta == 1 else mul(c, beta))
 
 
-@converts("aten.mv.default", "aten.dot.default")
-def matmul_vector(a: GraphNode, b: GraphNode) -> Any:
-    return matmul(a, b)
-
-
-@converts("aten.matmul.default")
+@converts("aten.matmul.default", "aten.mv.default", "aten.dot.default")
 def matmul(a: GraphNode, b: GraphNode) -> Any:
     """NumPy's product: vectors are rows on the left and columns on the right, leading axes broadcast."""
     left = ops.unsqueeze(a, axes=(0,)) if len(a.shape) == 1 else a

@@ -11,6 +11,7 @@ import numpy as np
 from autotensor.base.dtype import DType
 from autotensor.frontends.torch.registry import Missing, converts
 from autotensor.frontends.torch.types import with_axes
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -24,12 +25,17 @@ def _moments(x: GraphNode, over: tuple[int, ...], eps: float, keepdims: bool) ->
 def _variance(x: GraphNode, over: tuple[int, ...], keepdims: bool) -> GraphNode:
     """The mean square around the mean."""
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
-    found: GraphNode = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=keepdims)
-    return found
+    return ops.mean(ops.multiply(centred, centred), axis=over, keepdims=keepdims)
 
 
 def _or(given: GraphNode | None, shape: Sequence[int], value: float, dtype: DType) -> GraphNode:
     return given if given is not None else constant(np.full(tuple(shape), value, dtype.numpy))
+
+
+def _affine(
+    gamma: GraphNode | None, beta: GraphNode | None, shape: Sequence[int], dtype: DType
+) -> tuple[GraphNode, GraphNode]:
+    return _or(gamma, shape, 1.0, dtype), _or(beta, shape, 0.0, dtype)
 
 
 @converts("aten._native_batch_norm_legit_no_training.default")
@@ -42,8 +48,7 @@ def batch_norm_inference(
     momentum: float,
     eps: float,
 ) -> Any:
-    channels = (x.shape[1],)
-    scale, shift = _or(gamma, channels, 1.0, x.dtype), _or(beta, channels, 0.0, x.dtype)
+    scale, shift = _affine(gamma, beta, x.shape[1:2], x.dtype)
     nothing = constant(np.empty(0, x.dtype.numpy))
     return ops.batch_norm(x, scale, shift, mean, var, eps=eps), nothing, nothing
 
@@ -125,7 +130,7 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> Any:
     shape = tuple(normalized_shape)
-    scale, shift = _or(gamma, shape, 1.0, x.dtype), _or(beta, shape, 0.0, x.dtype)
+    scale, shift = _affine(gamma, beta, shape, x.dtype)
     return ops.layer_norm(x, scale, shift, axis=-len(shape), eps=eps)
 
 
@@ -169,8 +174,7 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:
-    channels = (x.shape[1],)
-    scale, shift = _or(gamma, channels, 1.0, x.dtype), _or(beta, channels, 0.0, x.dtype)
+    scale, shift = _affine(gamma, beta, x.shape[1:2], x.dtype)
     return ops.group_norm(x, scale, shift, groups=groups, eps=eps)
 
 
@@ -192,10 +196,10 @@ def native_log_softmax(x: GraphNode, dim: int, half_to_float: bool) -> Any:
 @converts("aten.softmax.int", "aten._safe_softmax.default")
 @with_axes
 def softmax(x: GraphNode, dim: int, dtype: str | None = None) -> Any:
-    return ops.softmax(x if dtype is None else ops.cast(x, dtype=dtype), axis=dim)
+    return ops.softmax(as_type(x, dtype or x.dtype), axis=dim)
 
 
 @converts("aten.log_softmax.int")
 @with_axes
 def log_softmax(x: GraphNode, dim: int, dtype: str | None = None) -> Any:
-    return ops.log_softmax(x if dtype is None else ops.cast(x, dtype=dtype), axis=dim)
+    return ops.log_softmax(as_type(x, dtype or x.dtype), axis=dim)

@@ -6,8 +6,9 @@ out = rows @ x @ columnsᵀ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,9 +20,14 @@ from autotensor.graph.ir import Array, GraphNode, constant
 from autotensor.operators.reduce import argmax_pair
 from autotensor.te import Tensor
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def _batched(x: GraphNode, axes: int) -> GraphNode:
-    return x if len(x.shape) == axes + 2 else ops.unsqueeze(x, axes=(0,))
+
+def _batched(pool: Callable[[GraphNode], Any], x: GraphNode, axes: int) -> Any:
+    """What the pool gives for x, with or without a batch."""
+    if len(x.shape) == axes + 2:
+        return pool(x)
+    return ops.squeeze(pool(ops.unsqueeze(x, axes=(0,))), axes=(0,))
 
 
 def _pooled(
@@ -37,19 +43,24 @@ def _pooled(
 ) -> Any:
     """x: channels and `axes` spatial axes, perhaps after a batch. Schedules know the plain pools of pictures;
     `pool` does all others."""
-    one = _batched(x, axes)
     sizes = {
         "kernel": per_axis(kernel, axes),
         "stride": per_axis(stride or kernel, axes),
         "padding": per_axis(padding, axes),
         "ceil_mode": ceil_mode,
     }
-    if axes == 2 and all(d == 1 for d in dilation) and mode != "sum":
-        plain = ops.max_pool2d if mode == "max" else ops.avg_pool2d
-        y = plain(one, **sizes, **counted)
+    if axes == 2 and all(d == 1 for d in dilation) and mode in _PLAIN:
+        pool = partial(getattr(ops, _PLAIN[mode]), **sizes, **counted)
     else:
-        y = ops.pool(one, mode=mode, dilation=per_axis(dilation, axes), **sizes, **counted)
-    return y if one is x else ops.squeeze(y, axes=(0,))
+        sizes["dilation"] = per_axis(dilation, axes)
+        if mode == "positions":
+            pool = partial(ops.max_positions, **sizes)
+        else:
+            pool = partial(ops.pool, mode=mode, **sizes, **counted)
+    return _batched(pool, x, axes)
+
+
+_PLAIN = {"max": "max_pool2d", "average": "avg_pool2d"}
 
 
 def _max_pool(aten: str, axes: int) -> None:
@@ -62,19 +73,9 @@ def _max_pool(aten: str, axes: int) -> None:
         dilation: Ints = (1,),
         ceil_mode: bool = False,
     ) -> Any:
-        y = _pooled(x, "max", axes, kernel, stride, padding, dilation, ceil_mode)
-        if "indices" not in aten:
-            return y
-        one = _batched(x, axes)
-        at = ops.max_positions(
-            one,
-            kernel=per_axis(kernel, axes),
-            stride=per_axis(stride or kernel, axes),
-            padding=per_axis(padding, axes),
-            dilation=per_axis(dilation, axes),
-            ceil_mode=ceil_mode,
-        )
-        return y, at if one is x else ops.squeeze(at, axes=(0,))
+        sizes = (kernel, stride, padding, dilation, ceil_mode)
+        y = _pooled(x, "max", axes, *sizes)
+        return (y, _pooled(x, "positions", axes, *sizes)) if "indices" in aten else y
 
 
 def _avg_pool(aten: str, axes: int) -> None:
@@ -109,9 +110,7 @@ def adaptive_avg_pool2d(x: GraphNode, output_size: Ints) -> Any:
     """Window o of n covers floor(o*extent/n) … ceil((o+1)*extent/n) - 1."""
     extents, wanted = x.shape[-2:], per_axis(output_size, 2)
     if all(n % o == 0 for n, o in zip(extents, wanted, strict=True)):
-        one = _batched(x, 2)
-        y = ops.adaptive_avg_pool2d(one, output_size=wanted)
-        return y if one is x else ops.squeeze(y, axes=(0,))
+        return _batched(partial(ops.adaptive_avg_pool2d, output_size=wanted), x, 2)
     return resized(x, *(_windows(n, o) for n, o in zip(extents, wanted, strict=True)))
 
 
@@ -185,14 +184,27 @@ def _greatest(x: Tensor, wanted: tuple[int, ...]) -> Any:
 # -- resizing --------------------------------------------------------------------------------------------
 
 
-@converts("aten.upsample_nearest2d.vec")
-def upsample_nearest2d_vec(
-    x: GraphNode, output_size: Ints | None, scale_factors: Sequence[float] | None
-) -> Any:
-    return upsample_nearest2d(x, sizes_of(x, output_size, scale_factors), *(scale_factors or (None, None)))
+def resizes(aten: str) -> Callable[[F], F]:
+    """Files what resizes to sizes, with a scale for each axis or none, under both forms of the operator.
+
+    The form `vec` gives the sizes, or the scales.
+    """
+
+    def file(by_sizes: F) -> F:
+        @converts(f"aten.{aten}.vec")
+        def vec(x: GraphNode, output_size: Ints | None, *rest: Any) -> Any:
+            *corners, scales = rest
+            sizes = output_size
+            if sizes is None:
+                sizes = [int(n * s) for n, s in zip(x.shape[-2:], scales or (), strict=True)]
+            return by_sizes(x, sizes, *corners, *(scales or ()))
+
+        return converts(f"aten.{aten}.default")(by_sizes)
+
+    return file
 
 
-@converts("aten.upsample_nearest2d.default")
+@resizes("upsample_nearest2d")
 def upsample_nearest2d(
     x: GraphNode, output_size: Ints, scale_h: float | None = None, scale_w: float | None = None
 ) -> Any:
@@ -209,15 +221,7 @@ def upsample_nearest2d(
     return y
 
 
-@converts("aten.upsample_bilinear2d.vec")
-def upsample_bilinear2d_vec(
-    x: GraphNode, output_size: Ints | None, align_corners: bool, scale_factors: Sequence[float] | None
-) -> Any:
-    sizes = sizes_of(x, output_size, scale_factors)
-    return upsample_bilinear2d(x, sizes, align_corners, *(scale_factors or (None, None)))
-
-
-@converts("aten.upsample_bilinear2d.default")
+@resizes("upsample_bilinear2d")
 def upsample_bilinear2d(
     x: GraphNode,
     output_size: Ints,
@@ -253,9 +257,3 @@ def resized(x: GraphNode, rows: Array, columns: Array) -> Any:
     flat = ops.reshape(y, shape=(-1, y.shape[-1]))
     wide = ops.dense(flat, constant(columns.astype(dtype)))
     return ops.reshape(wide, shape=(*y.shape[:-1], columns.shape[0]))
-
-
-def sizes_of(x: GraphNode, output_size: Ints | None, scales: Sequence[float] | None) -> tuple[int, ...]:
-    if output_size is not None:
-        return tuple(output_size)
-    return tuple(int(n * s) for n, s in zip(x.shape[-2:], scales or (), strict=True))

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.shape import select, slice_, stack
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import Missing, converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from autotensor import te
-from autotensor.base.dtype import dtype_of
 from autotensor.frontends.torch.families.elementwise import as_bool, floats
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import as_type, with_axes
+from autotensor.frontends.torch.types import with_axes
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode, constant
 from autotensor.te import Tensor
@@ -32,85 +30,60 @@ def _axes(dim: Axes) -> tuple[int, ...] | None:
 def _typed(x: GraphNode, dtype: str | None) -> GraphNode:
     """x in the type of a sum: bools and integers add up as int64."""
     if dtype is not None:
-        return as_type(x, dtype_of(dtype))
-    return x if x.dtype.is_float else as_type(x, dtype_of("int64"))
+        return as_type(x, dtype)
+    return x if x.dtype.is_float else as_type(x, "int64")
 
 
-@converts("aten.sum.dim_IntList", "aten.sum.default")
-@with_axes
-def total(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
-    return ops.sum(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+def _sums(ours: str, *targets: str) -> Callable[..., Any]:
+    """Sums and their kin, in the type of a sum."""
+
+    @with_axes
+    def convert(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
+        return getattr(ops, ours)(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+
+    return converts(*targets)(convert)
 
 
-@converts("aten.mean.dim", "aten.mean.default")
-@with_axes
-def mean(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
-    return ops.mean(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+total = _sums("sum", "aten.sum.dim_IntList", "aten.sum.default")
+mean = _sums("mean", "aten.mean.dim", "aten.mean.default")
+product = _sums("prod", "aten.prod.default", "aten.prod.dim_int")
 
 
-@converts("aten.prod.default", "aten.prod.dim_int")
-@with_axes
-def product(x: GraphNode, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None) -> Any:
-    return ops.prod(_typed(x, dtype), axis=_axes(dim), keepdims=keepdim)
+def _extremes(ours: str) -> None:
+    """The greatest or the least: of all, along axes, along one with its place, and the place alone."""
+    find, find_place = getattr(ops, ours), getattr(ops, f"arg{ours}")
+
+    @converts(f"aten.a{ours}.default", f"aten.{ours}.default")
+    @with_axes
+    def value(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
+        return find(x, axis=_axes(dim), keepdims=keepdim)
+
+    @converts(f"aten.arg{ours}.default")
+    @with_axes
+    def place(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
+        return find_place(x, axis=dim, keepdims=keepdim)
+
+    @converts(f"aten.{ours}.dim")
+    @with_axes
+    def both(x: GraphNode, dim: int, keepdim: bool = False) -> Any:
+        return value(x, dim, keepdim), place(x, dim, keepdim)
 
 
-@converts("aten.amax.default")
-@with_axes
-def amax(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
-    return ops.max(x, axis=_axes(dim), keepdims=keepdim)
-
-
-@converts("aten.amin.default")
-@with_axes
-def amin(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
-    return ops.min(x, axis=_axes(dim), keepdims=keepdim)
-
-
-@converts("aten.max.default")
-def max_of_all(x: GraphNode) -> Any:
-    return amax(x)
-
-
-@converts("aten.min.default")
-def min_of_all(x: GraphNode) -> Any:
-    return amin(x)
-
-
-@converts("aten.max.dim")
-@with_axes
-def max_along(x: GraphNode, dim: int, keepdim: bool = False) -> Any:
-    return amax(x, dim, keepdim), ops.argmax(x, axis=dim, keepdims=keepdim)
-
-
-@converts("aten.min.dim")
-@with_axes
-def min_along(x: GraphNode, dim: int, keepdim: bool = False) -> Any:
-    return amin(x, dim, keepdim), ops.argmin(x, axis=dim, keepdims=keepdim)
-
-
-@converts("aten.argmax.default")
-@with_axes
-def argmax(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
-    return ops.argmax(x, axis=dim, keepdims=keepdim)
-
-
-@converts("aten.argmin.default")
-@with_axes
-def argmin(x: GraphNode, dim: int | None = None, keepdim: bool = False) -> Any:
-    return ops.argmin(x, axis=dim, keepdims=keepdim)
+_extremes("max")
+_extremes("min")
 
 
 @converts("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 @with_axes
 def any_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
-    ones = as_type(as_bool(x), dtype_of("int32"))
+    ones = as_type(as_bool(x), "int32")
     return as_bool(ops.max(ones, axis=_axes(dim), keepdims=keepdim))
 
 
 @converts("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 @with_axes
 def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
-    ones = as_type(as_bool(x), dtype_of("int32"))
+    ones = as_type(as_bool(x), "int32")
     return as_bool(ops.min(ones, axis=_axes(dim), keepdims=keepdim))
 
 
@@ -124,7 +97,7 @@ def var(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keep
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     squares = ops.sum(ops.multiply(centred, centred), axis=over, keepdims=keepdim)
     # of too few elements: 0 / 0 is not a number, anything else / 0 is infinite
-    return squares * (1 / left) if left > 0 else ops.divide(squares, constant(np.zeros((), x.dtype.numpy)))
+    return squares * (1 / left) if left > 0 else ops.divide(squares, constant(0, dtype=x.dtype))
 
 
 @converts("aten.std.correction")
@@ -141,21 +114,17 @@ def var_mean(
     return var(x, dim, correction=correction, keepdim=keepdim), mean(x, dim, keepdim)
 
 
-def _number(value: float, like: GraphNode) -> GraphNode:
-    return constant(np.asarray(value, like.dtype.numpy))
-
-
 @converts("aten.linalg_vector_norm.default")
 @with_axes
 def vector_norm(
     x: GraphNode, ord: float = 2, dim: Axes = None, keepdim: bool = False, *, dtype: str | None = None
 ) -> Any:
-    y = floats(x if dtype is None else as_type(x, dtype_of(dtype)))
+    y = floats(x if dtype is None else as_type(x, dtype))
     over = _axes(dim)
     each = {"axis": over, "keepdims": keepdim}
     match float(ord):
         case 0.0:
-            return ops.sum(as_type(ops.not_equal(y, _number(0, y)), y.dtype), **each)
+            return ops.sum(as_type(ops.not_equal(y, as_type(0, y.dtype)), y.dtype), **each)
         case 1.0:
             return ops.sum(ops.abs(y), **each)
         case 2.0:
@@ -165,35 +134,33 @@ def vector_norm(
         case p if p == -math.inf:
             return ops.min(ops.abs(y), **each)
         case p:
-            total_power = ops.sum(ops.power(ops.abs(y), _number(p, y)), **each)
-            return ops.power(total_power, _number(1 / p, y))
+            total_power = ops.sum(ops.power(ops.abs(y), as_type(p, y.dtype)), **each)
+            return ops.power(total_power, as_type(1 / p, y.dtype))
 
 
 # -- along a line ----------------------------------------------------------------------------------------
 
 
-@converts("aten.cumsum.default")
-def cumsum(x: GraphNode, dim: int, *, dtype: str | None = None) -> Any:
-    y = _typed(x, dtype)
-    return ops.cumsum(y, axis=dim) if y.shape else y
+def _so_far(ours: str) -> None:
+    @converts(f"aten.{ours}.default")
+    def convert(x: GraphNode, dim: int, *, dtype: str | None = None) -> Any:
+        y = _typed(x, dtype)
+        return getattr(ops, ours)(y, axis=dim) if y.shape else y
 
 
-@converts("aten.cumprod.default")
-def cumprod(x: GraphNode, dim: int, *, dtype: str | None = None) -> Any:
-    y = _typed(x, dtype)
-    return ops.cumprod(y, axis=dim) if y.shape else y
+_so_far("cumsum")
+_so_far("cumprod")
 
 
-@converts("aten.cummax.default")
-@with_axes
-def cummax(x: GraphNode, dim: int) -> Any:
-    return call(lambda t: _extreme_so_far(t, dim % t.ndim, True), x, name="cummax")
+def _extremes_so_far(aten: str, largest: bool) -> None:
+    @converts(f"aten.{aten}.default")
+    @with_axes
+    def convert(x: GraphNode, dim: int) -> Any:
+        return call(lambda t: _extreme_so_far(t, dim % t.ndim, largest), x, name=aten)
 
 
-@converts("aten.cummin.default")
-@with_axes
-def cummin(x: GraphNode, dim: int) -> Any:
-    return call(lambda t: _extreme_so_far(t, dim % t.ndim, False), x, name="cummin")
+_extremes_so_far("cummax", True)
+_extremes_so_far("cummin", False)
 
 
 def _extreme_so_far(x: Tensor, axis: int, largest: bool) -> Any:
@@ -264,19 +231,13 @@ def topk(x: GraphNode, k: int, dim: int = -1, largest: bool = True, sorted: bool
     return ops.gather_elements(x, at, axis=dim), at
 
 
-@converts("aten.sort.default")
+@converts("aten.sort.default", "aten.sort.stable")
 @with_axes
-def sort(x: GraphNode, dim: int = -1, descending: bool = False) -> Any:
-    return topk(x, x.shape[dim], dim, descending)
-
-
-@converts("aten.sort.stable")
-@with_axes
-def sort_stable(x: GraphNode, *, stable: bool | None = None, dim: int = -1, descending: bool = False) -> Any:
+def sort(x: GraphNode, dim: int = -1, descending: bool = False, *, stable: bool | None = None) -> Any:
     return topk(x, x.shape[dim], dim, descending)
 
 
 @converts("aten.argsort.default", "aten.argsort.stable")
 @with_axes
 def argsort(x: GraphNode, dim: int = -1, descending: bool = False, **_: Any) -> Any:
-    return topk(x, x.shape[dim], dim, descending)[1]
+    return sort(x, dim, descending)[1]

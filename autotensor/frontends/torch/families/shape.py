@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from autotensor.frontends.torch.registry import Unsupported, converts
-from autotensor.frontends.torch.types import Ints, as_type, common
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.registry import converts
+from autotensor.frontends.torch.types import Ints, common
+from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode
 from autotensor.operators.operator_helpers import position, stage
@@ -15,7 +17,8 @@ from autotensor.te import Tensor
 
 
 @converts(
-    "aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_alias.default"
+    *("aten.view.default", "aten.view_copy.default", "aten._unsafe_view.default"),
+    *("aten.reshape.default", "aten._reshape_alias.default"),
 )
 def reshape(x: GraphNode, shape: Ints, *_: Any) -> Any:
     return ops.reshape(x, shape=tuple(shape))
@@ -42,7 +45,7 @@ def unsqueeze(x: GraphNode, dim: int) -> Any:
     return ops.unsqueeze(x, axes=(dim,))
 
 
-@converts("aten.permute.default")
+@converts("aten.permute.default", "aten.permute_copy.default")
 def permute(x: GraphNode, dims: Ints) -> Any:
     return ops.transpose(x, axes=tuple(dims)) if x.shape else x
 
@@ -74,16 +77,6 @@ def repeat(x: GraphNode, repeats: Ints) -> Any:
     new = len(repeats) - len(x.shape)
     full = ops.reshape(x, shape=(1,) * new + x.shape) if new else x
     return ops.tile(full, reps=tuple(repeats))
-
-
-@converts("aten.view_copy.default")
-def view_copy(x: GraphNode, shape: Ints) -> Any:
-    return reshape(x, shape)
-
-
-@converts("aten.permute_copy.default")
-def permute_copy(x: GraphNode, dims: Ints) -> Any:
-    return permute(x, dims)
 
 
 # -- parts -----------------------------------------------------------------------------------------------

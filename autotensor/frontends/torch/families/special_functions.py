@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from autotensor import te
 from autotensor.base.dtype import float64
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch import cephes
 from autotensor.frontends.torch.families.elementwise import floats
-from autotensor.frontends.torch.registry import Unsupported, converts
+from autotensor.frontends.torch.registry import converts
 from autotensor.graph.build import call
 from autotensor.graph.ir import GraphNode
-from autotensor.operators.operator_helpers import broadcast_load, broadcast_shape, stage
+from autotensor.operators.operator_helpers import broadcast, stage
 from autotensor.te import Expr, Tensor
 
 Value = Callable[[Expr], Any]
@@ -40,13 +42,13 @@ def _mapped(x: GraphNode, value: Value, name: str) -> Any:
     return call(compute, floats(x), name=name)
 
 
-def _special(*targets: str) -> Callable[[Value], Value]:
+def _special(*targets: str, name: str = "") -> Callable[[Value], Value]:
     """Files a function of one number as the converter of these operators."""
 
     def file(value: Value) -> Value:
         @converts(*targets)
         def convert(x: GraphNode) -> Any:
-            return _mapped(x, value, value.__name__)
+            return _mapped(x, value, name or value.__name__)
 
         return value
 
@@ -170,7 +172,7 @@ def ndtri(p: Expr) -> Any:
     far = z * _horner(z, cephes.NDTRI_P2) / _horner(z, cephes.NDTRI_Q2)
     tail = x - te.log(te.maximum(x, _f(1e-3))) * z - te.select(x < 8.0, near, far)
     found = te.select(y > cut, middle * math.sqrt(2 * math.pi), te.select(upper, tail, -tail))
-    found = te.select(p <= 0.0, te.select(p < 0.0, NAN, -INF), found)
+    found = _positive(p, found)
     return te.select(p >= 1.0, te.select(p > 1.0, NAN, INF), found)
 
 
@@ -279,76 +281,60 @@ def q_to(q: Any, power: int) -> Any:
 # -- Bessel functions --------------------------------------------------------------------------------------
 
 
-def _i0_scaled(size: Expr) -> Any:
-    near = _chebyshev(_near(size, 0.0, 8.0) * 0.5 - 2.0, cephes.I0_A)
+def _i_scaled(size: Expr, order: int) -> Any:
+    near_a, far_b = ((cephes.I0_A, cephes.I0_B), (cephes.I1_A, cephes.I1_B))[order]
+    near = _chebyshev(_near(size, 0.0, 8.0) * 0.5 - 2.0, near_a)
     v = te.maximum(size, _f(8.0))
-    return te.select(size <= 8.0, near, _chebyshev(32.0 / v - 2.0, cephes.I0_B) / te.sqrt(v))
+    far = _chebyshev(32.0 / v - 2.0, far_b) / te.sqrt(v)
+    return te.select(size <= 8.0, near * size if order else near, far)
 
 
-def _i1_scaled(size: Expr) -> Any:
-    near = _chebyshev(_near(size, 0.0, 8.0) * 0.5 - 2.0, cephes.I1_A) * size
-    v = te.maximum(size, _f(8.0))
-    return te.select(size <= 8.0, near, _chebyshev(32.0 / v - 2.0, cephes.I1_B) / te.sqrt(v))
+def _odd(v: Expr, y: Any) -> Any:
+    """y, given for |v|, of an odd function."""
+    return te.select(v < 0.0, -y, y)
+
+
+def _positive(v: Expr, y: Any, at_zero: Any = -INF) -> Any:
+    """y where v > 0, at_zero at 0, no number below."""
+    return te.select(v <= 0.0, te.select(v < 0.0, NAN, at_zero), y)
 
 
 @_special("aten.i0.default", "aten.special_modified_bessel_i0.default")
 def i0(v: Expr) -> Any:
     size = te.abs(v)
-    return te.exp(size) * _i0_scaled(size)
+    return te.exp(size) * _i_scaled(size, 0)
 
 
 @_special("aten.special_i0e.default")
 def i0e(v: Expr) -> Any:
-    return _i0_scaled(te.abs(v))
+    return _i_scaled(te.abs(v), 0)
 
 
 @_special("aten.special_i1.default", "aten.special_modified_bessel_i1.default")
 def i1(v: Expr) -> Any:
     size = te.abs(v)
-    y = te.exp(size) * _i1_scaled(size)
-    return te.select(v < 0.0, -y, y)
+    return _odd(v, te.exp(size) * _i_scaled(size, 1))
 
 
 @_special("aten.special_i1e.default")
 def i1e(v: Expr) -> Any:
-    y = _i1_scaled(te.abs(v))
-    return te.select(v < 0.0, -y, y)
+    return _odd(v, _i_scaled(te.abs(v), 1))
 
 
-def _k(v: Expr, near: Any, coefficients: Sequence[float], at_zero: Expr, scaled: bool) -> Any:
-    far = _chebyshev(8.0 / te.maximum(v, _f(2.0)) - 2.0, coefficients) / te.sqrt(te.maximum(v, _f(2.0)))
+def _k(order: int, scaled: bool, v: Expr) -> Any:
+    inside, lowest = _near(v, 1e-300, 2.0), te.maximum(v, _f(2.0))
+    series = _chebyshev(inside * inside - 2.0, (cephes.K0_A, cephes.K1_A)[order])
+    log = te.log(0.5 * inside)
+    near = log * i1(inside) + series / inside if order else series - log * i0(inside)
+    far = _chebyshev(8.0 / lowest - 2.0, (cephes.K0_B, cephes.K1_B)[order]) / te.sqrt(lowest)
     y = te.select(v <= 2.0, near * te.exp(v) if scaled else near, far if scaled else far * te.exp(-v))
-    return te.select(v < 0.0, NAN, te.select(v.equal(0.0), at_zero, y))
+    return _positive(v, y, INF)
 
 
-def _k0_near(v: Expr) -> Any:
-    inside = _near(v, 1e-300, 2.0)
-    return _chebyshev(inside * inside - 2.0, cephes.K0_A) - te.log(0.5 * inside) * i0(inside)
-
-
-def _k1_near(v: Expr) -> Any:
-    inside = _near(v, 1e-300, 2.0)
-    return te.log(0.5 * inside) * i1(inside) + _chebyshev(inside * inside - 2.0, cephes.K1_A) / inside
-
-
-@_special("aten.special_modified_bessel_k0.default")
-def k0(v: Expr) -> Any:
-    return _k(v, _k0_near(v), cephes.K0_B, INF, False)
-
-
-@_special("aten.special_scaled_modified_bessel_k0.default")
-def k0e(v: Expr) -> Any:
-    return _k(v, _k0_near(v), cephes.K0_B, INF, True)
-
-
-@_special("aten.special_modified_bessel_k1.default")
-def k1(v: Expr) -> Any:
-    return _k(v, _k1_near(v), cephes.K1_B, INF, False)
-
-
-@_special("aten.special_scaled_modified_bessel_k1.default")
-def k1e(v: Expr) -> Any:
-    return _k(v, _k1_near(v), cephes.K1_B, INF, True)
+for _order in (0, 1):
+    _special(f"aten.special_modified_bessel_k{_order}.default", name=f"k{_order}")(partial(_k, _order, False))
+    _scaled = f"aten.special_scaled_modified_bessel_k{_order}.default"
+    _special(_scaled, name=f"k{_order}e")(partial(_k, _order, True))
 
 
 def _wave(size: Expr, order: int, second: bool) -> Any:
@@ -383,8 +369,7 @@ def j1(v: Expr) -> Any:
     z = inside * inside
     near = _horner(z, cephes.J1_RP) / _horner(z, cephes.J1_RQ) * inside
     near = near * (z - 14.6819706421238932572) * (z - 49.2184563216946036703)
-    y = te.select(size <= 5.0, near, _wave(size, 1, False))
-    return te.select(v < 0.0, -y, y)
+    return _odd(v, te.select(size <= 5.0, near, _wave(size, 1, False)))
 
 
 @_special("aten.special_bessel_y0.default")
@@ -392,8 +377,7 @@ def y0(v: Expr) -> Any:
     inside = _near(v, 1e-300, 5.0)
     z = inside * inside
     near = _horner(z, cephes.Y0_YP) / _horner(z, cephes.Y0_YQ) + 2 / math.pi * te.log(inside) * j0(inside)
-    y = te.select(v <= 5.0, near, _wave(v, 0, True))
-    return te.select(v <= 0.0, te.select(v < 0.0, NAN, -INF), y)
+    return _positive(v, te.select(v <= 5.0, near, _wave(v, 0, True)))
 
 
 @_special("aten.special_bessel_y1.default")
@@ -402,8 +386,7 @@ def y1(v: Expr) -> Any:
     z = inside * inside
     near = inside * (_horner(z, cephes.Y1_YP) / _horner(z, cephes.Y1_YQ))
     near = near + 2 / math.pi * (j1(inside) * te.log(inside) - 1.0 / inside)
-    y = te.select(v <= 5.0, near, _wave(v, 1, True))
-    return te.select(v <= 0.0, te.select(v < 0.0, NAN, -INF), y)
+    return _positive(v, te.select(v <= 5.0, near, _wave(v, 1, True)))
 
 
 @_special("aten.special_spherical_bessel_j0.default")
@@ -434,11 +417,7 @@ def _of_order(x: GraphNode, n: Any, value: Callable[[Expr, Expr], Any], shifted:
     if not isinstance(n, GraphNode):
         return call(lambda t: stage(t.shape, lambda *i: at(t[i], _f(float(n))), name), x, name=name)
 
-    def both(t: Tensor, orders: Tensor) -> Tensor:
-        shape = broadcast_shape(name, t.shape, orders.shape)
-        return stage(shape, lambda *i: at(broadcast_load(t, i), broadcast_load(orders, i)), name)
-
-    return call(both, x, n, name=name)
+    return call(partial(broadcast, name, at), x, n, name=name)
 
 
 def _sign_of(n: Expr) -> Any:

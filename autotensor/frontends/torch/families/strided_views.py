@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from autotensor.frontends.torch.registry import Held, Layout, Unsupported, converts
+from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.registry import Held, Layout, converts
 from autotensor.frontends.torch.types import Ints
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
@@ -66,8 +67,7 @@ def _wanted(size: Ints, stride: Ints, offset: int | None, memory: Sequence[Held]
 
 
 def _row(x: GraphNode) -> GraphNode:
-    result: GraphNode = ops.reshape(x, shape=(prod(x.shape),))
-    return result
+    return ops.reshape(x, shape=(prod(x.shape),))
 
 
 def _places(layout: Layout) -> Array:
@@ -135,5 +135,4 @@ def _nested(row: GraphNode, wanted: Layout, offset: int) -> GraphNode | None:
     y = ops.reshape(y, shape=tuple(wanted.shape[a] for a in axes))
     y = ops.transpose(y, axes=tuple(axes.index(a) for a in sorted(axes)))
     y = ops.reshape(y, shape=tuple(n if a in axes else 1 for a, n in enumerate(wanted.shape)))
-    result: GraphNode = y if y.shape == wanted.shape else ops.broadcast_to(y, shape=wanted.shape)
-    return result
+    return y if y.shape == wanted.shape else ops.broadcast_to(y, shape=wanted.shape)

@@ -9,10 +9,13 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
+from autotensor.frontends.attention_heads import apart, together, turned
+from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.families.attention import attention
 from autotensor.frontends.torch.families.matmul import linear
 from autotensor.frontends.torch.families.norm import layer_norm
-from autotensor.frontends.torch.registry import Missing, Unsupported, converts
+from autotensor.frontends.torch.registry import Missing, converts
+from autotensor.frontends.values import pieces
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant
 
@@ -45,9 +48,9 @@ def encoder_layer(
     """x: [batch, n, wide]. Norms stand before both halves, or behind their sums."""
 
     def attend(y: GraphNode) -> Any:
-        q, k, v = _heads(linear(y, qkv_weight, qkv_bias), heads)
+        q, k, v = (apart(x, heads) for x in pieces(linear(y, qkv_weight, qkv_bias), 2, (wide,) * 3))
         seen = _seen(mask, mask_type)
-        return linear(_together(attention(q, k, v, seen)), projection, projection_bias)
+        return linear(together(attention(q, k, v, seen)), projection, projection_bias)
 
     def feed(y: GraphNode) -> Any:
         inner = linear(y, first, first_bias)
@@ -80,41 +83,17 @@ def native_attention(
     mask_type: int | None = None,
 ) -> Any:
     """Inputs: [batch, n, wide]. Gives the result, and the weights: their mean over heads, or of each."""
-    parts = []
-    for n, x in enumerate((query, key, value)):
-        rows = slice(n * wide, (n + 1) * wide)
-        weight, bias = (
-            ops.slice(w, begin=(rows.start,), end=(rows.stop,), axes=(0,)) for w in (qkv_weight, qkv_bias)
-        )
-        parts.append(_split(linear(x, weight, bias), heads))
-    q, k, v = parts
+    rows = zip((query, key, value), *(pieces(w, 0, (wide,) * 3) for w in (qkv_weight, qkv_bias)), strict=True)
+    q, k, v = (apart(linear(*each), heads) for each in rows)
     seen = _seen(mask, mask_type)
-    result = linear(_together(attention(q, k, v, seen)), projection, projection_bias)
+    result = linear(together(attention(q, k, v, seen)), projection, projection_bias)
     if not need_weights:
         return result, Missing("the weights of attention")
-    scores = ops.batch_matmul(q / sqrt(q.shape[-1]), ops.transpose(k, axes=(0, 1, 3, 2)))
+    scores = ops.batch_matmul(q / sqrt(q.shape[-1]), turned(k))
     if seen is not None:
         scores = ops.where(seen, scores, constant(scores.dtype.numpy.type("-inf")))
     weights = ops.softmax(scores, axis=-1)
     return result, ops.mean(weights, axis=(1,)) if average_attn_weights else weights
-
-
-def _heads(x: GraphNode, heads: int) -> tuple[GraphNode, ...]:
-    """[batch, n, 3 wide] ──▶ queries, keys and values, each [batch, heads, n, depth]."""
-    wide = x.shape[-1] // 3
-    return tuple(
-        _split(ops.slice(x, begin=(p * wide,), end=((p + 1) * wide,), axes=(2,)), heads) for p in range(3)
-    )
-
-
-def _split(x: GraphNode, heads: int) -> Any:
-    batch, n, wide = x.shape
-    return ops.transpose(ops.reshape(x, shape=(batch, n, heads, wide // heads)), axes=(0, 2, 1, 3))
-
-
-def _together(x: GraphNode) -> Any:
-    batch, heads, n, depth = x.shape
-    return ops.reshape(ops.transpose(x, axes=(0, 2, 1, 3)), shape=(batch, n, heads * depth))
 
 
 def _seen(mask: GraphNode | None, kind: int | None) -> Any:
