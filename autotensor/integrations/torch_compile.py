@@ -37,6 +37,7 @@ from autotensor.frontends.torch.exported import first_line
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
+from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
 from autotensor.integrations.torch_options import Options
 from autotensor.runtime.open_artifact import Function
@@ -291,7 +292,8 @@ class CompiledPart:
 
     module: Function | None  # None: nothing is computed
     inputs: tuple[int, ...]  # of the part's arguments, those that the module takes, in order
-    results: tuple[Any, ...]  # per result: ("out", n), ("arg", n), or ("value", x)
+    # per result: ("out", n), ("turned", (n, axes)), ("arg", n), or ("value", x)
+    results: tuple[Any, ...]
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         made: Any = ()
@@ -300,7 +302,13 @@ class CompiledPart:
             made = self.module(*arrays)
             made = made if isinstance(made, tuple) else (made,)
         return [
-            to_tensor(made[x]) if kind == "out" else args[x] if kind == "arg" else x
+            to_tensor(made[x])
+            if kind == "out"
+            else args[x]
+            if kind == "arg"
+            else to_tensor(made[x[0]]).permute(x[1])
+            if kind == "turned"
+            else x
             for kind, x in self.results
         ]
 
@@ -333,18 +341,41 @@ def compile_part(module: torch.fx.GraphModule, known: dict[int, Any], options: O
             argument = new_input(tuple(value.shape), dtype_name(value.dtype), node.name)
             given[node.name] = argument
             places[argument] = number
-    return _linked(import_nodes(module.graph, given), places, options)
+    (made,) = module.graph.find_nodes(op="output")
+    orders = [_order(getattr(n, "meta", {}).get("val")) for n in made.args[0]]
+    return _linked(import_nodes(module.graph, given), orders, places, options)
 
 
-def _linked(nodes: Sequence[Any], places: dict[Input, int], options: Options) -> CompiledPart:
-    """The part's results: computed ones by a module, arguments as they are."""
+def _order(value: Any) -> tuple[int, ...]:
+    """The axes of a tensor as its elements lie in memory, outermost first; () where that is their own order,
+    or where there are elements between."""
+    if not isinstance(value, torch.Tensor) or value.is_contiguous():
+        return ()
+    axes = sorted(range(value.dim()), key=lambda a: (-int(value.stride(a)), -int(value.shape[a])))
+    return tuple(axes) if value.permute(axes).is_contiguous() else ()
+
+
+def _linked(
+    nodes: Sequence[Any],
+    orders: Sequence[tuple[int, ...]],
+    places: dict[Input, int],
+    options: Options,
+) -> CompiledPart:
+    """The part's results: computed ones by a module, arguments as they are.
+
+    orders: per result how torch lays it, which code behind the part may see: `as_strided`, `is_contiguous`.
+    """
     outputs: list[GraphNode] = []
     results: list[tuple[str, Any]] = []
-    for node in nodes:
+    for node, order in zip(nodes, orders, strict=True):
         if not isinstance(node, GraphNode):
             results.append(("value", node))
         elif isinstance(node, Input):
             results.append(("arg", places[node]))
+        elif order:
+            back = tuple(order.index(a) for a in range(len(order)))
+            results.append(("turned", (len(outputs), back)))
+            outputs.append(ops.transpose(node, axes=order))
         else:
             results.append(("out", len(outputs)))
             outputs.append(node)

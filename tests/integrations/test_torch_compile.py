@@ -247,6 +247,27 @@ def test_results_that_share_memory_with_inputs_do_so(parts):
     assert view.data_ptr() == x.data_ptr()
 
 
+def test_results_lie_in_memory_as_torch_lays_them(parts):
+    """Code behind a graph break may see how."""
+
+    def laid(x):
+        y = x * 2
+        return y, y.mT, torch.nn.functional.max_pool2d(y, 2), y[:, ::2]
+
+    def broken(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y.as_strided((2, 3), (1, 2)), y if y.is_contiguous() else -y
+
+    image = torch.randn(2, 4, 6, 6).to(memory_format=torch.channels_last)
+    for x in (image, image.permute(3, 0, 2, 1), torch.randn(1, 4, 6, 2).mT):
+        for f in (laid, broken):
+            got, expected = compiled(f)(x), f(x)
+            check(got, expected)
+            assert [g.stride() for g in got[:3]] == [e.stride() for e in expected[:3]]
+    assert all(isinstance(p, torch_compile.CompiledPart) for p in parts)
+
+
 def test_lazy_and_strided_arguments_are_read_as_they_mean(parts):
     f = torch.compile(lambda a: a * 2, backend=autotensor, options=LOG)
     with torch.no_grad():
