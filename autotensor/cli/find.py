@@ -45,8 +45,7 @@ def find(name: str, store: TrialStore | None) -> Found:
 
     if "/" in name:
         return Found(_of_model(name))
-    if store is None:
-        raise InputError("there is no tuning log yet.", fix="Tune something first, or write MODEL/N.")
+    store = log_there(store, "Tune something first, or write MODEL/N.")
     if name.isdecimal():
         try:
             trial = store.trial(int(name))
@@ -69,6 +68,13 @@ def find(name: str, store: TrialStore | None) -> Found:
         f"{name!r} is no task or trial.",
         fix="Write MODEL/N (see `autotensor tasks`), a key (see `autotensor db list`), or a trial's number.",
     )
+
+
+def log_there(store: TrialStore | None, fix: str = "Tune something first.") -> TrialStore:
+    """The log. Raises InputError where there is none."""
+    if store is None:
+        raise InputError("there is no tuning log yet.", fix=fix)
+    return store
 
 
 def _of_model(name: str) -> Workload:

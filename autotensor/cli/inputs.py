@@ -1,4 +1,7 @@
-"""What a verb works on: a built-in model by name, or an .atm file; and where results may be written."""
+"""What a verb works on: a built-in model by name, or an .atm file; and where results may be written.
+
+Loading a file imports neither graphs nor models: those are imported where a model is named.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.errors import InputError
+import numpy as np
+
+from autotensor.api.loading import load
+from autotensor.api.log import open_existing
+from autotensor.base.errors import ArtifactError, InputError
 from autotensor.cli.onnx_files import RunsInParts, is_onnx, onnx_graph
+from autotensor.cli.onnx_parts import InParts
 from autotensor.cli.options import Log, Machine, Source, warn_of_threads
 from autotensor.cli.output import tell
 from autotensor.cli.torch_files import exported_graph, is_exported
+from autotensor.runtime.files import artifact_file as artifacts
+from autotensor.runtime.files.artifact import ArgSpec, Artifact
+from autotensor.runtime.open_artifact import Function, open_artifact
+from autotensor.runtime.sample_arrays import sample_inputs
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from autotensor.api.models import ModelPlan
-    from autotensor.cli.onnx_parts import InParts
     from autotensor.graph.ir import Graph
     from autotensor.resolve import Resolved
-    from autotensor.runtime.files.artifact import ArgSpec
-    from autotensor.runtime.open_artifact import Function
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 PICKLED = (".pt", ".pth", ".pkl")  # torch's weights, or modules
 FOREIGN = (".pb", ".tflite", ".h5", ".keras", ".json", ".py")  # others' models
@@ -113,18 +120,19 @@ def place_of(out: Path | None, graph: Graph, source: Source) -> Path:
     return path
 
 
+def _held(path: Path) -> Sequence[Artifact]:
+    """What is in a file; nothing if there is none, or one that cannot be read."""
+    try:
+        return artifacts.load_all(path) if path.exists() else ()
+    except ArtifactError:
+        return ()
+
+
 def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
     """Raises InputError when the file at `path` holds something else than the plan will give: another model,
     or this one for other inputs, input values, weights, or another target. One that cannot be read may go."""
-    from autotensor.base.errors import ArtifactError
-    from autotensor.runtime.files import artifact_file as artifacts
-    from autotensor.runtime.files.artifact import ArgSpec
-
-    if force or not path.exists():
-        return
-    try:
-        held = artifacts.load_all(path)
-    except ArtifactError:
+    held = () if force else _held(path)
+    if not held:
         return
     old, graph = held[0], plan.graph
     inputs = [ArgSpec(n.name, "input", n.type.shape, str(n.type.dtype)) for n in graph.inputs]
@@ -149,16 +157,9 @@ def check_replaced(path: Path, plan: ModelPlan, force: bool) -> None:
 def check_known(path: Path, plan: ModelPlan, log: Log, force: bool) -> None:
     """Raises InputError when tuning would begin by replacing the model at `path`, which may be tuned, by one
     of default schedules: when the log knows none of its tasks. One that cannot be read may go."""
-    from autotensor.api.log import open_existing
     from autotensor.api.models import held_in, resolved
-    from autotensor.base.errors import ArtifactError
-    from autotensor.runtime.files import artifact_file as artifacts
 
-    if force or not path.exists():
-        return
-    try:
-        artifacts.load_all(path)
-    except ArtifactError:
+    if force or not _held(path):
         return
     with open_existing(log.db) as store:
         found = resolved(plan, store)
@@ -220,9 +221,7 @@ class Known:
 
 
 def compile_known(plan: ModelPlan, log: Log) -> Known:
-    from autotensor.api.log import open_existing
     from autotensor.api.models import link_model, resolved
-    from autotensor.runtime.open_artifact import open_artifact
 
     with open_existing(log.db) as store:
         found = resolved(plan, store)
@@ -243,8 +242,6 @@ def check_compiled(name: str, source: Source, machine: Machine) -> None:
 def open_module(name: str, source: Source, machine: Machine, log: Log) -> Function | InParts:
     """MODEL|FILE.atm, ready to call."""
     if is_file(name):
-        from autotensor.api.loading import load
-
         check_compiled(name, source, machine)
         warn_of_threads(machine.threads)
         return load(name, threads=machine.threads)
@@ -252,8 +249,6 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
     try:
         graph = build_graph(name, source)
     except RunsInParts as parts:
-        from autotensor.cli.onnx_parts import InParts
-
         tell(f"{parts.what.rstrip('.')}: it runs in parts, compiled at the first call.")
         return InParts(name, parts.shapes, chosen, log.db)
     from autotensor.api.models import plan_model
@@ -267,9 +262,6 @@ def open_module(name: str, source: Source, machine: Machine, log: Log) -> Functi
 
 def sample_arrays(module: Function | InParts, seed: int = 0) -> list[Array]:
     """Random arrays for what a call takes."""
-    from autotensor.cli.onnx_parts import InParts
-    from autotensor.runtime.sample_arrays import sample_inputs
-
     if isinstance(module, InParts):
         return list(sample_inputs(module.args, lambda _: None, seed))  # what is an index only a run says
     return list(sample_inputs(module.args, module.artifact.index_range, seed))

@@ -1,38 +1,105 @@
-"""What `autotensor explain TRIAL` finds out about one schedule, as one document, and how it is printed.
+"""What `autotensor explain TRIAL` finds out about one schedule, as one document (also --json).
 
-schedule_document(subject, …) ──▶ dict (also --json) ──print_schedule──▶ text for 80 columns or more
+explained(found, …) ──▶ dict ──why_text.print_schedule──▶ text
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
-from math import exp, prod
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from autotensor.cli.output import columns, cut, paragraph, say, table
-from autotensor.insight.units import amount, gflops, micros, percent, size
+import typer
+
+from autotensor.base.errors import InputError
+from autotensor.cli.find import Found
+from autotensor.cli.output import tell
+from autotensor.cli.rates import measured_peak
+from autotensor.cli.task_trials import trial_document
+from autotensor.compiler import te_text
+from autotensor.insight.costs import costs
+from autotensor.insight.explained_schedule import Subject, of_schedule, of_trial, seen
+from autotensor.insight.learned_costs import learned
+from autotensor.insight.loop_levels import heaviest, level_table
+from autotensor.insight.trace_steps import step_views
+from autotensor.lowering.gpu.banks import traffic
+from autotensor.lowering.pipeline import lower
+from autotensor.schedule.primitives.algorithm import algorithm_tolerance, algorithms_of
 
 if TYPE_CHECKING:
+    from autotensor.base.target import Target
     from autotensor.insight.ablation import Ablated
-    from autotensor.insight.explained_schedule import Subject
     from autotensor.search.measuring.measure_request import MeasureResult
     from tuning_db import TrialStore
 
-SURE = 1.645  # standard deviations within which nine of ten lie
-TOP = 6  # features of the model that are shown
-OPERANDS = 4  # of a stage that get a column; the smallest of more are together in one
-OTHERS = "others"
-LEFT_OUT = "left out"  # as the ablation calls it
+ABLATION_SAMPLES = 9  # of each variant that is not clearly slow
+
+
+def explained(
+    found: Found,
+    default: bool,
+    where: Target,
+    store: TrialStore | None,
+    db: str | None,
+    *,
+    steps: bool,
+    ablate: bool,
+) -> dict[str, Any]:
+    """The schedule of a trial, or of a task as it is used; `--steps` and `--ablate` included."""
+    if found.trial is not None:
+        if default:
+            raise typer.BadParameter("a trial was named; it is for tasks.", param_hint="'--default'")
+        assert store is not None  # the trial is from it
+        subject = of_trial(store, found.trial, found.workload)
+    else:
+        subject = of_schedule(found.workload, where, store, default=default)
+    if ablate:
+        _check_ablation(subject)
+    peak = measured_peak(db, subject.target.num_cores) if subject.here else None
+    document = schedule_document(subject, store, peak)
+    if steps:
+        document["steps"] = _steps(subject)
+    if ablate:
+        document["ablation"] = _ablation(subject)
+    return document
+
+
+def _steps(subject: Subject) -> list[dict[str, Any]]:
+    return [
+        {
+            "call": v.call,
+            "changed": v.changed,
+            "nest": v.nest,
+            "new": [x.new for x in v.lines],
+            "note": v.note,
+        }
+        for v in step_views(subject.workload.dag, subject.trace)
+    ]
+
+
+def _check_ablation(subject: Subject) -> None:
+    if not subject.here:
+        raise InputError(
+            f"{subject.origin} was measured on another machine; --ablate compares times of this one.",
+            fix="Name a trial of this machine, or a task.",
+        )
+
+
+def _ablation(subject: Subject) -> dict[str, Any]:
+    from autotensor.insight.ablation import ablate, variants  # here: what measures is not needed otherwise
+    from autotensor.search.measuring.measure_request import MeasureOptions
+    from autotensor.search.measuring.measurer import LocalMeasurer
+
+    found = variants(subject.workload.dag, subject.trace, subject.sketch, subject.decisions)
+    tell(f"Measuring {sum(v.trace is not None for v in found)} variants of the schedule beside it …")
+    options = MeasureOptions(repeat=ABLATION_SAMPLES, residency=subject.residency, asm=False)
+    with closing(LocalMeasurer(subject.target, options, numerics=algorithm_tolerance)) as measurer:
+        return ablation_document(*ablate(subject.workload, subject.trace, found, measurer))
 
 
 def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) -> dict[str, Any]:
     """All but the steps and the ablation. peak: measured FLOP/s of the target's threads."""
-    from autotensor.compiler import te_text
-    from autotensor.insight.costs import costs
-    from autotensor.insight.explained_schedule import seen
-    from autotensor.insight.learned_costs import learned
-    from autotensor.insight.loop_levels import heaviest, level_table
 
     loops = seen(s)
     known = learned(s, loops, store)
@@ -43,7 +110,7 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
         "origin": s.origin,
         "notes": _notes(s, store),
         "te": te_text(s.workload.dag),
-        "trial": _trial(s),
+        "trial": None if s.trial is None else trial_document(s.trial),
         "best": _best(s, store),
         "algorithm": _algorithm(s),
         "shared_memory": _shared_memory(s),
@@ -60,8 +127,6 @@ def schedule_document(s: Subject, store: TrialStore | None, peak: float | None) 
 
 def _shared_memory(s: Subject) -> list[dict[str, Any]]:
     """How often warps of a card go to shared memory for each access, and how often they would have to."""
-    from autotensor.lowering.gpu.banks import traffic
-    from autotensor.lowering.pipeline import lower
 
     if s.target.kind != "cuda":
         return []
@@ -88,24 +153,6 @@ def _notes(s: Subject, store: TrialStore | None) -> list[str]:
     return notes
 
 
-def _trial(s: Subject) -> dict[str, Any] | None:
-    t = s.trial
-    if t is None:
-        return None
-    return {
-        "trial": t.id,
-        "status": t.status.value,
-        "median_s": t.median_s,
-        "samples_s": [x.seconds for x in t.samples],
-        "verified": t.verified,
-        "predicted_s": t.predicted,
-        "made_by": t.made_by,
-        "decisions": {k: list(v) for k, v in t.decisions.items()},
-        "assembly": dict(t.assembly),
-        "error": t.error,
-    }
-
-
 def _best(s: Subject, store: TrialStore | None) -> dict[str, Any] | None:
     found = () if store is None else store.best(s.workload.key, s.target.key(), s.machine)
     return {"trial": found[0].id, "median_s": found[0].median_s} if found else None
@@ -113,14 +160,12 @@ def _best(s: Subject, store: TrialStore | None) -> dict[str, Any] | None:
 
 def _algorithm(s: Subject) -> str:
     """Another way to compute a stage, which the schedule uses; "" if none."""
-    from autotensor.schedule.primitives.algorithm import algorithms_of
 
     return next(iter(algorithms_of(s.trace.steps)), "")
 
 
 def ablation_document(whole: MeasureResult, found: tuple[Ablated, ...]) -> dict[str, Any]:
     """Measured now; the times are comparable among each other only."""
-    from statistics import median
 
     return {
         "whole_s": median(whole.seconds) if whole.ok else None,
@@ -141,223 +186,3 @@ def ablation_document(whole: MeasureResult, found: tuple[Ablated, ...]) -> dict[
             for a in found
         ],
     }
-
-
-# -- printing -------------------------------------------------------------------------------------------
-
-
-def print_schedule(d: Mapping[str, Any]) -> None:
-    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {d['origin']}", "  ")
-    for note in d["notes"]:
-        paragraph(f"Note: {note}", "  ")
-    if d["trial"] is not None:
-        _print_trial(d)
-    _head("Computes")
-    for line in d["te"].splitlines():
-        say(cut(f"  {line}", columns()))
-    if d["costs"] is not None:
-        _print_costs(d)
-        _print_loops(d["loops"])
-    _print_shared_memory(d["shared_memory"])
-    _print_model(d["model"])
-    if d["trial"] is not None:
-        _print_assembly(d["trial"])
-    if "steps" in d:
-        _print_steps(d["steps"])
-    if "ablation" in d:
-        _print_ablation(d["ablation"])
-
-
-def _head(text: str) -> None:
-    say()
-    say(text)
-
-
-def _print_trial(d: Mapping[str, Any]) -> None:
-    t, best = d["trial"], d["best"]
-    line = f"{t['status']}, made by {t['made_by'] or 'nobody knows whom'}"
-    if t["median_s"] is not None:
-        line += f", {micros(t['median_s'])} us" + ("" if t["verified"] else " (unverified)")
-        if best is not None and best["trial"] == t["trial"]:
-            line += ", the fastest in the log"
-        elif best is not None and best["median_s"]:
-            ratio = t["median_s"] / best["median_s"]
-            line += f", {ratio:.2f} times the time of the fastest (trial {best['trial']})"
-    paragraph(line, "  ")
-    if t["error"]:
-        paragraph(f"error: {t['error'].splitlines()[0]}", "  ")
-    decided = " ".join(f"{k}={'x'.join(map(str, v))}" for k, v in t["decisions"].items())
-    paragraph(f"decisions: {decided or 'none'}", "  ")
-
-
-def _print_costs(d: Mapping[str, Any]) -> None:
-    c, seconds = d["costs"], d["costs"]["measured_s"]
-    _head("Time, us")
-    rows = [("predicted by the prior", micros(c["predicted_s"]), _times(seconds, c["predicted_s"]))]
-    if d["trial"] is not None and d["trial"]["predicted_s"] is not None:
-        before = d["trial"]["predicted_s"]
-        rows.append(("predicted when it was chosen", micros(before), _times(seconds, before)))
-    rows.append((f"bound by {c['bound_by']}", micros(c["bound_s"]), _times(seconds, c["bound_s"])))
-    if seconds is not None:
-        rows.insert(0, ("measured", micros(seconds), ""))
-    for what, us, share in rows:
-        say(f"  {what:<30}{us:>9}{share}")
-    if c["of_peak"] is not None:
-        fewer = f"; {d['algorithm']} executes fewer operations than are counted" if d["algorithm"] else ""
-        paragraph(
-            f"  {gflops(c['flops'], seconds)} GFLOP/s, {percent(c['of_peak'])} of the measured peak, "
-            f"{c['peak'] / 1e9:.0f} GFLOP/s of {c['threads']} thread{'s' * (c['threads'] != 1)}{fewer}",
-            "  ",
-        )
-    _head("Where the prior sees it go, us")
-    behind = [f"behind L{n}" for n in range(1, 1 + len(c["stages"][0]["behind_s"]))]
-    table(
-        ("stage", "computing", *behind, "launch", "imbalance", "total"),
-        [
-            (s["stage"], micros(s["computing_s"]), *(micros(b) for b in s["behind_s"]), micros(s["launch_s"]),
-             f"{s['imbalance']:.2f}", micros(s["total_s"]))
-            for s in c["stages"]
-        ],
-    )  # fmt: skip
-    if len(c["stages"]) > 1:
-        paragraph("(small stages inside others overlap with them; totals do not add up)")
-
-
-def _print_shared_memory(found: list[dict[str, Any]]) -> None:
-    if not found:
-        return
-    _head("Shared memory, trips of a warp")
-    table(
-        ("access", "each", "needed", "ways", "times"),
-        [
-            (
-                f"{'store' if t['writes'] else 'load'} {t['buffer']}",
-                f"{t['trips']:.3g}",
-                f"{t['least']:.3g}",
-                f"{t['ways']:.3g}",
-                t["times"],
-            )
-            for t in found
-        ],
-    )
-
-
-def _times(seconds: float | None, other: float) -> str:
-    return "" if seconds is None or not other else f"   measured is {seconds / other:.2f} times that"
-
-
-def _print_loops(found: Mapping[str, Any]) -> None:
-    names, keep = _shown(found)
-    _head(f"Loops of {found['stage']}, which has most operations; bytes that one run of a loop touches")
-    rows = []
-    for loop in found["loops"]:
-        whose = "" if loop["stage"] == found["stage"] else f"{loop['stage']}:"
-        rows.append(
-            (whose + loop["loop"], loop["extent"] or "", loop["mark"], amount(loop["runs"]),
-             *(size(b) for b in keep(loop["bytes"])), loop["fits"])
-        )  # fmt: skip
-    table(("loop", "extent", "", "runs", *names, "fits"), rows)
-    _head("What each cache keeps, and what is brought into it (xN: uses of a byte there)")
-    rows = []
-    for c in found["caches"]:
-        uses = [b * r for b, r in zip(c["brought"], c["reuse"], strict=True)]
-        brought = keep(c["brought"])
-        cells = [
-            f"{size(b)} (x{amount(u / b)})" if b else "-" for b, u in zip(brought, keep(uses), strict=True)
-        ]
-        rows.append((c["cache"], f"one run of {c['keeps']}", *cells))
-    table(("cache", "keeps", *names), rows)
-
-
-def _shown(found: Mapping[str, Any]) -> tuple[list[str], Any]:
-    """Names of the operands that get a column, and what makes a row of these from one of all."""
-    names = list(found["operands"])
-    if len(names) <= OPERANDS:
-        return names, list
-    totals = found["loops"][0]["bytes"]
-    first = sorted(sorted(range(len(names)), key=lambda n: -totals[n])[: OPERANDS - 1])
-    rest = [n for n in range(len(names)) if n not in first]
-    return (
-        [*(names[n] for n in first), OTHERS],
-        lambda row: [*(row[n] for n in first), sum(row[n] for n in rest)],
-    )
-
-
-def _print_model(m: Any) -> None:
-    _head("What the cost model adds to the prior")
-    if isinstance(m, str):
-        paragraph(f"Nothing: {m}")
-        return
-    paragraph(
-        f"Fitted to {m['rows']} trials of {m['tasks']} tasks, it predicts "
-        f"{micros(m['predicted_s'])} us (90 % sure: "
-        f"within a factor of {exp(SURE * m['spread']):.2f}). That is the prior's {micros(m['prior_s'])} us "
-        f"x {m['task_factor']:.2f} in this task, and by feature:"
-    )
-    shown = m["contributions"][:TOP]
-    rest = prod(c["factor"] for c in m["contributions"][TOP:])
-    rows = [(c["feature"], f"{c['value']:.4g}", f"x {c['factor']:.3f}") for c in shown]
-    table(("feature", "value", "time"), [*rows, ("all others", "", f"x {rest:.3f}")])
-    paragraph("(values of sizes and times are logarithms to base 2)")
-
-
-def _print_assembly(t: Mapping[str, Any]) -> None:
-    facts = t["assembly"]
-    if not facts:
-        return
-    _head("Machine code of the innermost loops")
-    words = {
-        "carried": "vectors carried from one iteration to the next by way of the stack",
-        "spills": "vector moves to or from the stack",
-        "fma": "fused multiply-adds",
-        "loads": "other instructions that read or write memory",
-        "loops": "innermost loops",
-        "longest_loop": "instructions in the longest",
-    }
-    for name, about in words.items():
-        if name in facts:
-            say(f"  {facts[name]:>6}  {about}")
-
-
-def _print_steps(steps: list[Mapping[str, Any]]) -> None:
-    from autotensor.insight.trace_steps import Line, compact
-
-    _head("Step by step; > marks the lines that a step made")
-    width = columns()
-    for n, s in enumerate(steps):
-        say(cut(f"{n:>3}  {s['call'] or 'the loops as written'}", width))
-        if s["note"]:
-            paragraph(f"     {s['note']}", "     ")
-            continue
-        lines = [Line(text, new) for text, new in zip(s["nest"].splitlines(), s["new"], strict=True)]
-        for line in lines if n == 0 else compact(tuple(lines)) if any(s["new"]) else ():
-            say(cut(f"     {'>' if line.new else ' '} {line.text}" if line.text else "", width))
-
-
-def _print_ablation(a: Mapping[str, Any]) -> None:
-    _head("Without each step, measured side by side")
-    if a["whole_s"] is None:
-        paragraph(f"The schedule itself has no time: {a['status']}, {a['error'] or 'no text'}")
-    else:
-        say(f"  the whole schedule: {micros(a['whole_s'])} us")
-    done = sorted((w for w in a["without"] if w["ratio"] is not None), key=lambda w: -w["ratio"])
-    if done:
-        rows = [(f"{'~' if w['same'] else 'x'} {w['ratio']:.2f}", _numbers(w), _instead(w)) for w in done]
-        table(("time", "step", "without it"), rows)
-        paragraph("(x: times the time of the whole schedule; ~: the same, within the noise)")
-    for w in a["without"]:
-        if w["ratio"] is None:
-            why = w["reason"].splitlines()[0]
-            status = "" if w["status"] == "NO_SCHEDULE" else f"{w['status']}, "
-            paragraph(f"not measured: step {_numbers(w)}, {_instead(w)}: {status}{why}", "  ")
-
-
-def _numbers(w: Mapping[str, Any]) -> str:
-    return ",".join(map(str, w["steps"]))
-
-
-def _instead(w: Mapping[str, Any]) -> str:
-    """The call that is left out, or what it is given instead."""
-    if w["how"] in ("", LEFT_OUT):
-        return "; ".join(w["calls"])
-    return w["how"] if "=" in w["how"] else f"{'; '.join(w['calls'])} with {w['how']}"

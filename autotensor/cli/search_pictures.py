@@ -1,0 +1,79 @@
+"""What `autotensor explain TASK|MODEL --plot FILE.png` draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from autotensor.api.models import plan_model
+from autotensor.base.errors import InputError
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target
+from autotensor.cli.find import Found, find
+from autotensor.cli.inputs import build_graph, check_place
+from autotensor.cli.output import put_json, say
+from autotensor.insight.plot import draw_model, draw_task
+from autotensor.insight.search_history import History, best_so_far, fall, history, rank_correlation
+from autotensor.models import MODELS
+from tuning_db import TrialStore
+
+
+def plot(what: str, path: Path, target: Target, store: TrialStore, json: bool) -> None:
+    """Draws how the search of a task or of a model went, and its predictions."""
+    if path.suffix.lower() != ".png":
+        raise typer.BadParameter(f"{str(path)!r} is no name of a PNG file.", param_hint="'--plot'")
+    check_place(path)
+    if what in MODELS:
+        tasks = _histories(what, target, store)
+        measured = [t for t in tasks if t.measured]
+        found = fall(measured)
+        if found is None:
+            raise _nothing(what)
+        missing = len(tasks) - len(measured)
+        draw_model(
+            f"{what}, {len(measured)} of {len(tasks)} tasks" if missing else what, measured, found, path
+        )
+    else:
+        measured = [_history(find(what, store), target, store)]
+        if not measured[0].measured:
+            raise _nothing(measured[0].name)
+        draw_task(measured[0], path)
+    if json:
+        put_json({"file": str(path), "tasks": [_series(t) for t in measured]})
+    else:
+        trials = sum(len(t.points) for t in measured)
+        say(f"{path}: {trials} trials of {len(measured)} task{'s' * (len(measured) != 1)}.")
+
+
+def _nothing(name: str) -> Exception:
+    return InputError(
+        f"the log has no times of {name} for this target on this machine.", fix="Tune it first."
+    )
+
+
+def _history(found: Found, target: Target, store: TrialStore) -> History:
+    return history(store, found.workload, target, host_machine().fingerprint)
+
+
+def _histories(model: str, target: Target, store: TrialStore) -> list[History]:
+    machine = host_machine().fingerprint
+    tasks = plan_model(build_graph(model), target).tasks
+    return [history(store, t.workload, target, machine, t.name, t.weight) for t in tasks]
+
+
+def _series(t: History) -> dict[str, Any]:
+    best = best_so_far([p.seconds for p in t.points])
+    return {
+        "name": t.name,
+        "weight": t.weight,
+        "default_s": t.default_s,
+        "bound_s": t.bound_s,
+        "rank_correlation": rank_correlation(t),
+        "trials": [
+            {"trial": p.trial, "median_s": p.seconds, "predicted_s": p.predicted_s, "made_by": p.made_by,
+             "best_s": b}
+            for p, b in zip(t.points, best, strict=True)
+        ],
+    }  # fmt: skip

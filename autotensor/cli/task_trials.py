@@ -1,0 +1,143 @@
+"""What `autotensor explain TASK` prints: its fastest trials and its failures, other machines, what ships."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from autotensor.base.machine import host_machine
+from autotensor.base.target import Target
+from autotensor.cli.find import Found
+from autotensor.cli.output import paragraph, put_json, say, table
+from autotensor.insight.units import gflops, micros, percent
+from schedules.shipped import offers
+from tuning_db import TrialStore
+from tuning_db.records import TrialRecord
+
+SHIPPED = {  # what a schedule that comes with the package is worth here
+    "exact": "from this class of machines",
+    "compatible": "a tuning run measures it here",
+    "refused": "not used here",
+}
+
+
+def trial_document(t: TrialRecord) -> dict[str, Any]:
+    """A trial as JSON data."""
+    return {
+        "trial": t.id,
+        "status": t.status.value,
+        "median_s": t.median_s,
+        "samples_s": [s.seconds for s in t.samples],
+        "verified": t.verified,
+        "predicted_s": t.predicted,
+        "made_by": t.made_by,
+        "decisions": {k: list(v) for k, v in t.decisions.items()},
+        "assembly": dict(t.assembly),
+        "error": t.error,
+    }
+
+
+def explain_task(found: Found, top: int, target: Target, store: TrialStore, json: bool) -> None:
+    """Prints the `top` fastest trials of a task on this machine, and what else is known of it."""
+    where = target.key()
+    key, fingerprint = found.workload.key, host_machine().fingerprint
+    rows = store.trials(workload_key=key, target_key=where, machine=fingerprint)
+    failures = store.failures(workload_key=key)
+    foreign = store.best_foreign(key, where, fingerprint)
+    fast = sorted((r for r in rows if r.median_s is not None), key=lambda r: r.median_s or 0.0)
+    document: dict[str, Any] = {
+        "name": found.workload.name,
+        "key": key,
+        "target": where,
+        "flops": float(found.workload.dag.flops()),
+        "statuses": dict(Counter(r.status.value for r in rows)),
+        "trials": [
+            {
+                "rank": n,
+                **trial_document(r),
+                "max_error": r.verification.max_error if r.verification else None,
+            }
+            for n, r in enumerate(fast[:top], start=1)
+        ],
+        "failures": [
+            {"status": f.status.value, "error": f.signature, "count": f.count, "trial": f.example}
+            for f in failures
+        ],
+        "foreign": [
+            {"machine": f.machine.cpu_model, "median_s": f.trial.median_s, "trial": f.trial.id}
+            for f in foreign
+        ],
+        "shipped": [
+            {"origin": o.origin, "fit": o.verdict.fit.value, "reason": o.verdict.reason,
+             "median_s": o.record.seconds}
+            for o in offers(key, target, refused=True)
+        ],
+    }  # fmt: skip
+    put_json(document) if json else _print_task(document)
+
+
+def _print_task(d: dict[str, Any]) -> None:
+    counts = (
+        ", ".join(f"{n} {status}" for status, n in sorted(d["statuses"].items()))
+        or "no trials on this machine"
+    )
+    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {counts}", "  ")
+    if d["trials"]:
+        first = d["trials"][0]
+        best = first["median_s"]
+        say()
+        table(
+            ("trial", "us", "of best", "predicted", "spread", "stack", "spills", "made by",
+             "decided otherwise"),
+            [
+                (t["trial"], micros(t["median_s"]), f"{t['median_s'] / best:.2f}",
+                 micros(t["predicted_s"]), percent(_spread(t["samples_s"])),
+                 t["assembly"].get("carried", "-"), t["assembly"].get("spills", "-"),
+                 t["made_by"] + ("" if t["verified"] else " (unverified)"),
+                 "" if t is first else _differences(t["decisions"], first["decisions"]))
+                for t in d["trials"]
+            ],
+        )  # fmt: skip
+        say()
+        rate = gflops(d["flops"], best)
+        paragraph(
+            f"Trial {first['trial']}{f', {rate} GFLOP/s,' if rate != '-' else ''} decided "
+            f"{_decisions(first['decisions'])}. `autotensor explain {first['trial']}` says why it takes its "
+            "time.",
+            "  ",
+        )
+    for f in d["failures"]:
+        paragraph(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}", "  ")
+    for f in d["foreign"]:
+        say(f"Another machine, {f['machine']}: {micros(f['median_s'])} us; never used here.")
+    for o in d["shipped"]:
+        why = f"{SHIPPED[o['fit']]}{': ' if o['reason'] else ''}{o['reason']}"
+        paragraph(f"Shipped with autotensor, {o['origin']}: {micros(o['median_s'])} us there; {why}.", "  ")
+
+
+def _spread(samples: list[float]) -> float | None:
+    """(slowest - fastest) / fastest of the samples."""
+    return (max(samples) - min(samples)) / min(samples) if samples and min(samples) > 0 else None
+
+
+def _decisions(values: dict[str, list[int]]) -> str:
+    return decisions_text(values) or "nothing"
+
+
+def decisions_text(values: dict[str, list[int]]) -> str:
+    """
+    >>> decisions_text({"tile": [4, 2], "rows": [1]})
+    'tile=4x2 rows=1'
+    """
+    return " ".join(f"{k}={'x'.join(map(str, v))}" for k, v in values.items())
+
+
+def _differences(values: dict[str, list[int]], best: dict[str, list[int]]) -> str:
+    """What was decided otherwise than in the fastest; all of it where the sketch is another one.
+
+    >>> _differences({"tile": [4, 2], "rows": [1]}, {"tile": [4, 2], "rows": [2]})
+    'rows=1'
+    """
+    if values.keys() != best.keys():
+        return _decisions(values)
+    return _decisions({k: v for k, v in values.items() if v != best[k]})

@@ -1,0 +1,232 @@
+"""A schedule's document, as `why.py` makes it, for people: text for 80 columns or more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import exp, prod
+from typing import Any
+
+from autotensor.cli.output import columns, cut, paragraph, say, table
+from autotensor.cli.task_trials import decisions_text
+from autotensor.insight.trace_steps import Line, compact
+from autotensor.insight.units import amount, gflops, micros, percent, size
+
+SURE = 1.645  # standard deviations within which nine of ten lie
+TOP = 6  # features of the model that are shown
+OPERANDS = 4  # of a stage that get a column; the smallest of more are together in one
+OTHERS = "others"
+LEFT_OUT = "left out"  # as the ablation calls it
+
+
+def print_schedule(d: Mapping[str, Any]) -> None:
+    paragraph(f"{d['name']} ({d['key'][:12]}, {d['target']}): {d['origin']}", "  ")
+    for note in d["notes"]:
+        paragraph(f"Note: {note}", "  ")
+    if d["trial"] is not None:
+        _print_trial(d)
+    _head("Computes")
+    for line in d["te"].splitlines():
+        say(cut(f"  {line}", columns()))
+    if d["costs"] is not None:
+        _print_costs(d)
+        _print_loops(d["loops"])
+    _print_shared_memory(d["shared_memory"])
+    _print_model(d["model"])
+    if d["trial"] is not None:
+        _print_assembly(d["trial"])
+    if "steps" in d:
+        _print_steps(d["steps"])
+    if "ablation" in d:
+        _print_ablation(d["ablation"])
+
+
+def _head(text: str) -> None:
+    say()
+    say(text)
+
+
+def _print_trial(d: Mapping[str, Any]) -> None:
+    t, best = d["trial"], d["best"]
+    line = f"{t['status']}, made by {t['made_by'] or 'nobody knows whom'}"
+    if t["median_s"] is not None:
+        line += f", {micros(t['median_s'])} us" + ("" if t["verified"] else " (unverified)")
+        if best is not None and best["trial"] == t["trial"]:
+            line += ", the fastest in the log"
+        elif best is not None and best["median_s"]:
+            ratio = t["median_s"] / best["median_s"]
+            line += f", {ratio:.2f} times the time of the fastest (trial {best['trial']})"
+    paragraph(line, "  ")
+    if t["error"]:
+        paragraph(f"error: {t['error'].splitlines()[0]}", "  ")
+    paragraph(f"decisions: {decisions_text(t['decisions']) or 'none'}", "  ")
+
+
+def _print_costs(d: Mapping[str, Any]) -> None:
+    c, seconds = d["costs"], d["costs"]["measured_s"]
+    _head("Time, us")
+    rows = [("predicted by the prior", micros(c["predicted_s"]), _times(seconds, c["predicted_s"]))]
+    if d["trial"] is not None and d["trial"]["predicted_s"] is not None:
+        before = d["trial"]["predicted_s"]
+        rows.append(("predicted when it was chosen", micros(before), _times(seconds, before)))
+    rows.append((f"bound by {c['bound_by']}", micros(c["bound_s"]), _times(seconds, c["bound_s"])))
+    if seconds is not None:
+        rows.insert(0, ("measured", micros(seconds), ""))
+    for what, us, share in rows:
+        say(f"  {what:<30}{us:>9}{share}")
+    if c["of_peak"] is not None:
+        fewer = f"; {d['algorithm']} executes fewer operations than are counted" if d["algorithm"] else ""
+        paragraph(
+            f"  {gflops(c['flops'], seconds)} GFLOP/s, {percent(c['of_peak'])} of the measured peak, "
+            f"{c['peak'] / 1e9:.0f} GFLOP/s of {c['threads']} thread{'s' * (c['threads'] != 1)}{fewer}",
+            "  ",
+        )
+    _head("Where the prior sees it go, us")
+    behind = [f"behind L{n}" for n in range(1, 1 + len(c["stages"][0]["behind_s"]))]
+    table(
+        ("stage", "computing", *behind, "launch", "imbalance", "total"),
+        [
+            (s["stage"], micros(s["computing_s"]), *(micros(b) for b in s["behind_s"]), micros(s["launch_s"]),
+             f"{s['imbalance']:.2f}", micros(s["total_s"]))
+            for s in c["stages"]
+        ],
+    )  # fmt: skip
+    if len(c["stages"]) > 1:
+        paragraph("(small stages inside others overlap with them; totals do not add up)")
+
+
+def _print_shared_memory(found: list[dict[str, Any]]) -> None:
+    if not found:
+        return
+    _head("Shared memory, trips of a warp")
+    table(
+        ("access", "each", "needed", "ways", "times"),
+        [
+            (
+                f"{'store' if t['writes'] else 'load'} {t['buffer']}",
+                f"{t['trips']:.3g}",
+                f"{t['least']:.3g}",
+                f"{t['ways']:.3g}",
+                t["times"],
+            )
+            for t in found
+        ],
+    )
+
+
+def _times(seconds: float | None, other: float) -> str:
+    return "" if seconds is None or not other else f"   measured is {seconds / other:.2f} times that"
+
+
+def _print_loops(found: Mapping[str, Any]) -> None:
+    names, keep = _shown(found)
+    _head(f"Loops of {found['stage']}, which has most operations; bytes that one run of a loop touches")
+    rows = []
+    for loop in found["loops"]:
+        whose = "" if loop["stage"] == found["stage"] else f"{loop['stage']}:"
+        rows.append(
+            (whose + loop["loop"], loop["extent"] or "", loop["mark"], amount(loop["runs"]),
+             *(size(b) for b in keep(loop["bytes"])), loop["fits"])
+        )  # fmt: skip
+    table(("loop", "extent", "", "runs", *names, "fits"), rows)
+    _head("What each cache keeps, and what is brought into it (xN: uses of a byte there)")
+    rows = []
+    for c in found["caches"]:
+        uses = [b * r for b, r in zip(c["brought"], c["reuse"], strict=True)]
+        brought = keep(c["brought"])
+        cells = [
+            f"{size(b)} (x{amount(u / b)})" if b else "-" for b, u in zip(brought, keep(uses), strict=True)
+        ]
+        rows.append((c["cache"], f"one run of {c['keeps']}", *cells))
+    table(("cache", "keeps", *names), rows)
+
+
+def _shown(found: Mapping[str, Any]) -> tuple[list[str], Any]:
+    """Names of the operands that get a column, and what makes a row of these from one of all."""
+    names = list(found["operands"])
+    if len(names) <= OPERANDS:
+        return names, list
+    totals = found["loops"][0]["bytes"]
+    first = sorted(sorted(range(len(names)), key=lambda n: -totals[n])[: OPERANDS - 1])
+    rest = [n for n in range(len(names)) if n not in first]
+    return (
+        [*(names[n] for n in first), OTHERS],
+        lambda row: [*(row[n] for n in first), sum(row[n] for n in rest)],
+    )
+
+
+def _print_model(m: Any) -> None:
+    _head("What the cost model adds to the prior")
+    if isinstance(m, str):
+        paragraph(f"Nothing: {m}")
+        return
+    paragraph(
+        f"Fitted to {m['rows']} trials of {m['tasks']} tasks, it predicts "
+        f"{micros(m['predicted_s'])} us (90 % sure: "
+        f"within a factor of {exp(SURE * m['spread']):.2f}). That is the prior's {micros(m['prior_s'])} us "
+        f"x {m['task_factor']:.2f} in this task, and by feature:"
+    )
+    shown = m["contributions"][:TOP]
+    rest = prod(c["factor"] for c in m["contributions"][TOP:])
+    rows = [(c["feature"], f"{c['value']:.4g}", f"x {c['factor']:.3f}") for c in shown]
+    table(("feature", "value", "time"), [*rows, ("all others", "", f"x {rest:.3f}")])
+    paragraph("(values of sizes and times are logarithms to base 2)")
+
+
+def _print_assembly(t: Mapping[str, Any]) -> None:
+    facts = t["assembly"]
+    if not facts:
+        return
+    _head("Machine code of the innermost loops")
+    words = {
+        "carried": "vectors carried from one iteration to the next by way of the stack",
+        "spills": "vector moves to or from the stack",
+        "fma": "fused multiply-adds",
+        "loads": "other instructions that read or write memory",
+        "loops": "innermost loops",
+        "longest_loop": "instructions in the longest",
+    }
+    for name, about in words.items():
+        if name in facts:
+            say(f"  {facts[name]:>6}  {about}")
+
+
+def _print_steps(steps: list[Mapping[str, Any]]) -> None:
+    _head("Step by step; > marks the lines that a step made")
+    width = columns()
+    for n, s in enumerate(steps):
+        say(cut(f"{n:>3}  {s['call'] or 'the loops as written'}", width))
+        if s["note"]:
+            paragraph(f"     {s['note']}", "     ")
+            continue
+        lines = [Line(text, new) for text, new in zip(s["nest"].splitlines(), s["new"], strict=True)]
+        for line in lines if n == 0 else compact(tuple(lines)) if any(s["new"]) else ():
+            say(cut(f"     {'>' if line.new else ' '} {line.text}" if line.text else "", width))
+
+
+def _print_ablation(a: Mapping[str, Any]) -> None:
+    _head("Without each step, measured side by side")
+    if a["whole_s"] is None:
+        paragraph(f"The schedule itself has no time: {a['status']}, {a['error'] or 'no text'}")
+    else:
+        say(f"  the whole schedule: {micros(a['whole_s'])} us")
+    done = sorted((w for w in a["without"] if w["ratio"] is not None), key=lambda w: -w["ratio"])
+    if done:
+        rows = [(f"{'~' if w['same'] else 'x'} {w['ratio']:.2f}", _numbers(w), _instead(w)) for w in done]
+        table(("time", "step", "without it"), rows)
+        paragraph("(x: times the time of the whole schedule; ~: the same, within the noise)")
+    for w in a["without"]:
+        if w["ratio"] is None:
+            why = w["reason"].splitlines()[0]
+            status = "" if w["status"] == "NO_SCHEDULE" else f"{w['status']}, "
+            paragraph(f"not measured: step {_numbers(w)}, {_instead(w)}: {status}{why}", "  ")
+
+
+def _numbers(w: Mapping[str, Any]) -> str:
+    return ",".join(map(str, w["steps"]))
+
+
+def _instead(w: Mapping[str, Any]) -> str:
+    """The call that is left out, or what it is given instead."""
+    if w["how"] in ("", LEFT_OUT):
+        return "; ".join(w["calls"])
+    return w["how"] if "=" in w["how"] else f"{'; '.join(w['calls'])} with {w['how']}"
