@@ -19,17 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from time import monotonic
-from types import MappingProxyType
 from typing import Any, Protocol
 
-import numpy as np
-
-from autotensor.api.data_parallel import Updating, parts_of
+from autotensor.api.data_parallel import Updating, check_workers, parts_of
 from autotensor.api.log import Log
 from autotensor.api.models import linked, plan_model
 from autotensor.autodiff.optimizers import SGD, Optimizer
 from autotensor.autodiff.training_steps import gradient_graph
-from autotensor.base.errors import InputError, MeasureError
+from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target
 from autotensor.graph.ir import Array, GraphNode, Parameter
 from autotensor.runtime.files import artifact_file as artifacts
@@ -74,11 +71,7 @@ class ClusterTraining:
 
         target: of the machines' processors; None: like this one. Raises InputError for impossible numbers.
         """
-        if workers < 1 or backups < 0:
-            raise InputError(
-                f"training on a cluster needs at least 1 worker and no fewer than 0 backups; "
-                f"it was given {workers} and {backups}."
-            )
+        check_workers("training on a cluster", workers, backups)
         self.executor, self.workers, self.backups, self.threads = executor, workers, backups, threads
         self.timeout_s, self.steps, self.dropped = timeout_s, 0, 0
         graph, chosen = gradient_graph(loss, parameters)
@@ -86,14 +79,13 @@ class ClusterTraining:
         self._program = _packed(program)
         inputs = program.role("input")
         self._batch = inputs[: len(inputs) - len(chosen)]
-        self._names = tuple(a.name for a in inputs[len(self._batch) :])
-        self._updating = Updating(chosen, optimizer, [p.start.array.copy() for p in chosen], db)
+        names = [a.name for a in inputs[len(self._batch) :]]
+        self._updating = Updating(chosen, optimizer, names, [p.start.array.copy() for p in chosen], db)
 
     @property
     def parameters(self) -> Mapping[str, Array]:
         """The parameters by name, as they are now; copies."""
-        weights = self._updating.weights
-        return MappingProxyType({n: a.copy() for n, a in zip(self._names, weights, strict=True)})
+        return self._updating.parameters
 
     def __call__(self, *arrays: Array) -> float:
         """One step: the mean loss of the parts that were taken, before the update.
@@ -117,11 +109,7 @@ class ClusterTraining:
                 future.cancel()
         self.dropped += len(parts) - len(taken)
         self.steps += 1
-        found = [taken[n] for n in sorted(taken)]  # a sum must not depend on who was first
-        for k, gradient in enumerate(self._updating.gradients):
-            np.mean([answer[1 + k] for answer in found], axis=0, out=gradient)
-        self._updating.run()
-        return float(np.mean([answer[0] for answer in found]))
+        return self._updating.step([taken[n] for n in sorted(taken)])
 
     def _first(self, answers: SimpleQueue[tuple[int, Any]], count: int) -> dict[int, Sequence[Array]]:
         """The first answers, by number of the part."""

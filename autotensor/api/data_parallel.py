@@ -62,11 +62,7 @@ class DataParallel:
 
         delay: makes workers late, for experiments. Raises InputError for impossible numbers of workers.
         """
-        if workers < 1 or backups < 0:
-            raise InputError(
-                f"data parallel training needs at least 1 worker and no fewer than 0 backups; "
-                f"it was given {workers} and {backups}."
-            )
+        check_workers("data parallel training", workers, backups)
         self.workers, self.backups = workers, backups
         self.timeout_s, self.delay, self.steps, self.dropped = timeout_s, delay, 0, 0
         graph, chosen = gradient_graph(loss, parameters)
@@ -78,10 +74,10 @@ class DataParallel:
         self._batch = tuple(a for a in mine if a.role == "input")
         self._own = [Mapped.of(folder / f"{n}.bin", mine).arrays for n in range(workers + backups)]
         self._shared = Mapped.of(folder / "parameters.bin", common).arrays
-        self._names = tuple(a.name for a in common)
         for array, p in zip(self._shared, chosen, strict=True):
             array[...] = p.start.array
-        self._updating = Updating(chosen, optimizer, self._shared, db, target)
+        names = [a.name for a in common]
+        self._updating = Updating(chosen, optimizer, names, self._shared, db, target)
         self._state = self._updating.state
         self._children = [
             Child(
@@ -97,7 +93,7 @@ class DataParallel:
     @property
     def parameters(self) -> Mapping[str, Array]:
         """The parameters by name, as they are now; copies."""
-        return MappingProxyType({n: a.copy() for n, a in zip(self._names, self._shared, strict=True)})
+        return self._updating.parameters
 
     def __call__(self, *arrays: Array) -> float:
         """One step: the mean loss of the parts that were taken, before the update.
@@ -116,11 +112,7 @@ class DataParallel:
         taken = self._first(fresh)
         self.dropped += len(fresh) - len(taken)
         self.steps += 1
-        count = len(self._batch)
-        for k, gradient in enumerate(self._updating.gradients):
-            np.mean([self._own[n][count + 1 + k] for n in taken], axis=0, out=gradient)
-        self._updating.run()
-        return float(np.mean([self._own[n][count] for n in taken]))
+        return self._updating.step([self._own[n][len(self._batch) :] for n in taken])
 
     def _first(self, fresh: Mapping[Future[Reply], int]) -> list[int]:
         """The first workers to answer, in order of their numbers: a sum must not depend on who was first."""
@@ -176,22 +168,41 @@ class Updating:
         self,
         parameters: Sequence[Parameter],
         optimizer: Optimizer,
+        names: Iterable[str],
         weights: Sequence[Array],
         db: Log = None,
         target: str | Target | None = None,
     ) -> None:
         """weights: arrays of the parameters' types, which hold their values and will be written to."""
         update = update_graph(parameters, optimizer)
-        self.weights = tuple(weights)
-        self.gradients = tuple(np.empty(a.shape, a.dtype) for a in weights)
+        self.names, self.weights = tuple(names), tuple(weights)
+        self._gradients = tuple(np.empty(a.shape, a.dtype) for a in weights)
         self.state = {n: aligned_copy(a) for n, a in update.start.items() if n not in update.parameters}
         known = {**self.state, **dict(zip(update.parameters, weights, strict=True))}
         self._given = tuple(known[n] for n in update.graph.input_names[len(parameters) :])
         self._module = Module(linked(plan_model(update.graph, target, updates=update.updates), db))
 
-    def run(self) -> None:
-        """One update, by what `gradients` hold."""
-        self._module(*self.gradients, *self._given)
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """The parameters by name, as they are now; copies."""
+        return MappingProxyType({n: a.copy() for n, a in zip(self.names, self.weights, strict=True)})
+
+    def step(self, answers: Sequence[Sequence[Array]]) -> float:
+        """One update by the mean of the gradients; gives the mean loss. answers: loss and gradients of each
+        worker, in an order that does not depend on who was first: sums do."""
+        for k, gradient in enumerate(self._gradients):
+            np.mean([answer[1 + k] for answer in answers], axis=0, out=gradient)
+        self._module(*self._gradients, *self._given)
+        return float(np.mean([answer[0] for answer in answers]))
+
+
+def check_workers(what: str, workers: int, backups: int) -> None:
+    """Raises InputError for impossible numbers."""
+    if workers < 1 or backups < 0:
+        raise InputError(
+            f"{what} needs at least 1 worker and no fewer than 0 backups; "
+            f"it was given {workers} and {backups}."
+        )
 
 
 def parts_of(specs: Sequence[ArgSpec], arrays: Sequence[Array], count: int) -> list[list[Array]]:
