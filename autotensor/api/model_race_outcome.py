@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.base.target import Target
 from autotensor.schedule.trace import Trace
-from autotensor.search.machine.machine_entry import know_machine
+from autotensor.search.machine.machine_entry import session_here
 from tuning_db import RACE, TrialStore
 
 Traces = Mapping[str, Trace]  # by workload key
@@ -44,14 +44,7 @@ def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces
 
 def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, outcome: Outcome) -> None:
     """Keeps how a race between these ended."""
-    know_machine(store)
-    session = store.start_session(
-        run_key=_key(target, tuned, default),
-        seed=0,
-        machine=host_machine().fingerprint,
-        environment=store.ensure_environment(environment_versions()),
-        options={"of": "end", **asdict(outcome)},
-    )
+    session = session_here(store, _key(target, tuned, default), {"of": "end", **asdict(outcome)})
     store.end_session(session.id, "raced as whole models")
 
 

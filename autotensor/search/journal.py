@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions, host_machine
 from autotensor.resolve import Metric, median_s
-from autotensor.search.machine.machine_entry import know_machine
+from autotensor.search.machine.machine_entry import session_here
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
@@ -139,8 +139,6 @@ class Journal:
 def open_journal(run: TuningRun, key: str) -> Journal:
     """The session of a run key: the earlier one continued, or a new one."""
     store, options = run.store, run.options
-    machine = host_machine()
-    know_machine(store)
     environment = store.ensure_environment(environment_versions())
     for task in run.tasks:
         w = task.workload
@@ -148,17 +146,11 @@ def open_journal(run: TuningRun, key: str) -> Journal:
         store.ensure_target(task.target.key(), task.target.to_json())
     earlier = None if options.fresh else store.find_session(key)
     ended_before = ""
-    if earlier is not None and earlier.machine == machine.fingerprint:
+    if earlier is not None and earlier.machine == host_machine().fingerprint:
         ended_before = earlier.stop_reason or ""
         session = store.reopen_session(earlier.id)
     else:
-        session = store.start_session(
-            run_key=key,
-            seed=options.seed,
-            machine=machine.fingerprint,
-            environment=environment,
-            options=options.plain(),
-        )
+        session = session_here(store, key, options.plain(), options.seed)
     return Journal(store, session, environment, run.seeds, run.residency, ended_before=ended_before)
 
 

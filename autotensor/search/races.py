@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from autotensor.base.machine import environment_versions, host_machine
+from autotensor.search.machine.machine_entry import session_here
 from tuning_db import RACE, TrialStore
 from tuning_db.records import Session, TrialRecord, distinct_traces, now
 
@@ -36,16 +36,9 @@ class Races:
 
     def add(self, rows: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
         """Keeps the rows of a race; gives them as stored. Raises StoreError."""
-        environment = self.store.ensure_environment(environment_versions())
         if self.session is None:
-            self.session = self.store.start_session(
-                run_key=RACE + self.run_key,
-                seed=self.seed,
-                machine=host_machine().fingerprint,
-                environment=environment,
-                options={"of": self.of},
-            )
-        place, created = self.session.id, now()
+            self.session = session_here(self.store, RACE + self.run_key, {"of": self.of}, self.seed)
+        place, environment, created = self.session.id, self.session.environment, now()
         raced = tuple(
             replace(r, session=place, environment=environment, round=None, created=created, id=None)
             for r in rows

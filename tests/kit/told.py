@@ -11,7 +11,7 @@ from autotensor.base.machine import environment_versions, host_machine
 from autotensor.graph.build import input, ops
 from autotensor.resolve import safe_default
 from autotensor.schedule.trace import Trace
-from autotensor.search.journal import know_machine
+from autotensor.search.machine.machine_entry import know_machine
 from tuning_db import TrialStore
 from tuning_db.records import Sample, Status, TrialRecord, Verification, now
 
