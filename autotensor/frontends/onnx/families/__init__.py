@@ -1,4 +1,7 @@
-"""Converters of ONNX operators, one family in a file: contrib, control, resize, sequences, signal, …"""
+"""Converters of ONNX operators, one family in a file: contrib, control, resize, sequences, signal, …
+
+Importing this package registers them all.
+"""
 
 from __future__ import annotations
 
