@@ -12,6 +12,7 @@ from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.run import TuningRun, silent
+from schedules.registry import BROUGHT
 
 KERNELS_WORTH = 256  # trials: a run of minutes; seconds that micro-kernels take once do not matter
 KERNELS_WORTH_S = 300.0  # of a deadline: the same
@@ -54,7 +55,12 @@ def run_tuning(run: TuningRun) -> TuneReport:
 
     with closing(
         LocalMeasurer(
-            target, measuring, numerics=algorithm_tolerance, recalibrate=peak_again, left_s=raced.left_s
+            target,
+            measuring,
+            modules=BROUGHT.modules(),  # rules may bring steps of their own
+            numerics=algorithm_tolerance,
+            recalibrate=peak_again,
+            left_s=raced.left_s,
         )
     ) as measurer:
         return loop.tune(run, measurer, rates)

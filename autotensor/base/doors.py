@@ -41,6 +41,10 @@ class Door(Generic[T]):
         """All names, sorted; nothing is imported."""
         return tuple(sorted({*self.own, *self._entries().names}))
 
+    def modules(self) -> tuple[str, ...]:
+        """Names of the modules of other packages that bring them; nothing is imported."""
+        return tuple(sorted({e.module for e in self._entries()}))
+
     def known(self, what: str | T) -> None:
         """Raises the door's error for a name that nobody has, or a thing of another kind; imports nothing."""
         if not isinstance(what, str):

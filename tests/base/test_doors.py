@@ -40,6 +40,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_names_cost_no_import(shop: Path) -> None:
     assert TEAS.names() == ("assam", "burnt", "fennel", "none", "seven")
     TEAS.known("seven")
+    assert TEAS.modules() == ("burnt_tea", "tea_shop")
     assert "tea_shop" not in sys.modules
 
 

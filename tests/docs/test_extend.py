@@ -109,6 +109,45 @@ def test_a_rule_and_a_processor_from_outside(package: Path) -> None:
     assert run(package, "-c", code) == "[('rows_by_core',)]\nTrue\n5500000000.0\n"
 
 
+def test_a_rule_with_a_step_of_its_own_is_measured(tmp_path: Path) -> None:
+    """Children that build and run candidates know it, too."""
+    (tmp_path / "own_step.py").write_text(
+        """if True:
+        from autotensor.schedule.primitives.mark import Parallel
+        from autotensor.schedule.step import AxisName, StageName, step
+        from schedules.kit.stage_analysis import untouched
+        from schedules.registry import Extension, sketch_rule
+
+        @step
+        class Spread:
+            stage: StageName
+            axis: AxisName
+
+            def apply(self, state):
+                return Parallel(self.stage, self.axis).apply(state)
+
+            def call(self):
+                return f"spread({self.stage!r}, {self.axis!r})"
+
+        @sketch_rule("spread", before="pointwise")
+        def spread(state, stage, target):
+            if stage.op.is_reduction or not untouched(stage):
+                return ()
+            return (Extension((Spread(stage.name, stage.op.axes[0].name),), done=(stage.name,)),)
+        """
+    )
+    installed(tmp_path, "own-step", {"autotensor.rules": {"spread": "own_step:spread"}})
+    code = """if True:
+        import autotensor as at
+        from autotensor import te
+        A = te.placeholder((24, 64), name="A")
+        B = te.compute((24, 64), lambda i, j: A[i, j] * 2.0, name="B")
+        (task,) = at.tune([A, B], trials=4, progress=False).tasks
+        print(task.trials, task.failures, "spread" in str(task.best.trace))
+    """
+    assert run(tmp_path, "-c", code) == "1 0 True\n"
+
+
 @pytest.mark.parametrize("group", sorted(GROUPS))
 def test_a_wrong_part_is_one_sentence(group: str, tmp_path: Path) -> None:
     (tmp_path / "sevens.py").write_text("SEVEN = 7")
