@@ -40,6 +40,11 @@ def view(function: str, array: Any) -> Any:
         return array
     library = type(array).__module__.split(".")[0]
     kind = f"{library}.{type(array).__name__}"
+    if _is_wrapper(array):
+        raise ArgumentError(
+            f"{function}: a {kind} has no memory of its own.",
+            fix="Give a plain torch.Tensor, outside of what torch traces.",
+        )
     try:
         if library == "torch" and str(array.dtype) == "torch.bfloat16":
             bits = np.from_dlpack(array.view(sys.modules["torch"].int16))
@@ -51,3 +56,11 @@ def view(function: str, array: Any) -> Any:
             f"{function}: a {kind} cannot be read in place: {words}.",
             fix="Give it detached, on the CPU, of a type that NumPy has.",
         ) from error
+
+
+def _is_wrapper(array: Any) -> bool:
+    """Whether it is a torch tensor that stands for others, as those while torch traces: it has no memory."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is None or not isinstance(array, tensor):
+        return False
+    return type(array).__torch_dispatch__ is not tensor.__torch_dispatch__

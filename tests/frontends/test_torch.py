@@ -168,3 +168,12 @@ def test_memory_is_shared():
     np.testing.assert_array_equal(to_array(torch.conj(x * 1j).imag), -x.numpy())
     with pytest.raises(Unsupported, match=r"layout torch.sparse_coo .* Use .to_dense\(\)"):
         to_array(x.to_sparse())
+
+
+def test_a_module_without_values_is_refused():
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        fake, x = nn.Linear(3, 2), torch.randn(1, 3)
+    with pytest.raises(Unsupported, match=r"of a FakeTensorMode, has no values"):
+        at.from_torch(fake, (x,))

@@ -191,6 +191,29 @@ def test_torch_tensors():
         f(x.to(torch.float8_e4m3fn))
     with pytest.raises(ArgumentError, match=r"'x' is bfloat16\[1, 64\]; expected float32"):
         f(x.to(torch.bfloat16))
+    assert f(torch.nn.Parameter(x, requires_grad=False))[0].tolist() == expected[0].tolist()
+
+
+@pytest.mark.torch
+def test_tensors_that_stand_for_others_are_refused():
+    """Their DLPack gives memory that is nobody's: numbers came out."""
+    torch = pytest.importorskip("torch")
+    from torch._subclasses import FakeTensorMode
+
+    class Wrapper(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            raise NotImplementedError
+
+    f, x = weighted(1), torch.randn(1, 64)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+    for tensor, name in ((fake, "torch.FakeTensor"), (Wrapper(x), "Wrapper")):
+        with pytest.raises(ArgumentError, match=rf"{name} has no memory of its own\. Give a plain torch"):
+            f(tensor)
 
 
 @pytest.mark.torch

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from autotensor.base.dtype import DType, dtype_of, promote
 from autotensor.frontends.errors import Unsupported
@@ -47,8 +48,8 @@ def to_array(tensor: torch.Tensor) -> Array:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise Unsupported(f"tensors of layout {tensor.layout} are not supported.", fix="Use .to_dense().")
     name = dtype_name(tensor.dtype)
-    if tensor.device.type == "meta":
-        raise Unsupported("a tensor on the meta device has no values.")
+    if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
+        raise Unsupported("a tensor on the meta device, or of a FakeTensorMode, has no values.")
     plain = tensor.detach().resolve_neg().to("cpu").contiguous()
     if tensor.dtype is torch.bfloat16:
         bits: Array = plain.view(torch.int16).numpy().view(dtype_of(name).numpy)
