@@ -33,9 +33,9 @@ from autotensor.api.model_compiling import compile_model
 from autotensor.base.errors import AutotensorError
 from autotensor.frontends.torch import Unsupported, import_nodes
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended
+from autotensor.frontends.torch.element_types import dtype_name, to_array, to_tensor
 from autotensor.frontends.torch.exported import first_line
 from autotensor.frontends.torch.families.creation import from_tensor
-from autotensor.frontends.torch.types import dtype_name, to_array, to_tensor
 from autotensor.graph.build import input as new_input
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Graph, GraphNode, Input, topological

@@ -29,8 +29,8 @@ from autotensor.schedule.extents import (
     needed,
     spans,
 )
+from autotensor.schedule.stage_work import executed
 from autotensor.schedule.state import At, Fuse, Ref, Split, Stage, State
-from autotensor.schedule.work import executed
 from autotensor.te.tensor import AxisKind
 from autotensor.te.terms import flops
 

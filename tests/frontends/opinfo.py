@@ -56,7 +56,7 @@ def judge(function: Any, sample: Any, *, name: str = "op") -> tuple[str, str]:
 
     import autotensor as at
     from autotensor.base.errors import AutotensorError
-    from autotensor.frontends.torch.types import to_array
+    from autotensor.frontends.torch.element_types import to_array
 
     leaves, spec = tree_flatten((sample.input, list(sample.args), dict(sample.kwargs)))
     places = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
@@ -101,7 +101,7 @@ def judge(function: Any, sample: Any, *, name: str = "op") -> tuple[str, str]:
 
 def _tied(sample: Any, ours: Any, theirs: Any) -> bool:
     """Whether our places differ from torch's among equal elements only."""
-    from autotensor.frontends.torch.types import to_tensor
+    from autotensor.frontends.torch.element_types import to_tensor
 
     x = sample.input
     whole = [d for d in range(x.dim()) if theirs.dim() == x.dim() or _without(x.shape, d) == theirs.shape]
@@ -173,7 +173,7 @@ def differs(ours: Any, theirs: Any, exact: Any, *, unwritten: bool = False) -> s
     import numpy as np
     import torch
 
-    from autotensor.frontends.torch.types import to_tensor
+    from autotensor.frontends.torch.element_types import to_tensor
 
     if not isinstance(theirs, torch.Tensor):
         theirs = torch.as_tensor(theirs)

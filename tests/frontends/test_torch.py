@@ -14,7 +14,7 @@ from torch_modules import MODULES, Lambda, flat  # noqa: E402
 import autotensor as at  # noqa: E402
 from autotensor.base.errors import GraphError, InputError  # noqa: E402
 from autotensor.frontends.torch import CONVERTERS, Unsupported, converts  # noqa: E402
-from autotensor.frontends.torch.types import common, to_array, to_tensor  # noqa: E402
+from autotensor.frontends.torch.element_types import common, to_array, to_tensor  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 
 

@@ -12,8 +12,8 @@ from torch import nn  # noqa: E402
 
 import autotensor as at  # noqa: E402
 from autotensor.frontends.torch import Unsupported  # noqa: E402
+from autotensor.frontends.torch.element_types import to_array, to_tensor  # noqa: E402
 from autotensor.frontends.torch.families.experts import grouped  # noqa: E402
-from autotensor.frontends.torch.types import to_array, to_tensor  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 
 

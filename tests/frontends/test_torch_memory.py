@@ -15,7 +15,7 @@ from torch_modules import Lambda  # noqa: E402
 
 import autotensor as at  # noqa: E402
 from autotensor.frontends.torch import Unsupported  # noqa: E402
-from autotensor.frontends.torch.types import to_array  # noqa: E402
+from autotensor.frontends.torch.element_types import to_array  # noqa: E402
 from autotensor.graph.evaluate import evaluate  # noqa: E402
 
 VIEWS = {

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import autotensor as at
-from autotensor.frontends.torch.types import to_array, to_tensor
+from autotensor.frontends.torch.element_types import to_array, to_tensor
 
 Tensor = torch.Tensor
 

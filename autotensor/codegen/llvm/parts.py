@@ -18,9 +18,9 @@ from autotensor.ir.expr import Const, Expr, Load, Var
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.lane_offsets import Lanes, lanes_of
 from autotensor.ir.node import Node, children
+from autotensor.ir.statement_work import operations
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Seq, Stmt, Store, seq
 from autotensor.ir.visit import free_vars, loads, walk
-from autotensor.ir.work import operations
 
 # Operations for each thread from which a region is shared: 200 us at 50 GFLOP/s. Models gain nothing from
 # sharing lighter ones (4 million: the same medians; 2 cores, 2026-11).

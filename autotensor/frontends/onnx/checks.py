@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import onnx
 
+from autotensor.frontends.onnx.element_types import onnx_name
 from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.types import onnx_name
 from autotensor.graph.ir import GraphNode
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import onnx
 
+from autotensor.frontends.onnx.element_types import onnx_number
 from autotensor.frontends.onnx.node_call import Call
-from autotensor.frontends.onnx.types import onnx_number
 from autotensor.graph.ir import GraphNode
 
 

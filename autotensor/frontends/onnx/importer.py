@@ -23,13 +23,13 @@ from autotensor.base.errors import AutotensorError
 from autotensor.base.registry import nearest
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.onnx.checks import check_call, check_types
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import Malformed, NeedsValue
 from autotensor.frontends.onnx.function_definitions import definition
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import in_order, names_read
 from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded, plain_domain
 from autotensor.frontends.onnx.registry import converter_of, operators
-from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, GraphNode, Input, topological

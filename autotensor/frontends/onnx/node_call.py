@@ -9,8 +9,8 @@ import onnx
 
 from autotensor.base.dtype import DType
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.element_types import Array, element_type
 from autotensor.frontends.onnx.errors import Malformed
-from autotensor.frontends.onnx.types import Array, element_type
 from autotensor.graph.ir import GraphNode
 
 if TYPE_CHECKING:  # the importer makes calls, and converters ask it through them

@@ -24,8 +24,8 @@ from onnx import numpy_helper
 
 from autotensor.base.errors import InputError
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.element_types import Array, checked_array, type_name
 from autotensor.frontends.onnx.errors import Malformed
-from autotensor.frontends.onnx.types import Array, checked_array, type_name
 
 MAX_BYTES = 1 << 31  # of one tensor, and of one file: what protobuf can hold
 MOST_AXES = 64  # of a tensor; NumPy's own limit

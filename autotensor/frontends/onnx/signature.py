@@ -15,8 +15,8 @@ from autotensor.base.dtype import DType
 from autotensor.base.errors import InputError
 from autotensor.base.registry import suggest
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.onnx.element_types import element_type
 from autotensor.frontends.onnx.onnx_file import MAX_BYTES, Loaded
-from autotensor.frontends.onnx.types import element_type
 
 Dim = int | str  # a number, or the name of a symbolic one; "?" when it has none
 UNSAID = 0  # an extent that some exporters write for "any": it is 0 unless a call or `shapes` says otherwise

@@ -20,9 +20,9 @@ import numpy as np
 
 from autotensor.base import fork_locks
 from autotensor.base.dtype import dtype_of
+from autotensor.frontends.onnx.element_types import Array, checked_array
 from autotensor.frontends.onnx.importer import Build, Live, OnHost, tensors_in
 from autotensor.frontends.onnx.node_call import Value
-from autotensor.frontends.onnx.types import Array, checked_array
 from autotensor.graph.build import input as new_input
 from autotensor.graph.evaluate import evaluate_node
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input, topological

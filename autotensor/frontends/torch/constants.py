@@ -13,10 +13,10 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import to_tensor
 from autotensor.frontends.torch.families.complex import Complex
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.registry import Missing, converts
-from autotensor.frontends.torch.types import to_tensor
 from autotensor.graph.evaluate import evaluate
 from autotensor.graph.ir import Graph, GraphNode, Input, topological
 

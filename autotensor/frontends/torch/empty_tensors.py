@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from autotensor.base.dtype import dtype_of
-from autotensor.frontends.torch.types import dtype_name, to_array
+from autotensor.frontends.torch.element_types import dtype_name, to_array
 from autotensor.graph.ir import GraphNode, constant
 
 

@@ -20,10 +20,10 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from autotensor.base.errors import InputError
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.decomposed.table import WHOLE, extended
+from autotensor.frontends.torch.element_types import dtype_name
 from autotensor.frontends.torch.families.creation import from_tensor
 from autotensor.frontends.torch.importer import import_nodes
 from autotensor.frontends.torch.open_shapes import OpenProgram, is_open
-from autotensor.frontends.torch.types import dtype_name
 from autotensor.graph.build import input as new_input
 from autotensor.graph.ir import Graph, GraphNode, Input
 from autotensor.graph.open_graphs import OpenGraph

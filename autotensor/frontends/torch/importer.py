@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from autotensor.base.errors import AutotensorError, GraphError
 from autotensor.frontends.errors import Unsupported
 from autotensor.frontends.torch.constants import by_torch
+from autotensor.frontends.torch.element_types import dtype_name
 from autotensor.frontends.torch.empty_tensors import of_nothing
 from autotensor.frontends.torch.families.complex import MAKE_COMPLEX, ON_COMPLEX, Complex
 from autotensor.frontends.torch.families.creation import from_tensor
@@ -35,7 +36,6 @@ from autotensor.frontends.torch.registry import (
     Layout,
     Missing,
 )
-from autotensor.frontends.torch.types import dtype_name
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode

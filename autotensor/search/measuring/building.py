@@ -18,7 +18,7 @@ from autotensor.base.target import Target, usable_cores
 from autotensor.runtime.workers import children
 from autotensor.runtime.workers.children import Child, Reply
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring import time_limit
+from autotensor.search.measuring import candidate_time_limit
 from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, default_memory_bytes
 from autotensor.search.measuring.timing_turns import Turns
 from autotensor.te.workload import Workload
@@ -189,7 +189,7 @@ def failure(reply: Reply) -> tuple[Status, str]:
             return Status.OUT_OF_MEMORY, text
         case children.Status.CRASHED if "SIGKILL" in reply.detail:
             return Status.OUT_OF_MEMORY, text  # not killed by us: the system was short of memory
-        case children.Status.CRASHED if time_limit.SIGNAL in reply.detail:
+        case children.Status.CRASHED if candidate_time_limit.SIGNAL in reply.detail:
             return Status.RUN_TIMEOUT, text
         case children.Status.CRASHED if "SIGABRT" in reply.detail:
             return Status.ABORTED, text

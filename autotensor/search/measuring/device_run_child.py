@@ -23,12 +23,12 @@ from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.launches import launches
 from autotensor.search.measuring.candidate_memory import Fenced, Need, raw, same_bytes
+from autotensor.search.measuring.candidate_time_limit import within
 from autotensor.search.measuring.checks import output_bounds
 from autotensor.search.measuring.fenced_constants import Held
 from autotensor.search.measuring.native_loop import native_loop
 from autotensor.search.measuring.run_child import Bench
 from autotensor.search.measuring.running_mark import Mark
-from autotensor.search.measuring.time_limit import within
 
 LEAST_PREPARE_S = 10.0  # that `prepare` may take beside the limit of a run
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves

@@ -25,6 +25,7 @@ from autotensor.runtime.workers import children
 from autotensor.runtime.workers.children import Child
 from autotensor.schedule.algorithm import FEWEST_OPERATIONS
 from autotensor.search.measuring.building import WORKER, Built, failure
+from autotensor.search.measuring.candidate_time_limit import SIGNAL
 from autotensor.search.measuring.checks import exact_on_integers
 from autotensor.search.measuring.measure_request import (
     LEAST_SAMPLES,
@@ -36,7 +37,6 @@ from autotensor.search.measuring.measure_request import (
 from autotensor.search.measuring.oracle import Oracle
 from autotensor.search.measuring.race_rule import racing
 from autotensor.search.measuring.running_mark import NOBODY, Mark
-from autotensor.search.measuring.time_limit import SIGNAL
 from autotensor.te.workload import Workload
 from tuning_db.records import Status
 

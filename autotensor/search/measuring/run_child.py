@@ -32,6 +32,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.runtime.native import threads
 from autotensor.search.measuring.candidate_memory import Need, Slab, raw, stretches
+from autotensor.search.measuring.candidate_time_limit import within
 from autotensor.search.measuring.checks import (
     Verdict,
     compare,
@@ -46,7 +47,6 @@ from autotensor.search.measuring.fenced_constants import Held
 from autotensor.search.measuring.loaded_candidate import LoadedCandidate, Room, frame
 from autotensor.search.measuring.measure_request import Residency, source_sha
 from autotensor.search.measuring.running_mark import Mark
-from autotensor.search.measuring.time_limit import within
 from autotensor.search.measuring.timing import Sampler
 from autotensor.te.workload import Workload
 

@@ -21,11 +21,11 @@ import numpy as np
 from autotensor.base.dtype import dtype_of
 from autotensor.runtime.arrays import Array, address, aligned_empty
 from autotensor.search.measuring.candidate_memory import Slab, raw, repeat
+from autotensor.search.measuring.candidate_time_limit import within
 from autotensor.search.measuring.loaded_candidate import LoadedCandidate, offsets, workspace
 from autotensor.search.measuring.measure_request import Residency, rotation_copies
 from autotensor.search.measuring.native_loop import native_loop, touch_list
 from autotensor.search.measuring.running_mark import Mark
-from autotensor.search.measuring.time_limit import within
 
 _WARM_UP_BELOW = 5.0  # times min_seconds: longer calls warm up by themselves
 _LONG_ENOUGH = 0.75  # of min_seconds

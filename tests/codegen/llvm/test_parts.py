@@ -18,8 +18,8 @@ from autotensor.codegen.llvm.backend import module_text
 from autotensor.codegen.llvm.parts import heavy
 from autotensor.ir.expr import Load, Var, cast, const
 from autotensor.ir.func import Program, Role, Scope
+from autotensor.ir.statement_work import operations
 from autotensor.ir.stmt import Alloc, For, ForKind, If, Stmt, Store, seq
-from autotensor.ir.work import operations
 from autotensor.runtime.arrays import aligned_empty
 from autotensor.runtime.linking import loader
 from autotensor.runtime.native import threads

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.importer import Importer, Runtime
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.node_order import names_read
 from autotensor.frontends.onnx.registry import converts
-from autotensor.frontends.onnx.types import Array
 from autotensor.frontends.values import row as part
 from autotensor.graph.build import constant
 from autotensor.graph.ir import GraphNode

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
-from autotensor.frontends.onnx.types import Array
 from autotensor.frontends.values import as_type, row
 from autotensor.graph.build import constant, ops
 

@@ -18,13 +18,13 @@ from functools import partial
 
 import numpy as np
 
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.elementwise import ACTIVATIONS
 from autotensor.frontends.onnx.families.shape import stacked
 from autotensor.frontends.onnx.importer import Importer, Runtime
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
-from autotensor.frontends.onnx.types import Array
 from autotensor.frontends.values import as_type, pieces, row
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.families.shape import line_shape
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
-from autotensor.frontends.onnx.types import Array
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode

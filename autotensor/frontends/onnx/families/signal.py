@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from autotensor.frontends.onnx.element_types import Array
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
-from autotensor.frontends.onnx.types import Array
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
 

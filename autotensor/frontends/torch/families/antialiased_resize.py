@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.frontends.torch.element_types import Ints
 from autotensor.frontends.torch.families.pool import resized, resizes
-from autotensor.frontends.torch.types import Ints
 from autotensor.graph.ir import Array, GraphNode
 
 Filter = Callable[[Array], Array]  # of the distance in pixels of the coarser picture

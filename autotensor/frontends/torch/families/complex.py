@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from autotensor.frontends.torch.element_types import alike
 from autotensor.frontends.torch.families.elementwise import atan2, floats
 from autotensor.frontends.torch.families.shape import select, stack
 from autotensor.frontends.torch.registry import CONVERTERS, converts
-from autotensor.frontends.torch.types import alike
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import dtype_of
+from autotensor.frontends.torch.element_types import Ints, to_array
 from autotensor.frontends.torch.families.complex import Complex
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints, to_array
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant

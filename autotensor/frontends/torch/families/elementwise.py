@@ -1,4 +1,4 @@
-"""Elementwise operators. Mixed types follow torch's rules (`types.common`) here, not in the graph."""
+"""Elementwise operators. Mixed types follow torch's rules (`element_types.common`) here, not in the graph."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from autotensor import te
 from autotensor.base.dtype import float32
 from autotensor.base.functions import FUNCTIONS
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import alike, common
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import alike, common
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode

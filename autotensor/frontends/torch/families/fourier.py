@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import Ints
 from autotensor.frontends.torch.families.complex import Complex, on_complex
 from autotensor.frontends.torch.families.elementwise import floats
 from autotensor.frontends.torch.families.shape import slice_
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
 

@@ -11,9 +11,9 @@ import numpy as np
 from autotensor import te
 from autotensor.base.dtype import DType, int32, int64
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import alike, with_axes
 from autotensor.frontends.torch.families.elementwise import div_mode
 from autotensor.frontends.torch.registry import Missing, converts
-from autotensor.frontends.torch.types import alike, with_axes
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode, constant

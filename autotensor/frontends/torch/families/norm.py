@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.dtype import DType
+from autotensor.frontends.torch.element_types import with_axes
 from autotensor.frontends.torch.registry import Missing, converts
-from autotensor.frontends.torch.types import with_axes
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode, constant

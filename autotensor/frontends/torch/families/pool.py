@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autotensor import te
+from autotensor.frontends.torch.element_types import Ints, per_axis
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints, per_axis
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import Array, GraphNode, constant
 from autotensor.operators.reduce import argmax_pair

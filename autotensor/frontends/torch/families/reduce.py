@@ -8,9 +8,9 @@ from math import prod
 from typing import Any
 
 from autotensor import te
+from autotensor.frontends.torch.element_types import with_axes
 from autotensor.frontends.torch.families.elementwise import as_bool, floats
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import with_axes
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode, constant

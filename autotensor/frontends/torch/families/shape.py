@@ -7,8 +7,8 @@ from math import prod
 from typing import Any
 
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import Ints, common
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints, common
 from autotensor.frontends.values import as_type
 from autotensor.graph.build import call, ops
 from autotensor.graph.ir import GraphNode

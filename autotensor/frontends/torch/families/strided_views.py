@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import Ints
 from autotensor.frontends.torch.registry import Held, Layout, converts
-from autotensor.frontends.torch.types import Ints
 from autotensor.graph.build import ops
 from autotensor.graph.ir import Array, GraphNode, constant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotensor import te
 from autotensor.base.target import parse
-from autotensor.schedule.work import executed
+from autotensor.schedule.stage_work import executed
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.tensor import Tensor
 from autotensor.te.terms import flops

@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotensor.base.dtype import float32
 from autotensor.ir.expr import Broadcast, Load, Ramp, Var, const
 from autotensor.ir.func import Buffer, Scope
+from autotensor.ir.statement_work import operations
 from autotensor.ir.stmt import NOTHING, Alloc, For, ForKind, If, Let, Stmt, Store, seq
-from autotensor.ir.work import operations
 
 I, K = Var("i"), Var("k")  # noqa: E741
 A, C = Buffer("A", (4096,), float32), Buffer("C", (4096,), float32)

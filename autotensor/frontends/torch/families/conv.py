@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autotensor.frontends.errors import Unsupported
+from autotensor.frontends.torch.element_types import Ints, per_axis
 from autotensor.frontends.torch.registry import converts
-from autotensor.frontends.torch.types import Ints, per_axis
 from autotensor.frontends.transposed_convolution import transposed_convolution
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
