@@ -63,7 +63,7 @@ def _input(node: Apply, g: GraphNode) -> GraphNode:
 def _weights(node: Apply, g: GraphNode) -> GraphNode:
     """The sums over all images and places, turned into the order of the weights."""
     x, w = node.inputs[:2]
-    rank, axes = len(w.shape) - 2, node.attr("layout").lower()
+    rank, axes = w.ndim - 2, node.attr("layout").lower()
     spatial = spatial_of(axes)
     stride, padding, dilation = (node.attr(name) for name in ("stride", "padding", "dilation"))
     extents = [x.shape[axes.index(a)] for a in spatial]

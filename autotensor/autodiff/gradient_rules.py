@@ -78,7 +78,7 @@ def _bias_add(node: Apply, g: GraphNode, k: int) -> GraphNode:
 
 def unbroadcast(g: GraphNode, x: GraphNode) -> GraphNode:
     """`g`, of a shape that x was broadcast to, summed to the shape (and cast to the type) of x."""
-    lead = len(g.shape) - len(x.shape)
+    lead = g.ndim - x.ndim
     axes = (
         *range(lead),
         *(lead + a for a, n in enumerate(x.shape) if n == 1 and g.shape[lead + a] != 1),
@@ -89,8 +89,8 @@ def unbroadcast(g: GraphNode, x: GraphNode) -> GraphNode:
 
 def over_all_but(g: GraphNode, axis: int) -> GraphNode:
     """Sums over every axis but one."""
-    at = axis % len(g.shape)
-    axes = tuple(a for a in range(len(g.shape)) if a != at)
+    at = axis % g.ndim
+    axes = tuple(a for a in range(g.ndim) if a != at)
     return ops.sum(g, axis=axes) if axes else g
 
 
@@ -128,7 +128,7 @@ def _matmul(node: Apply, g: GraphNode, k: int) -> GraphNode:
 @gradient("softmax")
 def _softmax(node: Apply, g: GraphNode, k: int) -> GraphNode:
     """dx = y * (g - sum of g*y)"""
-    over = (node.attr("axis") % len(node.shape),)
+    over = (node.attr("axis") % node.ndim,)
 
     def d_softmax(y: Tensor, g: Tensor) -> Tensor:
         product = stage(y.shape, lambda *i: y[i] * g[i], "product")
@@ -141,7 +141,7 @@ def _softmax(node: Apply, g: GraphNode, k: int) -> GraphNode:
 @gradient("log_softmax")
 def _log_softmax(node: Apply, g: GraphNode, k: int) -> GraphNode:
     """dx = g - exp(y) * sum of g"""
-    over = (node.attr("axis") % len(node.shape),)
+    over = (node.attr("axis") % node.ndim,)
 
     def d_log_softmax(y: Tensor, g: Tensor) -> Tensor:
         total = fold(te.sum, g, over, "total")
@@ -157,7 +157,7 @@ def _layer_norm(node: Apply, g: GraphNode, k: int) -> GraphNode:
     gamma and beta get sums of g*x̂ and of g over the rows.
     """
     x, gamma = node.inputs[:2]
-    first, eps = node.attr("axis") % len(x.shape), node.attr("eps")
+    first, eps = node.attr("axis") % x.ndim, node.attr("eps")
     rows = tuple(range(first))
     if k == 2:
         return ops.sum(g, axis=rows) if rows else g
@@ -210,7 +210,7 @@ def _broadcast_to(node: Apply, g: GraphNode, k: int) -> GraphNode:
 @gradient("concat")
 def _concat(node: Apply, g: GraphNode, k: int) -> GraphNode:
     """Every part gets its slice."""
-    axis = node.attr("axis") % len(node.shape)
+    axis = node.attr("axis") % node.ndim
     begin = sum(x.shape[axis] for x in node.inputs[:k])
     x = node.inputs[k]
     if x.shape == g.shape:
@@ -229,11 +229,11 @@ def _pad(node: Apply, g: GraphNode, k: int) -> GraphNode:
 def _take(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
     """Rows taken several times get the sum."""
     x, indices = node.inputs
-    axis = node.attr("axis") % len(x.shape)
+    axis = node.attr("axis") % x.ndim
     return ops.scatter_add(indices, g, extent=x.shape[axis], axis=axis)
 
 
 @gradient("scatter_add")
 def _scatter_add(node: Apply, g: GraphNode, k: int) -> GraphNode | None:
-    rank = len(node.shape)
+    rank = node.ndim
     return ops.take(g, node.inputs[0], axis=node.attr("axis") % rank)

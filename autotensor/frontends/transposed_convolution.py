@@ -70,7 +70,7 @@ def transposed_convolution(
     The output has (extent - 1)*stride - padding + dilation*(kernel - 1) + 1 + output_padding elements along
     an axis.
     """
-    extents, kernel, rank = x.shape[2:], w.shape[2:], len(x.shape) - 2
+    extents, kernel, rank = x.shape[2:], w.shape[2:], x.ndim - 2
     plain = rank <= 2 and all(d == 1 for d in dilation) and min(min(p) for p in padding) >= 0
     if plain and all(e < s for e, s in zip(output_padding, stride, strict=True)):
         return _as_picture(x, w, bias, stride, padding, output_padding, groups)
@@ -103,7 +103,7 @@ def _as_picture(
     groups: int,
 ) -> Any:
     """By the operator that schedules know; a line is a picture of height 1."""
-    flat = len(x.shape) == 3
+    flat = x.ndim == 3
     x, w = (ops.unsqueeze(v, axes=(2,)) if flat else v for v in (x, w))
     one, none = ((1,), (0,)) if flat else ((), ())
     befores, afters = zip(*padding, strict=True)
@@ -130,7 +130,7 @@ def _phase(x: GraphNode, w: GraphNode, phases: Sequence[_Phase], rows: Sequence[
     if any(p.taps == 0 for p in phases):
         nothing = constant(np.zeros((), x.dtype.numpy))
         return ops.broadcast_to(nothing, shape=(x.shape[0], w.shape[0], *rows))
-    axes = tuple(range(2, len(x.shape)))
+    axes = tuple(range(2, x.ndim))
     last = tuple(p.first + (p.taps - 1) * p.step for p in phases)
     end = tuple(p.first - 1 if p.first else None for p in phases)
     taps = ops.slice(w, begin=last, end=end, stride=tuple(-p.step for p in phases), axes=axes)

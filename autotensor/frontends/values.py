@@ -32,7 +32,7 @@ def widened(compute: Callable[..., GraphNode], x: GraphNode, *others: GraphNode 
 
 def cut(x: GraphNode, axis: int, begin: int, end: int) -> GraphNode:
     """Places begin … end - 1 of one axis."""
-    return ops.slice(x, begin=(begin,), end=(end,), axes=(axis % len(x.shape),))
+    return ops.slice(x, begin=(begin,), end=(end,), axes=(axis % x.ndim,))
 
 
 def row(x: GraphNode, axis: int, n: int) -> GraphNode:

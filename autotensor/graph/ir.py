@@ -46,6 +46,10 @@ class GraphNode(Node):
         return self.type.shape
 
     @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
     def dtype(self) -> DType:
         return self.type.dtype
 

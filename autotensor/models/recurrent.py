@@ -78,7 +78,7 @@ def in_sequence(steps: Sequence[GraphNode]) -> GraphNode:
 
 def by_time(x: GraphNode) -> GraphNode:
     """[batch, steps, …] ──▶ [steps, batch, …], and back."""
-    return ops.transpose(x, (1, 0, *range(2, len(x.shape))))
+    return ops.transpose(x, (1, 0, *range(2, x.ndim)))
 
 
 # -- cells -------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Call:
     @property
     def rank(self) -> int:
         """Axes of the first operand."""
-        return len(self[0].shape)
+        return self[0].ndim
 
     def array(self, n: int) -> Array:
         """The value of operand n now; asked for while the model runs, if it cannot be known before."""

@@ -107,9 +107,9 @@ def _axes(program: ExportedProgram, shapes: Shapes) -> Iterator[tuple[str, int, 
 def _check(program: ExportedProgram, model: str, shapes: Shapes) -> None:
     """Raises ArgumentError naming the first axis that does not fit."""
     for name, x in _tensors(program):
-        if name not in shapes or len(shapes[name]) != len(x.shape):
+        if name not in shapes or len(shapes[name]) != x.ndim:
             what = f"of shape {list(shapes[name])}" if name in shapes else "missing"
-            raise ArgumentError(f"{model}: input {name!r} is {what}; it has {len(x.shape)} axes.")
+            raise ArgumentError(f"{model}: input {name!r} is {what}; it has {x.ndim} axes.")
     axes = list(_axes(program, shapes))
     known: dict[Any, int] = {}
     for _, _, given, wanted in axes:

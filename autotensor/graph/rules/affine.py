@@ -57,7 +57,7 @@ def normalisation(node: Apply, uses: Uses) -> GraphNode | None:
     if any(v is None for v in values):
         return None
     gamma, beta, mean, var = (v for v in values if v is not None)
-    rank, axis = len(x.shape), int(node.attr("axis")) % len(x.shape)
+    rank, axis = x.ndim, int(node.attr("axis")) % x.ndim
     scale = gamma / np.sqrt(var + float(node.attr("eps")))  # [channels]
     shift = beta - mean * scale
     scaled = apply("multiply", (x, _narrow(along(scale, rank, axis), x, rest[0])))

@@ -60,7 +60,7 @@ def attention(node: Apply, uses: Uses) -> GraphNode | None:
     softmax, reads = guarded or (weights, 1)
     if not isinstance(softmax, Apply) or softmax.op != "softmax" or (guarded is None and uses[softmax] != 1):
         return None
-    if softmax.attr("axis") % len(softmax.shape) != len(softmax.shape) - 1:
+    if softmax.attr("axis") % softmax.ndim != softmax.ndim - 1:
         return None
     scores = _scores(softmax.inputs[0], uses, reads=reads)
     return None if scores is None else _attention(node, scores, is_guarded=guarded is not None)
@@ -91,8 +91,8 @@ def _sees(node: GraphNode, s: GraphNode) -> bool:
         case Apply("max", (flags,)) as top if top.attr("keepdims") and top.attr("axis") in (
             (-1,),
             -1,
-            (len(s.shape) - 1,),
-            len(s.shape) - 1,
+            (s.ndim - 1,),
+            s.ndim - 1,
         ):
             match _uncast(flags):
                 case Apply("logical_not", (Apply("equal", (t, low)),)):
@@ -110,7 +110,7 @@ def _below_views(node: GraphNode, uses: Uses) -> GraphNode:
     """Below reshapes that leave the last two axes as they are."""
     while isinstance(node, Apply) and node.op == "reshape" and uses[node] == 1:
         x = node.inputs[0]
-        if len(x.shape) < 2 or x.shape[-2:] != node.shape[-2:]:
+        if x.ndim < 2 or x.shape[-2:] != node.shape[-2:]:
             break
         node = x
     return node
@@ -121,7 +121,7 @@ def _below_views(node: GraphNode, uses: Uses) -> GraphNode:
 
 def _scores(node: GraphNode, uses: Uses, depth: int = 0, reads: int = 1) -> _Scores | None:
     """What is done to a product of queries and keys, when nothing else reads it on the way."""
-    if not isinstance(node, Apply) or uses[node] != reads or depth > DEEPEST or len(node.shape) < 2:
+    if not isinstance(node, Apply) or uses[node] != reads or depth > DEEPEST or node.ndim < 2:
         return None
     if node.op in PRODUCTS:
         return _Scores(node, node.shape[:-2])
@@ -271,7 +271,7 @@ def _is_usable(scale: float) -> bool:
 
 def _turned(x: GraphNode) -> GraphNode:
     """x with its last two axes exchanged."""
-    rank = len(x.shape)
+    rank = x.ndim
     return transpose(x, (*range(rank - 2), rank - 1, rank - 2))
 
 

@@ -48,7 +48,7 @@ def transpose(x: GraphNode, axes: Sequence[int]) -> GraphNode:
 
 def transposition(node: Apply) -> tuple[int, ...]:
     """Axes of a transpose, all given and counted from the front."""
-    rank = len(node.shape)
+    rank = node.ndim
     axes = node.attr("axes") or tuple(reversed(range(rank)))
     return tuple(a % rank for a in axes)
 
@@ -121,9 +121,7 @@ def transposes_around_view(node: Apply, uses: Uses) -> GraphNode | None:
     after = [n for a in transposition(node) for n in of_view[a]]
     runs = _runs(before, after)
     order = sorted(range(len(runs)), key=lambda r: before.index(runs[r][0]))
-    if len(runs) > 1 and (
-        len(runs) > max(len(x.shape), len(node.shape)) or uses[view] != 1 or uses[first] != 1
-    ):
+    if len(runs) > 1 and (len(runs) > max(x.ndim, node.ndim) or uses[view] != 1 or uses[first] != 1):
         return None
     apart = reshape(x, (prod(sizes[n] for n in runs[r]) for r in order))
     return reshape(transpose(apart, [order.index(r) for r in range(len(runs))]), node.shape)
@@ -183,10 +181,10 @@ def biases(node: Apply, uses: Uses) -> GraphNode | None:
         case Apply("dense", (x, w, bias)):
             y, axis = node.given((x, w)), 1
         case Apply("bias_add", (y, bias)):
-            axis = node.attr("axis") % len(y.shape)
+            axis = node.attr("axis") % y.ndim
         case _:
             return None
-    trailing = len(y.shape) - axis - 1
+    trailing = y.ndim - axis - 1
     return apply("add", (y, reshape(bias, (bias.shape[0], *(1,) * trailing))))
 
 

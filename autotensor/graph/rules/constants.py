@@ -72,7 +72,7 @@ def _beside_weights(graph: Graph) -> Rules:
     def turned_weights(node: Apply, uses: Uses) -> GraphNode | None:
         """transpose(cast(w)) ──▶ cast(wᵀ)"""
         match node:
-            case Apply("transpose", (Apply() as w,)) if is_converted(w) and len(w.shape) == 2:
+            case Apply("transpose", (Apply() as w,)) if is_converted(w) and w.ndim == 2:
                 return turned(w) if transposition(node) == (1, 0) else None
         return None
 
@@ -80,7 +80,7 @@ def _beside_weights(graph: Graph) -> Rules:
     def product_with_weights(node: Apply, uses: Uses) -> GraphNode | None:
         """matmul(x, cast(w)) ──▶ dense(x, cast(wᵀ)), over all rows at once"""
         match node:
-            case Apply("matmul" | "batch_matmul", (x, Apply() as w)) if is_converted(w) and len(w.shape) == 2:
+            case Apply("matmul" | "batch_matmul", (x, Apply() as w)) if is_converted(w) and w.ndim == 2:
                 pass
             case _:
                 return None
@@ -112,7 +112,7 @@ def _is_for_products(graph: Graph, node: GraphNode) -> bool:
     if node in graph.outputs:
         return False
     for reader in graph.consumers[node]:
-        through = is_converted(reader) or (reader.op == "transpose" and len(reader.shape) == 2)
+        through = is_converted(reader) or (reader.op == "transpose" and reader.ndim == 2)
         if not (is_weight(reader, node) or (through and _is_for_products(graph, reader))):
             return False
     return bool(graph.consumers[node])

@@ -82,7 +82,7 @@ def _batch_first(y: GraphNode, tokens: int, batch: int) -> GraphNode:
     """Rows [tokens * batch, n] as [batch * tokens, n]; they change places before the product if y is one, for
     its operand is narrower, and often was turned round itself."""
     match y:
-        case Apply("add", (Apply("dense") as product, Constant() as bias)) if len(bias.shape) == 1:
+        case Apply("add", (Apply("dense") as product, Constant() as bias)) if bias.ndim == 1:
             return y.given((_batch_first(product, tokens, batch), bias))
         case Apply("dense", (x, weights, *bias)):
             return y.given((_batch_first(x, tokens, batch), weights, *bias))

@@ -67,13 +67,13 @@ class Forms:
 
     def written(self, node: GraphNode) -> GraphNode:
         if node not in self._written:
-            self._written[node] = transpose(self._last[node], to_first(len(node.shape)))
+            self._written[node] = transpose(self._last[node], to_first(node.ndim))
         return self._written[node]
 
     def last(self, node: GraphNode) -> GraphNode:
         """The value, of three to five axes, with channels last."""
         if node not in self._last:
-            self._last[node] = transpose(self._written[node], to_last(len(node.shape)))
+            self._last[node] = transpose(self._written[node], to_last(node.ndim))
         return self._last[node]
 
     def is_last(self, node: GraphNode) -> bool:
@@ -111,15 +111,15 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
         return None
     if isinstance(node.op, TeFunction):
         return _function(node, node.op, forms)
-    first, rank = node.inputs[0], len(node.shape)
+    first, rank = node.inputs[0], node.ndim
     layout = node.attr("layout") if node.has_attr("layout") else ""
-    if layout in LAST and len(first.shape) == len(layout):
+    if layout in LAST and first.ndim == len(layout):
         others = (forms.written(x) for x in node.inputs[1:])
         return node.given((forms.last(first), *others), layout=LAST[layout])
     if rank not in RANKS or not any(forms.is_last(x) for x in node.inputs):
         return None
     if node.op in BY_AXES:
-        if len(first.shape) != rank:
+        if first.ndim != rank:
             return None
         changed = BY_AXES[node.op](node)
         if changed is None:
@@ -134,7 +134,7 @@ def _in_last(node: Apply, forms: Forms) -> GraphNode | None:
 
 def _function(node: Apply, fn: TeFunction, forms: Forms) -> GraphNode | None:
     """A user's function: a pointwise one has no layout; others keep the one that they are written for."""
-    rank = len(node.shape)
+    rank = node.ndim
     if rank not in RANKS or not fn.pointwise or not any(forms.is_last(x) for x in node.inputs):
         return None
     inputs = [_operand(x, rank, forms) for x in node.inputs]
@@ -159,10 +159,10 @@ def _reduced(node: Apply, forms: Forms) -> GraphNode | None:
 
 def _operand(node: GraphNode, rank: int, forms: Forms) -> GraphNode:
     """An elementwise operand with channels last; ones of lower rank get their missing axes first."""
-    if len(node.shape) == rank:
+    if node.ndim == rank:
         return forms.last(node)
     written = forms.written(node)
-    full = reshape(written, (*(1,) * (rank - len(node.shape)), *node.shape))
+    full = reshape(written, (*(1,) * (rank - node.ndim), *node.shape))
     return transpose(full, to_last(rank)) if node.shape else written
 
 
@@ -170,7 +170,7 @@ def _operand(node: GraphNode, rank: int, forms: Forms) -> GraphNode:
 
 
 def _axis(node: Apply) -> dict[str, Any]:
-    return {"axis": place(node.attr("axis"), len(node.shape))}
+    return {"axis": place(node.attr("axis"), node.ndim)}
 
 
 def _axes(node: Apply) -> dict[str, Any] | None:
@@ -178,7 +178,7 @@ def _axes(node: Apply) -> dict[str, Any] | None:
     axis = node.attr("axis")
     if not node.attr("keepdims") or (axis is None and node.op in NUMBERING):
         return None
-    return {} if axis is None else {"axis": _places(axis, len(node.shape))}
+    return {} if axis is None else {"axis": _places(axis, node.ndim)}
 
 
 def _places(axis: int | tuple[int, ...], rank: int) -> int | tuple[int, ...]:
@@ -186,13 +186,13 @@ def _places(axis: int | tuple[int, ...], rank: int) -> int | tuple[int, ...]:
 
 
 def _pads(node: Apply) -> dict[str, Any]:
-    return {"pads": tuple(node.attr("pads")[a] for a in to_last(len(node.shape)))}
+    return {"pads": tuple(node.attr("pads")[a] for a in to_last(node.ndim))}
 
 
 def _slice(node: Apply) -> dict[str, Any]:
     count = len(node.attr("begin"))
     axes = node.attr("axes") or tuple(range(count))
-    return {"axes": tuple(place(a, len(node.shape)) for a in axes)}
+    return {"axes": tuple(place(a, node.ndim) for a in axes)}
 
 
 NUMBERING = frozenset({"argmax", "argmin"})  # over all axes they number elements in the order as written
@@ -221,7 +221,7 @@ def flattened_weights(node: Apply, uses: Uses) -> GraphNode | None:
             pass
         case _:
             return None
-    rank = len(x.shape)
+    rank = x.ndim
     if (
         rank not in RANKS
         or transposition(turned) != to_first(rank)

@@ -41,7 +41,7 @@ def norms(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     shape = root.x.shape[root.axis :]
     ones = constant(np.ones(shape, node.dtype.numpy))
-    attrs = {"axis": root.axis - len(node.shape), "eps": root.eps}
+    attrs = {"axis": root.axis - node.ndim, "eps": root.eps}
     match root.x:
         case Apply("subtract", (x, Apply("mean", (y,)) as mean)) as away if (
             y is x and x.shape == away.shape and _trailing(mean) == root.axis and _only_here(away, root, uses)
@@ -128,7 +128,7 @@ def gain(node: Apply, uses: Uses) -> GraphNode | None:
         return None
     if n.op == "layer_norm" and number_of(n.inputs[2]) != 0.0:
         return None
-    gamma = _of_shape(g, n.inputs[1].shape, len(node.shape))
+    gamma = _of_shape(g, n.inputs[1].shape, node.ndim)
     return None if gamma is None else n.given((n.inputs[0], gamma, *n.inputs[2:]))
 
 
@@ -142,7 +142,7 @@ def bias(node: Apply, uses: Uses) -> GraphNode | None:
             return None
     if uses[n] != 1 or n.shape != node.shape or number_of(n.inputs[2]) != 0.0:
         return None
-    beta = _of_shape(b, n.inputs[2].shape, len(node.shape))
+    beta = _of_shape(b, n.inputs[2].shape, node.ndim)
     return None if beta is None else n.given((*n.inputs[:2], beta))
 
 
@@ -151,9 +151,9 @@ def _of_shape(value: GraphNode, shape: tuple[int, ...], rank: int) -> Constant |
 
     Only constants: a sum with another tensor of that shape is no norm's bias.
     """
-    if not isinstance(value, Constant) or len(value.shape) > rank:
+    if not isinstance(value, Constant) or value.ndim > rank:
         return None
-    lead = max(len(value.shape) - len(shape), 0)
+    lead = max(value.ndim - len(shape), 0)
     if any(n != 1 for n in value.shape[:lead]):
         return None
     array = np.broadcast_to(value.array.reshape(value.shape[lead:]), shape)
@@ -175,7 +175,7 @@ def group(node: Apply, uses: Uses) -> GraphNode | None:
         case _:
             return None
     groups = int(n.attr("groups"))
-    if len(x.shape) < 2 or rows.shape[:2] != (x.shape[0], groups) or x.shape[1] % groups:
+    if x.ndim < 2 or rows.shape[:2] != (x.shape[0], groups) or x.shape[1] % groups:
         return None
     each = x.shape[1] // groups
     spread = [constant(np.repeat(v.array, each), v.name) for v in (g, b)]
@@ -184,7 +184,7 @@ def group(node: Apply, uses: Uses) -> GraphNode | None:
 
 def _is_first(n: Apply) -> bool:
     """Whether the channels of a group norm are its axis 1."""
-    return int(n.attr("axis")) % len(n.shape) == 1
+    return int(n.attr("axis")) % n.ndim == 1
 
 
 @rule(Apply)
@@ -202,8 +202,8 @@ def group_affine(node: Apply, uses: Uses) -> GraphNode | None:
                 pass
             case _:
                 continue
-        rank = len(n.shape)
-        whole = (1,) * (rank - len(other.shape)) + other.shape
+        rank = n.ndim
+        whole = (1,) * (rank - other.ndim) + other.shape
         if all(m == 1 for a, m in enumerate(whole) if a != 1):
             c = np.broadcast_to(other.array.reshape(-1), (n.shape[1],))
             if node.op == "add":

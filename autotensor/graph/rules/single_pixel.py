@@ -66,7 +66,7 @@ def constant_before_reshape(node: Apply, uses: Uses) -> GraphNode | None:
         case _:
             return None
     y = _product_behind(x, uses)
-    if y is None or node.shape != x.shape or len(y.shape) != 2 or 0 in y.shape:
+    if y is None or node.shape != x.shape or y.ndim != 2 or 0 in y.shape:
         return None
     rows = np.broadcast_to(c.array, node.shape).reshape(y.shape)
     if not np.array_equal(rows, np.broadcast_to(rows[:1], rows.shape)):

@@ -29,7 +29,7 @@ def attention(c: Call) -> Value:
     if not _is_plain(c):
         return _by_definition(c)
     q, k, v = (c[n] for n in range(3))
-    is_flat = len(q.shape) == 3
+    is_flat = q.ndim == 3
     if is_flat:
         heads, kv_heads = c.whole("q_num_heads"), c.whole("kv_num_heads")
         q, k, v = (by_heads(c, x, n) for x, n in zip((q, k, v), (heads, kv_heads, kv_heads), strict=True))
@@ -58,14 +58,14 @@ def _is_plain(c: Call) -> bool:
         return False
     if not set(c.attrs) <= set(PLAIN):
         return False
-    ranks = {len(x.shape) for x in operands}
+    ranks = {x.ndim for x in operands}
     known = ranks == {4} or (ranks == {3} and {"q_num_heads", "kv_num_heads"} <= set(c.attrs))
     return known and len({x.dtype for x in operands}) == 1 and not c.attr("softcap", 0.0)
 
 
 def _fits(mask: GraphNode, scores: Sequence[int]) -> bool:
     """Whether the mask broadcasts to the scores; the newest opset also takes one of fewer keys."""
-    rank = len(mask.shape)
+    rank = mask.ndim
     extents = zip(mask.shape, scores[4 - rank :], strict=True) if rank <= 4 else ()
     return 2 <= rank <= 4 and all(have in (1, want) for have, want in extents)
 
@@ -81,7 +81,7 @@ def _seeing(mask: GraphNode, scores: tuple[int, int], causal: bool) -> GraphNode
 
 def by_heads(c: Call, x: GraphNode, heads: int) -> GraphNode:
     """[batch, tokens, heads * depth] ──▶ [batch, heads, tokens, depth]"""
-    if len(x.shape) != 3 or heads < 1 or x.shape[2] % heads:
+    if x.ndim != 3 or heads < 1 or x.shape[2] % heads:
         raise c.malformed(f"{x.shape}: {x.shape[-1]} columns cannot be divided among {heads} heads.")
     return apart(x, heads)
 

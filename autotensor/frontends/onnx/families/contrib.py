@@ -98,7 +98,7 @@ def fused_matmul(c: Call) -> Value:
 
 def _turned(x: GraphNode, last_two: bool, batch: bool) -> GraphNode:
     """The last two axes change places; with `batch` the first goes in front of the last one before."""
-    rank = len(x.shape)
+    rank = x.ndim
     if rank < 2:
         return x  # a vector has nothing to turn
     order = [*range(1, rank - 1), 0, rank - 1] if batch else list(range(rank))
@@ -200,7 +200,7 @@ def _rms(c: Call, x: GraphNode, scale: GraphNode, axis: int, eps: float) -> Grap
 
 def _inverse_root(x: GraphNode, axis: int, eps: float) -> GraphNode:
     wide = as_type(x, "float32") if x.dtype.is_half else x
-    over = tuple(range(axis, len(x.shape)))
+    over = tuple(range(axis, x.ndim))
     return ops.rsqrt(ops.mean(wide * wide, axis=over, keepdims=True) + eps)
 
 
@@ -247,7 +247,7 @@ def attention(c: Call) -> Value:
         raise c.unsupported("a shared buffer of past keys, and rotary embedding inside.")
     x, weights, heads = c[0], c[1], c.whole("num_heads")
     sizes = tuple(c.attr("qkv_hidden_sizes", ())) or (weights.shape[1] // 3,) * 3
-    if len(weights.shape) != 2 or len(sizes) != 3 or sum(sizes) != weights.shape[1]:
+    if weights.ndim != 2 or len(sizes) != 3 or sum(sizes) != weights.shape[1]:
         raise c.malformed(f"weights {weights.shape} do not hold queries, keys and values of {sizes} columns.")
     joint = _plus(product(x, weights), c.get(2))
     q, k, v = (by_heads(c, part, heads) for part in pieces(joint, -1, sizes))
@@ -269,16 +269,16 @@ def multi_head_attention(c: Call) -> Value:
     """q, k, v [batch, tokens, width]; keys and values also by heads."""
     heads = c.whole("num_heads")
     query, key, value = c[0], c.get(1), c.get(2)
-    if key is None or value is None or len(query.shape) != 3:
+    if key is None or value is None or query.ndim != 3:
         raise c.unsupported("queries, keys and values that are packed into one tensor.")
     q = by_heads(c, query, heads)
-    k, v = (t if len(t.shape) == 4 else by_heads(c, t, heads) for t in (key, value))
+    k, v = (t if t.ndim == 4 else by_heads(c, t, heads) for t in (key, value))
     if (bias := c.get(3)) is not None:
         widths = tuple(heads * t.shape[3] for t in (q, k, v))
         if bias.shape != (sum(widths),):
             raise c.malformed(f"a bias of shape {bias.shape} for {widths} columns.")
         parts = pieces(bias, -1, widths)
-        given = [True, *(len(key.shape) != 4,) * 2]  # keys by heads have their bias already
+        given = [True, *(key.ndim != 4,) * 2]  # keys by heads have their bias already
         q, k, v = (
             t + ops.reshape(b, shape=(heads, 1, t.shape[3])) if own else t
             for t, b, own in zip((q, k, v), parts, given, strict=True)
@@ -300,7 +300,7 @@ def rotary_embedding(c: Call) -> Value:
         raise c.unsupported("packed batches, and scaled places.")
     x, cos, sin = c[0], c[2], c[3]
     part = c.whole("rotary_embedding_dim", 0)
-    is_flat = len(x.shape) == 3
+    is_flat = x.ndim == 3
     heads = c.whole("num_heads", 0) or (x.shape[-1] // (2 * cos.shape[1]) if not part else 0)
     if is_flat and heads < 1:
         raise c.malformed("num_heads is missing.")
@@ -419,7 +419,7 @@ def _masks(c: Call, mask: GraphNode | None, q: GraphNode, k: GraphNode) -> list[
             raise c.unsupported(
                 f"a mask of shape {mask.shape}; [batch], [batch, keys], [batch, queries, keys]."
             )
-        axes = (1, 2) if len(shown.shape) == 2 else (1,)
+        axes = (1, 2) if shown.ndim == 2 else (1,)
         found.append(ops.where(ops.unsqueeze(shown, axes=axes), zero, low))
     if c.attr("unidirectional", 0):
         found.append(_past_only(tokens, keys, -np.inf))

@@ -45,7 +45,7 @@ def scan(c: Call) -> Value:
     body, count = c.attr("body"), c.whole("num_scan_inputs")
     states = list(c.tensors[: len(c.inputs) - count])
     scanned = c.tensors[len(states) :]
-    axes = [a % len(x.shape) for a, x in zip(c.attr("scan_input_axes", (0,) * count), scanned, strict=True)]
+    axes = [a % x.ndim for a, x in zip(c.attr("scan_input_axes", (0,) * count), scanned, strict=True)]
     turned = c.attr("scan_input_directions", (0,) * count)
     outputs = len(body.output) - len(states)
     out_axes = c.attr("scan_output_axes", (0,) * outputs)
@@ -96,7 +96,7 @@ def _scanned(
         for row, value in zip(rows, found, strict=True):
             row.append(value)
     joined = [
-        stacked(row[::-1] if back else row, a % (len(row[0].shape) + 1))
+        stacked(row[::-1] if back else row, a % (row[0].ndim + 1))
         for row, a, back in zip(rows, out_axes, out_turned, strict=True)
     ]
     return [*states, *joined]

@@ -73,7 +73,7 @@ def _like(number: float, x: GraphNode) -> GraphNode:
 def prelu_by_channel(c: Call) -> Value:
     """Before opset 7 the slopes are one for all, or one for each channel."""
     x, slope = c[0], c[1]
-    shape = (-1, *(1,) * (c.rank - 2)) if len(slope.shape) == 1 and slope.shape != (1,) else slope.shape
+    shape = (-1, *(1,) * (c.rank - 2)) if slope.ndim == 1 and slope.shape != (1,) else slope.shape
     return ops.where(ops.less(x, _like(0, x)), x * ops.reshape(slope, shape=shape), x)
 
 
@@ -151,11 +151,11 @@ def _aligned(c: Call) -> GraphNode:
         if a.shape != b.shape:
             raise c.malformed(f"operands have shapes {a.shape} and {b.shape}, and broadcast is off.")
         return b
-    axis = c.whole("axis", len(a.shape) - len(b.shape))
-    axis = axis + len(a.shape) if axis < 0 else axis
-    if axis + len(b.shape) > len(a.shape):
+    axis = c.whole("axis", a.ndim - b.ndim)
+    axis = axis + a.ndim if axis < 0 else axis
+    if axis + b.ndim > a.ndim:
         raise c.malformed(f"{b.shape} does not fit {a.shape} from axis {axis} on.")
-    return ops.reshape(b, shape=(*b.shape, *(1,) * (len(a.shape) - axis - len(b.shape))))
+    return ops.reshape(b, shape=(*b.shape, *(1,) * (a.ndim - axis - b.ndim)))
 
 
 for _name, _ours in BINARY.items():
@@ -194,7 +194,7 @@ def pow_(c: Call) -> Value:
     value = c.known(1)
     if value is not None and value.size == 1 and base.dtype.is_float:
         e = float(value.reshape(-1)[0])
-        if e in (2.0, 0.5) and value.ndim <= len(base.shape):
+        if e in (2.0, 0.5) and value.ndim <= base.ndim:
             return base * base if e == 2.0 else ops.sqrt(base)
     wide = "float64" if base.dtype.is_int or base.dtype.bits == 64 else "float32"
     if base.dtype.is_int and exponent.dtype.is_int:

@@ -79,8 +79,8 @@ def tensor_scatter(c: Call) -> Value:
     if start is None:
         start = constant(np.zeros(batch, np.int64))
     start = as_type(start, "int64")
-    ones = (1,) * (len(past.shape) - 1)
-    line = np.arange(length).reshape(line_shape(axis, len(past.shape)))
+    ones = (1,) * (past.ndim - 1)
+    line = np.arange(length).reshape(line_shape(axis, past.ndim))
     offset = constant(line.astype(np.int64)) - ops.reshape(start, shape=(batch, *ones))
     if mode == "circular":
         offset = ops.mod_floor(offset, constant(length, dtype="int64"))
@@ -101,7 +101,7 @@ def one_hot(c: Call) -> Value:
     if depth < 0:
         raise c.malformed(f"{depth} classes are wanted.")
     index, values = as_type(c[0], "int64"), c[2]
-    rank = len(index.shape) + 1
+    rank = index.ndim + 1
     at = c.axes((c.whole("axis", -1),), rank)[0]
     place = ops.where(ops.less(index, 0), index + depth, index)
     line = np.arange(depth, dtype=np.int64).reshape(line_shape(at, rank))
@@ -134,7 +134,7 @@ converts("CumProd")(lambda c: _cumulative(c, "cumprod"))
 def reverse_sequence(c: Call) -> Value:
     """The first lengths[b] elements of each line turned round."""
     x, time, batch = c[0], c.axis(0, "time_axis"), c.axis(1, "batch_axis")
-    rank, n = len(x.shape), x.shape[time]
+    rank, n = x.ndim, x.shape[time]
     known = c.known(1)
     if time == batch or c[1].shape != (x.shape[batch],):
         raise c.malformed(

@@ -23,7 +23,7 @@ def product(a: GraphNode, b: GraphNode) -> GraphNode:
 
 
 def _product(a: GraphNode, b: GraphNode) -> GraphNode:
-    row, column = len(a.shape) == 1, len(b.shape) == 1
+    row, column = a.ndim == 1, b.ndim == 1
     left = ops.reshape(a, shape=(1, *a.shape)) if row else a
     right = ops.reshape(b, shape=(*b.shape, 1)) if column else b
     y = _matrices(left, right)
@@ -34,9 +34,9 @@ def _product(a: GraphNode, b: GraphNode) -> GraphNode:
 
 
 def _matrices(a: GraphNode, b: GraphNode) -> GraphNode:
-    if len(a.shape) == len(b.shape) == 2:
+    if a.ndim == b.ndim == 2:
         return ops.matmul(a, b)
-    if len(b.shape) == 2:  # one matrix for all rows
+    if b.ndim == 2:  # one matrix for all rows
         rows = ops.reshape(a, shape=(math.prod(a.shape[:-1]), a.shape[-1]))
         return ops.reshape(ops.matmul(rows, b), shape=(*a.shape[:-1], b.shape[-1]))
     return ops.batch_matmul(a, b)
@@ -47,7 +47,7 @@ def gemm(c: Call) -> Value:
     a, b, bias = c[0], c[1], c.get(2)
     alpha, beta = c.attr("alpha", 1.0), c.attr("beta", 1.0)
     turn_a, turn_b = c.flag("transA"), c.flag("transB")
-    if len(a.shape) != 2 or len(b.shape) != 2:
+    if a.ndim != 2 or b.ndim != 2:
         raise c.malformed(f"operands of shapes {a.shape} and {b.shape} are not matrices.")
     if not turn_a and turn_b and alpha == 1.0:
         y = ops.dense(a, b, bias) if bias is not None and bias.shape == b.shape[:1] and beta == 1.0 else None
@@ -86,13 +86,11 @@ def written_out(c: Call, equation: str) -> str:
     if len(terms) != len(c.tensors):
         raise c.malformed(f"equation {equation!r} does not fit {len(c.tensors)} operands.")
     free = [letter for letter in string.ascii_letters[::-1] if letter not in equation]
-    ranks = [
-        len(x.shape) - len(t.replace("...", "")) for t, x in zip(terms, c.tensors, strict=True) if "..." in t
-    ]
+    ranks = [x.ndim - len(t.replace("...", "")) for t, x in zip(terms, c.tensors, strict=True) if "..." in t]
     shared = "".join(free[: max(ranks, default=0)])
     out = []
     for term, x in zip(terms, c.tensors, strict=True):
-        count = len(x.shape) - len(term.replace("...", ""))
+        count = x.ndim - len(term.replace("...", ""))
         if any(x.shape[n] == 1 for n in range(term.find("..."), term.find("...") + count)) and len(ranks) > 1:
             raise c.unsupported("an ellipsis that broadcasts an extent of 1.")
         out.append(term.replace("...", shared[len(shared) - count :]))

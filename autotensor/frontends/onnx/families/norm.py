@@ -24,22 +24,22 @@ def batch_norm(c: Call) -> Value:
         raise c.unsupported("is_test is off; models are run, not trained.")
     if not c.attr("spatial", 1):
         raise c.unsupported("spatial = 0, statistics of every element.")
-    wide = len(x.shape) >= 2
+    wide = x.ndim >= 2
     return ops.batch_norm(x if wide else ops.unsqueeze(x, axes=(0,)), c[1], c[2], c[3], c[4], eps=eps)
 
 
 def _training(c: Call, x: GraphNode, eps: float) -> Value:
     """By the batch's own statistics; the running ones move towards them."""
     momentum = c.attr("momentum", 0.9)
-    over = tuple(a for a in range(len(x.shape)) if a != 1)
+    over = tuple(a for a in range(x.ndim) if a != 1)
     mean = ops.mean(x, axis=over, keepdims=True)
     var = ops.mean((x - mean) * (x - mean), axis=over, keepdims=True)
-    scaled = (x - mean) * ops.rsqrt(var + eps) * _per_channel(c[1], len(x.shape))
+    scaled = (x - mean) * ops.rsqrt(var + eps) * _per_channel(c[1], x.ndim)
     running = [
         old * momentum + ops.reshape(new, shape=old.shape) * (1 - momentum)
         for old, new in ((c[3], mean), (c[4], var))
     ]
-    return [scaled + _per_channel(c[2], len(x.shape)), *running]
+    return [scaled + _per_channel(c[2], x.ndim), *running]
 
 
 @converts("InstanceNormalization")

@@ -34,7 +34,7 @@ def along(v: GraphNode, axis: int, shape: Sequence[int], block: int = 0) -> Grap
 
 def _of_rows(v: GraphNode, shape: Sequence[int], axis: int) -> GraphNode:
     """The same of a product of matrices: a tensor of several axes broadcasts as it is."""
-    return along(v, max(len(shape) + axis, 0), shape) if len(v.shape) < 2 else v
+    return along(v, max(len(shape) + axis, 0), shape) if v.ndim < 2 else v
 
 
 def saturated(x: GraphNode, zero: GraphNode | None, to: DType) -> GraphNode:

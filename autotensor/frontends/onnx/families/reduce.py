@@ -103,7 +103,7 @@ def _reduce(name: str) -> Callable[[Call], Value]:
         if not given and c.attr("noop_with_empty_axes", 0):
             axes: tuple[int, ...] = ()
         else:
-            axes = c.axes(given) if given else tuple(range(len(x.shape)))
+            axes = c.axes(given) if given else tuple(range(x.ndim))
         y = reduction(x, axes) if axes or not x.shape else reduction(ops.unsqueeze(x, axes=(0,)), (0,))
         if not axes and x.shape:
             return ops.reshape(y, shape=x.shape)  # without axes every element is reduced alone
@@ -147,7 +147,7 @@ def _over_rest(ours: str) -> Callable[[Call], Value]:
         """Before opset 13: over all axes from `axis` on, as if they were one."""
         x = c[0]
         axis = c.whole("axis", 1)
-        at = axis % len(x.shape) if axis != len(x.shape) else axis
+        at = axis % x.ndim if axis != x.ndim else axis
         flat = ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
         return ops.reshape(_along(ours, flat, 1), shape=x.shape)
 
@@ -166,7 +166,7 @@ def _along(ours: str, x: GraphNode, axis: int) -> GraphNode:
         return powers / total
     if ours == "hardmax":
         first = ops.argmax(x, axis=axis, keepdims=True)
-        numbers = np.arange(x.shape[axis]).reshape(line_shape(axis, len(x.shape)))
+        numbers = np.arange(x.shape[axis]).reshape(line_shape(axis, x.ndim))
         return as_type(ops.equal(first, constant(numbers)), x.dtype)
     return ops.softmax(x, axis=axis) if ours == "softmax" else ops.log_softmax(x, axis=axis)
 

@@ -119,12 +119,12 @@ def _along(c: Call, x: GraphNode, a: Axis, mode: str) -> GraphNode:
         all_of_them = np.array_equal(index[:, t], np.arange(a.before))
         part = x if all_of_them else ops.take(x, constant(index[:, t]), axis=a.axis)
         if weights.shape[1] > 1:
-            line = weights[:, t].reshape(line_shape(a.axis, len(x.shape)))
+            line = weights[:, t].reshape(line_shape(a.axis, x.ndim))
             part = part * constant(line.astype(x.dtype.numpy))
         total = part if total is None else total + part
     assert total is not None
     if mode == "tf_crop_and_resize" and (outside := (at < 0) | (at > a.before - 1)).any():
-        line = outside.reshape(line_shape(a.axis, len(x.shape)))
+        line = outside.reshape(line_shape(a.axis, x.ndim))
         total = ops.where(constant(line), constant(c.attr("extrapolation_value", 0.0), dtype=x.dtype), total)
     return total
 

@@ -171,7 +171,7 @@ def _held(c: Call, taps: list[Tap], padding: str, n: int, corners: bool) -> list
 def roi_align(c: Call) -> Value:
     """rois: [R, 4] as x1, y1, x2, y2; each is cut into bins, a bin is sampled on a grid of points."""
     x, rois, batch = c[0], c[1], as_type(c[2], "int64")
-    if len(x.shape) != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
+    if x.ndim != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}.")
     ratio, rows, columns = (
         c.whole("sampling_ratio", 0),
@@ -280,7 +280,7 @@ def deform_conv(c: Call) -> Value:
     """Each tap of the kernel reads x where `offset` moves it; then one product with the weights."""
     x, w, offset = c[0], c[1], c[2]
     bias, mask = c.get(3), c.get(4)
-    if len(x.shape) != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
+    if x.ndim != 4 or not 0 < math.prod(x.shape[2:]) <= MOST_NUMBERED:
         raise c.unsupported(f"x of shape {x.shape}; two spatial axes are supported.")
     (n, channels, height, width), (out, each, kh, kw) = x.shape, w.shape
     strides, dilations = c.attr("strides", (1, 1)), c.attr("dilations", (1, 1))
@@ -317,7 +317,7 @@ def col_to_im(c: Call) -> Value:
     rank = len(image)
     dilations, strides = c.attr("dilations", (1,) * rank), c.attr("strides", (1,) * rank)
     pads = c.attr("pads", (0,) * 2 * rank)
-    fits = len(x.shape) == 3 and rank == len(block) == len(strides) == len(dilations) == len(pads) / 2
+    fits = x.ndim == 3 and rank == len(block) == len(strides) == len(dilations) == len(pads) / 2
     if not fits or min((1, *block, *strides, *dilations)) < 1 or min((0, *image, *pads)) < 0:
         raise c.malformed(
             f"x {x.shape}, an image {image}, blocks {block}, strides {strides}, dilations {dilations}, "

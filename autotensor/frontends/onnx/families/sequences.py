@@ -71,9 +71,9 @@ def concat(c: Call) -> Value:
     if not items:
         raise c.malformed("the sequence is empty.")
     if c.attr("new_axis", 0):
-        place = axis % (len(items[0].shape) + 1)
+        place = axis % (items[0].ndim + 1)
         return stacked(items, place)
-    return joined(items, c.axes((axis,), len(items[0].shape))[0])
+    return joined(items, c.axes((axis,), items[0].ndim)[0])
 
 
 @converts("SplitToSequence")

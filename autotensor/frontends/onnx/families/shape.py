@@ -29,7 +29,7 @@ def size(c: Call) -> Value:
 def reshape(c: Call) -> Value:
     x, wanted = c[0], c.ints(1)
     if not c.attr("allowzero", 0):
-        if any(n == 0 and a >= len(x.shape) for a, n in enumerate(wanted)):
+        if any(n == 0 and a >= x.ndim for a, n in enumerate(wanted)):
             raise c.malformed(f"the shape {wanted} copies an axis that x {x.shape} has not.")
         wanted = tuple(x.shape[a] if n == 0 else n for a, n in enumerate(wanted))
     if -1 in wanted and 0 in wanted:
@@ -41,9 +41,9 @@ def reshape(c: Call) -> Value:
 def flatten(c: Call) -> Value:
     x = c[0]
     axis = c.whole("axis", 1)
-    if not -len(x.shape) <= axis <= len(x.shape):
-        raise c.malformed(f"axis {axis} does not exist; there are {len(x.shape)}.")
-    at = axis + len(x.shape) if axis < 0 else axis
+    if not -x.ndim <= axis <= x.ndim:
+        raise c.malformed(f"axis {axis} does not exist; there are {x.ndim}.")
+    at = axis + x.ndim if axis < 0 else axis
     return ops.reshape(x, shape=(math.prod(x.shape[:at]), math.prod(x.shape[at:])))
 
 
@@ -236,7 +236,7 @@ def _padded(c: Call, given: Sequence[int], axes: Sequence[int], value: GraphNode
     if len(given) != 2 * count:
         raise c.malformed(f"pads {tuple(given)} do not fit the {count} axes.")
     around = {a: (int(given[n]), int(given[count + n])) for n, a in enumerate(axes)}
-    pads = tuple(around.get(a, (0, 0)) for a in range(len(x.shape)))
+    pads = tuple(around.get(a, (0, 0)) for a in range(x.ndim))
     mode = c.attr("mode", "constant")
     if mode == "constant":
         return _filled(c, x, pads, value)

@@ -38,7 +38,7 @@ def _dft(c: Call, axis: int) -> GraphNode:
     back = inverse and onesided  # half a spectrum back to a real signal
     n = int(c.scalar(1, 2 * (x.shape[axis] - 1) if back else x.shape[axis]))
     longest = LONGEST_FAST if c.importer.runs else LONGEST
-    if not 1 <= n <= longest or axis == len(x.shape) - 1:
+    if not 1 <= n <= longest or axis == x.ndim - 1:
         raise c.unsupported(
             f"a transform of length {n} along axis {axis} of {x.shape}.", f"At most {longest}."
         )
@@ -48,10 +48,10 @@ def _dft(c: Call, axis: int) -> GraphNode:
     wanted = n // 2 + 1 if back else n
     have = x.shape[axis]
     if have != wanted:
-        pads = tuple((0, wanted - have) if a == axis else (0, 0) for a in range(len(x.shape)))
+        pads = tuple((0, wanted - have) if a == axis else (0, 0) for a in range(x.ndim))
         x = ops.pad(x, pads=pads)
     real, imaginary = _real_rows(n, inverse, onesided)
-    rank = len(x.shape)
+    rank = x.ndim
     order = (*(a for a in range(rank - 1) if a != axis), axis, rank - 1)
     rows = ops.transpose(x, axes=order)  # […, n, parts]
     lead, parts = rows.shape[:-2], rows.shape[-1]

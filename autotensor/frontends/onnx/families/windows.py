@@ -83,8 +83,8 @@ def conv(c: Call) -> Value:
 
 def convolved(c: Call, x: GraphNode, w: GraphNode, bias: GraphNode | None) -> GraphNode:
     """The node's convolution, of these operands."""
-    rank = len(x.shape) - 2
-    if rank not in CONV or len(w.shape) != rank + 2:
+    rank = x.ndim - 2
+    if rank not in CONV or w.ndim != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
     kernel = tuple(c.attr("kernel_shape", w.shape[2:]))
     if kernel != w.shape[2:]:
@@ -122,8 +122,8 @@ def _conv(x: GraphNode, w: GraphNode, bias: GraphNode | None, g: Geometry, group
 def conv_transpose(c: Call) -> Value:
     """w is [Cin, Cout/group, kernel…]."""
     x, w, bias = c[0], c[1], c.get(2)
-    rank, groups = len(x.shape) - 2, c.whole("group", 1)
-    if rank not in CONV or len(w.shape) != rank + 2:
+    rank, groups = x.ndim - 2, c.whole("group", 1)
+    if rank not in CONV or w.ndim != rank + 2:
         raise c.unsupported(f"x {x.shape} and w {w.shape}; one to three spatial axes are supported.")
     g, extra = _transposed(c, x.shape[2:], w.shape[2:])
     convolve = partial(
@@ -169,7 +169,7 @@ def _transposed(
 def _pool(mode: str) -> Callable[[Call], Value]:
     def convert(c: Call) -> Value:
         x = c[0]
-        if len(x.shape) < 3:
+        if x.ndim < 3:
             raise c.malformed(f"x has shape {x.shape}, expected [N, C] and spatial axes.")
         g = geometry(c, x.shape[2:], tuple(c.attr("kernel_shape")))
         ceil = c.flag("ceil_mode")
@@ -205,7 +205,7 @@ def _whole_axes(x: GraphNode, g: Geometry, ceil: bool, mode: str) -> GraphNode |
     """A window as large as x: the mean over all spatial axes."""
     if mode != "average" or g.kernel != x.shape[2:] or any(g.padding) or set(g.dilations) != {1}:
         return None
-    return ops.mean(x, axis=tuple(range(2, len(x.shape))), keepdims=True)
+    return ops.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
 def _numbers(c: Call, x: GraphNode, g: Geometry, shared: dict[str, Any]) -> GraphNode:

@@ -54,15 +54,15 @@ def _spread(x: GraphNode, lead: tuple[int, ...], own: int) -> GraphNode:
 
 
 def _of_rank_4(x: GraphNode) -> GraphNode:
-    if len(x.shape) == 4:
+    if x.ndim == 4:
         return x
-    shape = (1,) * (4 - len(x.shape)) + x.shape if len(x.shape) < 4 else (-1, *x.shape[-3:])
+    shape = (1,) * (4 - x.ndim) + x.shape if x.ndim < 4 else (-1, *x.shape[-3:])
     return ops.reshape(x, shape=shape)
 
 
 def _mask(mask: GraphNode, q: GraphNode, lead: tuple[int, ...]) -> GraphNode:
     """Of four axes at most, as q has them."""
-    if len(lead) > 2 and len(mask.shape) > 3:
+    if len(lead) > 2 and mask.ndim > 3:
         mask = _of_rank_4(_spread(mask, lead, 2))
     return mask if mask.dtype.is_bool else as_type(mask, q.dtype)
 

@@ -25,8 +25,8 @@ def convolution(
     groups: int,
 ) -> Any:
     """x: [n, c, spatial…], or without n."""
-    rank = len(w.shape) - 2
-    if len(x.shape) == rank + 1:
+    rank = w.ndim - 2
+    if x.ndim == rank + 1:
         one = ops.unsqueeze(x, axes=(0,))
         y = convolution(one, w, bias, stride, padding, dilation, transposed, output_padding, groups)
         return ops.squeeze(y, axes=(0,))

@@ -29,7 +29,7 @@ def grouped(
     out_dtype: Any = None,
 ) -> Any:
     """x: [rows, k], weight: [experts, k, n] ──▶ [rows, n]. Rows after the last group are unspecified."""
-    if len(x.shape) != 2 or len(weight.shape) != 3 or offsets is None or bias is not None:
+    if x.ndim != 2 or weight.ndim != 3 or offsets is None or bias is not None:
         raise Unsupported("grouped products are supported of rows [rows, k] by matrices [experts, k, n].")
     rows = constant(np.arange(x.shape[0], dtype=np.int64)[:, None])
     ends = ops.reshape(as_type(offsets, "int64"), shape=(1, -1))

@@ -30,9 +30,9 @@ MOST = 2048  # of a prime number of points
 @converts("aten._fft_r2c.default")
 def real_to_complex(x: GraphNode, dim: Ints, norm: int, onesided: bool) -> Any:
     y: Any = floats(x)
-    last = dim[-1] % len(x.shape)
+    last = dim[-1] % x.ndim
     for axis in reversed(dim):
-        y = _along(y, axis % len(x.shape), True)
+        y = _along(y, axis % x.ndim, True)
     y = _scaled(y, math.prod(x.shape[d] for d in dim), norm)
     half = x.shape[last] // 2 + 1
     return _both(y, lambda v: slice_(v, last, 0, half)) if onesided else y
@@ -42,14 +42,14 @@ def real_to_complex(x: GraphNode, dim: Ints, norm: int, onesided: bool) -> Any:
 def complex_to_complex(x: Complex, dim: Ints, norm: int, forward: bool) -> Any:
     y = x
     for axis in dim:
-        y = _along(y, axis % len(x.re.shape), forward)
+        y = _along(y, axis % x.re.ndim, forward)
     return _scaled(y, math.prod(x.re.shape[d] for d in dim), norm)
 
 
 @on_complex("aten._fft_c2r.default")
 def complex_to_real(x: Complex, dim: Ints, norm: int, last_dim_size: int) -> Any:
     """The other half of the last axis is the mirrored conjugate of the first."""
-    rank = len(x.re.shape)
+    rank = x.re.ndim
     y, last = x, dim[-1] % rank
     for axis in dim[:-1]:
         y = _along(y, axis % rank, False)

@@ -107,7 +107,7 @@ def index_put(
         raise Unsupported("writing at a mask among other indices is not supported.", fix="Use torch.where.")
     if any(i is None for i in indices[: len(given)]):
         return _put_behind(x, indices, values, accumulate)
-    rank = max(len(i.shape) for i in given)
+    rank = max(i.ndim for i in given)
     spread = _broadcast([i.shape for i in given], rank)
     columns = [ops.unsqueeze(ops.broadcast_to(i, shape=spread), axes=(-1,)) for i in given]
     place = ops.concat(*columns, axis=-1) if len(columns) > 1 else columns[0]
@@ -118,11 +118,11 @@ def index_put(
 
 def _put_where(x: GraphNode, mask: GraphNode, values: GraphNode, accumulate: bool) -> Any:
     """values, one for all places of the mask or one for each in order, whose number torch has checked."""
-    depth = len(mask.shape)
+    depth = mask.ndim
     rest = x.shape[depth:]
-    rows = values.shape[0] if len(values.shape) > len(rest) else 1
+    rows = values.shape[0] if values.ndim > len(rest) else 1
     if rows == 1:
-        new = ops.reshape(values, shape=values.shape[1:]) if len(values.shape) > len(rest) else values
+        new = ops.reshape(values, shape=values.shape[1:]) if values.ndim > len(rest) else values
     else:
         flat = ops.reshape(as_type(mask, int64), shape=(-1,))
         number = ops.clip(ops.cumsum(flat) - 1, min=0, max=rows - 1)
@@ -138,9 +138,9 @@ def _put_behind(
     """Written as if the indexed axes were the first."""
     axes = [a for a, i in enumerate(indices) if i is not None]
     given = [i for i in indices if i is not None]
-    rank = max(len(i.shape) for i in given)
+    rank = max(i.ndim for i in given)
     spread = _broadcast([i.shape for i in given], rank)
-    order = (*axes, *(a for a in range(len(x.shape)) if a not in axes))
+    order = (*axes, *(a for a in range(x.ndim) if a not in axes))
     kept = tuple(x.shape[a] for a in order[len(axes) :])
     joined = axes == list(range(axes[0], axes[0] + len(axes)))
     first = axes[0] if joined else 0  # where the index tensors' axes stand among the values'
@@ -160,14 +160,14 @@ def _put_along(x: GraphNode, axis: int, at: GraphNode, values: GraphNode, accumu
 @converts("aten.index_copy.default")
 @with_axes
 def index_copy(x: GraphNode, dim: int, index: GraphNode, source: GraphNode) -> Any:
-    return _put_along(x, dim % len(x.shape), index, source, False)
+    return _put_along(x, dim % x.ndim, index, source, False)
 
 
 @converts("aten.index_add.default")
 @with_axes
 def index_add(x: GraphNode, dim: int, index: GraphNode, source: GraphNode, *, alpha: Any = 1) -> Any:
     more = source if alpha == 1 else source * alpha
-    return _put_along(x, dim % len(x.shape), index, more, True)
+    return _put_along(x, dim % x.ndim, index, more, True)
 
 
 @converts("aten.scatter.src", "aten.scatter.reduce")
@@ -232,7 +232,7 @@ def _scattered(x: GraphNode, dim: int, index: GraphNode, source: GraphNode, redu
     if 0 in index.shape:
         return x
     if source.shape != index.shape:
-        rank = len(index.shape)
+        rank = index.ndim
         source = ops.slice(source, begin=(0,) * rank, end=index.shape)
     return ops.scatter_elements(x, index, source, axis=dim, reduction=reduction)
 

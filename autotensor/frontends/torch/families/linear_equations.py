@@ -103,7 +103,7 @@ def lu_solve(
 @converts("aten._linalg_solve_ex.default", known=True)
 def solve(a: GraphNode, b: GraphNode, *, left: bool = True, check_errors: bool = False) -> Any:
     """b: a matrix, or a vector for each of a's."""
-    is_vector = len(b.shape) == 1 or b.shape == a.shape[:-1]
+    is_vector = b.ndim == 1 or b.shape == a.shape[:-1]
     columns = ops.unsqueeze(b, axes=(-1,)) if is_vector else b
     lu, swaps = _lu(a)
     if left or is_vector:
@@ -249,7 +249,7 @@ def _check_size(n: int) -> None:
 
 
 def _turned(a: GraphNode) -> Any:
-    rank = len(a.shape)
+    rank = a.ndim
     return ops.transpose(a, axes=(*range(rank - 2), rank - 1, rank - 2))
 
 

@@ -79,14 +79,14 @@ def batch_statistics(
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     var = ops.mean(ops.multiply(centred, centred), axis=over, keepdims=True)
     y = ops.multiply(centred, ops.rsqrt(var + float(eps)))
-    across = tuple(x.shape[1] if a == 1 else 1 for a in range(len(x.shape)))
+    across = tuple(x.shape[1] if a == 1 else 1 for a in range(x.ndim))
     y = y if gamma is None else ops.multiply(y, ops.reshape(gamma, shape=across))
     y = y if beta is None else ops.add(y, ops.reshape(beta, shape=across))
     return y, *_moments(x, over, eps, False)
 
 
 def _all_but_channels(x: GraphNode) -> tuple[int, ...]:
-    return tuple(a for a in range(len(x.shape)) if a != 1)
+    return tuple(a for a in range(x.ndim) if a != 1)
 
 
 @converts("aten._native_batch_norm_legit_functional.default")
@@ -116,7 +116,7 @@ def batch_norm_training(
 def native_layer_norm(
     x: GraphNode, normalized_shape: Sequence[int], gamma: GraphNode | None, beta: GraphNode | None, eps: float
 ) -> Any:
-    over = tuple(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    over = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     return layer_norm(x, normalized_shape, gamma, beta, eps), *_moments(x, over, eps, True)
 
 

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _batched(pool: Callable[[GraphNode], Any], x: GraphNode, axes: int) -> Any:
     """What the pool gives for x, with or without a batch."""
-    if len(x.shape) == axes + 2:
+    if x.ndim == axes + 2:
         return pool(x)
     return ops.squeeze(pool(ops.unsqueeze(x, axes=(0,))), axes=(0,))
 
@@ -128,13 +128,13 @@ def adaptive_avg_pool3d(x: GraphNode, output_size: Ints) -> Any:
         return _pooled(x, "average", 3, sizes, sizes, (0,))
     y: Any = x
     for n, (extent, count) in enumerate(zip(extents, wanted, strict=True)):
-        y = _weighted(y, len(x.shape) - 3 + n, _windows(extent, count))
+        y = _weighted(y, x.ndim - 3 + n, _windows(extent, count))
     return y
 
 
 def _weighted(x: GraphNode, axis: int, w: Array) -> Any:
     """The product with w [out, extent] along one axis."""
-    order = (*(a for a in range(len(x.shape)) if a != axis), axis)
+    order = (*(a for a in range(x.ndim) if a != axis), axis)
     last = ops.transpose(x, axes=order)
     y = ops.dense(ops.reshape(last, shape=(-1, w.shape[1])), constant(w.astype(x.dtype.numpy)))
     wide = ops.reshape(y, shape=(*last.shape[:-1], w.shape[0]))

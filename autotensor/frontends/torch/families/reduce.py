@@ -92,7 +92,7 @@ def all_of(x: GraphNode, dim: Axes = None, keepdim: bool = False) -> Any:
 def var(x: GraphNode, dim: Axes = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
     """Two passes: the mean, then the mean square around it, of n - correction."""
     over = _axes(dim)
-    count = prod(x.shape[a] for a in (over if over is not None else range(len(x.shape))))
+    count = prod(x.shape[a] for a in (over if over is not None else range(x.ndim)))
     left = count - (1 if correction is None else correction)
     centred = ops.subtract(x, ops.mean(x, axis=over, keepdims=True))
     squares = ops.sum(ops.multiply(centred, centred), axis=over, keepdims=keepdim)

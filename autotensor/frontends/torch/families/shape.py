@@ -28,15 +28,15 @@ def reshape(x: GraphNode, shape: Ints, *_: Any) -> Any:
 def flatten(x: GraphNode, start_dim: int = 0, end_dim: int = -1) -> Any:
     if not x.shape:
         return ops.reshape(x, shape=(1,))
-    a, b = start_dim % len(x.shape), end_dim % len(x.shape)
+    a, b = start_dim % x.ndim, end_dim % x.ndim
     return ops.reshape(x, shape=(*x.shape[:a], prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
 
 
 @converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(x: GraphNode, dim: Ints | int | None = None) -> Any:
     """Axes that are longer than 1 stay, also where they are named."""
-    named = range(len(x.shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
-    drop = {d % len(x.shape) for d in named if x.shape and x.shape[d] == 1}
+    named = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
+    drop = {d % x.ndim for d in named if x.shape and x.shape[d] == 1}
     return ops.reshape(x, shape=tuple(n for a, n in enumerate(x.shape) if a not in drop))
 
 
@@ -54,27 +54,27 @@ def permute(x: GraphNode, dims: Ints) -> Any:
 def transpose(x: GraphNode, dim0: int, dim1: int) -> Any:
     if not x.shape:
         return x
-    order = list(range(len(x.shape)))
+    order = list(range(x.ndim))
     order[dim0], order[dim1] = order[dim1], order[dim0]
     return ops.transpose(x, axes=tuple(order))
 
 
 @converts("aten.t.default")
 def t(x: GraphNode) -> Any:
-    return transpose(x, 0, 1) if len(x.shape) == 2 else x
+    return transpose(x, 0, 1) if x.ndim == 2 else x
 
 
 @converts("aten.expand.default")
 def expand(x: GraphNode, shape: Ints, implicit: bool = False) -> Any:
     """-1 stands for the extent that is there."""
-    new = len(shape) - len(x.shape)
+    new = len(shape) - x.ndim
     wanted = tuple(x.shape[a - new] if n == -1 else n for a, n in enumerate(shape))
     return x if wanted == x.shape else ops.broadcast_to(x, shape=wanted)
 
 
 @converts("aten.repeat.default")
 def repeat(x: GraphNode, repeats: Ints) -> Any:
-    new = len(repeats) - len(x.shape)
+    new = len(repeats) - x.ndim
     full = ops.reshape(x, shape=(1,) * new + x.shape) if new else x
     return ops.tile(full, reps=tuple(repeats))
 
@@ -219,7 +219,7 @@ def pad(x: GraphNode, pad: Ints, mode: str = "constant", value: float | None = N
 def _pairs(x: GraphNode, pad: Ints) -> tuple[tuple[int, int], ...]:
     """(before, after) per axis from torch's list, which begins at the last axis."""
     given = [(pad[n], pad[n + 1]) for n in range(0, len(pad), 2)]
-    return (*((0, 0),) * (len(x.shape) - len(given)), *reversed(given))
+    return (*((0, 0),) * (x.ndim - len(given)), *reversed(given))
 
 
 @converts("aten.slice_scatter.default")

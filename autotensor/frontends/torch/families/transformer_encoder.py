@@ -102,10 +102,10 @@ def _seen(mask: GraphNode | None, kind: int | None) -> Any:
         return None
     hidden = mask if mask.dtype.is_bool else ops.not_equal(mask, constant(mask.dtype.numpy.type(0)))
     seen = ops.logical_not(hidden)
-    if len(mask.shape) == 4:
+    if mask.ndim == 4:
         return seen
     if kind == PADDING:
         return ops.reshape(seen, shape=(mask.shape[0], 1, 1, mask.shape[1]))
-    if len(mask.shape) == 2:
+    if mask.ndim == 2:
         return ops.reshape(seen, shape=(1, 1, *mask.shape))
-    raise Unsupported(f"an attention mask with {len(mask.shape)} axes is not supported here.")
+    raise Unsupported(f"an attention mask with {mask.ndim} axes is not supported here.")
