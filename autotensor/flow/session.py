@@ -93,9 +93,7 @@ class Session:
 
         Nodes without a value (groups, saves) give None. Any node may be fed in place of being computed.
         """
-        nodes: list[Node] = []
-        _collect(fetches, nodes)
-        feeds = {node: fed_array(node, value) for node, value in (feed_dict or {}).items()}
+        nodes, feeds = _asked(fetches, feed_dict)
         with self._lock:
             values = self._run(nodes, feeds)
         found = iter(values)
@@ -154,9 +152,7 @@ class Session:
 
     def graph(self, fetches: Any, feed_dict: Mapping[Node, Any] | None = None) -> Graph:
         """The graph that `run` would compile, for looking at: `print(sess.graph(loss, feeds).explain())`."""
-        nodes: list[Node] = []
-        _collect(fetches, nodes)
-        feeds = {node: fed_array(node, value) for node, value in (feed_dict or {}).items()}
+        nodes, feeds = _asked(fetches, feed_dict)
         with self._lock:
             lowering = self._lowered(nodes, _Run(self, feeds))
             outcome = _outcome(nodes, lowering)
@@ -268,6 +264,13 @@ def _outcome(nodes: Sequence[Node], lowering: Lowering) -> Outcome:
 
 def _own(array: Array, shared: bool) -> Array:
     return array.copy() if shared or not array.flags.writeable else array
+
+
+def _asked(fetches: Any, feed_dict: Mapping[Node, Any] | None) -> tuple[list[Node], dict[Node, Array]]:
+    """The nodes to fetch, and the arrays that are fed."""
+    nodes: list[Node] = []
+    _collect(fetches, nodes)
+    return nodes, {node: fed_array(node, value) for node, value in (feed_dict or {}).items()}
 
 
 def _collect(fetches: Any, nodes: list[Node]) -> None:
