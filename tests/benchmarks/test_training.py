@@ -58,6 +58,6 @@ def test_the_table():
     ]
     text = training.table({"mlp@b64": units[:1]}, ["default", "torch", "inductor"])
     assert text.splitlines()[0] == "| step | default µs | torch µs | inductor µs | torch × | inductor × |"
-    assert text.splitlines()[2] == "| mlp@b64 | 100 | 300 | no compiler | 3.00 |  |"
+    assert text.splitlines()[2] == "| mlp@b64 | 100 | 300 | no compiler | 3.00 | |"
     both = training.table({"mlp@b64": units}, ["default", "torch"])
     assert "| mlp@b64 | 200 | 400 | 2.00 |" in both
