@@ -21,17 +21,16 @@ from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.rfactor import RFactor
-from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from schedules.cpu import cpu_of
 from schedules.kit.block_grain import cuts
 from schedules.kit.operand_roles import Roles
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import divisors, epilogue, second_cache
 from schedules.kit.tiles import best_tile, nearest, powers, singles, tiles_of
 from schedules.registry import Extension
@@ -54,28 +53,28 @@ def blocked_forms(state: State, stage: Stage, roles: Roles, target: Target) -> t
     return tuple(_BlockedSketch(state, stage, roles, target).build(length) for length in wanted)
 
 
-class _BlockedSketch:
+class _BlockedSketch(SketchWriter):
     """Writes one sketch."""
 
     def __init__(self, state: State, stage: Stage, roles: Roles, target: Target) -> None:
+        super().__init__()
         self.state, self.stage, self.roles, self.target = state, stage, roles, target
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self, length: int) -> Extension:
         name, op = self.stage.name, self.stage.op
         axis = op.reduce_axes[0].name
         tile, best = f"{name}/tile", best_tile(self.roles, self.target)
-        self.holes.append(Hole(tile, tiles_of(self.roles, self.target), best))
+        self.hole(tile, tiles_of(self.roles, self.target), best)
         host, acc, first = host_and_anchor(epilogue(self.state, self.stage), name)
-        self.steps += [SplitStep(name, axis, (length,)), RFactor(name, f"{axis}.0"), *first]
+        self.split(name, axis, length)
+        self.write(RFactor(name, f"{axis}.0"), *first)
         part = f"{name}.rf"
         block = self._host(host, tile, best)
-        self.steps.append(ComputeAt(acc, host, block))
+        self.write(ComputeAt(acc, host, block))
         last = self._accumulate(acc, axis, tile)
-        self.steps.append(ComputeAt(part, acc, last))
+        self.write(ComputeAt(part, acc, last))
         self._multiply(part, axis)
-        return Extension(tuple(self.steps), tuple(self.holes), (host, acc, name, part))
+        return self.extension(host, acc, name, part)
 
     def _host(self, host: str, tile: str, best: Option) -> str:
         """Blocks in parallel; inside one, rows of vectors. Gives the loop of a block."""
@@ -86,18 +85,17 @@ class _BlockedSketch:
         others = [names[a.name] for a in roles.others]
         tiles = ceil(roles.columns / best[3])
         choices = cuts(tiles, self.target.num_cores)
-        self.holes.append(Hole(f"{anchor}/columns", singles(choices), (nearest(choices, self._share(best)),)))
+        self.hole(f"{anchor}/columns", singles(choices), (nearest(choices, self._share(best)),))
         for row in rows:
             heights, wanted = self._heights(best)
-            self.holes.append(Hole(f"{anchor}/rows", singles(heights), (wanted,)))
-            self.steps.append(SplitStep(host, row, (Ref(f"{anchor}/rows"), Ref(tile, 1))))
-        self.steps.append(SplitStep(host, v, (Ref(f"{anchor}/columns"), Ref(tile, 2), roles.lanes)))
+            self.hole(f"{anchor}/rows", singles(heights), (wanted,))
+            self.split(host, row, Ref(f"{anchor}/rows"), Ref(tile, 1))
+        self.split(host, v, Ref(f"{anchor}/columns"), Ref(tile, 2), roles.lanes)
         outside = [*others, f"{v}.0", *(f"{r}.0" for r in rows)]
         inside = [*(f"{r}.{n}" for r in rows for n in (1, 2)), f"{v}.1", f"{v}.2", f"{v}.3"]
-        self.steps.append(Reorder(host, (*outside, *inside)))
-        steps, outer = fused(host, outside)
-        self.steps += steps
-        self.steps += [Unroll(host, f"{v}.2"), Vectorize(host, f"{v}.3"), Parallel(host, outer)]
+        self.write(Reorder(host, (*outside, *inside)))
+        outer = self.fuse(host, outside)
+        self.write(*in_vectors(host, f"{v}.2", f"{v}.3"), Parallel(host, outer))
         return outer
 
     def _heights(self, best: Option) -> tuple[tuple[int, ...], int]:
@@ -132,12 +130,12 @@ class _BlockedSketch:
         v, rows = roles.vector.name, [a.name for a in roles.rows]
         others = [a.name for a in roles.others]
         for row in rows:
-            self.steps.append(SplitStep(acc, row, (Ref(tile, 1),)))
-        self.steps.append(SplitStep(acc, v, (Ref(tile, 2), roles.lanes)))
+            self.split(acc, row, Ref(tile, 1))
+        self.split(acc, v, Ref(tile, 2), roles.lanes)
         outside = [*others, f"{axis}.0", f"{v}.0", *(f"{r}.0" for r in rows)]
         inside = [*(f"{r}.1" for r in rows), f"{v}.1", f"{v}.2"]
-        self.steps.append(Reorder(acc, (*outside, *inside)))
-        self.steps += [*(Unroll(acc, a) for a in inside[:-1]), Vectorize(acc, inside[-1])]
+        self.write(Reorder(acc, (*outside, *inside)))
+        self.write(*in_vectors(acc, *inside))
         return outside[-1]
 
     def _multiply(self, part: str, axis: str) -> None:
@@ -145,6 +143,6 @@ class _BlockedSketch:
         roles = self.roles
         v = roles.vector.name
         spatial = [f"{axis}.0", *(a.name for a in self.stage.op.axes[:-1])]
-        self.steps.append(SplitStep(part, v, (roles.lanes,)))
-        self.steps.append(Reorder(part, (f"{axis}.1", *spatial, f"{v}.0", f"{v}.1")))
-        self.steps += [*(Unroll(part, a) for a in (*spatial, f"{v}.0")), Vectorize(part, f"{v}.1")]
+        self.split(part, v, roles.lanes)
+        self.write(Reorder(part, (f"{axis}.1", *spatial, f"{v}.0", f"{v}.1")))
+        self.write(*in_vectors(part, *spatial, f"{v}.0", f"{v}.1"))

@@ -17,7 +17,6 @@ from math import prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.primitives.storage import Storage
@@ -25,6 +24,7 @@ from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.operand_roles import Roles, dimension, distance
+from schedules.kit.shared_steps import in_vectors
 from schedules.kit.stage_analysis import Read, second_cache
 from schedules.kit.tiles import best_tile, lines_per_set
 
@@ -118,8 +118,7 @@ def copy_steps(r: Read, roles: Roles, reader: str, host: str, at: str) -> tuple[
         CacheRead(tensor, "local", (reader,)),
         ComputeAt(name, host, at),
         SplitStep(name, last, (roles.lanes,)),
-        Unroll(name, f"{last}.0"),
-        Vectorize(name, f"{last}.1"),
+        *in_vectors(name, f"{last}.0", f"{last}.1"),
     ]
 
 
@@ -143,6 +142,5 @@ def turn_steps(
         SplitStep(name, f"i{to}", (roles.lanes,)),
         SplitStep(name, f"i{of}", (roles.lanes,)),
         Reorder(name, (*rest, f"i{of}.0", f"i{to}.0", f"i{of}.1", f"i{to}.1")),
-        Unroll(name, f"i{of}.1"),
-        Vectorize(name, f"i{to}.1"),
+        *in_vectors(name, f"i{of}.1", f"i{to}.1"),
     ]

@@ -1,6 +1,7 @@
-"""Steps that many rules write alike: neighbouring loops as one, and the stage that sums inside a tile.
+"""Steps that many rules write alike: neighbouring loops as one, tiles, and the stage that sums inside one.
 
 fused("C", ("i", "j", "k"))     Fuse(i, j), Fuse((i*j), k)      and the name of the loop
+in_vectors("C", "i", "j.0", "j.1")      Unroll(i), Unroll(j.0), Vectorize(j.1)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.state import Stage
 from autotensor.schedule.step import Step
 
@@ -22,6 +24,12 @@ def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
         steps.append(FuseStep(stage, name, axis))
         name = fuse_name(name, axis)
     return steps, name
+
+
+def in_vectors(stage: str, *loops: str) -> list[Step]:
+    """The last loop in vectors, those around it written out."""
+    *around, last = loops
+    return [*(Unroll(stage, loop) for loop in around), Vectorize(stage, last)]
 
 
 def host_and_anchor(after: Stage | None, stage: str) -> tuple[str, str, list[Step]]:

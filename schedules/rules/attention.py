@@ -22,16 +22,16 @@ from autotensor.base.target import Target
 from autotensor.ir.expr import Var
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import is_constant, lanes_of, matches_elementwise, untouched
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
@@ -174,19 +174,18 @@ def _query_axis(out: Stage, mixed: Stage) -> str | None:
 # -- scheduling ----------------------------------------------------------------------------------------------
 
 
-class _AttentionSketch:
+class _AttentionSketch(SketchWriter):
     """Writes the sketch."""
 
     def __init__(self, chain: Chain, target: Target, lanes: int) -> None:
+        super().__init__()
         self.chain, self.target, self.lanes = chain, target, lanes
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
-        self.hole = f"{chain.out.name}/block"
+        self.block = f"{chain.out.name}/block"  # the hole of its tiles
 
     def build(self) -> Extension:
         chain = self.chain
         options = self._options()
-        self.holes.append(Hole(self.hole, options, max(options, key=self._quality)))
+        self.hole(self.block, options, max(options, key=self._quality))
         block, tile = self._out()
         self._mixed(tile)
         self._over_keys(chain.total, block)  # readers first: a stage is placed where its readers are
@@ -195,7 +194,7 @@ class _AttentionSketch:
         scores = self._scores(block)
         self._turned(block)
         done = (*chain.names, scores, f"{chain.total.name}.local", f"{chain.top.name}.local")
-        return Extension(tuple(self.steps), tuple(self.holes), tuple(dict.fromkeys(done)))
+        return self.extension(*dict.fromkeys(done))
 
     # (query tiles of a block, queries of a tile, vectors of channels, keys of a tile)
 
@@ -248,45 +247,42 @@ class _AttentionSketch:
         *outer, last = [a.name for a in chain.out.op.axes]
         outer.remove(chain.rows)
         q = chain.rows
-        self.steps += [
-            SplitStep(name, q, (Ref(self.hole, 0), Ref(self.hole, 1))),
-            SplitStep(name, last, (Ref(self.hole, 2), self.lanes)),
+        self.write(
+            SplitStep(name, q, (Ref(self.block, 0), Ref(self.block, 1))),
+            SplitStep(name, last, (Ref(self.block, 2), self.lanes)),
             Reorder(name, (*outer, f"{q}.0", f"{q}.1", f"{last}.0", f"{q}.2", f"{last}.1", f"{last}.2")),
-        ]
-        steps, block = fused(name, (*outer, f"{q}.0"))
-        self.steps += [*steps, Unroll(name, f"{q}.2"), Unroll(name, f"{last}.1")]
-        self.steps += [Vectorize(name, f"{last}.2"), Parallel(name, block)]
+        )
+        block = self.fuse(name, (*outer, f"{q}.0"))
+        self.write(*in_vectors(name, f"{q}.2", f"{last}.1", f"{last}.2"), Parallel(name, block))
         return block, f"{last}.0"
 
     def _mixed(self, tile: str) -> None:
         op = self.chain.mixed.op
         *outer, q, c = [a.name for a in op.axes]
         self._register_tile(op, (*outer, q), c)
-        self.steps += [
+        self.write(
             Pragma(op.name, f"{op.reduce_axes[0].name}.0", "skip_zeros", "2"),
             ComputeAt(op.name, self.chain.out.name, tile),
-        ]
+        )
 
     def _scores(self, block: str) -> str:
         """Tiles of keys × all queries of the block; gives the name of the stage that accumulates."""
         chain = self.chain
         inner = chain.scores.op
         host, name, first = host_and_anchor(chain.masked, inner.name)
-        self.steps += first
+        self.write(*first)
         *outer, key, q = [a.name for a in (inner if chain.masked is None else chain.masked.op).axes]
-        self.steps += [
-            SplitStep(host, key, (Ref(self.hole, 3),)),
+        self.write(
+            SplitStep(host, key, (Ref(self.block, 3),)),
             SplitStep(host, q, (self.lanes,)),
             Reorder(host, (*outer, f"{key}.0", f"{key}.1", f"{q}.0", f"{q}.1")),
-            Unroll(host, f"{key}.1"),
-            Unroll(host, f"{q}.0"),
-            Vectorize(host, f"{q}.1"),
+            *in_vectors(host, f"{key}.1", f"{q}.0", f"{q}.1"),
             Pragma(host, f"{key}.0", "skip_unread", "1"),
             ComputeAt(host, chain.out.name, block),
-        ]
+        )
         *spatial, last = [a.name for a in inner.axes]
         self._register_tile(inner, tuple(spatial), last, name)
-        self.steps.append(ComputeAt(name, host, f"{key}.0"))
+        self.write(ComputeAt(name, host, f"{key}.0"))
         return name
 
     def _register_tile(self, op: StageOp, spatial: tuple[str, ...], last: str, name: str = "") -> None:
@@ -295,57 +291,52 @@ class _AttentionSketch:
         (k,) = op.reduce_axes
         hole = f"{op.name}/unroll"
         options = tuple(d for d in (1, 2, 4) if k.extent % d == 0)
-        self.holes.append(Hole(hole, singles(options), (1,)))
-        self.steps += [
+        self.hole(hole, singles(options), (1,))
+        self.write(
             SplitStep(name, k.name, (Ref(hole),)),
             SplitStep(name, last, (self.lanes,)),
             Reorder(name, (f"{k.name}.0", f"{k.name}.1", *spatial, f"{last}.0", f"{last}.1")),
-            *(Unroll(name, a) for a in (f"{k.name}.1", *spatial, f"{last}.0")),
-            Vectorize(name, f"{last}.1"),
-        ]
+            *in_vectors(name, f"{k.name}.1", *spatial, f"{last}.0", f"{last}.1"),
+        )
 
     def _over_keys(self, stage: Stage, block: str) -> None:
         """A maximum or sum over keys, for all queries of the block at once, in registers."""
         name, near = stage.name, f"{stage.name}.local"
         *outer, q = [a.name for a in stage.op.axes]
         (k,) = stage.op.reduce_axes
-        self.steps += [
+        self.write(
             CacheWrite(name, "local"),
             SplitStep(name, q, (self.lanes,)),
-            Unroll(name, f"{q}.0"),
-            Vectorize(name, f"{q}.1"),
+            *in_vectors(name, f"{q}.0", f"{q}.1"),
             ComputeAt(name, self.chain.out.name, block),
             SplitStep(near, q, (self.lanes,)),
             Reorder(near, (k.name, *outer, f"{q}.0", f"{q}.1")),
-            *(Unroll(near, a) for a in (*outer, f"{q}.0")),
-            Vectorize(near, f"{q}.1"),
+            *in_vectors(near, *outer, f"{q}.0", f"{q}.1"),
             Pragma(near, k.name, "skip_zeros", "2"),
             ComputeAt(near, name, outer[-1]) if outer else ComputeAt(near, self.chain.out.name, block),
-        ]
+        )
 
     def _weights(self, block: str) -> None:
         name = self.chain.weights.name
         *_, key, q = [a.name for a in self.chain.weights.op.axes]
         hole = f"{name}/unroll"
-        self.holes.append(Hole(hole, singles((1, 2, 4)), (2,)))
-        self.steps += [
+        self.hole(hole, singles((1, 2, 4)), (2,))
+        self.write(
             SplitStep(name, key, (Ref(hole),)),
             SplitStep(name, q, (self.lanes,)),
-            Unroll(name, f"{key}.1"),
-            Unroll(name, f"{q}.0"),
-            Vectorize(name, f"{q}.1"),
+            *in_vectors(name, f"{key}.1", f"{q}.0", f"{q}.1"),
             Pragma(name, f"{key}.0", "skip_unread", "1"),
             ComputeAt(name, self.chain.out.name, block),
-        ]
+        )
 
     def _turned(self, block: str) -> None:
         name = self.chain.turned.name
         q = self.chain.turned.op.axes[-1].name
-        self.steps += [
+        self.write(
             SplitStep(name, q, (self.lanes,)),
             Vectorize(name, f"{q}.1"),
             ComputeAt(name, self.chain.out.name, block),
-        ]
+        )
 
 
 __all__ = ["Chain", "attention", "find_chain"]

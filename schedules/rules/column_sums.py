@@ -13,7 +13,7 @@ from math import ceil, prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -23,7 +23,7 @@ from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.flat_axes import fused_axes
 from schedules.kit.parallel_region import divided
-from schedules.kit.shared_steps import fused
+from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import epilogue, lanes_of, reads, untouched
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
@@ -98,6 +98,5 @@ def _rows(steps: list[Step], stage: Stage, ways: int, spatial: list[str]) -> lis
     steps.append(SplitStep(name, axis, (Ref(hole.name),)))
     slow = [*(a.name for a in op.reduce_axes[: len(op.reduce_axes) - len(more) - 1]), f"{axis}.0"]
     steps.append(Reorder(name, (*spatial[:-2], *slow, spatial[-2], f"{axis}.1", spatial[-1])))
-    steps.append(Unroll(name, f"{axis}.1"))
-    steps.append(Vectorize(name, spatial[-1]))
+    steps += in_vectors(name, f"{axis}.1", spatial[-1])
     return [hole]

@@ -27,20 +27,18 @@ from math import ceil, gcd, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
 from schedules.kit.partial_sums import in_parts
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, second_cache, untouched
 from schedules.kit.tiles import (
     SHORT,
@@ -157,33 +155,32 @@ def crowded(rows: int, row_bytes: int, cpu: Cpu) -> bool:
     return rows * gcd(row_bytes, PAGE) > PAGE * cpu.free_ways
 
 
-class _ConvolutionSketch:
+class _ConvolutionSketch(SketchWriter):
     """Writes one sketch. tiled: how many row axes a register tile has."""
 
     def __init__(self, state: State, stage: Stage, conv: ConvRoles, target: Target, tiled: int) -> None:
+        super().__init__()
         self.state, self.stage, self.conv, self.target = state, stage, conv, target
         self.tiled = conv.rows[-tiled:]
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self, columns_first: bool) -> tuple[float, Extension]:
         """The sketch, and the cost of its default tile."""
         conv, anchor = self.conv, self.stage.name
         options = tile_options(conv, self.target, len(self.tiled))
         best = min(options, key=lambda o: (tile_cost(o, conv, len(self.tiled), self.target), o[2]))
-        self.holes.append(Hole(f"{anchor}/tile", options, best))
-        self.steps.extend(Inline(p.name) for p in conv.pads)
+        self.hole(f"{anchor}/tile", options, best)
+        self.write(*(Inline(p.name) for p in conv.pads))
         host, inner, first = host_and_anchor(conv.host, anchor)
-        self.steps += first
+        self.write(*first)
         self._pack()
         at = self._tile_host(host, best, columns_first)
-        self.steps.append(ComputeAt(inner, host, at))
+        self.write(ComputeAt(inner, host, at))
         self._tile_anchor(inner)
         done = (host, inner, anchor, *(p.name for p in conv.pads))
         cost = tile_cost(best, conv, len(self.tiled), self.target) * (
             1.0 if len(self.tiled) == 1 else cpu_of(self.target).more_code
         )
-        return cost, Extension(tuple(self.steps), tuple(self.holes), done)
+        return cost, self.extension(*done)
 
     def _pack(self) -> None:
         """Panels of one tile's width; inside a panel, dimensions in the order of the reduction loops."""
@@ -198,13 +195,13 @@ class _ConvolutionSketch:
         inner = [str(n) for n in others if axis_of.get(n, "") in rank]
         order = " ".join([*outer, f"{along}.0", *inner, f"{along}.1"])
         tile = Ref(f"{self.stage.name}/tile", 3)
-        self.steps.append(Layout(r.load.buffer.name, ((along, tile),), order))
+        self.write(Layout(r.load.buffer.name, ((along, tile),), order))
 
     def _tile_host(self, host: str, best: Option, columns_first: bool) -> str:
         """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
         conv, tile = self.conv, f"{self.stage.name}/tile"
         names, cuts = loop_names(conv, host)
-        self.steps += cuts
+        self.write(*cuts)
         v, first = names[conv.vector.name], conv.rows[0]
         rows = {a.name: names[a.name] for a in conv.rows}
         size = {a.name: Ref(tile, n + 2 - len(self.tiled)) for n, a in enumerate(self.tiled)}
@@ -213,13 +210,13 @@ class _ConvolutionSketch:
         for a in conv.rows:
             parts = ([row_block] if a is first else []) + ([size[a.name]] if a.name in size else [])
             if parts:
-                self.steps.append(SplitStep(host, rows[a.name], tuple(parts)))
+                self.split(host, rows[a.name], *parts)
                 last = len(parts)
                 tiles += [f"{rows[a.name]}.{last}"] if a.name in size else []
                 inner_rows.append(f"{rows[a.name]}.{last - (a.name in size)}")
             else:
                 inner_rows.append(rows[a.name])
-        self.steps.append(SplitStep(host, v, (col_block, Ref(tile, 2), conv.lanes)))
+        self.split(host, v, col_block, Ref(tile, 2), conv.lanes)
         written = [names[p] for a in self.tiled for p in conv.phases[a.name] if p in names]
         others = [names[a.name] for a in conv.others if a.name in names and names[a.name] not in written]
         outer_row = f"{rows[first.name]}.0"
@@ -227,12 +224,10 @@ class _ConvolutionSketch:
         outside = [*conv.unseen(self.state.stage(host).op), *outside]
         # small weights stay in the cache: then a row is finished before the next one is read
         inside = [f"{v}.1", *inner_rows] if columns_first else [*inner_rows[:-1], f"{v}.1", inner_rows[-1]]
-        self.steps.append(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
-        steps, outer = fused(host, outside)
-        self.steps += steps
-        self.steps.extend(Unroll(host, t) for t in (*written, *tiles, f"{v}.2"))
-        self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps += divided(host, outer, self.stage.op, conv.lanes, self.target)
+        self.write(Reorder(host, (*outside, *written, *inside, *tiles, f"{v}.2", f"{v}.3")))
+        outer = self.fuse(host, outside)
+        self.write(*in_vectors(host, *written, *tiles, f"{v}.2", f"{v}.3"))
+        self.write(*divided(host, outer, self.stage.op, conv.lanes, self.target))
         return inside[-1]
 
     def _blocks(self, best: Option, columns_first: bool) -> tuple[Ref, Ref]:
@@ -262,21 +257,21 @@ class _ConvolutionSketch:
         else:
             pairs = [(r, c) for c in col_choices for r in row_choices]
             rows, cols = min(pairs, key=lambda p: (waste(*p)[0], -p[1], waste(*p)[1]))
-        self.holes.append(Hole(f"{anchor}/columns", singles(col_choices), (cols,)))
-        self.holes.append(Hole(f"{anchor}/rows", singles(row_choices), (rows,)))
+        self.hole(f"{anchor}/columns", singles(col_choices), (cols,))
+        self.hole(f"{anchor}/rows", singles(row_choices), (rows,))
         return Ref(f"{anchor}/rows"), Ref(f"{anchor}/columns")
 
     def _tile_anchor(self, inner: str) -> None:
         """Reduction loops outside, an unrolled register tile inside."""
         op, conv = self.stage.op, self.conv
         v = conv.vector.name
-        self.steps.append(SplitStep(inner, v, (conv.lanes,)))
+        self.split(inner, v, conv.lanes)
         # of one axis without phases: lowering cuts loops
         alone = len(self.tiled) == 1 and not conv.phases[self.tiled[0].name]
         padded = [w for a in self.tiled for w in conv.windows[a.name]] if conv.skips and not alone else []
         cut = any(a.extent > SMALL for a in op.reduce_axes if a.name in conv.windows[self.tiled[-1].name])
         parts = in_parts(inner, op)
-        self.steps.extend(parts.cut)
+        self.write(*parts.cut)
         order = list(parts.loops[:-1])
         written = [a.name for a in op.reduce_axes if a.name in padded and a.extent <= MAX_WINDOW]
         last, extent = parts.loops[-1], parts.inner
@@ -288,17 +283,16 @@ class _ConvolutionSketch:
                 options = tuple(o for o in options if o <= 2)
             apart = cut and extent > cpu_of(self.target).short_cut
             default = 1 if written or apart else short
-            self.holes.append(Hole(f"{self.stage.name}/unroll", singles(options), (default,)))
-            self.steps.append(SplitStep(inner, last, (Ref(f"{self.stage.name}/unroll"),)))
+            self.hole(f"{self.stage.name}/unroll", singles(options), (default,))
+            self.split(inner, last, Ref(f"{self.stage.name}/unroll"))
             order += [f"{last}.0", f"{last}.1"]
             written.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
-        self.steps.append(Reorder(inner, (*order, *spatial, f"{v}.0", f"{v}.1")))
-        self.steps.extend(Unroll(inner, a) for a in (*written, *spatial, f"{v}.0"))
-        self.steps.append(Vectorize(inner, f"{v}.1"))
+        self.write(Reorder(inner, (*order, *spatial, f"{v}.0", f"{v}.1")))
+        self.write(*in_vectors(inner, *written, *spatial, f"{v}.0", f"{v}.1"))
         if order:
-            self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))
-        self.steps.extend(parts.mark)
+            self.write(Pragma(inner, order[0], "skip_zeros", "1"))
+        self.write(*parts.mark)
 
 
 def _shares(n: int) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -34,7 +34,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names
 from schedules.kit.parallel_region import divided
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import fused, host_and_anchor, in_vectors
 from schedules.kit.stage_analysis import Digit, is_expensive, lanes_of, reads, untouched, walks_one_row
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
@@ -124,7 +124,6 @@ def _anchor(stage: Stage, conv: ConvRoles, inner: str) -> list[Step]:
     return [
         SplitStep(inner, last, (conv.lanes,)),
         Reorder(inner, (f"{last}.1", *kernel, f"{last}.0", *spatial)),
-        *(Unroll(inner, a) for a in (*(near if small and conv.skips else ()), *spatial)),
-        Vectorize(inner, f"{last}.1"),
+        *in_vectors(inner, *(near if small and conv.skips else ()), *spatial, f"{last}.1"),
         Pragma(inner, f"{last}.1", "skip_zeros", "1"),
     ]

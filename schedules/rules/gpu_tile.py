@@ -28,11 +28,11 @@ from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.gpu_threads import powers_of_two
 from schedules.kit.operand_roles import padding_in_front
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, epilogue, reads, untouched
 from schedules.registry import Extension
 
@@ -123,26 +123,25 @@ def _may_share(s: _Shape) -> bool:
     return deep and s.rows >= LEAST_SHARED // 2 and s.column.extent >= LEAST_SHARED and bool(s.standing)
 
 
-class _GpuTileSketch:
+class _GpuTileSketch(SketchWriter):
     """Writes one sketch."""
 
     def __init__(self, state: State, stage: Stage, shape: _Shape, target: Target, *, shared: bool) -> None:
+        super().__init__()
         self.state, self.stage, self.s, self.target, self.shared = state, stage, shape, target, shared
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
         # threads along rows, along columns, rows of a thread, its vectors; the likely best first
         self.options = sorted({o for o in self._all_tiles() if self._fits(o)}, key=self._cost)[:MOST_TILES]
 
     def build(self) -> Extension:
         name = self.stage.name
         host, anchor, first = host_and_anchor(epilogue(self.state, self.stage), self.stage.name)
-        self.steps += first
+        self.write(*first)
         tile = Hole(f"{name}/tile", tuple(self.options), self.options[0])
         self.holes.append(tile)
         thread = self._host(host, tile.name)
-        self.steps.append(ComputeAt(anchor, host, thread))
+        self.write(ComputeAt(anchor, host, thread))
         copied = self._anchor(anchor, tile.name)
-        return Extension(tuple(self.steps), tuple(self.holes), (host, anchor, name, *copied))
+        return self.extension(host, anchor, name, *copied)
 
     # -- loops --------------------------------------------------------------------------------------------
 
@@ -152,36 +151,36 @@ class _GpuTileSketch:
         names = {a.name: b.name for a, b in zip(self.stage.op.axes, own, strict=True)}
         c = names[self.s.column.name]
         others = [names[a.name] for a in self.s.others]
-        self.steps.append(SplitStep(host, c, (Ref(tile, 1), Ref(tile, 3), self.s.lanes)))
+        self.split(host, c, Ref(tile, 1), Ref(tile, 3), self.s.lanes)
         blocks, threads, inner = [*others, f"{c}.0"], [f"{c}.1"], [f"{c}.2", f"{c}.3"]
         bound = [Bind(host, f"{c}.1", "threadIdx.x")]
         if self.s.row is not None:
             r = names[self.s.row.name]
-            self.steps.append(SplitStep(host, r, (Ref(tile, 0), Ref(tile, 2))))
+            self.split(host, r, Ref(tile, 0), Ref(tile, 2))
             blocks, threads, inner = [*others, f"{r}.0", f"{c}.0"], [f"{r}.1", *threads], [f"{r}.2", *inner]
             bound.append(Bind(host, f"{r}.1", "threadIdx.y"))
-        self.steps.append(Reorder(host, (*blocks, *threads, *inner)))
-        steps, block = fused(host, tuple(blocks))
-        self.steps += [*steps, Bind(host, block, "blockIdx.x"), *bound]
-        self.steps += [Unroll(host, axis) for axis in inner[:-1]]
-        self.steps.append(Vectorize(host, inner[-1]) if self.s.lanes > 1 else Unroll(host, inner[-1]))
+        self.write(Reorder(host, (*blocks, *threads, *inner)))
+        block = self.fuse(host, blocks)
+        self.write(Bind(host, block, "blockIdx.x"), *bound)
+        self.write(*(Unroll(host, axis) for axis in inner[:-1]))
+        self.write(Vectorize(host, inner[-1]) if self.s.lanes > 1 else Unroll(host, inner[-1]))
         return threads[-1]
 
     def _anchor(self, anchor: str, tile: str) -> list[str]:
         """Reduction outside, an unrolled tile of vectors inside; copies at its outer loop."""
         op, c = self.stage.op, self.s.column.name
-        self.steps.append(SplitStep(anchor, c, (self.s.lanes,)))
+        self.split(anchor, c, self.s.lanes)
         *outer, last = [a.name for a in op.reduce_axes]
         extent = op.reduce_axes[-1].extent
         options = self._depths(extent) if self.shared else tuple(d for d in (1, 2, 4, 8) if extent % d == 0)
         hole = Hole(f"{self.stage.name}/depth", tuple((d,) for d in options), (self._depth(options),))
         self.holes.append(hole)
-        self.steps.append(SplitStep(anchor, last, (Ref(hole.name),)))
+        self.split(anchor, last, Ref(hole.name))
         reduction = [*outer, f"{last}.0", f"{last}.1"]
         spatial = [a.name for a in op.axes[:-1]]
-        self.steps.append(Reorder(anchor, (*reduction, *spatial, f"{c}.0", f"{c}.1")))
-        self.steps += [Unroll(anchor, axis) for axis in (f"{last}.1", *spatial, f"{c}.0")]
-        self.steps.append(Vectorize(anchor, f"{c}.1") if self.s.lanes > 1 else Unroll(anchor, f"{c}.1"))
+        self.write(Reorder(anchor, (*reduction, *spatial, f"{c}.0", f"{c}.1")))
+        self.write(*(Unroll(anchor, axis) for axis in (f"{last}.1", *spatial, f"{c}.0")))
+        self.write(Vectorize(anchor, f"{c}.1") if self.s.lanes > 1 else Unroll(anchor, f"{c}.1"))
         return self._copies(anchor, f"{last}.0", tile) if self.shared else []
 
     def _copies(self, anchor: str, at: str, tile: str) -> list[str]:
@@ -192,24 +191,23 @@ class _GpuTileSketch:
             if buffer in pads:
                 copy, op = pads[buffer].name, pads[buffer].op
                 names = tuple(a.name for a in op.axes)
-                self.steps += [SetScope(copy, "shared"), ComputeAt(copy, anchor, at)]
+                self.write(SetScope(copy, "shared"), ComputeAt(copy, anchor, at))
             else:
                 copy = f"{buffer.name}.shared:{anchor}"
                 names = tuple(f"i{n}" for n in range(len(buffer.shape)))
-                self.steps += [CacheRead(buffer.name, "shared", (anchor,)), ComputeAt(copy, anchor, at)]
-            steps, flat = fused(copy, names)
-            self.steps += steps
+                self.write(CacheRead(buffer.name, "shared", (anchor,)), ComputeAt(copy, anchor, at))
+            flat = self.fuse(copy, names)
             if self.s.row is not None:
-                self.steps += [
+                self.write(
                     SplitStep(copy, flat, (Ref(tile, 0), Ref(tile, 1))),
                     Bind(copy, f"{flat}.1", "threadIdx.y"),
                     Bind(copy, f"{flat}.2", "threadIdx.x"),
-                ]
+                )
             else:
-                self.steps += [
+                self.write(
                     SplitStep(copy, flat, (Ref(tile, 1),)),
                     Bind(copy, f"{flat}.1", "threadIdx.x"),
-                ]
+                )
             done.append(copy)
         return done
 

@@ -22,17 +22,15 @@ from autotensor.schedule.axis import fuse_name
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from schedules.kit.convolutions import ConvRoles, find_convolution, loop_names, uses
 from schedules.kit.parallel_region import divided
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, reads, untouched
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
@@ -76,26 +74,23 @@ def _group(conv: ConvRoles) -> IterDef | None:
     return group if fits else None
 
 
-class _GroupsSketch:
+class _GroupsSketch(SketchWriter):
     """Writes the sketch."""
 
     def __init__(self, state: State, stage: Stage, conv: ConvRoles, group: IterDef, target: Target) -> None:
+        super().__init__()
         self.state, self.stage, self.conv, self.group, self.target = state, stage, conv, group, target
         self.together = conv.lanes // conv.vector.extent  # groups in a vector
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self) -> Extension:
         conv, anchor = self.conv, self.stage.name
-        self.steps.extend(Inline(p.name) for p in conv.pads)
+        self.write(*(Inline(p.name) for p in conv.pads))
         host, inner, first = host_and_anchor(conv.host, anchor)
-        self.steps += first
+        self.write(*first)
         self._pack()
-        self.steps.append(ComputeAt(inner, host, self._tile_host(host)))
+        self.write(ComputeAt(inner, host, self._tile_host(host)))
         self._tile_anchor(inner)
-        return Extension(
-            tuple(self.steps), tuple(self.holes), (host, inner, anchor, *(p.name for p in conv.pads))
-        )
+        return self.extension(host, inner, anchor, *(p.name for p in conv.pads))
 
     def _pack(self) -> None:
         """Weights of the groups in a vector side by side, in the order of the reduction."""
@@ -105,7 +100,7 @@ class _GroupsSketch:
         over = [dim[a.name] for a in self._order() if a.name in dim]
         rest = [n for n in range(len(weight.dims)) if n not in (group, each, *over)]
         order = " ".join(map(str, (*rest, f"{group}.0", *over, f"{group}.1", each)))
-        self.steps.append(Layout(weight.load.buffer.name, ((group, self.together),), order))
+        self.write(Layout(weight.load.buffer.name, ((group, self.together),), order))
 
     def _order(self) -> tuple[IterDef, ...]:
         """The reduction outside in: what is no kernel column, the channel, kernel columns."""
@@ -117,7 +112,7 @@ class _GroupsSketch:
         """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
         conv = self.conv
         names, cuts = loop_names(conv, host)
-        self.steps += cuts
+        self.write(*cuts)
         group, each = names[self.group.name], names[conv.vector.name]
         row, column = conv.rows[0], conv.rows[-1]
         tile = Hole(f"{self.stage.name}/tile", *self._tiles())
@@ -126,23 +121,22 @@ class _GroupsSketch:
         wanted = max(1, choices[-1] * vectors // (BLOCKS * self.target.num_cores))
         rows = Hole(f"{self.stage.name}/rows", singles(choices), (nearest(choices, wanted),))
         self.holes += [tile, rows]
-        self.steps.append(SplitStep(host, group, (self.together,)))
+        self.split(host, group, self.together)
         inside: list[str] = []
         for a in conv.rows:
             parts = [Ref(rows.name)] * (a is row) + [Ref(tile.name)] * (a is column)
             name = names[a.name]
             if parts:
-                self.steps.append(SplitStep(host, name, tuple(parts)))
+                self.split(host, name, *parts)
             first = 1 if a is row else 0
             inside += [f"{name}.{n}" for n in range(first, len(parts) + 1)] if parts else [name]
         others = [names[a.name] for a in conv.others if a is not self.group and a.name in names]
         outside = [*conv.unseen(self.state.stage(host).op), *others, f"{group}.0", f"{names[row.name]}.0"]
-        self.steps.append(Reorder(host, (*outside, *inside, f"{group}.1", each)))
-        steps, outer = fused(host, outside)
-        self.steps += steps
-        self.steps.append(FuseStep(host, f"{group}.1", each))
-        self.steps += [Unroll(host, inside[-1]), Vectorize(host, fuse_name(f"{group}.1", each))]
-        self.steps += divided(host, outer, self.stage.op, conv.lanes, self.target)
+        self.write(Reorder(host, (*outside, *inside, f"{group}.1", each)))
+        outer = self.fuse(host, outside)
+        self.write(FuseStep(host, f"{group}.1", each))
+        self.write(*in_vectors(host, inside[-1], fuse_name(f"{group}.1", each)))
+        self.write(*divided(host, outer, self.stage.op, conv.lanes, self.target))
         return inside[-2]
 
     def _tiles(self) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
@@ -162,9 +156,8 @@ class _GroupsSketch:
         order = [a.name for a in self._order()]
         lanes = fuse_name(self.group.name, conv.vector.name)
         spatial = [a.name for a in op.axes if a not in (self.group, conv.vector)]
-        self.steps.append(Reorder(inner, (*order, *spatial, self.group.name, conv.vector.name)))
-        self.steps.append(FuseStep(inner, self.group.name, conv.vector.name))
+        self.write(Reorder(inner, (*order, *spatial, self.group.name, conv.vector.name)))
+        self.write(FuseStep(inner, self.group.name, conv.vector.name))
         along = set(conv.windows[conv.rows[-1].name]) | {op.reduce_axes[-1].name}
-        self.steps.extend(Unroll(inner, a) for a in (*(x for x in order if x in along), *spatial))
-        self.steps.append(Vectorize(inner, lanes))
-        self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))
+        self.write(*in_vectors(inner, *(x for x in order if x in along), *spatial, lanes))
+        self.write(Pragma(inner, order[0], "skip_zeros", "1"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from autotensor.base.target import Target
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -11,7 +10,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from autotensor.te.dag import StageOp
 from schedules.kit.parallel_region import divided_as_one
-from schedules.kit.shared_steps import fused
+from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
@@ -46,7 +45,7 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
             ),
         )
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
-    steps.extend((Unroll(stage.name, f"{last}.1"), Vectorize(stage.name, f"{last}.2")))
+    steps += in_vectors(stage.name, f"{last}.1", f"{last}.2")
     outer = [*axes[:-1], f"{last}.0"]
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
     return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), (hole,), (stage.name,)))
@@ -83,8 +82,7 @@ def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ext
                 f"{last.name}.1",
             ),
         ),
-        Unroll(name, f"{source.name}.2"),
-        Vectorize(name, f"{last.name}.1"),
+        *in_vectors(name, f"{source.name}.2", f"{last.name}.1"),
         *divided_as_one(name, [*others, f"{source.name}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (beside,), (name,)),)
@@ -104,8 +102,7 @@ def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ex
     steps, both = fused(name, (pixel.name, channel.name))
     steps += [
         SplitStep(name, both, (channel.extent, lanes)),
-        Unroll(name, f"{both}.1"),
-        Vectorize(name, f"{both}.2"),
+        *in_vectors(name, f"{both}.1", f"{both}.2"),
         *divided_as_one(name, [*(a.name for a in op.axes[:-2]), f"{both}.0"], op, lanes, target),
     ]
     return (Extension(tuple(steps), (), (name,)),)

@@ -19,7 +19,7 @@ from math import prod
 
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
@@ -31,7 +31,7 @@ from schedules.cpu import cpu_of
 from schedules.kit.flat_axes import fused_axes
 from schedules.kit.operand_roles import assign_roles
 from schedules.kit.parallel_region import cycles, is_worth_a_region
-from schedules.kit.shared_steps import fused
+from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import at_point, contiguous_reduction, is_constant, lanes_of, untouched
 from schedules.kit.tiles import singles
 from schedules.registry import Extension
@@ -143,7 +143,7 @@ def _loops(
         options = tuple(n for n in VECTORS if n * lanes <= extent)
         holes.append(Hole(f"{stage.name}/unroll", singles(options), (options[min(1, len(options) - 1)],)))
         steps.append(SplitStep(stage.name, axis, (Ref(holes[-1].name), lanes)))
-        steps.extend((Unroll(stage.name, f"{axis}.1"), Vectorize(stage.name, f"{axis}.2")))
+        steps += in_vectors(stage.name, f"{axis}.1", f"{axis}.2")
     return steps
 
 

@@ -28,10 +28,9 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole, Option
+from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.schedule.step import Step
 from schedules.cpu import PAGE, cpu_of
@@ -49,7 +48,8 @@ from schedules.kit.operand_copies import (
 from schedules.kit.operand_roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, second_cache, untouched
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
 from schedules.registry import Extension
@@ -137,37 +137,36 @@ def _panel_bytes(roles: Roles) -> int:
     return sum(int(r.load.buffer.bytes) for r in (*roles.packed, *roles.direct))
 
 
-class _TileSketch:
+class _TileSketch(SketchWriter):
     """Writes one sketch for an anchor stage."""
 
     def __init__(
         self, state: State, stage: Stage, roles: Roles, target: Target, pads: tuple[Stage, ...]
     ) -> None:
+        super().__init__()
         self.state, self.stage, self.roles, self.target, self.pads = state, stage, roles, target, pads
         # Panels of which data says one: neighbours often ask for the same, so they share a panel, not a row.
         self.looked_up = any(r.looked_up for r in roles.packed)
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self, form: _Form) -> Extension:
         roles, anchor = self.roles, self.stage.name
         tile = f"{anchor}/tile"
         best = best_tile(roles, self.target)
-        self.holes.append(Hole(tile, tiles_of(roles, self.target), best))
+        self.hole(tile, tiles_of(roles, self.target), best)
         host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
-        self.steps += first
+        self.write(*first)
         self._pack(tile)
         block, column, last = self._tile_host(host, tile, best, form)
-        self.steps.append(ComputeAt(inner, host, last))
+        self.write(ComputeAt(inner, host, last))
         done = [host, inner, anchor]
         for name, steps in self._copies(form, inner, host, block, column):
-            self.steps.extend(steps)
+            self.write(*steps)
             done.append(name)
         self._tile_anchor(inner)
         for pad in self.pads:
             done.append(pad.name)
             self._copy_padding(pad, host, block if form.pad_at_block else None)
-        return Extension(tuple(self.steps), tuple(self.holes), tuple(done))
+        return self.extension(*done)
 
     def _copies(
         self, form: _Form, inner: str, host: str, block: str, column: str
@@ -205,7 +204,7 @@ class _TileSketch:
             far = is_far(self.stage.op, self.roles, r, self.target)
             once = far and self._one_row_of_tiles() and not self.looked_up
             width = self.roles.lanes if once else Ref(tile, 3)
-            self.steps.append(Layout(r.load.buffer.name, ((along, width),), order))
+            self.write(Layout(r.load.buffer.name, ((along, width),), order))
 
     def _tile_host(self, host: str, tile: str, best: Option, form: _Form) -> tuple[str, str, str]:
         """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
@@ -219,10 +218,10 @@ class _TileSketch:
         for n, axis in enumerate(rows):
             component = 1 if n == len(rows) - 1 else 0
             if n == 0 and row_block is not None:
-                self.steps.append(SplitStep(host, axis, (Ref(row_block), Ref(tile, component))))
+                self.split(host, axis, Ref(row_block), Ref(tile, component))
             else:
-                self.steps.append(SplitStep(host, axis, (Ref(tile, component),)))
-        self.steps.append(SplitStep(host, v, (Ref(col_block), Ref(tile, 2), roles.lanes)))
+                self.split(host, axis, Ref(tile, component))
+        self.split(host, v, Ref(col_block), Ref(tile, 2), roles.lanes)
         outer_rows = [f"{rows[0]}.0"] if rows and row_block is not None else []
         inner_rows = (
             [f"{rows[0]}.1" if row_block is not None else f"{rows[0]}.0", *(f"{r}.0" for r in rows[1:])]
@@ -235,12 +234,10 @@ class _TileSketch:
         if form.columns_first and self.looked_up:
             outside = [f"{v}.0", *others, *outer_rows]
         inside = [f"{v}.1", *inner_rows] if form.rows_inside else [*inner_rows, f"{v}.1"]
-        self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
-        steps, outer = fused(host, outside)
-        self.steps += steps
-        self.steps.extend(Unroll(host, t) for t in (*tiles, f"{v}.2"))
-        self.steps.append(Vectorize(host, f"{v}.3"))
-        self.steps += divided(host, outer, self.stage.op, roles.lanes, self.target)
+        self.write(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
+        outer = self.fuse(host, outside)
+        self.write(*in_vectors(host, *tiles, f"{v}.2", f"{v}.3"))
+        self.write(*divided(host, outer, self.stage.op, roles.lanes, self.target))
         return outer, f"{v}.1", inside[-1]
 
     def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
@@ -262,10 +259,10 @@ class _TileSketch:
         apart = cpu.apart if shared and self._panels_stay() else 0.0
         r, c = block_of(rows, columns, others, cores, copies / height, again, max(1, fits), apart, cpu.spill)
         c = 1 if self.looked_up else c
-        self.holes.append(Hole(col, singles(cuts(columns, cores)), (c,)))
+        self.hole(col, singles(cuts(columns, cores)), (c,))
         if not roles.rows:
             return None, col
-        self.holes.append(Hole(row, singles(cuts(rows, cores)), (r,)))
+        self.hole(row, singles(cuts(rows, cores)), (r,))
         return row, col
 
     def _panels_stay(self) -> bool:
@@ -301,35 +298,33 @@ class _TileSketch:
         """Reduction loops outside, an unrolled register tile inside."""
         op, roles = self.stage.op, self.roles
         v = roles.vector.name
-        self.steps.append(SplitStep(inner, v, (roles.lanes,)))
+        self.split(inner, v, roles.lanes)
         parts = at_once(op) if roles.rows else in_parts(inner, op, ROW_PART)
-        self.steps.extend(parts.cut)
+        self.write(*parts.cut)
         reduction = list(parts.loops)
         unrolled: list[str] = []
         last = parts.loops[-1]
         options, default = steps_written(parts.inner, self.target)
         if len(options) > 1:
             hole = f"{self.stage.name}/unroll"
-            self.holes.append(Hole(hole, singles(options), (default,)))
-            self.steps.append(SplitStep(inner, last, (Ref(hole),)))
+            self.hole(hole, singles(options), (default,))
+            self.split(inner, last, Ref(hole))
             reduction[-1:] = [f"{last}.0", f"{last}.1"]
             unrolled.append(f"{last}.1")
         spatial = [a.name for a in op.axes[:-1]]
-        self.steps.append(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1")))
-        self.steps.extend(Unroll(inner, a) for a in (*unrolled, *spatial, f"{v}.0"))
-        self.steps.append(Vectorize(inner, f"{v}.1"))
-        self.steps.extend(parts.mark)
+        self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1")))
+        self.write(*in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1"))
+        self.write(*parts.mark)
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
         """Padding copied per block or beforehand, row by row in vectors."""
         last = pad.op.axes[-1].name
         lanes = self.roles.lanes
         if block is not None:
-            self.steps.append(ComputeAt(pad.name, host, block))
+            self.write(ComputeAt(pad.name, host, block))
         if pad.op.axes[-1].extent >= lanes:
-            self.steps.append(SplitStep(pad.name, last, (lanes,)))
-            self.steps.append(Vectorize(pad.name, f"{last}.1"))
+            self.split(pad.name, last, lanes)
+            self.write(Vectorize(pad.name, f"{last}.1"))
         if block is None and len(pad.op.axes) > 2:
-            self.steps += divided_as_one(
-                pad.name, [a.name for a in pad.op.axes[:-2]], pad.op, lanes, self.target
-            )
+            outer = [a.name for a in pad.op.axes[:-2]]
+            self.write(*divided_as_one(pad.name, outer, pad.op, lanes, self.target))

@@ -26,19 +26,17 @@ from math import ceil, prod
 from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
-from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole, Option
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import PAGE, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.parallel_region import divided
-from schedules.kit.shared_steps import fused, host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, epilogue, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles
 from schedules.registry import Extension
@@ -236,26 +234,25 @@ def _divides_rows(w: Window, target: Target) -> bool:
     return tiles * prod(a.extent for a in w.rows[:-2]) >= ROWS_A_CORE * target.num_cores
 
 
-class _WindowsSketch:
+class _WindowsSketch(SketchWriter):
     """Writes one sketch. rows_first: of the parallel blocks; else channels."""
 
     def __init__(self, state: State, stage: Stage, window: Window, target: Target, rows_first: bool) -> None:
+        super().__init__()
         self.state, self.stage, self.window, self.target = state, stage, window, target
         self.rows_first = rows_first
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self, across: bool) -> Extension:
         """across: all channels of a tile before the next tile; else all tiles of a row for each vector."""
         anchor = self.stage.name
         pads = padding_in_front(self.state, self.stage.op)
-        self.steps.extend(Inline(p.name) for p in pads)
+        self.write(*(Inline(p.name) for p in pads))
         host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
-        self.steps += first
+        self.write(*first)
         self._pack()
-        self.steps.append(ComputeAt(inner, host, self._tile_host(host, across)))
+        self.write(ComputeAt(inner, host, self._tile_host(host, across)))
         self._tile_anchor(inner)
-        return Extension(tuple(self.steps), tuple(self.holes), (host, inner, anchor, *(p.name for p in pads)))
+        return self.extension(host, inner, anchor, *(p.name for p in pads))
 
     def _pack(self) -> None:
         """Weights of one vector of channels side by side."""
@@ -264,7 +261,7 @@ class _WindowsSketch:
             along = next(n for n, d in enumerate(r.dims) if d is not None and w.vector.name in d.steps)
             rest = [str(n) for n in range(len(r.dims)) if n != along]
             order = " ".join([f"{along}.0", *rest, f"{along}.1"])
-            self.steps.append(Layout(r.load.buffer.name, ((along, w.lanes),), order))
+            self.write(Layout(r.load.buffer.name, ((along, w.lanes),), order))
 
     def _tile_host(self, host: str, across: bool) -> str:
         """Splits, orders and marks the host's loops; gives the innermost loop around a tile."""
@@ -278,11 +275,11 @@ class _WindowsSketch:
         v, columns = names[w.vector.name], names[w.rows[-1].name]
         rows = [names[a.name] for a in w.rows[:-2]]
         tiles = [f"{columns}.1"]
-        self.steps.append(SplitStep(host, v, (Ref(block.name), w.lanes)))
-        self.steps.append(SplitStep(host, columns, (Ref(tile.name, 1),)))
+        self.split(host, v, Ref(block.name), w.lanes)
+        self.split(host, columns, Ref(tile.name, 1))
         if len(w.rows) > 1:
             row = names[w.rows[-2].name]
-            self.steps.append(SplitStep(host, row, (Ref(tile.name, 0),)))
+            self.split(host, row, Ref(tile.name, 0))
             rows.append(f"{row}.0")
             tiles.insert(0, f"{row}.1")
         outside = [
@@ -290,12 +287,10 @@ class _WindowsSketch:
             *((*rows, f"{v}.0") if self.rows_first else (f"{v}.0", *rows)),
         ]
         inside = [f"{columns}.0", f"{v}.1"] if across else [f"{v}.1", f"{columns}.0"]
-        self.steps.append(Reorder(host, (*outside, *inside, *tiles, f"{v}.2")))
-        steps, outer = fused(host, outside)
-        self.steps += steps
-        self.steps.extend(Unroll(host, t) for t in tiles)
-        self.steps.append(Vectorize(host, f"{v}.2"))
-        self.steps += divided(host, outer, self.stage.op, w.lanes, self.target)
+        self.write(Reorder(host, (*outside, *inside, *tiles, f"{v}.2")))
+        outer = self.fuse(host, outside)
+        self.write(*in_vectors(host, *tiles, f"{v}.2"))
+        self.write(*divided(host, outer, self.stage.op, w.lanes, self.target))
         return inside[-1]
 
     def _channel_block(self, best: Option) -> Hole:
@@ -323,10 +318,9 @@ class _WindowsSketch:
         """Window rows around rows, window columns around columns: a loaded row serves neighbours at once."""
         w = self.window
         v = w.vector.name
-        self.steps.append(SplitStep(inner, v, (w.lanes,)))
+        self.split(inner, v, w.lanes)
         pairs = zip(w.over, w.rows, strict=True)
         order = [a.name for a in (*w.free, *(x for pair in pairs for x in pair), *w.others)]
-        self.steps.append(Reorder(inner, (*order, f"{v}.0", f"{v}.1")))
-        self.steps.extend(Unroll(inner, a) for a in (*order, f"{v}.0"))
-        self.steps.append(Vectorize(inner, f"{v}.1"))
-        self.steps.append(Pragma(inner, order[0], "skip_zeros", "1"))
+        self.write(Reorder(inner, (*order, f"{v}.0", f"{v}.1")))
+        self.write(*in_vectors(inner, *order, f"{v}.0", f"{v}.1"))
+        self.write(Pragma(inner, order[0], "skip_zeros", "1"))

@@ -27,15 +27,14 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.cache import CacheWrite
 from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
-from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Ref, Stage, State
-from autotensor.schedule.step import Step
 from schedules.algorithms.winograd import F2, F4, match
 from schedules.kit.operand_roles import padding_in_front
-from schedules.kit.shared_steps import fused
+from schedules.kit.shared_steps import in_vectors
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, lanes_of
 from schedules.kit.tiles import nearest, powers, singles, written_out
 from schedules.kit.winograd_cost import Problem, Variant, best_option, cycles, direct_cycles, options, panels
@@ -70,36 +69,35 @@ def winograd(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     yield from map(built, after)
 
 
-class _WinogradSketch:
+class _WinogradSketch(SketchWriter):
     """Writes the sketch of one variant."""
 
     def __init__(
         self, stage: Stage, host: Stage | None, problem: Problem, variant: Variant, pads: tuple[Stage, ...]
     ) -> None:
+        super().__init__()
         self.stage, self.problem, self.variant, self.pads = stage, problem, variant, pads
         self.tf, self.by_columns, self.lanes = variant.tf, variant.by_columns, problem.lanes
         self.host = host or stage  # whose loops carry the tiles
         self.name = f"{stage.name}.local" if host is None else stage.name  # of what is computed by tiles
         self.outer = [a.name for a in stage.op.axes[:-3]]  # batch, depth
         self.taps = [a.name for a in stage.op.reduce_axes[:-3]]
-        self.steps: list[Step] = []
-        self.holes: list[Hole] = []
 
     def build(self) -> Extension:
         anchor, host = self.name, self.host.name
         tile, columns = f"{anchor}/tile", f"{anchor}/panels"
         best = best_option(self.problem, self.variant)
-        self.holes.append(Hole(tile, options(self.problem, self.variant), best))
+        self.hole(tile, options(self.problem, self.variant), best)
         counts = powers(ceil(self.problem.c / best[5]))
         wanted = panels(self.problem, self.variant, best)
-        self.holes.append(Hole(columns, singles(counts), (nearest(counts, wanted),)))
+        self.hole(columns, singles(counts), (nearest(counts, wanted),))
         if host == self.stage.name:
-            self.steps.append(CacheWrite(host, "local"))
-        self.steps.append(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
+            self.write(CacheWrite(host, "local"))
+        self.write(UseAlgorithm(anchor, f"winograd_f{self.tf.m}"))
         n = len(self.taps)  # [*taps, a, b, k, c], panels of columns outside, what is summed over inside
         order = [f"{n + 3}.0", n, n + 1, *range(n), n + 2, f"{n + 3}.1"]
-        self.steps.append(Layout(f"{anchor}.U", ((n + 3, Ref(tile, 5)),), " ".join(map(str, order))))
-        self.steps.append(Inline(anchor))
+        self.write(Layout(f"{anchor}.U", ((n + 3, Ref(tile, 5)),), " ".join(map(str, order))))
+        self.write(Inline(anchor))
         block, column, last = self._host(host, tile, columns)
         self._outputs(host, last)
         self._products(host, column, tile)
@@ -108,45 +106,43 @@ class _WinogradSketch:
         for pad in self.pads:
             done.append(pad.name)
             axis = pad.op.axes[-1].name
-            self.steps += [ComputeAt(pad.name, *around), SplitStep(pad.name, axis, (self.lanes,))]
-            self.steps.append(Vectorize(pad.name, f"{axis}.1"))
-        return Extension(tuple(self.steps), tuple(self.holes), tuple(done))
+            self.write(ComputeAt(pad.name, *around))
+            self.split(pad.name, axis, self.lanes)
+            self.write(Vectorize(pad.name, f"{axis}.1"))
+        return self.extension(*done)
 
     def _host(self, host: str, tile: str, columns: str) -> tuple[str, str, str]:
         """Blocks, columns, tiles, pixels; gives the loops of a block, of a column block, and of a tile."""
         *outer, h, w, c = (a.name for a in self.host.op.axes)
         m = self.tf.m
-        self.steps += [
+        self.write(
             SplitStep(host, h, (Ref(tile, 0), m)),
             SplitStep(host, w, (Ref(tile, 1), m)),
             SplitStep(host, c, (Ref(columns), Ref(tile, 4), self.lanes)),
-        ]
+        )
         blocks = (f"{h}.0", f"{w}.0")
         outside = (f"{c}.0", *blocks) if self.by_columns else (*blocks, f"{c}.0")
         inside = (f"{h}.1", f"{w}.1", f"{c}.1", f"{h}.2", f"{w}.2", f"{c}.2", f"{c}.3")
-        self.steps.append(Reorder(host, (*outer, *outside, *inside)))
-        steps, block = fused(host, (*outer, *(outside[:1] if self.by_columns else blocks)))
-        self.steps += [*steps, *(Unroll(host, a) for a in (f"{h}.2", f"{w}.2", f"{c}.2"))]
-        self.steps += [Vectorize(host, f"{c}.3"), Parallel(host, block)]
+        self.write(Reorder(host, (*outer, *outside, *inside)))
+        block = self.fuse(host, (*outer, *(outside[:1] if self.by_columns else blocks)))
+        self.write(*in_vectors(host, f"{h}.2", f"{w}.2", f"{c}.2", f"{c}.3"), Parallel(host, block))
         return block, outside[-1], f"{c}.1"
 
     def _outputs(self, host: str, last: str) -> None:
         r = f"{self.name}.R"
         c = self.stage.op.axes[-1].name
-        self.steps += [
+        self.write(
             ComputeAt(r, host, last),
             SplitStep(r, c, (self.lanes,)),
             Reorder(r, (*self.outer, "th", "tw", f"{c}.0", "b", "y", f"{c}.1")),
-            Unroll(r, "b"),
-            Unroll(r, "y"),
-            Vectorize(r, f"{c}.1"),
-        ]
+            *in_vectors(r, "b", "y", f"{c}.1"),
+        )
 
     def _products(self, host: str, column: str, tile: str) -> None:
         """M for a block of columns: a matrix product per position of the transform."""
         mm, c = f"{self.name}.M", self.stage.op.axes[-1].name
         near = f"{mm}.local"
-        self.steps += [
+        self.write(
             CacheWrite(mm, "local"),
             ComputeAt(mm, host, column),
             SplitStep(mm, "th", (Ref(tile, 2),)),
@@ -155,15 +151,13 @@ class _WinogradSketch:
             Reorder(
                 mm, (*self.outer, f"{c}.0", "a", "b", "th.0", "tw.0", "th.1", "tw.1", f"{c}.1", f"{c}.2")
             ),
-            *(Unroll(mm, a) for a in ("th.1", "tw.1", f"{c}.1")),
-            Vectorize(mm, f"{c}.2"),
+            *in_vectors(mm, "th.1", "tw.1", f"{c}.1", f"{c}.2"),
             ComputeAt(near, mm, "tw.0"),
             SplitStep(near, c, (self.lanes,)),
             SplitStep(near, "k", (self._steps_written(),)),
             Reorder(near, (*self.taps, "k.0", "k.1", *self.outer, "a", "b", "th", "tw", f"{c}.0", f"{c}.1")),
-            *(Unroll(near, a) for a in ("k.1", *self.outer, "a", "b", "th", "tw", f"{c}.0")),
-            Vectorize(near, f"{c}.1"),
-        ]
+            *in_vectors(near, "k.1", *self.outer, "a", "b", "th", "tw", f"{c}.0", f"{c}.1"),
+        )
 
     def _steps_written(self) -> int:
         """Steps of a product's reduction that are written out."""
@@ -173,31 +167,27 @@ class _WinogradSketch:
     def _inputs(self, host: str, block: str) -> tuple[str, str]:
         """V, the row transform D of one vector of channels inside it; gives the loop around its input."""
         v, d = f"{self.name}.V", f"{self.name}.D"
-        self.steps.append(SplitStep(v, "k", (self.lanes,)))
+        self.split(v, "k", self.lanes)
         if self.by_columns:
             at, around = "tw", (v, self._regions_of(v))
         else:
             at, around = "k.0", (host, block)
-            self.steps += [
+            self.write(
                 ComputeAt(v, host, block),
                 Reorder(v, (*self.outer, "th", "tw", "k.0", "a", "b", "k.1")),
-            ]
-        self.steps += [
-            Unroll(v, "a"),
-            Unroll(v, "b"),
-            Vectorize(v, "k.1"),
+            )
+        self.write(
+            *in_vectors(v, "a", "b", "k.1"),
             ComputeAt(d, v, at),
             SplitStep(d, "k", (self.lanes,)),
             Reorder(d, (*self.outer, "th", "tw", "k.0", "j", "a", "k.1")),
-            Unroll(d, "a"),
-            Unroll(d, "j"),
-            Vectorize(d, "k.1"),
-        ]
+            *in_vectors(d, "a", "j", "k.1"),
+        )
         return around
 
     def _regions_of(self, v: str) -> str:
         """All of V in a parallel region of its own, over vectors of channels; gives the parallel loop."""
-        self.steps.append(Reorder(v, (*self.outer, "k.0", "th", "tw", "a", "b", "k.1")))
-        steps, vectors = fused(v, (*self.outer, "k.0"))
-        self.steps += [*steps, Parallel(v, vectors)]
+        self.write(Reorder(v, (*self.outer, "k.0", "th", "tw", "a", "b", "k.1")))
+        vectors = self.fuse(v, (*self.outer, "k.0"))
+        self.write(Parallel(v, vectors))
         return vectors
