@@ -253,6 +253,9 @@ class Tensor(Overloads["Tensor"]):
         """Elementwise operators: `x.exp()`, `x.maximum(y)`."""
         return partial(SPELLING(name, self), self)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *SPELLING.names()]
+
 
 # -- making tensors --------------------------------------------------------------------------------------
 

@@ -30,14 +30,17 @@ class Spelling(Generic[T]):
         self.where = where
         self.apply = apply
         self.others = dict(others or {})
+        self._functions: dict[str, Callable[..., T]] = {}
 
     def __call__(self, name: str, owner: object = None) -> Callable[..., T]:
-        """The function of that name. Raises AttributeError, as of `owner`, if there is none."""
+        """The function of that name: one object. Raises AttributeError, as of `owner`, if there is none."""
+        if name in self._functions:
+            return self._functions[name]
         operator = self.others.get(name, name)
         values = _values(operator)
         if values not in (1, 2):
             raise absent(self.where, name, owner, {})
-        return (unary if values == 1 else binary)(operator, self.apply)
+        return self._functions.setdefault(name, (unary if values == 1 else binary)(operator, self.apply))
 
     def names(self) -> list[str]:
         """All of them, sorted."""

@@ -27,6 +27,11 @@ def test_a_style_has_each_that_is_an_operator(style, name):
     assert (function.__name__, function.__doc__) == (name, SENTENCES[name])
     assert name in style.__all__
     assert name in dir(style)
+    assert getattr(style, name) is function
+
+
+def test_tensors_list_them_as_methods():
+    assert {*dir(imperative.tensor([1.0]))} >= {"exp", "maximum", "reshape"}
 
 
 def test_no_sentence_is_written_for_nobody():

@@ -2,7 +2,7 @@
 
 `emit(writer, name, type, args)` writes the code for scalars and vectors alike and gives the result operand.
 The formulas are written with the small algebra of math.py, so that they read as in the papers. Errors in
-units in the last place, measured in tests/codegen/test_intrinsics.py against extended precision on dense
+units in the last place, measured in tests/codegen/llvm/test_intrinsics.py against extended precision on dense
 samples (float64 erf against Python's math.erf):
 
     float32   exp exp2 expm1 log log2 log10 log1p sigmoid tanh erf sin cos tan pow    <= 2.5, polynomials
