@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
@@ -98,7 +98,7 @@ def open_engine(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
         if file is not None:
             engine = _file_engine(file, readonly)
         elif place in IN_MEMORY:
-            engine = _sqlite_engine(lambda: _connect(IN_MEMORY[0]), pool_size=1, max_overflow=0)
+            engine = _memory_engine()
         else:
             engine = _server_engine(address, readonly)
     except ImportError as error:
@@ -147,6 +147,17 @@ def _file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engin
 
     # max_overflow: a thread that waits for a connection would report a full pool instead of a busy file
     return _sqlite_engine(connect, pool_size=4, max_overflow=-1)
+
+
+def _memory_engine() -> Engine:
+    engine = _sqlite_engine(lambda: _connect(IN_MEMORY[0]), pool_size=1, max_overflow=0)
+
+    @event.listens_for(engine, "handle_error")
+    def keep(context: ExceptionContext) -> None:
+        """Ctrl-C in a statement would have the connection replaced, and the log with it."""
+        context.is_disconnect = False
+
+    return engine
 
 
 def _sqlite_engine(connect: Callable[[], sqlite3.Connection], pool_size: int, max_overflow: int) -> Engine:

@@ -427,6 +427,22 @@ class TestStoreContract:
         assert store.count() == 40
         assert store.open_intents() == ()
 
+    def test_nothing_is_lost_when_a_statement_is_interrupted(
+        self, store: TrialStore, task: Task, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As by Ctrl-C, which may come in any line."""
+        store.add_trials([task.trial("a")])
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("sqlalchemy.engine.default.DefaultDialect.do_execute", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.add_trials([task.trial("b")])
+        assert store.count() == 1
+        assert store.add_trials([task.trial("c")]) == 1
+
     # --- moving between logs ---
 
     def test_export_and_import_are_inverse(self, store: TrialStore, task: Task, tmp_path: Path) -> None:
