@@ -7,7 +7,8 @@ beyond the noise of their race; on a tie the default stays, so that tuned is nev
 of another machine is never taken; `Resolved.note` says when there is one.
 
 What is compared is the median of a row's samples, or what another metric makes of the row. The log keeps the
-samples: whoever reads it says by which metric.
+samples: whoever reads it says by which metric. Of races inside a model it has ratios, of which only the
+median means something: for another metric these do not count.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, rules
 from schedules.shipped import untuned
-from tuning_db import TrialStore
+from tuning_db import RACE, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
 LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
 LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
+IN_MODEL = "model"  # residency of samples of a race in a model: as its other kernels leave the caches
 
 
 Metric = Callable[[TrialRecord], float]  # of a trial that works: what is to be small, above zero
@@ -96,7 +98,7 @@ def ranked(
 ) -> list[TrialRecord]:
     """Verified trials of this machine in the order in which they should be used; perhaps none."""
     task = (workload.key, target.key(), fingerprint)
-    raced = race_order(store.last_race(*task), default_hash, metric)
+    raced = race_order(last_race(metric, store, task), default_hash, metric)
     best = best_by(metric, store, task, 3)
     if raced:
         if metric is median_s:  # by which every race has the best; by another, they may have been left out
@@ -105,7 +107,7 @@ def ranked(
         known, enough = {r.trace_hash for r in raced}, (1 - LEAST_GAIN_APART) * metric(raced[0])
         newer = [r for r in best if r.trace_hash not in known and metric(r) < enough]
         return [*newer, *raced]
-    defaults = [r for r in store.trials(*task) if r.trace_hash == default_hash and r.verified]
+    defaults = [r for r in _counted(metric, store, task) if r.trace_hash == default_hash and r.verified]
     default = min(defaults, key=metric, default=None)
     if default is None:
         return list(best)
@@ -119,7 +121,26 @@ def best_by(
     """The best verified trials of different traces of a workload, target and machine."""
     if metric is median_s:
         return store.best(*task, k=k)
-    return distinct_traces(sorted((r for r in store.trials(*task) if r.verified), key=metric), k)
+    return distinct_traces(sorted((r for r in _counted(metric, store, task) if r.verified), key=metric), k)
+
+
+def last_race(metric: Metric, store: TrialStore, task: tuple[str, str, str]) -> Sequence[TrialRecord]:
+    """Who met last of a workload, target and machine; perhaps nobody."""
+    if metric is median_s:
+        return store.last_race(*task)
+    races: dict[str, list[TrialRecord]] = {s.id: [] for s in store.sessions() if s.run_key.startswith(RACE)}
+    for row in _counted(metric, store, task):
+        if row.session in races:
+            races[row.session].append(row)
+    return next((rows for rows in reversed(races.values()) if rows), ())
+
+
+def _counted(metric: Metric, store: TrialStore, task: tuple[str, str, str]) -> Sequence[TrialRecord]:
+    """Trials of which the metric makes something."""
+    rows = store.trials(*task)
+    if metric is median_s:
+        return rows
+    return [r for r in rows if all(s.residency != IN_MODEL for s in r.samples)]
 
 
 def race_order(

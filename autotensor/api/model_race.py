@@ -19,7 +19,7 @@ from statistics import median
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
-from autotensor.resolve import Metric, median_s, ranked, safe_default
+from autotensor.resolve import IN_MODEL, ranked, safe_default
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
@@ -35,7 +35,6 @@ Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these trace
 
 Clock = KernelClock | DeviceKernelClock
 
-IN_MODEL = "model"  # residency of the samples: as the model's other kernels leave the caches
 SCHEDULES = 4  # of a task that meet, its default among them
 ROUNDS = (5, 15)  # inferences of each model, at least and at most
 BUDGET_S = 24.0  # for all of it; linking takes a second or two for each model, more for the largest
@@ -48,14 +47,13 @@ def race_in_model(
     build: Build,
     budget_s: float = BUDGET_S,
     patience: Deadline = NEVER,
-    metric: Metric = median_s,
 ) -> int:
     """Races the best schedules of every task in their places and stores it; gives the tasks that took part.
 
     patience: until when others on the machine may time before us; a race that did not begin then is not held.
     Nothing is measured when the log's last race of every task was such a one.
     """
-    entered = {w.key: entrants(w, target, store, metric) for w in workloads}
+    entered = {w.key: entrants(w, target, store) for w in workloads}
     most = max((len(rows) for rows in entered.values()), default=0)
     if most < 2 or all(_settled(rows) for rows in entered.values()):
         return 0
@@ -84,12 +82,10 @@ def race_in_model(
     return sum(bool(samples) for samples in times.values())
 
 
-def entrants(
-    workload: Workload, target: Target, store: TrialStore, metric: Metric = median_s
-) -> tuple[TrialRecord, ...]:
+def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
     """What `resolve` would choose, the default, then the others in its order; () without measurements."""
     default = safe_default(workload, target).hash
-    known = ranked(store, workload, target, host_machine().fingerprint, default, metric)
+    known = ranked(store, workload, target, host_machine().fingerprint, default)
     return contestants(known, default, SCHEDULES)
 
 

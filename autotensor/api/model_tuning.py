@@ -142,7 +142,6 @@ def tune_model(
                 lambda traces: link_model(plan, traces, work.compiled),
                 min(work.in_model_s(), end.left_s()),
                 end,
-                work.metric,
             )
         return work.finish(tuning)
 
@@ -292,7 +291,10 @@ class _TunedModel:
         return CAUTION * (steps + COMPILE_S * len(self.plan.tasks))
 
     def in_model_s(self) -> float:
-        """For races inside the model; 0 where the deadline leaves too little for one."""
+        """For races inside the model; 0 where the deadline leaves too little for one, and by another metric
+        than the median, of which they know nothing."""
+        if self.metric is not median_s:
+            return 0.0
         if not self.until.is_set:
             return BUDGET_S
         budget = min(BUDGET_S, IN_MODEL_SHARE * self.until.given_s)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotensor.resolve import Metric, best_by, median_s, race_order
+from autotensor.resolve import Metric, best_by, last_race, median_s, race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
 from autotensor.search.measuring.measure_request import Measurer
@@ -54,7 +54,7 @@ def final_race(
     entered = entrants(mine, default_hash, known, metric)
     if len(entered) < 2:
         return None
-    raced = journal.store.last_race(*place)
+    raced = last_race(metric, journal.store, place)
     if not {c.trace_hash for c in entered} <= met(raced, *place, journal.store, metric):
         longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
         repeat = max(FINAL_SAMPLES[0], min(FINAL_SAMPLES[1], int(timing_s / longest)))

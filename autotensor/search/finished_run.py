@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from autotensor.base.machine import host_machine
-from autotensor.resolve import Metric, race_order
+from autotensor.resolve import Metric, last_race, race_order
 from autotensor.search.effort import COVERED, EFFORT_SPENT
 from autotensor.search.final_race import entrants, known_best, met
 from autotensor.search.journal import Journal, run_key
@@ -89,7 +89,7 @@ def _report(
     known = known_best(journal.store, place, default_hash, metric)
     entered = entrants(rows, default_hash, known, metric)
     several = len(entered) > 1
-    raced = journal.store.last_race(*place) if several else ()
+    raced = last_race(metric, journal.store, place) if several else ()
     open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
     if several and open_:  # the last race was among others
         open_ -= met(raced, *place, journal.store, metric)

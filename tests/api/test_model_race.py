@@ -10,9 +10,10 @@ from told import tell, two_convolutions
 from autotensor.api.model_race import IN_MODEL, entrants, race_in_model
 from autotensor.api.models import link_model, traces_from_log
 from autotensor.base.machine import host_machine
-from autotensor.resolve import resolve, safe_default
+from autotensor.resolve import last_race, resolve, safe_default
 from autotensor.schedule.trace import Trace
 from tuning_db import TrialStore, connect
+from tuning_db.records import TrialRecord
 
 
 @pytest.fixture
@@ -64,3 +65,18 @@ def test_the_default_takes_part_even_when_there_is_no_time(plan, store: TrialSto
     race(plan, store, budget_s=0.0)
     rows = store.last_race(workload.key, plan.target.key(), host_machine().fingerprint)
     assert default in {r.trace_hash for r in rows}
+
+
+def test_another_metric_goes_by_races_of_kernels_alone(plan, store: TrialStore) -> None:
+    """Those in the model are ratios to the first choice: its samples have no spread, none is its slowest."""
+
+    def worst(trial: TrialRecord) -> float:
+        return max(s.seconds for s in trial.samples)
+
+    tell(plan, store, slow_s=1e-6, default_s=1e-3)
+    race(plan, store)
+    for w in (t.workload for t in plan.tasks if "conv2d" in t.name):
+        assert resolve(w, plan.target, store).trace == safe_default(w, plan.target)
+        assert resolve(w, plan.target, store, worst).trace == Trace()
+        rows = last_race(worst, store, (w.key, plan.target.key(), host_machine().fingerprint))
+        assert sorted(worst(r) for r in rows) == [1e-6, 1e-3]

@@ -25,11 +25,13 @@ from autotensor.base import switches
 from autotensor.base.deadline import NEVER, Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.build import input, ops
+from autotensor.resolve import IN_MODEL
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, ModelSaved, Raced
 from autotensor.search.run import silent
 from tuning_db import TrialStore, connect
+from tuning_db.records import TrialRecord
 
 
 @pytest.fixture
@@ -242,3 +244,21 @@ def test_a_race_that_ends_the_process_loses_nothing(
     options = at.TuneOptions(trials=8, model="prior")
     report = at.tune_model(plan, options, db=store, path=tmp_path / "m.atm", progress=False)
     assert report.tuning.reused == report.tuning.trials == 8
+
+
+def test_by_another_metric_the_same_call_again_races_nothing(tmp_path: Path) -> None:
+    def worst(trial: TrialRecord) -> float:
+        return max(s.seconds for s in trial.samples)
+
+    model = ops.relu(ops.dense(input((64, 96)), np.ones((80, 96), np.float32)))
+    with connect(tmp_path / "log.db") as log:
+        heard: list[Event] = []
+        for _ in range(2):
+            heard.clear()
+            options = at.TuneOptions(trials=8, model="prior", metric=worst)
+            again = at.tune_model(
+                model, options, db=log, path=tmp_path / "m.atm", listener=heard.append, progress=False
+            )
+        assert again.tuning.reused == 8
+        assert [type(e) for e in heard] == [ModelSaved]
+        assert {s.residency for t in log.trials() for s in t.samples}.isdisjoint({IN_MODEL})
