@@ -34,13 +34,15 @@ class Spelling(Generic[T]):
 
     def __call__(self, name: str, owner: object = None) -> Callable[..., T]:
         """The function of that name: one object. Raises AttributeError, as of `owner`, if there is none."""
-        if name in self._functions:
-            return self._functions[name]
         operator = self.others.get(name, name)
-        values = _values(operator)
-        if values not in (1, 2):
-            raise absent(self.where, name, owner, {})
-        return self._functions.setdefault(name, (unary if values == 1 else binary)(operator, self.apply))
+        if operator not in self._functions:
+            values = _values(operator)
+            if values not in (1, 2):
+                raise absent(self.where, name, owner, {})
+            function = (unary if values == 1 else binary)(operator, self.apply)
+            function.__module__ = f"autotensor.{self.where}"  # where pickle finds it
+            self._functions.setdefault(operator, function)
+        return self._functions[operator]
 
     def names(self) -> list[str]:
         """All of them, sorted."""

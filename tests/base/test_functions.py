@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,7 @@ def test_a_style_has_each_that_is_an_operator(style, name):
     assert (function.__name__, function.__doc__) == (name, SENTENCES[name])
     assert name in style.__all__
     assert name in dir(style)
-    assert getattr(style, name) is function
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_tensors_list_them_as_methods():
