@@ -29,7 +29,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from schedules.cpu import cpu_of
 from schedules.kit.block_grain import cuts
 from schedules.kit.operand_roles import Roles
-from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import divisors, epilogue, second_cache
 from schedules.kit.tiles import best_tile, nearest, powers, singles, tiles_of
@@ -79,8 +79,7 @@ class _BlockedSketch(SketchWriter):
     def _host(self, host: str, tile: str, best: Option) -> str:
         """Blocks in parallel; inside one, rows of vectors. Gives the loop of a block."""
         roles, anchor = self.roles, self.stage.name
-        op = self.state.stage(host).op
-        names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
+        names = names_in(self.state.stage(host).op, self.stage.op)
         v, rows = names[roles.vector.name], [names[a.name] for a in roles.rows]
         others = [names[a.name] for a in roles.others]
         tiles = ceil(roles.columns / best[3])

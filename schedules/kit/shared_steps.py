@@ -14,6 +14,7 @@ from autotensor.schedule.primitives.fuse import FuseStep
 from autotensor.schedule.primitives.mark import Unroll, Vectorize
 from autotensor.schedule.state import Stage
 from autotensor.schedule.step import Step
+from autotensor.te.dag import StageOp
 
 
 def fused(stage: str, axes: Sequence[str]) -> tuple[list[Step], str]:
@@ -30,6 +31,11 @@ def in_vectors(stage: str, *loops: str) -> list[Step]:
     """The last loop in vectors, those around it written out."""
     *around, last = loops
     return [*(Unroll(stage, loop) for loop in around), Vectorize(stage, last)]
+
+
+def names_in(host: StageOp, op: StageOp) -> dict[str, str]:
+    """The axis of the host at the place of each axis of `op`, which has as many."""
+    return {a.name: b.name for a, b in zip(op.axes, host.axes, strict=True)}
 
 
 def host_and_anchor(after: Stage | None, stage: str) -> tuple[str, str, list[Step]]:

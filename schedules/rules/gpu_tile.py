@@ -22,7 +22,7 @@ from autotensor.codegen.c.resources import registers_for
 from autotensor.schedule.primitives.bind import Bind
 from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.compute_at import ComputeAt
-from autotensor.schedule.primitives.mark import Unroll, Vectorize
+from autotensor.schedule.primitives.mark import Unroll
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.set_scope import SetScope
 from autotensor.schedule.primitives.split import SplitStep
@@ -31,7 +31,7 @@ from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.gpu_threads import powers_of_two
 from schedules.kit.operand_roles import padding_in_front
-from schedules.kit.shared_steps import host_and_anchor
+from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, epilogue, reads, untouched
 from schedules.registry import Extension
@@ -147,8 +147,7 @@ class _GpuTileSketch(SketchWriter):
 
     def _host(self, host: str, tile: str) -> str:
         """Blocks, threads, and the tile of a thread; gives the innermost loop over threads."""
-        own = self.state.stage(host).op.axes
-        names = {a.name: b.name for a, b in zip(self.stage.op.axes, own, strict=True)}
+        names = names_in(self.state.stage(host).op, self.stage.op)
         c = names[self.s.column.name]
         others = [names[a.name] for a in self.s.others]
         self.split(host, c, Ref(tile, 1), Ref(tile, 3), self.s.lanes)
@@ -162,8 +161,7 @@ class _GpuTileSketch(SketchWriter):
         self.write(Reorder(host, (*blocks, *threads, *inner)))
         block = self.fuse(host, blocks)
         self.write(Bind(host, block, "blockIdx.x"), *bound)
-        self.write(*(Unroll(host, axis) for axis in inner[:-1]))
-        self.write(Vectorize(host, inner[-1]) if self.s.lanes > 1 else Unroll(host, inner[-1]))
+        self._written_out(host, *inner)
         return threads[-1]
 
     def _anchor(self, anchor: str, tile: str) -> list[str]:
@@ -179,9 +177,13 @@ class _GpuTileSketch(SketchWriter):
         reduction = [*outer, f"{last}.0", f"{last}.1"]
         spatial = [a.name for a in op.axes[:-1]]
         self.write(Reorder(anchor, (*reduction, *spatial, f"{c}.0", f"{c}.1")))
-        self.write(*(Unroll(anchor, axis) for axis in (f"{last}.1", *spatial, f"{c}.0")))
-        self.write(Vectorize(anchor, f"{c}.1") if self.s.lanes > 1 else Unroll(anchor, f"{c}.1"))
+        self._written_out(anchor, f"{last}.1", *spatial, f"{c}.0", f"{c}.1")
         return self._copies(anchor, f"{last}.0", tile) if self.shared else []
+
+    def _written_out(self, stage: str, *loops: str) -> None:
+        """The loops of a thread's tile; the last is its lanes, one where the tile has no vectors."""
+        vectors = self.s.lanes > 1
+        self.write(*(in_vectors(stage, *loops) if vectors else (Unroll(stage, loop) for loop in loops)))
 
     def _copies(self, anchor: str, at: str, tile: str) -> list[str]:
         """Every operand with reuse in shared memory, fetched by all threads of the block."""

@@ -23,13 +23,11 @@ from autotensor.ir.visit import any_node, free_vars
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
-from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
-from autotensor.schedule.step import Step
 from autotensor.te.dag import IterDef
 from autotensor.te.terms import ranking, running, solutions
 from schedules.cpu import cpu_of
-from schedules.kit.shared_steps import fused
+from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.registry import Extension
 
@@ -56,10 +54,10 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     names = {divided.name: inner}
     order = [names.get(a.name, a.name) for a in (*near, *solved)]
     vectors = plan.vectors(apart)
-    plan.steps.append(Reorder(op.name, (*outer, *terms, *order, *vectors)))
+    plan.write(Reorder(op.name, (*outer, *terms, *order, *vectors)))
     plan.marked(outer)
-    plan.steps += [Solve(op.name, names.get(a.name, a.name)) for a in solved]
-    return (Extension(tuple(plan.steps), (), (op.name,)),)
+    plan.write(*(Solve(op.name, names.get(a.name, a.name)) for a in solved))
+    return (plan.extension(op.name),)
 
 
 def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -73,7 +71,7 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
     most = cpu_of(target).latency  # sums that one thread has going at once
     if not after and before and before[-1].extent >= most:
         *rest, last = before
-        plan.steps.append(SplitStep(op.name, last.name, (most,)))
+        plan.split(op.name, last.name, most)
         outer, inner = [*(a.name for a in rest), f"{last.name}.0"], [f"{last.name}.1"]
         chains = inner
     elif after and prod(a.extent for a in before) < target.num_cores:
@@ -83,14 +81,12 @@ def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Exten
         chains = []
     else:
         inner, chains = plan.vectors(after), []
-    plan.steps.append(Reorder(op.name, (*outer, found.axis, found.term, *inner)))
-    plan.steps += [Unroll(op.name, a) for a in chains]
+    plan.write(Reorder(op.name, (*outer, found.axis, found.term, *inner)))
+    plan.write(*(Unroll(op.name, a) for a in chains))
     if outer:
-        steps, name = fused(op.name, outer)
-        plan.steps += steps
-        plan.marked([name])
-    plan.steps.append(Scan(op.name, found.axis))
-    return (Extension(tuple(plan.steps), (), (op.name,)),)
+        plan.marked([plan.fuse(op.name, outer)])
+    plan.write(Scan(op.name, found.axis))
+    return (plan.extension(op.name),)
 
 
 def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -99,38 +95,36 @@ def ranks(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         return ()
     name, plan = stage.name, _Plan(stage, target)
     outer = [a.name for a in stage.op.axes if a.name != found.axis]
-    plan.steps.append(Reorder(name, (*outer, found.axis, found.term)))
+    plan.write(Reorder(name, (*outer, found.axis, found.term)))
     if outer:
-        steps, lines = fused(name, outer)
-        plan.steps += steps
-        plan.marked([lines])
-    plan.steps.append(Sort(name, found.axis))
-    return (Extension(tuple(plan.steps), (), (name,)),)
+        plan.marked([plan.fuse(name, outer)])
+    plan.write(Sort(name, found.axis))
+    return (plan.extension(name),)
 
 
 def _is_free(state: State, stage: Stage) -> bool:
     return untouched(stage) and isinstance(stage.place, Root) and not state.attached(stage.name)
 
 
-class _Plan:
+class _Plan(SketchWriter):
     """Collects the steps of one stage."""
 
     def __init__(self, stage: Stage, target: Target) -> None:
+        super().__init__()
         self.name = stage.name
         self.cores = target.num_cores
         self.lanes = lanes_of(stage.op, target)
-        self.steps: list[Step] = []
 
     def divided(self, axis: IterDef) -> tuple[list[str], str]:
         """The axis in a part for each core: the loops over parts, if there are several, and the inner one."""
         if self.cores == 1 or axis.extent < self.cores:
             return [], axis.name
-        self.steps.append(SplitStep(self.name, axis.name, (-(-axis.extent // self.cores),)))
+        self.split(self.name, axis.name, -(-axis.extent // self.cores))
         return [f"{axis.name}.0"], f"{axis.name}.1"
 
     def marked(self, outer: Sequence[str]) -> None:
         if self.cores > 1 and outer:
-            self.steps.append(Parallel(self.name, outer[0]))
+            self.write(Parallel(self.name, outer[0]))
 
     def vectors(self, axes: Sequence[IterDef], last: str = "") -> list[str]:
         """The loops of the axes, with vectors along the last one if it is long enough.
@@ -143,7 +137,8 @@ class _Plan:
         name = last or inner.name
         if inner.extent < self.lanes * (self.cores if last else 1):
             return [*(a.name for a in rest), name]
-        self.steps += [SplitStep(self.name, name, (self.lanes,)), Vectorize(self.name, f"{name}.1")]
+        self.split(self.name, name, self.lanes)
+        self.write(Vectorize(self.name, f"{name}.1"))
         return [*(a.name for a in rest), f"{name}.0", f"{name}.1"]
 
 

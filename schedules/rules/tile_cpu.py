@@ -48,7 +48,7 @@ from schedules.kit.operand_copies import (
 from schedules.kit.operand_roles import Roles, assign_roles, distance, padding_in_front
 from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
-from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import epilogue, second_cache, untouched
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
@@ -210,8 +210,7 @@ class _TileSketch(SketchWriter):
         """Splits, orders and marks the host's loops; gives the loops of a block, of a column of tiles, and
         the innermost one around a tile."""
         roles = self.roles
-        op = self.state.stage(host).op
-        names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
+        names = names_in(self.state.stage(host).op, self.stage.op)
         v = names[roles.vector.name]
         rows = [names[a.name] for a in roles.rows]
         row_block, col_block = self._block_holes(best, form)

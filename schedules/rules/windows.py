@@ -35,7 +35,7 @@ from schedules.cpu import PAGE, cpu_of
 from schedules.kit.block_grain import parts_of, slowest
 from schedules.kit.operand_roles import padding_in_front
 from schedules.kit.parallel_region import divided
-from schedules.kit.shared_steps import host_and_anchor, in_vectors
+from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import Read, epilogue, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles
@@ -270,8 +270,7 @@ class _WindowsSketch(SketchWriter):
         tile = Hole(f"{anchor}/tile", tile_options(w, self.target, across), best)
         block = self._channel_block(best)
         self.holes.extend((tile, block))
-        op = self.state.stage(host).op
-        names = {a.name: b.name for a, b in zip(self.stage.op.axes, op.axes, strict=True)}
+        names = names_in(self.state.stage(host).op, self.stage.op)
         v, columns = names[w.vector.name], names[w.rows[-1].name]
         rows = [names[a.name] for a in w.rows[:-2]]
         tiles = [f"{columns}.1"]
