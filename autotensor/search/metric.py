@@ -24,7 +24,7 @@ def checked_metric(metric: str | Metric) -> Metric:
     It raises InputError for a figure that is no positive number.
     """
     judge = METRICS.get(metric)
-    if metric in METRICS.own:
+    if isinstance(metric, str) and metric in METRICS.own:
         return judge
 
     def checked(trial: TrialRecord) -> float:

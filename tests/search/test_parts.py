@@ -21,6 +21,7 @@ from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Event, Improved, Raced, RoundDone
 from autotensor.search.measuring.measure_request import MeasureResult
+from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
 from autotensor.search.propose.policy import Policy
 from autotensor.search.run_identity import key_options
@@ -264,3 +265,16 @@ def test_runs_of_before_there_were_parts_are_continued() -> None:
         "Walk",
         "worst",
     ]
+
+
+def test_a_metric_may_be_an_object_that_has_no_hash() -> None:
+    class Shifted:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, trial: TrialRecord) -> float:
+            return worst(trial) + 1.0
+
+    store = connect(":memory:")
+    run([PRODUCT], 4, store)
+    (row, *_) = [r for r in store.trials() if r.verified]
+    assert checked_metric(Shifted())(row) == worst(row) + 1.0
