@@ -25,11 +25,6 @@ class TuneOptions:
     # what ranks candidates: "xgb", "prior" (no learning), "random" (with policy "uniform", the baseline), the
     # name of an entry point, or what makes one of seed and target
     model: str | ModelFactory = "xgb"
-    # what proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None: the model's
-    policy: str | type[Policy] | None = None
-    # what is minimised: "median" (of the samples, in seconds), the name of an entry point, or a function that
-    # makes a positive number of a trial
-    metric: str | Metric = "median"
     batch: int = 8
     deadline_s: float | None = None  # of the run, from when it is asked for; None: as the effort says
     effort: str = "normal"  # or "quick", "full"; effort.py has what they mean
@@ -39,6 +34,11 @@ class TuneOptions:
     fresh: bool = False  # start anew instead of continuing
     warm_start: bool = True  # learn from other workloads in the log
     patience: bool = True  # False: never stop a task early
+    # what proposes candidates: "tuner", "uniform", the name of an entry point, or a class; None: the model's
+    policy: str | type[Policy] | None = None
+    # what is minimised: "median" (of the samples, in seconds), the name of an entry point, or a function that
+    # makes a positive number of a trial
+    metric: str | Metric = "median"
 
     def __post_init__(self) -> None:
         if not _whole(self.trials) or self.trials < 1:
@@ -48,6 +48,8 @@ class TuneOptions:
         MODELS.known(self.model)
         POLICIES.known(self.proposer)
         METRICS.known(self.metric)
+        for part in (self.model, self.proposer, self.metric):
+            name_of(part)  # what has none is refused before anything is measured
         if not _whole(self.batch) or self.batch < 1:
             raise InputError(f"batch is {self.batch!r}; it must be a whole number, at least 1.")
         if self.deadline_s is not None and not (isinstance(self.deadline_s, Real) and self.deadline_s > 0):
