@@ -7,8 +7,8 @@ beyond the noise of their race; on a tie the default stays, so that tuned is nev
 of another machine is never taken; `Resolved.note` says when there is one.
 
 What is compared is the median of a row's samples, or what another metric makes of the row. The log keeps the
-samples: whoever reads it says by which metric. Of races inside a model it has ratios, of which only the
-median means something: for another metric these do not count.
+samples, and the reader chooses the metric. Races inside a model are kept as ratios, of which only the median
+means something; other metrics leave them out.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     path or URL ──▶ raw header ours? ──▶ engine ──▶ empty: create · older: back up, upgrade · newer: refuse
 
-SQLite, as measured (`facts/libraries-and-reliability.md`, section 4): WAL, busy timeout, foreign keys, and
+SQLite, as measured: WAL, busy timeout, foreign keys, and
 `BEGIN IMMEDIATE` for every write. A deferred transaction that reads and then writes lost 56 to 71 % of the
 commits of ten writers; IMMEDIATE lost none. A file that is refused is looked at with plain reads only,
 since even opening a WAL file with SQLite may change it. A log in memory is SQLite on one connection, for

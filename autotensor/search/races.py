@@ -2,7 +2,7 @@
 
     trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ session "race:…"
 
-Of a kernel alone (`final_race.py`) or inside its model (`api/model_race.py`); `resolve` reads both alike.
+Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`); `resolve` reads both alike.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     run.share(8)          best known / best after 8 trials
     run.trials_to(0.05)   trials until within 5 % of the best; None: not in that run
 
-A trial is a candidate that ran or failed (DESIGN D14); what is rejected for its machine code is told to the
+A trial is a candidate that ran or failed; what is rejected for its machine code is told to the
 search and costs nothing, as in a real run. Times are the table's: the same for every policy.
 """
 

@@ -5,7 +5,7 @@
     compare(got, want, bound)                  Verdict(error, allowed, complaint)
     compare_wide(got, exact, allowed)          the same against float64, for algorithms that round differently
 
-The oracle is the unscheduled program (DESIGN D10); where its answers come from does not matter here.
+The oracle is the unscheduled program; where its answers come from does not matter here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class OutOfTime(MeasureError):
     """The deadline came while something was still at work; nothing is wrong with the workload."""
 
 
-LEAST_SAMPLES = 3  # what makes a trial (DESIGN D14)
+LEAST_SAMPLES = 3  # with fewer it is no trial
 
 
 @dataclass(frozen=True, slots=True)
