@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from autotensor.api.from_torch import from_torch
     from autotensor.api.kernels import build, lower, tune
     from autotensor.api.loading import by_shape, load
+    from autotensor.api.log_handle import log
     from autotensor.api.model_compiling import compile_model
     from autotensor.api.model_tuning import tune_model
     from autotensor.api.models import plan_model
@@ -53,6 +54,7 @@ _HOMES = {
     "gradients": "autotensor.autodiff.reverse_mode",
     "input": "autotensor.graph.build",
     "load": "autotensor.api.loading",
+    "log": "autotensor.api.log_handle",
     "lower": "autotensor.api.kernels",
     "ops": "autotensor.graph.build",
     "parameter": "autotensor.graph.build",
@@ -81,6 +83,7 @@ __all__ = [
     "gradients",
     "input",
     "load",
+    "log",
     "lower",
     "ops",
     "parameter",

@@ -13,24 +13,27 @@ means something; other metrics leave them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.errors import AutotensorError, ScheduleError
-from autotensor.base.machine import host_machine
 from autotensor.base.paired_times import Paired, paired
 from autotensor.base.target import Target
+from autotensor.runtime.place import TaskKey, here
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace, rules
 from schedules.shipped import untuned
-from tuning_db import RACE, TrialStore
-from tuning_db.records import TrialRecord, distinct_traces
+from tuning_db import RACES, TrialStore
+from tuning_db.records import Standing, TrialRecord, distinct_traces
 
 LEAST_GAIN = 0.005  # of the default's time, in a race: the same code timed twice differs by so much (A/A)
 LEAST_GAIN_APART = 0.03  # the same between times that were not measured side by side
 IN_MODEL = "model"  # residency of samples of a race in a model: as its other kernels leave the caches
 
+
+DEFAULT = "default"  # who made the trace that rules make without measuring
+FIRST_TRIALS = 32  # of a task, among which its default is: it is asked first
 
 Metric = Callable[[TrialRecord], float]  # of a trial that works: what is to be small, above zero
 
@@ -60,10 +63,10 @@ def resolve(
     shipped = untuned(workload, target, default.hash)
     note = ""
     if store is not None:
-        fingerprint = host_machine().fingerprint
-        if shipped is not None and _met(store, workload, target, fingerprint, shipped[1].hash):
+        task = here(target).task(workload.key)
+        if shipped is not None and store.met(*task, (shipped[1].hash,)):
             shipped = None  # how it did here is in the log
-        for row in ranked(store, workload, target, fingerprint, default.hash, metric):
+        for row in ranked(store, task, default.hash, metric):
             if shipped is not None and row.trace_hash == default.hash:
                 break  # that the default won here says nothing about what was not among the trials
             try:
@@ -73,7 +76,7 @@ def resolve(
                 note = f"trial {row.id} no longer applies: {e.what}"
                 continue
             return Resolved(trace, "log", row.median_s, row.id, default=default)
-        foreign = store.best_foreign(workload.key, target.key(), fingerprint, k=1)
+        foreign = store.best_foreign(*task, k=1)
         if foreign and shipped is None:
             cpu = foreign[0].machine.cpu_model
             note = f"the log has schedules for this from {cpu}, which were not measured here"
@@ -83,22 +86,15 @@ def resolve(
     return Resolved(default, "default", note=note, default=default)
 
 
-def _met(store: TrialStore, workload: Workload, target: Target, fingerprint: str, trace_hash: str) -> bool:
-    """Whether a trace was ever measured here, or failed to be."""
-    return any(r.trace_hash == trace_hash for r in store.trials(workload.key, target.key(), fingerprint))
-
-
 def ranked(
-    store: TrialStore,
-    workload: Workload,
-    target: Target,
-    fingerprint: str,
-    default_hash: str,
-    metric: Metric = median_s,
+    store: TrialStore, task: TaskKey, default_hash: str | None = None, metric: Metric = median_s
 ) -> list[TrialRecord]:
-    """Verified trials of this machine in the order in which they should be used; perhaps none."""
-    task = (workload.key, target.key(), fingerprint)
-    raced = race_order(last_race(metric, store, task), default_hash, metric)
+    """Verified trials of a task in the order in which they should be used; perhaps none.
+
+    First what is newer than the last race and surely faster, then the race's winner. default_hash: of the
+    rules' trace today; None: what was asked as the default, for those who print and do not plan.
+    """
+    raced = _raced(store, task, default_hash, metric)
     best = best_by(metric, store, task, 3)
     if raced:
         if metric is median_s:  # by which every race has the best; by another, they may have been left out
@@ -107,7 +103,8 @@ def ranked(
         known, enough = {r.trace_hash for r in raced}, (1 - LEAST_GAIN_APART) * metric(raced[0])
         newer = [r for r in best if r.trace_hash not in known and metric(r) < enough]
         return [*newer, *raced]
-    defaults = [r for r in _counted(metric, store, task) if r.trace_hash == default_hash and r.verified]
+    known_default = default_hash or _default_of(store.trials(*task, limit=FIRST_TRIALS))
+    defaults = [r for r in _counted(metric, store, task, known_default) if r.verified]
     default = min(defaults, key=metric, default=None)
     if default is None:
         return list(best)
@@ -115,29 +112,70 @@ def ranked(
     return [*sure, default]
 
 
-def best_by(
-    metric: Metric, store: TrialStore, task: tuple[str, str, str], k: int = 1
+def in_use(store: TrialStore, task: TaskKey) -> TrialRecord | None:
+    """The trial whose schedule `resolve` takes while the rules make the same default as when it was measured;
+    None without measurements. What `db best`, `tasks` and `explain` name."""
+    return next(iter(ranked(store, task)), None)
+
+
+def all_in_use(store: TrialStore, machine: str) -> list[TrialRecord]:
+    """`in_use` of every task of a machine. Cost: two look-ups for each."""
+    return [
+        found
+        for leader in store.leaders(machine)
+        if (found := in_use(store, (leader.workload, leader.target, machine))) is not None
+    ]
+
+
+def decide(store: TrialStore, task: TaskKey, default_hash: str) -> None:
+    """Notes in the log who won the last race of a task. Raises StoreError."""
+    order = race_order(store.last_race(*task), default_hash)
+    if order:
+        default_s = next((r.median_s for r in order if r.trace_hash == default_hash), None)
+        first = order[0]
+        store.put_standing(Standing(*task, first.session, first.id, first.median_s, default_s))
+
+
+def _raced(
+    store: TrialStore, task: TaskKey, default_hash: str | None, metric: Metric
 ) -> Sequence[TrialRecord]:
+    """Who met in the last race, the winner first."""
+    rows = last_race(metric, store, task)
+    order = race_order(rows, default_hash or _default_of(rows), metric)
+    standing = store.standing(*task) if order and metric is median_s else None
+    if standing is None or standing.trial is None:
+        return order
+    return sorted(order, key=lambda r: r.id != standing.trial)  # as it was decided then
+
+
+def _default_of(rows: Iterable[TrialRecord]) -> str:
+    """The trace that was asked as the default; "" if none of these was."""
+    return next((r.trace_hash for r in rows if r.made_by == DEFAULT), "")
+
+
+def best_by(metric: Metric, store: TrialStore, task: TaskKey, k: int = 1) -> Sequence[TrialRecord]:
     """The best verified trials of different traces of a workload, target and machine."""
     if metric is median_s:
         return store.best(*task, k=k)
     return distinct_traces(sorted((r for r in _counted(metric, store, task) if r.verified), key=metric), k)
 
 
-def last_race(metric: Metric, store: TrialStore, task: tuple[str, str, str]) -> Sequence[TrialRecord]:
+def last_race(metric: Metric, store: TrialStore, task: TaskKey) -> Sequence[TrialRecord]:
     """Who met last of a workload, target and machine; perhaps nobody."""
     if metric is median_s:
         return store.last_race(*task)
-    races: dict[str, list[TrialRecord]] = {s.id: [] for s in store.sessions() if s.run_key.startswith(RACE)}
+    races: dict[str, list[TrialRecord]] = {s.id: [] for s in store.sessions(RACES)}
     for row in _counted(metric, store, task):
         if row.session in races:
             races[row.session].append(row)
     return next((rows for rows in reversed(races.values()) if rows), ())
 
 
-def _counted(metric: Metric, store: TrialStore, task: tuple[str, str, str]) -> Sequence[TrialRecord]:
-    """Trials of which the metric makes something."""
-    rows = store.trials(*task)
+def _counted(
+    metric: Metric, store: TrialStore, task: TaskKey, trace_hash: str | None = None
+) -> Sequence[TrialRecord]:
+    """Trials, of one trace or of all, of which the metric makes something."""
+    rows = store.trials(*task, trace_hash=trace_hash)
     if metric is median_s:
         return rows
     return [r for r in rows if all(s.residency != IN_MODEL for s in r.samples)]

@@ -33,13 +33,19 @@ LARGE_FOLDERS = {  # that may grow: each file is an entry of a table
 RECORD_FILES = ("tuning_db/models.py", "tuning_db/records.py")
 RECORDS = (
     "Calibration",
+    "Code",
     "Environment",
+    "Host",
     "Intent",
     "Machine",
+    "Opening",
+    "Parent",
     "Round",
-    "Sample",
+    "Run",
     "Session",
-    "Verification",
+    "Sketch",
+    "Standing",
+    "TaskCount",
     "Workload",
 )
 

@@ -11,34 +11,50 @@ be used from several threads.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 from tuning_db.errors import StoreError
 from tuning_db.records import (
+    Application,
     Calibration,
     CheckReport,
+    Claim,
+    Code,
     Environment,
     FailureGroup,
     ForeignTrial,
+    Host,
     Intent,
     Json,
+    Leader,
     Machine,
+    Opening,
     Progress,
     Round,
+    Run,
     Session,
+    SessionKind,
+    Sketch,
+    Standing,
     Status,
     TargetRecord,
+    TaskCount,
     TrialRecord,
     Workload,
     environment_key,
     now,
 )
 
-RACE = "race:"  # how the run key of a session begins that measures known candidates again, side by side
+LEASE_S = 60.0  # an owner of a session who is not heard of for so long is taken for dead
+
+
+def nobody_is(owner: str) -> bool:
+    """The answer to "is this owner surely gone?" of somebody who cannot tell."""
+    return False
 
 
 class TrialStore(ABC):
@@ -77,6 +93,22 @@ class TrialStore(ABC):
     def put_environment(self, environment: Environment) -> str: ...
 
     @abstractmethod
+    def put_host(self, host: Host) -> str:
+        """Store a host, or note when it was seen again; gives its uuid."""
+
+    @abstractmethod
+    def put_code(self, code: Code) -> str:
+        """Store a version of the sources unless its key is known; gives the key."""
+
+    @abstractmethod
+    def put_sketches(self, sketches: Sequence[Sketch]) -> None:
+        """Store the text of sketches. Traces that sketch and decisions give are then not stored again."""
+
+    @abstractmethod
+    def put_run(self, run: Run) -> str:
+        """Store what was asked for; of a known run, model, tasks, tags and note are replaced unless empty."""
+
+    @abstractmethod
     def workloads(self) -> tuple[Workload, ...]: ...
 
     @abstractmethod
@@ -88,7 +120,19 @@ class TrialStore(ABC):
     @abstractmethod
     def environments(self) -> tuple[Environment, ...]: ...
 
-    # --- sessions and rounds ---
+    @abstractmethod
+    def hosts(self) -> tuple[Host, ...]: ...
+
+    @abstractmethod
+    def codes(self) -> tuple[Code, ...]: ...
+
+    @abstractmethod
+    def sketches(self) -> tuple[Sketch, ...]: ...
+
+    @abstractmethod
+    def runs(self) -> tuple[Run, ...]: ...
+
+    # --- sessions: who works on what ---
 
     def start_session(
         self,
@@ -99,41 +143,82 @@ class TrialStore(ABC):
         environment: str,
         options: Mapping[str, Json] | None = None,
         started: datetime | None = None,
+        kind: SessionKind = SessionKind.SEARCH,
+        of: str | None = None,
     ) -> Session:
-        """A new session of the run `run_key`, on a stored machine and environment."""
+        """A new session of the run `run_key`, on a stored machine and environment, without a lease."""
         session = Session(
-            str(uuid4()), run_key, seed, dict(options or {}), machine, environment, started or now()
-        )
+            str(uuid4()), run_key, seed, dict(options or {}), machine, environment, started or now(),
+            kind=kind, of=of,
+        )  # fmt: skip
         self.put_session(session)
         return session
 
     @abstractmethod
     def put_session(self, session: Session) -> bool:
-        """Store a session that has its id already (a merge); False, changing nothing, if it is known."""
+        """Store a session that has its id already (a merge); False if it is known.
+
+        Of a known one only an end is taken over, and only where it has none.
+        """
+
+    @abstractmethod
+    def claim(
+        self,
+        *,
+        run_key: str,
+        seed: int,
+        machine: str,
+        environment: str,
+        owner: str,
+        options: Mapping[str, Json] | None = None,
+        fresh: bool = False,
+        lease_s: float = LEASE_S,
+        gone: Callable[[str], bool] = nobody_is,
+    ) -> Claim:
+        """The search session of a run on a machine: the latest one continued, or a new one.
+
+        Of all who ask, one gets it. It is not given (`Claim.mine` is False) while another owner has a lease
+        on it, unless `gone` says that this owner does not live any more. fresh: a new session in any case.
+        """
+
+    @abstractmethod
+    def renew(self, session: str, owner: str, lease_s: float = LEASE_S) -> bool:
+        """Prolong a lease; False if another has the session meanwhile."""
+
+    @abstractmethod
+    def put_opening(self, opening: Opening) -> None:
+        """Note that a process works on a session: its command, user, host and code."""
+
+    @abstractmethod
+    def openings(self, session: str | None = None) -> tuple[Opening, ...]:
+        """Who worked on a session, or on any, oldest first."""
 
     @abstractmethod
     def end_session(self, session: str, reason: str) -> None:
-        """Note when and why a session stopped; a later end replaces an earlier one."""
+        """Note when and why a session stopped, and give up its lease; a later end replaces an earlier one."""
 
     @abstractmethod
-    def reopen_session(self, session: str) -> Session:
-        """Continue an ended session: it has no end and no stop reason again."""
+    def find_session(
+        self, run_key: str, machine: str | None = None, kind: SessionKind = SessionKind.SEARCH
+    ) -> Session | None:
+        """The latest started session of this run and kind, on this machine if one is named; or None."""
 
     @abstractmethod
-    def find_session(self, run_key: str) -> Session | None:
-        """The latest started session of this run, or None."""
+    def sessions(
+        self, kind: SessionKind | Collection[SessionKind] | None = None, machine: str | None = None
+    ) -> tuple[Session, ...]:
+        """Sessions of these kinds (None: all), oldest first."""
+
+    # --- rounds and intents: what is in flight ---
 
     @abstractmethod
-    def sessions(self) -> tuple[Session, ...]:
-        """All sessions, oldest first."""
+    def begin_round(self, begun: Round, intents: Sequence[Intent] = (), owner: str = "") -> None:
+        """Store a round and its candidates before they are launched.
 
-    def start_round(
-        self, session: str, workload: str, target: str, index: int, notes: Mapping[str, Json] | None = None
-    ) -> Round:
-        """Store a round; one that is known gets the new notes (a resumed session starts it again)."""
-        begun = Round(session, workload, target, index, dict(notes or {}))
-        self.put_rounds((begun,))
-        return begun
+        A round that is known gets the new notes (a resumed session starts it again); a candidate that is
+        known counts one more attempt; candidates whose trial is stored are left out. Raises StoreError, and
+        stores nothing, if the session now belongs to another than `owner` ("": nobody asks).
+        """
 
     @abstractmethod
     def put_rounds(self, rounds: Sequence[Round]) -> None: ...
@@ -141,16 +226,6 @@ class TrialStore(ABC):
     @abstractmethod
     def rounds(self, session: str) -> tuple[Round, ...]:
         """Rounds of a session in order of workload, target, index."""
-
-    # --- intents: what is in flight ---
-
-    def mark_intent(self, intent: Intent) -> None:
-        """Remember a candidate before it is launched; marking it again counts one more attempt."""
-        self.mark_intents((intent,))
-
-    @abstractmethod
-    def mark_intents(self, intents: Sequence[Intent]) -> None:
-        """`mark_intent` for a batch, in one transaction; candidates whose trial is stored are left out."""
 
     @abstractmethod
     def open_intents(self, session: str | None = None) -> tuple[Intent, ...]:
@@ -167,9 +242,9 @@ class TrialStore(ABC):
         """Store trials with samples and verification and remove their intents, all or nothing.
 
         Gives how many were new: a trial whose (session, workload, target, trace_hash) is known is left as
-        it was.
-        Raises StoreError naming a workload, target, machine, environment, session or round that is not
-        stored.
+        it was. A race's trials make it the last race of their task.
+        Raises StoreError naming a workload, target, machine, environment, session, round, host or code that
+        is not stored.
         """
 
     @abstractmethod
@@ -197,6 +272,7 @@ class TrialStore(ABC):
         after: int = 0,
         newest: bool = False,
         before: datetime | None = None,
+        trace_hash: str | None = None,
     ) -> tuple[TrialRecord, ...]:
         """Trials in order of storing, only those with an id above `after` (to read what is new).
 
@@ -210,9 +286,49 @@ class TrialStore(ABC):
     ) -> tuple[TrialRecord, ...]:
         """The trials of the latest race of a task on exactly this machine, in order of storing.
 
-        A race is a session whose run key begins with `RACE`: candidates that were measured before, measured
+        A race is a session of one of the kinds `RACES`: candidates that were measured before, measured
         again side by side, so that their times may be compared.
         """
+
+    @abstractmethod
+    def met(
+        self,
+        workload_key: str,
+        target_key: str,
+        machine_fingerprint: str,
+        trace_hashes: Collection[str],
+        kinds: Collection[SessionKind] | None = None,
+    ) -> frozenset[str]:
+        """Which of these traces this machine ever measured, in sessions of these kinds (None: any)."""
+
+    @abstractmethod
+    def put_standing(self, standing: Standing) -> None:
+        """Note who won a race; nothing if a later race was stored meanwhile.
+
+        Raises StoreError naming a trial that is not stored.
+        """
+
+    @abstractmethod
+    def standing(self, workload_key: str, target_key: str, machine_fingerprint: str) -> Standing | None:
+        """What is used of a task on this machine; None if it was never raced."""
+
+    @abstractmethod
+    def standings(self, machine: str | None = None, target: str | None = None) -> tuple[Standing, ...]:
+        """What is used, of every task."""
+
+    @abstractmethod
+    def leaders(self, machine: str | None = None) -> tuple[Leader, ...]:
+        """The fastest verified trial of every task, on every machine or on one. Cost: a look-up for each."""
+
+    @abstractmethod
+    def task_counts(
+        self, workload_key: str | None = None, target_key: str | None = None, machine: str | None = None
+    ) -> tuple[TaskCount, ...]:
+        """How many trials tasks have, by machine and outcome. Cost: one row for each."""
+
+    @abstractmethod
+    def trial_id(self, session: str, workload_key: str, target_key: str, trace_hash: str) -> int | None:
+        """The id that this log gave a trial; None if it is not stored."""
 
     @abstractmethod
     def trial(self, id: int) -> TrialRecord:
@@ -260,7 +376,30 @@ class TrialStore(ABC):
     def applications(self, trial: int) -> tuple[str, ...]:
         """What a trial was built into, oldest first."""
 
+    @abstractmethod
+    def put_applications(self, applications: Sequence[Application]) -> None:
+        """Store what was noted in another log; what is known is left as it is.
+
+        Raises StoreError naming a trial that is not stored.
+        """
+
+    @abstractmethod
+    def all_applications(self) -> tuple[Application, ...]:
+        """What all trials were built into, oldest first."""
+
     # --- the log itself ---
+
+    @abstractmethod
+    def rows(self, query: str, values: Mapping[str, Any], count: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Rows of a SELECT in batches of `count`, as the database has them (frames.py asks)."""
+
+    @abstractmethod
+    def merge(self, source: TrialStore) -> tuple[int, int]:
+        """Add everything in another log; gives the trials that were new, and those that were looked at.
+
+        What was merged of it before is not looked at again. Raises StoreError if it is this very log, or
+        holds another workload under a key of this one.
+        """
 
     @abstractmethod
     def check(self) -> CheckReport:
@@ -288,6 +427,16 @@ def as_statuses(status: Status | Collection[Status] | None) -> tuple[Status, ...
             return (Status(status),)
         case _:
             return tuple(Status(s) for s in status)
+
+
+def as_kinds(kind: SessionKind | Collection[SessionKind] | None) -> tuple[SessionKind, ...] | None:
+    match kind:
+        case None:
+            return None
+        case str():
+            return (SessionKind(kind),)
+        case _:
+            return tuple(SessionKind(k) for k in kind)
 
 
 def as_calibrations(values: Mapping[str, float] | Sequence[Calibration]) -> tuple[Calibration, ...]:
@@ -329,3 +478,10 @@ def other_text(place: str, key: str) -> StoreError:
 
 def closed(place: str) -> StoreError:
     return StoreError(f"tuning log '{place}' is closed.", "Connect to it again.")
+
+
+def taken_over(place: str, session: str) -> StoreError:
+    return StoreError(
+        f"another process has taken session {session} of tuning log '{place}' over.",
+        "This one was not heard of for too long; start it again when the other has ended.",
+    )

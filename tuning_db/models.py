@@ -1,14 +1,17 @@
 """The tables of a tuning log, typed, and nothing else. The migrations repeat them, version by version.
 
-    workload  target  machine ◀── calibration      environment
-        ▲        ▲       ▲                              ▲
-        └────┬───┴───────┴──────────────┬───────────────┘
-           trial ──▶ round ──▶ session ─┘      intent: what is in flight, gone when its trial is stored
+    workload  target  machine ◀── calibration      sketch    host  code  environment
+        ▲        ▲       ▲                            ▲        ▲     ▲        ▲
+        └────┬───┴───────┴────────────────────────────┴────┬───┴─────┴────────┘
+           trial ──▶ round ──▶ session ──▶ run             │
+             ▲                    ▲                        │
+      parent, apply_event      opening, intent ────────────┘
              ▲
-     sample, verification, apply_event         views: v_best, v_progress, v_failures
+         standing: what is used       task_count: how many there are      merged: what came from other logs
 
-Every column that may ever be wanted is here from version 1: what was not recorded cannot be added
-afterwards. JSON is text, times are ISO 8601 in UTC, so that any SQL shell can read the file.
+Every column that may ever be wanted is here: what was not recorded cannot be added afterwards. JSON is text,
+times are ISO 8601 in UTC, so that any SQL shell can read the file. What is looked up by task is an index
+whose order is the answer's; what would have to be counted is kept in `task_count`.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ from sqlalchemy import (
     CheckConstraint,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     MetaData,
     String,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -85,12 +90,38 @@ class Base(DeclarativeBase):
 RowId = Annotated[int, mapped_column(Id, primary_key=True)]
 Key = Annotated[str, mapped_column(unique=True)]
 Word = Annotated[str, mapped_column(String(32))]
-JsonValue = Annotated[Json, mapped_column(JsonText)]
+JsonValue = Annotated[Json, mapped_column(JsonText, nullable=False)]
+JsonMaybe = Annotated[Json, mapped_column(JsonText, nullable=True)]
 OfSession = Annotated[int, mapped_column(ForeignKey("session.id"))]
 OfWorkload = Annotated[int, mapped_column(ForeignKey("workload.id"))]
 OfTarget = Annotated[int, mapped_column(ForeignKey("target.id"))]
 OfMachine = Annotated[int, mapped_column(ForeignKey("machine.id"))]
 OfEnvironment = Annotated[int, mapped_column(ForeignKey("environment.id"))]
+OfHost = Annotated[int, mapped_column(ForeignKey("host.id"))]
+OfCode = Annotated[int, mapped_column(ForeignKey("code.id"))]
+MaybeHost = Annotated[int | None, mapped_column(ForeignKey("host.id"))]
+MaybeCode = Annotated[int | None, mapped_column(ForeignKey("code.id"))]
+MaybeSketch = Annotated[int | None, mapped_column(ForeignKey("sketch.id"))]
+
+
+def part_of(column: str) -> Any:
+    """A column of a primary key that refers to another table, or (no dot) counts."""
+    return mapped_column(
+        *([ForeignKey(column)] if "." in column else []), primary_key=True, autoincrement=False
+    )
+
+
+# of a trial that may be applied; a query that is to use the index on these rows says just this
+VERIFIED = "verdict AND status = 'OK'"
+
+
+class Log(Base):
+    """One row: this log's own name, so that a merge knows what it has read of it."""
+
+    __tablename__ = "log"
+    id: Mapped[RowId]
+    uuid: Mapped[str]
+    created: Mapped[datetime]
 
 
 class Workload(Base):
@@ -100,6 +131,7 @@ class Workload(Base):
     name: Mapped[str]
     text: Mapped[str]
     flops: Mapped[float]
+    symbols: Mapped[JsonValue]
 
 
 class Target(Base):
@@ -120,6 +152,26 @@ class Machine(Base):
     device: Mapped[str]
     driver: Mapped[str]
     extra: Mapped[JsonValue]
+    memory: Mapped[int] = mapped_column(BigInteger)
+
+
+class Host(Base):
+    __tablename__ = "host"
+    id: Mapped[RowId]
+    uuid: Mapped[Key]
+    name: Mapped[str]
+    machine_id: Mapped[OfMachine]
+    seen: Mapped[datetime]
+
+
+class Code(Base):
+    __tablename__ = "code"
+    id: Mapped[RowId]
+    key: Mapped[Key]
+    version: Mapped[str]
+    commit_sha: Mapped[str]
+    dirty: Mapped[bool]
+    sources: Mapped[str]
 
 
 class Environment(Base):
@@ -141,11 +193,32 @@ class Calibration(Base):
     measured: Mapped[datetime]
 
 
+class Sketch(Base):
+    __tablename__ = "sketch"
+    id: Mapped[RowId]
+    hash: Mapped[Key]
+    text: Mapped[str | None]  # None: only the hash was recorded, and the traces are whole
+
+
+class Run(Base):
+    __tablename__ = "run"
+    id: Mapped[RowId]
+    key: Mapped[Key]
+    model: Mapped[str]
+    model_hash: Mapped[str]
+    tasks: Mapped[JsonValue]
+    tags: Mapped[JsonValue]
+    note: Mapped[str]
+
+
 class Session(Base):
     __tablename__ = "session"
+    __table_args__ = (Index(None, "kind", "started"), Index(None, "run_id", "started"))
     id: Mapped[RowId]
     uuid: Mapped[Key]
-    run_key: Mapped[str] = mapped_column(index=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id"))
+    kind: Mapped[Word]
+    of_id: Mapped[int | None] = mapped_column(ForeignKey("session.id"))
     seed: Mapped[str]  # decimal text: seeds may exceed 64 bits
     options: Mapped[JsonValue]
     machine_id: Mapped[OfMachine]
@@ -153,6 +226,22 @@ class Session(Base):
     started: Mapped[datetime]
     ended: Mapped[datetime | None]
     stop_reason: Mapped[str | None]
+    owner: Mapped[str]
+    lease_until: Mapped[datetime | None]
+
+
+class Opening(Base):
+    __tablename__ = "opening"
+    __table_args__ = (UniqueConstraint("session_id", "host_id", "pid", "started"),)
+    id: Mapped[RowId]
+    session_id: Mapped[OfSession]
+    host_id: Mapped[OfHost]
+    code_id: Mapped[OfCode]
+    command: Mapped[str]
+    user_name: Mapped[str]
+    pid: Mapped[int]
+    boot_id: Mapped[str]
+    started: Mapped[datetime]
 
 
 class Round(Base):
@@ -174,8 +263,11 @@ class Intent(Base):
     session_id: Mapped[OfSession]
     workload_id: Mapped[OfWorkload]
     target_id: Mapped[OfTarget]
+    host_id: Mapped[MaybeHost]
+    sketch_id: Mapped[MaybeSketch]
+    decisions: Mapped[JsonValue]
+    trace: Mapped[str | None]  # None: what sketch and decisions give
     trace_hash: Mapped[str]
-    trace: Mapped[str]
     worker_pid: Mapped[int]
     boot_id: Mapped[str]
     started: Mapped[datetime]
@@ -185,26 +277,50 @@ class Intent(Base):
 class Trial(Base):
     __tablename__ = "trial"
     __table_args__ = (
-        UniqueConstraint("session_id", "workload_id", "target_id", "trace_hash"),
+        # by task first, so that it also answers whether a trace was ever measured
+        UniqueConstraint("workload_id", "target_id", "trace_hash", "session_id"),
+        ForeignKeyConstraint(
+            ["session_id", "workload_id", "target_id", "round"],
+            ["round.session_id", "round.workload_id", "round.target_id", "round.number"],
+            name="fk_trial_round",
+        ),
         CheckConstraint("(status = 'OK') = (median_s IS NOT NULL)", name="time_only_if_ok"),
-        Index(None, "workload_id", "target_id", "machine_id", "median_s"),
-    )
+        Index(
+            "ix_trial_best", "workload_id", "target_id", "machine_id", "median_s",
+            sqlite_where=text(VERIFIED),
+            postgresql_where=text(VERIFIED),
+        ),
+        Index("ix_trial_session", "session_id", "workload_id", "target_id"),
+        Index("ix_trial_newest", "machine_id", "target_id", "id"),
+    )  # fmt: skip
     id: Mapped[RowId]
     session_id: Mapped[OfSession]
-    round_id: Mapped[int | None] = mapped_column(ForeignKey("round.id"))
+    round: Mapped[int | None]
     workload_id: Mapped[OfWorkload]
     target_id: Mapped[OfTarget]
     machine_id: Mapped[OfMachine]
     environment_id: Mapped[OfEnvironment]
-    trace: Mapped[str]
-    trace_hash: Mapped[str]
-    sketch_hash: Mapped[str]
+    host_id: Mapped[MaybeHost]
+    code_id: Mapped[MaybeCode]
+    sketch_id: Mapped[MaybeSketch]
     decisions: Mapped[JsonValue]
-    parents: Mapped[JsonValue]
+    trace: Mapped[str | None]  # None: what sketch and decisions give
+    trace_hash: Mapped[str]
     made_by: Mapped[str]
     predicted: Mapped[float | None]
     status: Mapped[Word]
     median_s: Mapped[float | None]
+    residency: Mapped[str | None]  # of the samples
+    samples: Mapped[str | None]  # see packing.py
+    max_error: Mapped[float | None]
+    tolerance: Mapped[float | None]
+    seeds: Mapped[JsonMaybe]
+    verdict: Mapped[bool | None]  # None: never checked
+    conditions: Mapped[str | None] = mapped_column(String(32))
+    note: Mapped[str]
+    metrics: Mapped[JsonMaybe]
+    numerics: Mapped[str]
+    extents: Mapped[JsonMaybe]
     build_s: Mapped[float | None]
     error: Mapped[str | None]
     error_signature: Mapped[str]
@@ -213,30 +329,59 @@ class Trial(Base):
     created: Mapped[datetime]
 
 
-class Sample(Base):
-    __tablename__ = "sample"
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), primary_key=True, autoincrement=False)
-    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    seconds: Mapped[float]
-    residency: Mapped[str]
-    reference_s: Mapped[float | None]
+class Parent(Base):
+    __tablename__ = "parent"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    child_id: Mapped[int] = part_of("trial.id")
+    number: Mapped[int] = part_of("")
+    trace_hash: Mapped[str]
+    workload_id: Mapped[int | None] = mapped_column(ForeignKey("workload.id"))  # None: the child's own
+    how: Mapped[str]
 
 
-class Verification(Base):
-    __tablename__ = "verification"
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), primary_key=True, autoincrement=False)
-    max_error: Mapped[float | None]
-    tolerance: Mapped[float]
-    seeds: Mapped[JsonValue]
-    verdict: Mapped[bool]
+class TaskCount(Base):
+    __tablename__ = "task_count"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    workload_id: Mapped[int] = part_of("workload.id")
+    target_id: Mapped[int] = part_of("target.id")
+    machine_id: Mapped[int] = part_of("machine.id")
+    status: Mapped[str] = mapped_column(String(32), primary_key=True)
+    signature: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int] = mapped_column("n", BigInteger)
+    example: Mapped[int] = mapped_column(BigInteger)  # id of the first such trial
+
+
+class Standing(Base):
+    __tablename__ = "standing"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    workload_id: Mapped[int] = part_of("workload.id")
+    target_id: Mapped[int] = part_of("target.id")
+    machine_id: Mapped[int] = part_of("machine.id")
+    race_id: Mapped[OfSession]  # the last race
+    raced: Mapped[datetime]  # when it started
+    trial_id: Mapped[int | None] = mapped_column(ForeignKey("trial.id"))  # who won it; None: not decided
+    seconds: Mapped[float | None]
+    default_s: Mapped[float | None]
+    updated: Mapped[datetime]
 
 
 class ApplyEvent(Base):
     __tablename__ = "apply_event"
+    __table_args__ = (UniqueConstraint("trial_id", "used_by", "applied"),)
     id: Mapped[RowId]
-    trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"), index=True)
+    trial_id: Mapped[int] = mapped_column(ForeignKey("trial.id"))
     used_by: Mapped[str]
     applied: Mapped[datetime]
+
+
+class Merged(Base):
+    """How far another log was read: up to the trial `last_id`, whose trace and instant are `mark`."""
+
+    __tablename__ = "merged"
+    source: Mapped[str] = mapped_column(primary_key=True)
+    last_id: Mapped[int] = mapped_column(BigInteger)
+    mark: Mapped[str]
+    at: Mapped[datetime]
 
 
 class SchemaVersion(Base):
@@ -244,44 +389,3 @@ class SchemaVersion(Base):
 
     __tablename__ = "tuning_db_version"
     version_num: Mapped[str] = mapped_column(String(32), primary_key=True)
-
-
-# Views for people with an SQL shell, and for dashboards. A migration that rebuilds a table drops them first.
-VIEWS = {
-    "v_best": """
-CREATE VIEW v_best AS
-SELECT workload, name, target, machine, trial, median_s, gflops, trace FROM (
-  SELECT w.key AS workload, w.name AS name, g.key AS target, m.fingerprint AS machine, t.id AS trial,
-         t.median_s AS median_s, w.flops / NULLIF(t.median_s, 0) / 1e9 AS gflops, t.trace AS trace,
-         ROW_NUMBER() OVER (PARTITION BY t.workload_id, t.target_id, t.machine_id
-                            ORDER BY t.median_s, t.id) AS place
-  FROM trial t
-  JOIN workload w ON w.id = t.workload_id
-  JOIN target g ON g.id = t.target_id
-  JOIN machine m ON m.id = t.machine_id
-  JOIN verification v ON v.trial_id = t.id
-  WHERE t.status = 'OK' AND v.verdict) ranked
-WHERE place = 1""",
-    "v_progress": """
-CREATE VIEW v_progress AS
-SELECT s.uuid AS session, w.key AS workload, g.key AS target, t.id AS trial, t.created AS created,
-       t.status AS status, t.median_s AS median_s, t.predicted AS predicted,
-       ROW_NUMBER() OVER task AS number,
-       MIN(CASE WHEN t.status = 'OK' AND v.verdict THEN t.median_s END) OVER task AS best_s
-FROM trial t
-JOIN session s ON s.id = t.session_id
-JOIN workload w ON w.id = t.workload_id
-JOIN target g ON g.id = t.target_id
-LEFT JOIN verification v ON v.trial_id = t.id
-WINDOW task AS (PARTITION BY t.session_id, t.workload_id, t.target_id ORDER BY t.id)""",
-    "v_failures": """
-CREATE VIEW v_failures AS
-SELECT s.uuid AS session, w.key AS workload, g.key AS target, t.status AS status,
-       t.error_signature AS signature, COUNT(*) AS failures, MIN(t.id) AS example
-FROM trial t
-JOIN session s ON s.id = t.session_id
-JOIN workload w ON w.id = t.workload_id
-JOIN target g ON g.id = t.target_id
-WHERE t.status <> 'OK'
-GROUP BY s.uuid, w.key, g.key, t.status, t.error_signature""",
-}

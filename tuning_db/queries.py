@@ -1,66 +1,67 @@
-"""Queries and rows of the store in SQL: keys to row ids, joins and filters, rows to records.
+"""Queries and rows of the store in SQL: what is asked, and how rows become records.
 
-TRIALS, SESSIONS            selects whose rows `trials_from`, `session_from` make records of
-filtered(q, workload, …)    the same, restricted; None restricts nothing
-Ids(connection, place)      keys to row ids within one transaction
+TRIALS           a select of the trial table alone; `trials_from` gives the records of its rows
+SESSIONS         a select whose rows `session_from` makes records of
+conditions(…)    what restricts either, by row ids; None: a key that is not stored restricts to nothing
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, select
+from sqlalchemy import Connection, and_, bindparam, case, delete, or_, select, text, update
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.orm import aliased
 
 from tuning_db import models as m
-from tuning_db.contract import unknown
-from tuning_db.records import Sample, Session, Status, TrialRecord, Verification, distinct_traces
+from tuning_db.keys import Keys, chunks
+from tuning_db.packing import pack, unpack
+from tuning_db.records import (
+    Leader,
+    Parent,
+    Session,
+    Standing,
+    Status,
+    TaskCount,
+    TrialRecord,
+    Verification,
+    distinct_traces,
+    error_signature,
+)
+from tuning_db.templates import fill, reproduces
 
 TASK = ("session_id", "workload_id", "target_id")
-CHUNK = 500  # values in one IN (…), trials whose samples are fetched at once; SQLite's oldest limit is 999
+VERIFIED = text(m.VERIFIED)  # word for word, or the index on the best is not used
 
-
-class Ids:
-    """Keys to row ids within one transaction, each looked up once."""
-
-    def __init__(self, connection: Connection, place: str) -> None:
-        self._connection = connection
-        self._place = place
-        self._known: dict[tuple[str, str], int] = {}
-
-    def of(self, column: Any, key: str) -> int:
-        table = column.class_
-        known = self._known.get((table.__tablename__, key))
-        if known is not None:
-            return known
-        found = self._connection.execute(select(table.id).where(column == key)).scalar()
-        if found is None:
-            raise unknown(self._place, table.__tablename__, key)
-        return self._known.setdefault((table.__tablename__, key), int(found))
-
-    def task(self, session: str, workload: str, target: str) -> dict[str, Any]:
-        columns = (m.Session.uuid, m.Workload.key, m.Target.key)
-        return dict(zip(TASK, map(self.of, columns, (session, workload, target)), strict=True))
-
-
-PLAIN_COLUMNS = (
-    "trace", "sketch_hash", "decisions", "parents", "made_by", "predicted", "median_s", "build_s", "error",
-    "assembly", "source_sha", "created",
+# columns that are fields of the record as they stand
+PLAIN = (
+    "round", "trace_hash", "decisions", "made_by", "predicted", "median_s", "build_s", "error", "conditions",
+    "note", "numerics", "assembly", "source_sha", "created",
 )  # fmt: skip
+OTHER = (
+    "id", *TASK, "machine_id", "environment_id", "host_id", "code_id", "sketch_id", "trace", "status",
+    "residency", "samples", "max_error", "tolerance", "seeds", "verdict", "metrics", "extents",
+)  # fmt: skip
+TRIALS = select(*(getattr(m.Trial, name) for name in (*OTHER, *PLAIN)))
 
+_Of = aliased(m.Session)
 SESSIONS = (
     select(
-        m.Session.uuid, m.Session.run_key, m.Session.seed, m.Session.options, m.Machine.fingerprint,
-        m.Environment.key, m.Session.started, m.Session.ended, m.Session.stop_reason,
+        m.Session.uuid, m.Run.key, m.Session.seed, m.Session.options, m.Machine.fingerprint,
+        m.Environment.key, m.Session.started, m.Session.ended, m.Session.stop_reason, m.Session.kind,
+        _Of.uuid, m.Session.owner, m.Session.lease_until,
     )
+    .join(m.Run, m.Run.id == m.Session.run_id)
     .join(m.Machine, m.Machine.id == m.Session.machine_id)
     .join(m.Environment, m.Environment.id == m.Session.environment_id)
+    .outerjoin(_Of, _Of.id == m.Session.of_id)
 )  # fmt: skip
+LATEST = (m.Session.started.desc(), m.Session.id.desc())
 
 
-def of_tasks(q: Any, table: type[m.Round | m.Intent | m.Trial]) -> Any:
+def of_tasks(q: Any, table: type[m.Round | m.Intent]) -> Any:
     """The query over rows of this table with session, workload and target of each."""
     return (
         q.select_from(table)
@@ -70,59 +71,53 @@ def of_tasks(q: Any, table: type[m.Round | m.Intent | m.Trial]) -> Any:
     )
 
 
-def joined(q: Any) -> Any:
-    """The query over trials with what they refer to, so that any filter may follow."""
-    return of_tasks(q, m.Trial).join(m.Machine, m.Machine.id == m.Trial.machine_id)
-
-
-TRIALS = (
-    joined(
-        select(
-            m.Trial.id,
-            m.Session.uuid.label("session"),
-            m.Workload.key.label("workload"),
-            m.Target.key.label("target"),
-            m.Machine.fingerprint.label("machine"),
-            m.Environment.key.label("environment"),
-            m.Trial.trace_hash,
-            m.Trial.status,
-            m.Round.number.label("round"),
-            *(getattr(m.Trial, name) for name in PLAIN_COLUMNS),
-        )
-    )
-    .join(m.Environment, m.Environment.id == m.Trial.environment_id)
-    .outerjoin(m.Round, m.Round.id == m.Trial.round_id)
-)
-
-
-def filtered(
-    q: Any,
-    workload: str | None,
-    target: str | None,
-    machine: str | None,
-    session: str | None,
-    statuses: tuple[Status, ...] | None,
-) -> Any:
+def conditions(
+    c: Connection,
+    keys: Keys,
+    table: Any,
+    workload: str | None = None,
+    target: str | None = None,
+    machine: str | None = None,
+    session: str | None = None,
+    statuses: tuple[Status, ...] | None = None,
+) -> list[Any] | None:
+    """What restricts a select of this table to rows with these keys; None if one of them is not stored."""
     wanted = (
-        (m.Workload.key, workload),
-        (m.Target.key, target),
-        (m.Machine.fingerprint, machine),
-        (m.Session.uuid, session),
+        (m.Workload, "workload_id", workload),
+        (m.Target, "target_id", target),
+        (m.Machine, "machine_id", machine),
+        (m.Session, "session_id", session),
     )
-    for column, value in wanted:
-        if value is not None:
-            q = q.where(column == value)
-    return q if statuses is None else q.where(m.Trial.status.in_([s.value for s in statuses]))
+    found = []
+    for owner, column, key in wanted:
+        if key is not None:
+            id = keys.find(c, owner, key)
+            if id is None:
+                return None
+            found.append(getattr(table, column) == id)
+    if statuses is not None:
+        found.append(table.status.in_([s.value for s in statuses]))
+    return found
 
 
-def fastest(c: Connection, workload: str, target: str, machine: str, k: int) -> tuple[TrialRecord, ...]:
-    """The `k` fastest verified trials of a task on one machine, with different traces."""
-    q = filtered(TRIALS, workload, target, machine, None, (Status.OK,))
-    q = q.join(m.Verification, m.Verification.trial_id == m.Trial.id).where(m.Verification.verdict)
-    q = q.order_by(m.Trial.median_s, m.Trial.id)
-    with c.execute(q) as rows:  # read only as far as needed; one trace may occur in many sessions
-        parts = rows.partitions(max(k, 8))
-        return distinct_traces((t for part in parts for t in trials_from(c, part) if t.verified), k)
+def fastest(
+    c: Connection, keys: Keys, workload: str, target: str, machine: str, k: int
+) -> tuple[TrialRecord, ...]:
+    """The `k` fastest verified trials of a task on one machine, with different traces.
+
+    One trace may occur in many sessions: so a few more are asked for, and more again if they were too few.
+    """
+    where = conditions(c, keys, m.Trial, workload, target, machine)
+    if where is None or k <= 0:
+        return ()
+    ask = 4 * k
+    while True:
+        q = TRIALS.where(*where, VERIFIED).order_by(m.Trial.median_s, m.Trial.id).limit(ask)
+        found = tuple(trials_from(c, keys, c.execute(q).all()))
+        best = distinct_traces((t for t in found if t.verified), k)
+        if len(best) == k or len(found) < ask:
+            return best
+        ask *= 8
 
 
 # --- statements, each made once: making one takes longer than executing it ---
@@ -135,11 +130,18 @@ def insert(dialect: str, table: Any) -> Any:
 
 
 @cache
+def insert_trials(dialect: str) -> Any:
+    """INSERT of trials that gives id and identity of those that are new."""
+    t = m.Trial
+    return insert(dialect, t).returning(t.id, t.session_id, t.workload_id, t.target_id, t.trace_hash)
+
+
+@cache
 def _insert_id(dialect: str, table: Any) -> Any:
     return insert(dialect, table).returning(table.id)
 
 
-def insert_new(c: Connection, table: Any, row: Mapping[str, Any]) -> int | None:
+def insert_new(c: Connection, table: Any, row: dict[str, Any]) -> int | None:
     """The id of the row that is inserted; None if it is there already."""
     id: int | None = c.execute(_insert_id(c.dialect.name, table), row).scalar()
     return id
@@ -153,14 +155,59 @@ def upsert_round(dialect: str) -> Any:
 
 
 @cache
-def upsert_intent(dialect: str) -> Any:
-    """INSERT of an intent; of one that is there the launch is replaced, and counted."""
+def upsert_intents(dialect: str) -> Any:
+    """INSERT of intents; of one that is there the launch is replaced, and counted.
+
+    Unless it is this very launch: then the answer to storing it was lost.
+    """
     new, row = _insert(dialect, m.Intent), m.Intent
-    again = row.started != new.excluded.started  # else the answer to this very one was lost
-    launch = {name: new.excluded[name] for name in ("worker_pid", "boot_id", "started")}
-    attempts = row.attempts + case((again, 1), else_=0)
+    launch = {name: new.excluded[name] for name in ("worker_pid", "boot_id", "started", "host_id")}
+    attempts = row.attempts + case((row.started != new.excluded.started, 1), else_=0)
     return new.on_conflict_do_update(
         index_elements=[*TASK, "trace_hash"], set_=launch | {"attempts": attempts}
+    )
+
+
+@cache
+def add_counts(dialect: str) -> Any:
+    new, row = _insert(dialect, m.TaskCount), m.TaskCount
+    return new.on_conflict_do_update(
+        index_elements=["workload_id", "target_id", "machine_id", "status", "signature"],
+        set_={"n": row.count + new.excluded.n},
+    )
+
+
+@cache
+def upsert_last_race(dialect: str) -> Any:
+    """INSERT of a race without its winner; it replaces what an earlier race decided, never a later one."""
+    new, row = _insert(dialect, m.Standing), m.Standing
+    later = or_(
+        new.excluded.raced > row.raced,
+        and_(new.excluded.raced == row.raced, new.excluded.race_id > row.race_id),
+    )
+    names = ("race_id", "raced", "trial_id", "seconds", "default_s", "updated")
+    return new.on_conflict_do_update(
+        index_elements=["workload_id", "target_id", "machine_id"],
+        set_={name: new.excluded[name] for name in names},
+        where=later,
+    )
+
+
+@cache
+def upsert_sketch(dialect: str) -> Any:
+    new = _insert(dialect, m.Sketch)
+    return new.on_conflict_do_update(
+        index_elements=["hash"], set_={"text": new.excluded.text}, where=m.Sketch.text.is_(None)
+    )
+
+
+@cache
+def upsert_host(dialect: str) -> Any:
+    new = _insert(dialect, m.Host)
+    return new.on_conflict_do_update(
+        index_elements=["uuid"],
+        set_={"seen": new.excluded.seen, "name": new.excluded.name},
+        where=new.excluded.seen > m.Host.seen,
     )
 
 
@@ -175,21 +222,27 @@ def _insert(dialect: str, table: Any) -> Any:
 def of_candidate(column: Any, table: type[m.Intent | m.Trial]) -> Any:
     """Conditions on the columns that name a candidate; their values are parameters of the execution."""
     names = (*TASK, "trace_hash")
-    return column.where(*(getattr(table, name) == bindparam(name) for name in names))
+    return column.where(*(getattr(table, name) == bindparam(f"of_{name}") for name in names))
 
 
 TRIAL_OF = of_candidate(select(m.Trial.id, m.Trial.created), m.Trial)
 DROP_INTENT = of_candidate(delete(m.Intent), m.Intent)
+DROP_DONE = delete(m.Intent).where(  # intents of a session whose trial is stored
+    m.Intent.session_id == bindparam("of_session"),
+    select(m.Trial.id)
+    .where(*(getattr(m.Trial, n) == getattr(m.Intent, n) for n in (*TASK, "trace_hash")))
+    .exists(),
+)
+RENEW = update(m.Session).where(
+    m.Session.uuid == bindparam("of_session"), m.Session.owner == bindparam("of_owner")
+)
 ROUND_OF = select(m.Round.id).where(
-    *(getattr(m.Round, name) == bindparam(name) for name in TASK), m.Round.number == bindparam("number")
+    *(getattr(m.Round, name) == bindparam(f"of_{name}") for name in TASK),
+    m.Round.number == bindparam("of_number"),
 )
 
 
-def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[i : i + CHUNK] for i in range(0, len(values), CHUNK))
-
-
-# --- rows to records ---
+# --- rows to records, records to rows ---
 
 
 def row_of(record: Any) -> dict[str, Any]:
@@ -206,17 +259,167 @@ def session_from(id: str, run_key: str, seed: str, *rest: Any) -> Session:
     return Session(id, run_key, int(seed), *rest)
 
 
-def trials_from(c: Connection, rows: Sequence[Any]) -> Iterator[TrialRecord]:
+def candidate_row(c: Connection, keys: Keys, sketch_hash: str, decisions: Any, trace: str) -> dict[str, Any]:
+    """The columns that say what a candidate is; the trace only if sketch and decisions do not give it."""
+    if not sketch_hash:
+        return {"sketch_id": None, "decisions": decisions, "trace": trace}
+    sketch = keys.sketch(c, sketch_hash)
+    if sketch is None:
+        c.execute(insert(c.dialect.name, m.Sketch), {"hash": sketch_hash, "text": None})
+        sketch = keys.sketch(c, sketch_hash)
+        assert sketch is not None
+    known = sketch.text is not None and reproduces(sketch.text, decisions, trace)
+    return {"sketch_id": sketch.id, "decisions": decisions, "trace": None if known else trace}
+
+
+def trial_row(c: Connection, keys: Keys, t: TrialRecord) -> dict[str, Any]:
+    """The columns of a trial. Raises StoreError naming what it refers to and is not stored."""
+    residency, samples = pack(t.samples)
+    check = t.verification
+    row = {
+        "session_id": keys.session(c, t.session).id,
+        "workload_id": keys.id(c, m.Workload, t.workload),
+        "target_id": keys.id(c, m.Target, t.target),
+        "machine_id": keys.id(c, m.Machine, t.machine),
+        "environment_id": keys.id(c, m.Environment, t.environment),
+        "host_id": keys.maybe_id(c, m.Host, t.host),
+        "code_id": keys.maybe_id(c, m.Code, t.code),
+        "status": t.status.value,
+        "residency": residency,
+        "samples": samples,
+        "max_error": None if check is None else check.max_error,
+        "tolerance": None if check is None else check.tolerance,
+        "seeds": None if check is None else check.seeds,
+        "verdict": None if check is None else check.verdict,
+        "metrics": t.metrics or None,
+        "extents": t.extents or None,
+        "error_signature": "" if t.status is Status.OK else error_signature(t.error),
+    }
+    row |= {name: getattr(t, name) for name in PLAIN}
+    return row | candidate_row(c, keys, t.sketch_hash, t.decisions, t.trace)
+
+
+def trials_from(c: Connection, keys: Keys, rows: Sequence[Any]) -> Iterator[TrialRecord]:
     for part in chunks(rows):
-        ids = [row.id for row in part]
-        samples: dict[int, list[Sample]] = {}
-        q = columns_of(Sample, m.Sample).add_columns(m.Sample.trial_id).where(m.Sample.trial_id.in_(ids))
-        for *sample, trial_id in c.execute(q.order_by(m.Sample.number)):
-            samples.setdefault(trial_id, []).append(Sample(*sample))
-        q = columns_of(Verification, m.Verification).add_columns(m.Verification.trial_id)
-        checks = c.execute(q.where(m.Verification.trial_id.in_(ids)))
-        verified = {trial_id: Verification(*check) for *check, trial_id in checks}
+        for table, column in (
+            (m.Session, "session_id"), (m.Workload, "workload_id"), (m.Target, "target_id"),
+            (m.Machine, "machine_id"), (m.Environment, "environment_id"), (m.Host, "host_id"),
+            (m.Code, "code_id"),
+        ):  # fmt: skip
+            keys.load(c, table, (getattr(row, column) for row in part))
+        keys.load_sketches(c, (row.sketch_id for row in part))
+        parents = _parents(c, keys, [row.id for row in part])
         for row in part:
-            yield TrialRecord(
-                **row._mapping, samples=tuple(samples.get(row.id, ())), verification=verified.get(row.id)
-            )
+            yield _trial(keys, row, parents.get(row.id, ()))
+
+
+def _trial(keys: Keys, row: Any, parents: Sequence[Parent]) -> TrialRecord:
+    sketch = None if row.sketch_id is None else keys.sketch_of(row.sketch_id)
+    check = None
+    if row.verdict is not None:
+        check = Verification(row.max_error, row.tolerance, row.seeds, row.verdict)
+    return TrialRecord(
+        id=row.id,
+        session=keys.key(m.Session, row.session_id),
+        workload=keys.key(m.Workload, row.workload_id),
+        target=keys.key(m.Target, row.target_id),
+        machine=keys.key(m.Machine, row.machine_id),
+        environment=keys.key(m.Environment, row.environment_id),
+        host=keys.maybe_key(m.Host, row.host_id),
+        code=keys.maybe_key(m.Code, row.code_id),
+        trace=trace_of(row, sketch),
+        sketch_hash="" if sketch is None else sketch.hash,
+        status=row.status,
+        samples=unpack(row.residency, row.samples),
+        verification=check,
+        parents=tuple(parents),
+        metrics=row.metrics or {},
+        extents=row.extents or {},
+        **{name: getattr(row, name) for name in PLAIN},
+    )
+
+
+def trace_of(row: Any, sketch: Any) -> str:
+    """The trace of a row of trials or intents. Raises ValueError if neither it nor its sketch is there."""
+    if row.trace is not None:
+        return str(row.trace)
+    if sketch is None or sketch.text is None:
+        raise ValueError(f"row {row.id} has neither a trace nor the text of its sketch")
+    return fill(sketch.text, row.decisions)
+
+
+def _parents(c: Connection, keys: Keys, ids: Sequence[int]) -> dict[int, list[Parent]]:
+    p = m.Parent
+    q = select(p.child_id, p.trace_hash, p.how, p.workload_id).where(p.child_id.in_(ids))
+    rows = c.execute(q.order_by(p.child_id, p.number)).all()
+    keys.load(c, m.Workload, (row.workload_id for row in rows))
+    found: dict[int, list[Parent]] = {}
+    for child, trace_hash, how, workload in rows:
+        found.setdefault(child, []).append(
+            Parent(trace_hash, how, keys.maybe_key(m.Workload, workload) or "")
+        )
+    return found
+
+
+def counts_from(c: Connection, keys: Keys, rows: Sequence[Any]) -> tuple[TaskCount, ...]:
+    for table, column in ((m.Workload, 0), (m.Target, 1), (m.Machine, 2)):
+        keys.load(c, table, (row[column] for row in rows))
+    return tuple(
+        TaskCount(
+            keys.key(m.Workload, w), keys.key(m.Target, g), keys.key(m.Machine, h), Status(status), *rest
+        )
+        for w, g, h, status, *rest in rows
+    )
+
+
+def leaders_from(c: Connection, keys: Keys, rows: Sequence[Any]) -> tuple[Leader, ...]:
+    for table, column in ((m.Workload, 0), (m.Target, 1), (m.Machine, 2)):
+        keys.load(c, table, (row[column] for row in rows))
+    return tuple(
+        Leader(keys.key(m.Workload, w), keys.key(m.Target, g), keys.key(m.Machine, h), *rest)
+        for w, g, h, *rest in rows
+    )
+
+
+def standings_from(c: Connection, keys: Keys, rows: Sequence[Any]) -> tuple[Standing, ...]:
+    for table, column in ((m.Workload, 0), (m.Target, 1), (m.Machine, 2), (m.Session, 3)):
+        keys.load(c, table, (row[column] for row in rows))
+    return tuple(
+        Standing(
+            keys.key(m.Workload, w), keys.key(m.Target, g), keys.key(m.Machine, h), keys.key(m.Session, s),
+            *rest,
+        )
+        for w, g, h, s, *rest in rows
+    )  # fmt: skip
+
+
+_Best = aliased(m.Trial)
+_first = (
+    select(_Best.id)
+    .where(
+        _Best.workload_id == m.TaskCount.workload_id,
+        _Best.target_id == m.TaskCount.target_id,
+        _Best.machine_id == m.TaskCount.machine_id,
+        VERIFIED,  # names no table: the inner one is meant
+    )
+    .order_by(_Best.median_s, _Best.id)
+    .limit(1)
+    .correlate(m.TaskCount)
+    .scalar_subquery()
+)
+LEADERS = (
+    select(
+        m.TaskCount.workload_id, m.TaskCount.target_id, m.TaskCount.machine_id, m.Trial.id,
+        m.Trial.median_s, m.Trial.created, m.Trial.made_by,
+    )
+    .select_from(m.TaskCount)
+    .join(m.Trial, m.Trial.id == _first)
+)  # fmt: skip
+STANDINGS = select(
+    m.Standing.workload_id, m.Standing.target_id, m.Standing.machine_id, m.Standing.race_id,
+    m.Standing.trial_id, m.Standing.seconds, m.Standing.default_s, m.Standing.updated,
+)  # fmt: skip
+COUNTS = select(
+    m.TaskCount.workload_id, m.TaskCount.target_id, m.TaskCount.machine_id, m.TaskCount.status,
+    m.TaskCount.signature, m.TaskCount.count,
+)  # fmt: skip

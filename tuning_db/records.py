@@ -1,14 +1,14 @@
 """The frozen records that go into a tuning log and come out of it.
 
 Nobody outside this package sees a row or an ORM object. Things are named by their *keys*: a workload and a
-target by their key, a machine by its fingerprint, an environment by the hash of its versions, a session by
-its uuid, a trial by (session, workload, target, trace_hash). Every record checks itself once, when it is
-made; a record read from a damaged file therefore fails here and surfaces as a `StoreError`.
+target by their key, a machine by its fingerprint, an environment by the hash of its versions, a session and
+a host by its uuid, a trial by (session, workload, target, trace_hash). Every record checks itself once, when
+it is made; a record read from a damaged file therefore fails here and surfaces as a `StoreError`.
 
-        Workload ─┐
-        Target  ──┼──▶ TrialRecord ──▶ Sample, Sample, …      start reading at TrialRecord
-        Machine ──┤                └─▶ Verification
-        Session ──┘
+        Workload ─┐                ┌─▶ Sample, Sample, …      start reading at TrialRecord
+        Target  ──┼──▶ TrialRecord ┼─▶ Verification
+        Machine ──┤        ▲       └─▶ Parent, Parent, …
+        Session ──┘    Standing: the one in use
 """
 
 from __future__ import annotations
@@ -43,6 +43,26 @@ class Status(StrEnum):
     REJECTED = "REJECTED"  # compiled, but its machine code rules it out; never run
 
 
+class SessionKind(StrEnum):
+    """What a session's trials were measured for."""
+
+    SEARCH = "search"  # candidates of a run of the tuner
+    RACE = "race"  # known candidates of a task again, side by side
+    MODEL = "model"  # the same inside their model
+    END = "end"  # whole models against each other: no trials, the outcome is in the options
+
+
+RACES = (SessionKind.RACE, SessionKind.MODEL)  # kinds whose trials may be compared with each other
+
+
+class Conditions(StrEnum):
+    """What else happened while a trial was measured."""
+
+    ALONE = "alone"
+    BESIDE = "beside"  # others timed or compiled meanwhile
+    SAME_CODE = "same_code"  # its object code was that of another trial, which was run for both
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A computation, independent of names: `text` is its canonical JSON and `key` the hash of it."""
@@ -51,10 +71,12 @@ class Workload:
     name: str
     text: str
     flops: float
+    symbols: Mapping[str, Json] = field(default_factory=dict)  # extents known at run time only, with bounds
 
     def __post_init__(self) -> None:
         _need_text(self, "key", "text")
         _set(self, "flops", _number("workload", "flops", self.flops))
+        _set(self, "symbols", _mapping("workload", "symbols", self.symbols))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +100,9 @@ class Machine:
     cores: int = 0
     caches: tuple[int, ...] = ()  # bytes, innermost first
     device: str = ""  # accelerator, "" for none
-    driver: str = ""
+    driver: str = ""  # of the accelerator
     extra: Mapping[str, Json] = field(default_factory=dict)
+    memory: int = 0  # bytes of the accelerator's memory, of the host's for none; 0: not known
 
     def __post_init__(self) -> None:
         _need_text(self, "fingerprint")
@@ -101,8 +124,70 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """One computer: which of several equal machines measured."""
+
+    uuid: str
+    name: str
+    machine: str  # fingerprint
+    seen: datetime = field(default_factory=lambda: now())  # last
+
+    def __post_init__(self) -> None:
+        _need_text(self, "uuid", "machine")
+        _set(self, "seen", as_utc(self.seen))
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The sources that searched, compiled and measured; `key` is the hash of the other fields."""
+
+    key: str
+    version: str  # of the package
+    commit_sha: str = ""  # of the checkout or of the URL that it was installed from; "": not known
+    dirty: bool = False  # the checkout had changes that no commit holds
+    sources: str = ""  # hash of the source files
+
+    def __post_init__(self) -> None:
+        _need_text(self, "key", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """The structure of candidates: the text of their traces with holes, see `templates.py`."""
+
+    hash: str
+    text: str
+
+    def __post_init__(self) -> None:
+        _need_text(self, "hash", "text")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was asked for, as people call it: one model or one computation, however often it was continued.
+
+    `tasks`: one entry for each, `{"workload": key, "target": key, "weight": …, "name": …}`.
+    """
+
+    key: str
+    model: str = ""
+    model_hash: str = ""  # of the graph, constants included
+    tasks: tuple[Mapping[str, Json], ...] = ()
+    tags: Mapping[str, Json] = field(default_factory=dict)
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        _need_text(self, "key")
+        _set(self, "tasks", freeze(self.tasks))
+        _set(self, "tags", _mapping("run", "tags", self.tags))
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
-    """One run of the tuner; `run_key` names what was asked, so that the same command finds it again."""
+    """The trials of one run on one machine for one purpose.
+
+    `run_key` names what was asked, so that the same command finds it again. Who works on it holds a lease.
+    """
 
     id: str
     run_key: str
@@ -113,13 +198,51 @@ class Session:
     started: datetime
     ended: datetime | None = None  # None: still running, or killed
     stop_reason: str | None = None
+    kind: SessionKind = SessionKind.SEARCH
+    of: str | None = None  # of a race: uuid of the session whose trials met
+    owner: str = ""  # who works on it
+    lease_until: datetime | None = None  # the owner is taken for dead from then on
 
     def __post_init__(self) -> None:
-        _need_text(self, "id", "machine", "environment")
+        _need_text(self, "id", "run_key", "machine", "environment")
         _set(self, "seed", int(self.seed))
         _set(self, "options", _mapping("session", "options", self.options))
         _set(self, "started", as_utc(self.started))
         _set(self, "ended", None if self.ended is None else as_utc(self.ended))
+        _set(self, "kind", SessionKind(self.kind))
+        _set(self, "lease_until", None if self.lease_until is None else as_utc(self.lease_until))
+
+    def held(self, at: datetime) -> bool:
+        """Whether somebody works on it at this instant, as far as the log knows."""
+        return bool(self.owner) and self.lease_until is not None and self.lease_until > at
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """One process that worked on a session: each start of the command makes one."""
+
+    session: str  # uuid
+    host: str  # uuid
+    code: str  # key
+    command: str = ""
+    user_name: str = ""
+    pid: int = 0
+    boot_id: str = ""
+    started: datetime = field(default_factory=lambda: now())
+
+    def __post_init__(self) -> None:
+        _need_text(self, "session", "host", "code")
+        _set(self, "started", as_utc(self.started))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to who may work on a run: `session` as it is now, `mine` if it is the one who asked."""
+
+    session: Session
+    mine: bool
+    continued: bool = False  # the session was there before
+    ended_before: str = ""  # why it had ended, if it had
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +300,18 @@ class Verification:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """A candidate that another was made from, and how: `mutated`, `crossed`, `neighbour`, …"""
+
+    trace_hash: str
+    how: str = ""
+    workload: str = ""  # key, if it is of another computation
+
+    def __post_init__(self) -> None:
+        _need_text(self, "trace_hash")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:
     """One distinct candidate that was tried, and everything known about how that went.
@@ -199,12 +334,19 @@ class TrialRecord:
     error: str | None = None  # full text of the failure
     sketch_hash: str = ""
     decisions: Mapping[str, Json] = field(default_factory=dict)
-    parents: tuple[str, ...] = ()  # trace hashes it was bred from
+    parents: tuple[Parent, ...] = ()
     made_by: str = ""  # rule, mutation or person
     predicted: float | None = None  # score before measuring
     assembly: Mapping[str, Json] = field(default_factory=dict)  # counts: spills, fma, …
     source_sha: str | None = None
     round: int | None = None  # index of a started Round of the same session, workload and target
+    conditions: Conditions | None = None  # None: not recorded
+    note: str = ""  # what else is to be said about the measurement
+    host: str | None = None  # uuid of who measured
+    code: str | None = None  # key of the sources that did
+    metrics: Mapping[str, Json] = field(default_factory=dict)  # what was measured beside seconds
+    numerics: str = ""  # class of its arithmetic where it is not the target's own
+    extents: Mapping[str, Json] = field(default_factory=dict)  # of the workload's symbols, as measured
     created: datetime = field(default_factory=lambda: now())
     id: int | None = field(default=None, compare=False)  # given by the log that holds it
 
@@ -220,6 +362,9 @@ class TrialRecord:
         _set(self, "predicted", _maybe("trial", "predicted", self.predicted))
         _set(self, "samples", tuple(self.samples))
         _set(self, "parents", tuple(self.parents))
+        _set(self, "conditions", None if self.conditions is None else Conditions(self.conditions))
+        _set(self, "metrics", _mapping("trial", "metrics", self.metrics))
+        _set(self, "extents", _mapping("trial", "extents", self.extents))
         _set(self, "decisions", _mapping("trial", "decisions", self.decisions))
         _set(self, "assembly", _mapping("trial", "assembly", self.assembly))
         _set(self, "error", None if self.error is None else printable(self.error))
@@ -229,10 +374,6 @@ class TrialRecord:
     def verified(self) -> bool:
         """OK and checked right: the only kind of trial that may be applied."""
         return self.status is Status.OK and self.verification is not None and self.verification.verdict
-
-    @property
-    def unique_key(self) -> tuple[str, str, str, str]:
-        return (self.session, self.workload, self.target, self.trace_hash)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,14 +400,78 @@ class Intent:
     boot_id: str = ""
     started: datetime = field(default_factory=lambda: now())
     attempts: int = 1  # times it was launched; counted by the store
+    host: str | None = None  # uuid
+    sketch_hash: str = ""
+    decisions: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _need_text(self, "session", "workload", "target", "trace_hash", "trace")
         _set(self, "started", as_utc(self.started))
+        _set(self, "decisions", _mapping("intent", "decisions", self.decisions))
 
-    @property
-    def unique_key(self) -> tuple[str, str, str, str]:
-        return (self.session, self.workload, self.target, self.trace_hash)
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is used of a task on a machine, as its last race decided.
+
+    `trial` is the winner's row in that race; None: the race was stored and nobody said who won.
+    """
+
+    workload: str
+    target: str
+    machine: str
+    race: str  # uuid of the session
+    trial: int | None = None
+    seconds: float | None = None
+    default_s: float | None = None  # of the schedule that needs no tuning, if it met and worked
+    updated: datetime = field(default_factory=lambda: now())
+
+    def __post_init__(self) -> None:
+        _need_text(self, "workload", "target", "machine", "race")
+        _set(self, "seconds", _maybe("standing", "seconds", self.seconds, least=0.0))
+        _set(self, "default_s", _maybe("standing", "default_s", self.default_s, least=0.0))
+        _set(self, "updated", as_utc(self.updated))
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a trial was built into: a model file, a library. The trial is named as in every log."""
+
+    session: str
+    workload: str
+    target: str
+    trace_hash: str
+    used_by: str
+    applied: datetime = field(default_factory=lambda: now())
+
+    def __post_init__(self) -> None:
+        _need_text(self, "session", "workload", "target", "trace_hash")
+        _set(self, "applied", as_utc(self.applied))
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The fastest verified trial of a task on a machine, in short."""
+
+    workload: str
+    target: str
+    machine: str
+    trial: int
+    seconds: float
+    created: datetime
+    made_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCount:
+    """How many trials a task has on a machine, by status and by what failures have in common."""
+
+    workload: str
+    target: str
+    machine: str
+    status: Status
+    signature: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True)

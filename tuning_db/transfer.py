@@ -1,12 +1,12 @@
 """Move trials between logs: export to and import from JSON lines, merge two logs.
 
-    log ──▶ {"format": "autotensor tuning log", "version": 1}
+    log ──▶ {"format": "autotensor tuning log", "version": 2}
             {"kind": "workload", …}        what is referred to comes before what refers to it
             {"kind": "trial", …}           ──▶ log
 
 Everything keeps its keys, sessions their uuids, so importing twice is importing once, and times keep the
-fingerprint of the machine they were measured on. Built on the verbs of `TrialStore` alone. Intents stay
-behind: what is in flight is in flight on one machine; so do the notes of what a trial was built into.
+fingerprint of the machine they were measured on. Built on the verbs of `TrialStore` alone. Intents and leases
+stay behind: what is in flight is in flight on one machine. Files of version 1 are read, too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,22 @@ from typing import Any
 from tuning_db.contract import TrialStore
 from tuning_db.errors import StoreError
 from tuning_db.records import (
+    Application,
     Calibration,
+    Code,
     Environment,
+    Host,
     Json,
     Machine,
+    Opening,
+    Parent,
     Round,
+    Run,
     Sample,
     Session,
+    SessionKind,
+    Sketch,
+    Standing,
     TargetRecord,
     TrialRecord,
     Verification,
@@ -37,27 +46,39 @@ from tuning_db.records import (
 )
 
 FORMAT = "autotensor tuning log"
-VERSION = 1
+VERSION = 2
 BATCH = 500  # trials in one transaction
 
 Record = (
-    Workload | TargetRecord | Machine | Environment | Session | Round | TrialRecord | tuple[str, Calibration]
-)
+    Workload | TargetRecord | Machine | Host | Code | Environment | Sketch | Run | Session | Opening | Round
+    | TrialRecord | Application | tuple[str, Calibration] | tuple[Standing, str | None]
+)  # fmt: skip
 _KINDS: Mapping[str, type[Any]] = {
     "workload": Workload,
     "target": TargetRecord,
     "machine": Machine,
+    "host": Host,
+    "code": Code,
     "environment": Environment,
+    "sketch": Sketch,
+    "run": Run,
     "session": Session,
+    "opening": Opening,
     "round": Round,
     "trial": TrialRecord,
+    "application": Application,
 }
-_TIMES = ("started", "ended", "created", "measured")
+_TIMES = ("started", "ended", "created", "measured", "seen", "applied", "updated")
+_OLD_KINDS = (  # how a run key began in version 1, and how much of it was the kind
+    ("race:model", SessionKind.MODEL, len("race:")),
+    ("race:end:", SessionKind.END, len("race:")),
+    ("race:", SessionKind.RACE, len("race:")),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What a transfer brought: trials that were new, and those that were there already."""
+    """What a transfer brought: trials that were new, and those that were found to be there already."""
 
     new: int
     known: int
@@ -97,20 +118,33 @@ def import_jsonl(store: TrialStore, path: str | os.PathLike[str]) -> Transferred
 
 
 def merge(into: TrialStore, source: TrialStore) -> Transferred:
-    """Add everything in `source` to `into`. Trials of other machines stay trials of other machines."""
-    return _store(into, _records(source, None))
+    """Add everything in `source` to `into`. Trials of other machines stay trials of other machines.
+
+    `known` counts those that were looked at: what was merged before is not read again.
+    """
+    new, seen = into.merge(source)
+    return Transferred(new, seen - new)
 
 
 def to_json(record: Record) -> Json:
     """The line of a record; `from_json` is its inverse."""
-    if isinstance(record, tuple):
-        return {"kind": "calibration", "machine": record[0], **_fields(record[1])}
+    match record:
+        case (Standing() as standing, trace_hash):
+            line = {"kind": "standing", **_fields(standing), "trace_hash": trace_hash}
+            del line["trial"]  # its number belongs to one log
+            return line
+        case (str(fingerprint), Calibration() as rate):
+            return {"kind": "calibration", "machine": fingerprint, **_fields(rate)}
     kind = next(name for name, cls in _KINDS.items() if type(record) is cls)
-    line = {"kind": kind, **_fields(record)}
+    line = {**_fields(record), "kind": kind}
     if isinstance(record, TrialRecord):
         del line["id"]  # belongs to one log
         line["samples"] = [_fields(s) for s in record.samples]
         line["verification"] = None if record.verification is None else _fields(record.verification)
+        line["parents"] = [_fields(p) for p in record.parents]
+    if isinstance(record, Session):
+        del line["owner"], line["lease_until"]
+        line["session_kind"] = record.kind
     return line
 
 
@@ -122,13 +156,33 @@ def from_json(line: Json) -> Record:
     kind = values["kind"]
     if kind == "calibration":
         return str(values["machine"]), _make(Calibration, values)
+    if kind == "standing":
+        return _make(Standing, values), values["trace_hash"]
+    if kind == "session":
+        values["kind"] = values.get("session_kind", SessionKind.SEARCH)
     if kind == "trial":
         values["samples"] = tuple(_make(Sample, s) for s in values["samples"])
         check = values["verification"]
         values["verification"] = None if check is None else _make(Verification, check)
+        values["parents"] = tuple(_make(Parent, p) for p in values["parents"])
         values["id"] = None
     record: Record = _make(_KINDS[kind], values)
     return record
+
+
+def from_version_1(line: Json) -> Json:
+    """The line of this version that says what one of version 1 said."""
+    match line["kind"]:
+        case "session":
+            key, of = line["run_key"], line["options"].get("of")
+            for prefix, kind, cut in _OLD_KINDS:
+                if key.startswith(prefix):
+                    return {**line, "run_key": key[cut:], "session_kind": kind, "of": of}
+            return line
+        case "trial":
+            return {**line, "parents": [{"trace_hash": hash} for hash in line["parents"]]}
+        case _:
+            return line
 
 
 def _fields(record: Any) -> dict[str, Json]:
@@ -145,16 +199,27 @@ def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
     yield from store.workloads()
     yield from store.targets()
     yield from store.machines()
+    yield from store.hosts()
+    yield from store.codes()
     yield from store.environments()
+    yield from store.sketches()
+    yield from store.runs()
     for machine in store.machines():
         yield from ((machine.fingerprint, c) for c in store.calibrations(machine.fingerprint))
     for session in store.sessions():
         yield session
         yield from store.rounds(session.id)
+    yield from store.openings()
     after = 0
     while batch := store.trials(workload_key, limit=BATCH, after=after):
         yield from batch
         after = batch[-1].id or 0
+    for standing in store.standings():
+        if workload_key in (None, standing.workload):
+            yield standing, None if standing.trial is None else store.trial(standing.trial).trace_hash
+    for application in store.all_applications():
+        if workload_key in (None, application.workload):
+            yield application
 
 
 def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
@@ -162,6 +227,8 @@ def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
     rounds: list[Round] = []
     rates: dict[str, list[Calibration]] = {}
     waiting: list[TrialRecord] = []
+    applied: list[Application] = []
+    standings: list[tuple[Standing, str | None]] = []
 
     def flush() -> int:
         for fingerprint, values in rates.items():
@@ -181,30 +248,55 @@ def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
                 store.put_target(record)
             case Machine():
                 store.ensure_machine(record)
+            case Host():
+                store.put_host(record)
+            case Code():
+                store.put_code(record)
             case Environment():
                 store.put_environment(record)
+            case Sketch():
+                store.put_sketches([record])
+            case Run():
+                store.put_run(record)
             case Session():
                 store.put_session(record)
+            case Opening():
+                store.put_opening(record)
             case Round():
                 rounds.append(record)
             case TrialRecord():
                 waiting.append(record)
                 seen += 1
-            case (fingerprint, rate):
+            case Application():
+                applied.append(record)
+            case (Standing() as standing, trace_hash):
+                standings.append((standing, trace_hash))
+            case (str(fingerprint), Calibration() as rate):
                 rates.setdefault(fingerprint, []).append(rate)
         if len(waiting) >= BATCH:
             new += flush()
     new += flush()
+    for standing, trace_hash in standings:
+        _put_standing(store, standing, trace_hash)
+    store.put_applications(applied)
     return Transferred(new, seen - new)
+
+
+def _put_standing(store: TrialStore, s: Standing, trace_hash: str | None) -> None:
+    """Who won a race, if it is the last one here, too."""
+    trial = None if trace_hash is None else store.trial_id(s.race, s.workload, s.target, trace_hash)
+    if trial is not None:
+        store.put_standing(replace(s, trial=trial))
 
 
 def _parsed(path: Path) -> Iterator[Record]:
     try:
         with path.open(encoding="utf-8") as stream:
-            _check_format(path, stream.readline())
+            version = _version_of(path, stream.readline())
             for number, text in enumerate(stream, start=2):
                 try:
-                    record = from_json(json.loads(text))
+                    line = json.loads(text)
+                    record = from_json(line if version > 1 else from_version_1(line))
                 except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
                     raise StoreError(
                         f"line {number} of '{path}' is not a record of a tuning log: {error!r}.",
@@ -217,7 +309,8 @@ def _parsed(path: Path) -> Iterator[Record]:
         raise _not_an_export(path) from error
 
 
-def _check_format(path: Path, line: str) -> None:
+def _version_of(path: Path, line: str) -> int:
+    """The version of an export by its first line. Raises StoreError for what is none, or a newer one."""
     try:
         header = json.loads(line)
         name, version = header["format"], int(header["version"])
@@ -229,6 +322,7 @@ def _check_format(path: Path, line: str) -> None:
         raise StoreError(
             f"'{path}' has export format {version}; this program knows only {VERSION}.", "Upgrade autotensor."
         )
+    return version
 
 
 def _not_an_export(path: Path) -> StoreError:

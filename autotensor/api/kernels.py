@@ -22,6 +22,7 @@ from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.state import State
 from autotensor.search.doors import ModelFactory
 from autotensor.search.events import Listener
+from autotensor.search.measuring.measure_request import Measurer
 from autotensor.search.metric import checked_metric
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
@@ -109,6 +110,7 @@ def tune(
     model: str | ModelFactory = "xgb",
     policy: str | type[Policy] | None = None,
     metric: str | Metric = "median",
+    measurer: Measurer | None = None,
     fresh: bool = False,
     effort: str = "normal",
     until_gain_below: float | None = None,
@@ -125,7 +127,8 @@ def tune(
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     model: what ranks candidates, policy: what proposes them, metric: what of a trial is to be small. Each is
     a name (of "xgb", "prior", "random"; "tuner", "uniform"; "median"; an entry point) or the thing itself:
-    docs/extend.md. fresh: start anew instead of continuing.
+    docs/extend.md. measurer: who times the candidates, if not this machine; that page shows one. fresh: start
+    anew instead of continuing.
     Raises InputError for an option out of its range and a part that is none, TensorError as `build` does,
     LogError for a log that cannot be opened.
     """
@@ -146,7 +149,8 @@ def tune(
     dag = _checked(args)
     task = Task(Workload.of(dag, name or dag.outputs[-1].name), parse(target))
     with open_log(db) as store, shown(options, listener, progress) as heard:
-        report = run_tuning(TuningRun([task], options, store, deadline, heard, "hot"))
+        asked = TuningRun([task], options, store, deadline, heard, residency="hot")
+        report = run_tuning(asked, measurer)
     return replace(report, log=log_name(db))
 
 

@@ -17,18 +17,19 @@ from dataclasses import replace
 from statistics import median
 
 from autotensor.base.deadline import NEVER, Deadline
-from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
-from autotensor.resolve import IN_MODEL, ranked, safe_default
+from autotensor.resolve import IN_MODEL, decide, ranked, safe_default
 from autotensor.runtime.device.kernel_times import DeviceKernelClock
 from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.kernel_times import KernelClock, by_workload, kernel_clock
+from autotensor.runtime.place import here
 from autotensor.runtime.sample_arrays import sample_inputs
 from autotensor.runtime.timing_lock import timing_by
 from autotensor.schedule.trace import Trace
+from autotensor.search.machine.machine_entry import know_machine
 from autotensor.search.races import Races, contestants
 from autotensor.te.workload import Workload
-from tuning_db import TrialStore
+from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Sample, TrialRecord
 
 Build = Callable[[Mapping[str, Trace]], Artifact]  # the model under these traces, by workload key
@@ -76,16 +77,20 @@ def race_in_model(
                 times[key].append(samples)
     rows = [row for key, samples in times.items() if samples for row in _raced(entered[key], samples)]
     if rows:
-        races = Races(store, IN_MODEL, IN_MODEL)
+        place = here(target)
+        races = Races(store, know_machine(store, place), IN_MODEL, SessionKind.MODEL)
         races.add(rows)
         races.end("raced in the model")
+        for w in workloads:
+            if w.key in times:
+                decide(store, place.task(w.key), safe_default(w, target).hash)
     return sum(bool(samples) for samples in times.values())
 
 
 def entrants(workload: Workload, target: Target, store: TrialStore) -> tuple[TrialRecord, ...]:
     """What `resolve` would choose, the default, then the others in its order; () without measurements."""
     default = safe_default(workload, target).hash
-    known = ranked(store, workload, target, host_machine().fingerprint, default)
+    known = ranked(store, here(target).task(workload.key), default)
     return contestants(known, default, SCHEDULES)
 
 

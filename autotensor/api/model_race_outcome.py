@@ -1,6 +1,6 @@
 """How the last race of a whole model ended, kept in the log: the same schedules again need not race again.
 
-    tuned model, default model ──race──▶ Outcome ──session "race:end:…"──▶ the same command: nothing is timed
+    tuned model, default model ──race──▶ Outcome ──session of kind "end"──▶ the same command: nothing is timed
 
 It is filed under the schedules of both models, this machine and the versions that shape code.
 """
@@ -12,11 +12,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from autotensor.base.machine import environment_versions, host_machine
+from autotensor.base.machine import environment_versions
 from autotensor.base.target import Target
+from autotensor.runtime.place import here
 from autotensor.schedule.trace import Trace
-from autotensor.search.machine.machine_entry import session_here
-from tuning_db import RACE, TrialStore
+from autotensor.search.machine.machine_entry import know_machine, session_here
+from tuning_db import SessionKind, TrialStore
 
 Traces = Mapping[str, Trace]  # by workload key
 
@@ -32,10 +33,8 @@ class Outcome:
 
 def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces) -> Outcome | None:
     """What is known of a race between these; None: it was not held here with today's versions."""
-    session = store.find_session(_key(target, tuned, default))
-    if session is None or session.machine != host_machine().fingerprint:
-        return None
-    if session.environment != store.ensure_environment(environment_versions()):
+    session = store.find_session(_key(target, tuned, default), here(target).fingerprint, SessionKind.END)
+    if session is None or session.environment != store.ensure_environment(environment_versions()):
         return None
     options = session.options
     inside = {str(k): float(v) for k, v in options["inside"].items()}
@@ -44,14 +43,16 @@ def outcome_of(store: TrialStore, target: Target, tuned: Traces, default: Traces
 
 def remember(store: TrialStore, target: Target, tuned: Traces, default: Traces, outcome: Outcome) -> None:
     """Keeps how a race between these ended."""
-    session = session_here(store, _key(target, tuned, default), {"of": "end", **asdict(outcome)})
+    machine = know_machine(store, here(target))
+    key = _key(target, tuned, default)
+    session = session_here(store, machine, key, asdict(outcome), kind=SessionKind.END)
     store.end_session(session.id, "raced as whole models")
 
 
 def _key(target: Target, tuned: Traces, default: Traces) -> str:
     schedules = sorted((k, tuned[k].hash, default[k].hash) for k in tuned)
     text = json.dumps([target.key(), target.num_cores, schedules])
-    return f"{RACE}end:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"end:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 __all__ = ["Outcome", "outcome_of", "remember"]

@@ -129,7 +129,17 @@ def tune_model(
         search_until = until.less(work.finishing_s() + work.in_model_s())
         tasks = plan.search_tasks(inside)
         tuning = run_tuning(
-            TuningRun(tasks, options, store, search_until, work.hear, residency, stopped=stopped)
+            TuningRun(
+                tasks,
+                options,
+                store,
+                search_until,
+                work.hear,
+                model=plan.graph.name,
+                model_hash=plan.graph.key,
+                residency=residency,
+                stopped=stopped,
+            )
         )
         if work.path is not None:
             work.keep()

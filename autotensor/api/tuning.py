@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from autotensor.base.target import host
+from autotensor.runtime.place import here
 from autotensor.schedule.primitives.algorithm import algorithm_tolerance
 from autotensor.search.events import Event, Listener
-from autotensor.search.measuring.measure_request import MeasureOptions
+from autotensor.search.measuring.measure_request import MeasureOptions, Measurer, checked_measurer
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import LATE, TuneReport, untouched
 from autotensor.search.run import TuningRun, silent
@@ -22,15 +23,19 @@ WAIT_SHARE = 0.2  # of a deadline is over when we no longer wait for others who 
 CALIBRATION_WORTH_S = 120.0  # of a deadline: below it, calibrating for seconds costs more than it brings
 
 
-def run_tuning(run: TuningRun) -> TuneReport:
-    """Tunes tasks (of one target) on this machine."""
+def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
+    """Tunes tasks (of one target) on this machine, or where the measurer does; that one is not closed."""
     # here: a run that the log holds whole ends before, without the search and what measures
     from autotensor.search import loop
-    from autotensor.search.machine.calibration import calibrated
+    from autotensor.search.machine.calibration import calibrated, known_rates
     from autotensor.search.machine.rates import Rates
     from autotensor.search.measuring.measurer import LocalMeasurer, check_measurable
 
     until, store, target = run.deadline, run.store, run.tasks[0].target
+    if measurer is not None:
+        place = run.place or here(target)
+        rates, _ = known_rates(store, place.fingerprint, target)
+        return loop.tune(run, checked_measurer(measurer), rates)
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(run.tasks, LATE)
     check_measurable(target)  # before seconds go into calibrating a processor
@@ -62,8 +67,8 @@ def run_tuning(run: TuningRun) -> TuneReport:
             recalibrate=peak_again,
             left_s=raced.left_s,
         )
-    ) as measurer:
-        return loop.tune(run, measurer, rates)
+    ) as local:
+        return loop.tune(run, local, rates)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import typer
 
 from autotensor.api.models import plan_model
 from autotensor.base.errors import InputError
-from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.cli.find import Found, find
 from autotensor.cli.inputs import build_graph, check_place
@@ -17,6 +16,7 @@ from autotensor.cli.output import put_json, say
 from autotensor.insight.plot import draw_model, draw_task
 from autotensor.insight.search_history import History, best_so_far, fall, history, rank_correlation
 from autotensor.models import MODELS
+from autotensor.runtime.place import here
 from tuning_db import TrialStore
 
 
@@ -54,13 +54,13 @@ def _nothing(name: str) -> Exception:
 
 
 def _history(found: Found, target: Target, store: TrialStore) -> History:
-    return history(store, found.workload, target, host_machine().fingerprint)
+    return history(store, found.workload, here(target))
 
 
 def _histories(model: str, target: Target, store: TrialStore) -> list[History]:
-    machine = host_machine().fingerprint
+    place = here(target)
     tasks = plan_model(build_graph(model), target).tasks
-    return [history(store, t.workload, target, machine, t.name, t.weight) for t in tasks]
+    return [history(store, t.workload, place, t.name, t.weight) for t in tasks]
 
 
 def _series(t: History) -> dict[str, Any]:

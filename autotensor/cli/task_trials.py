@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.cli.find import Found
 from autotensor.cli.output import paragraph, put_json, say, table
 from autotensor.insight.units import gflops, micros, percent
+from autotensor.resolve import in_use
+from autotensor.runtime.place import here
 from schedules.shipped import offers
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
@@ -39,25 +40,29 @@ def trial_document(t: TrialRecord) -> dict[str, Any]:
 
 def explain_task(found: Found, top: int, target: Target, store: TrialStore, json: bool) -> None:
     """Prints the `top` fastest trials of a task on this machine, and what else is known of it."""
-    where = target.key()
-    key, fingerprint = found.workload.key, host_machine().fingerprint
-    rows = store.trials(workload_key=key, target_key=where, machine=fingerprint)
+    task = here(target).task(found.workload.key)
+    key, where, _ = task
+    statuses: Counter[str] = Counter()
+    for n in store.task_counts(*task):
+        statuses[n.status.value] += n.count
+    used = in_use(store, task)
     failures = store.failures(workload_key=key)
-    foreign = store.best_foreign(key, where, fingerprint)
-    fast = sorted((r for r in rows if r.median_s is not None), key=lambda r: r.median_s or 0.0)
+    foreign = store.best_foreign(*task)
+    fast = store.best(*task, k=top)
     document: dict[str, Any] = {
         "name": found.workload.name,
         "key": key,
         "target": where,
         "flops": float(found.workload.dag.flops()),
-        "statuses": dict(Counter(r.status.value for r in rows)),
+        "statuses": dict(statuses),
+        "in_use": None if used is None else used.id,
         "trials": [
             {
                 "rank": n,
                 **trial_document(r),
                 "max_error": r.verification.max_error if r.verification else None,
             }
-            for n, r in enumerate(fast[:top], start=1)
+            for n, r in enumerate(fast, start=1)
         ],
         "failures": [
             {"status": f.status.value, "error": f.signature, "count": f.count, "trial": f.example}
@@ -93,7 +98,7 @@ def _print_task(d: dict[str, Any]) -> None:
                 (t["trial"], micros(t["median_s"]), f"{t['median_s'] / best:.2f}",
                  micros(t["predicted_s"]), percent(_spread(t["samples_s"])),
                  t["assembly"].get("carried", "-"), t["assembly"].get("spills", "-"),
-                 t["made_by"] + ("" if t["verified"] else " (unverified)"),
+                 t["made_by"],
                  "" if t is first else _differences(t["decisions"], first["decisions"]))
                 for t in d["trials"]
             ],
@@ -106,6 +111,7 @@ def _print_task(d: dict[str, Any]) -> None:
             "time.",
             "  ",
         )
+        say(f"In use here: the schedule of trial {d['in_use']}.")
     for f in d["failures"]:
         paragraph(f"{f['count']} × {f['status']} (trial {f['trial']}): {f['error'] or 'no text'}", "  ")
     for f in d["foreign"]:

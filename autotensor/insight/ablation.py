@@ -139,7 +139,8 @@ def ablate(
     Raises MeasureError when nothing can be measured.
     """
     runnable = [v for v in found if v.trace is not None]
-    whole, *others = measurer.measure(workload, [trace, *(v.trace for v in runnable if v.trace is not None)])
+    traces = [trace, *(v.trace for v in runnable if v.trace is not None)]
+    whole, *others = measurer.submit(workload, traces).result()
     results = dict(zip((v.steps for v in runnable), others, strict=True))
     return whole, tuple(_ablated(v, whole, results.get(v.steps)) for v in found)
 

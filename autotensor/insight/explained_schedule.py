@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotensor.base.errors import InputError, ScheduleError
-from autotensor.base.machine import host_machine
 from autotensor.base.target import Target
 from autotensor.resolve import resolve, safe_default
+from autotensor.runtime.place import here
 from autotensor.schedule.loop_picture import LoopPicture, picture
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import decisions_of
-from autotensor.search.machine.calibration import rates_of
+from autotensor.search.machine.calibration import known_rates
 from autotensor.search.machine.rates import Rates
 from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.propose.population import Population, encode
@@ -31,8 +31,6 @@ from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 from tuning_db import TrialStore
 from tuning_db.records import TrialRecord
-
-NEEDED_RATES = ("flops.core", "bandwidth.memory.core")
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Subject:
     @property
     def here(self) -> bool:
         """Whether it is about this machine."""
-        return self.machine == host_machine().fingerprint
+        return self.machine == here(self.target).fingerprint
 
     @property
     def seconds(self) -> float | None:
@@ -91,7 +89,7 @@ def of_schedule(
     workload: Workload, target: Target, store: TrialStore | None, *, default: bool = False
 ) -> Subject:
     """The best known schedule of a task on this machine, or its default; with its trial, if it has one."""
-    here = host_machine().fingerprint
+    place = here(target)
     found = resolve(workload, target, None if default else store)
     if store is not None and found.trial is not None:
         return of_trial(store, store.trial(found.trial), workload)
@@ -101,12 +99,13 @@ def of_schedule(
     usual = trace == sketches[0].fill(decisions)
     trial = None if store is None else _measured(store, workload, target, trace)
     what = "the default schedule" if usual or default else f"the {found.source} schedule"
-    rates, guessed = known_rates(store, here, target)
+    rates, guessed = known_rates(store, place.fingerprint, target)
     if trial is not None:
         rates = replace(rates, warm_weights=_warm(trial, workload, rates))
+    what = what if trial is None else f"{what}, trial {trial.id}"
     return Subject(
-        workload, target, trace, what if trial is None else f"{what}, trial {trial.id}", here, rates, guessed,
-        sketches, sketches[0] if usual else None, decisions if usual else {}, trial,
+        workload, target, trace, what, place.fingerprint, rates, guessed, sketches,
+        sketches[0] if usual else None, decisions if usual else {}, trial,
     )  # fmt: skip
 
 
@@ -128,8 +127,8 @@ def _sketches(workload: Workload, target: Target) -> tuple[Sketch, ...]:
 
 def _measured(store: TrialStore, workload: Workload, target: Target, trace: Trace) -> TrialRecord | None:
     """The fastest trial of a trace on this machine."""
-    rows = store.trials(workload.key, target.key(), host_machine().fingerprint)
-    mine = [r for r in rows if r.trace_hash == trace.hash and r.median_s is not None]
+    rows = store.trials(*here(target).task(workload.key), trace_hash=trace.hash)
+    mine = [r for r in rows if r.median_s is not None]
     return min(mine, key=lambda r: r.median_s or 0.0, default=None)
 
 
@@ -139,14 +138,6 @@ def seen(s: Subject) -> LoopPicture:
         state = structure(s.sketch, s.workload.dag)
         return Population(s.sketch, state, encode(s.sketch, s.decisions)[None]).picture
     return picture(_unpacked(s.trace, s.workload).replay(s.workload.dag), {})
-
-
-def known_rates(store: TrialStore | None, machine: str, target: Target) -> tuple[Rates, bool]:
-    """Rates of a machine as the log knows them; a guess (and True) where it does not."""
-    values = {} if store is None else {n: c.value for n, c in store.calibration(machine).items()}
-    if all(name in values for name in NEEDED_RATES):
-        return rates_of(values, target), False
-    return Rates.guess(target), True
 
 
 def _target_of(store: TrialStore, key: str) -> Target:

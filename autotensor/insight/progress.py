@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotensor.insight.units import clock, gflops
-from autotensor.search.events import Event, ModelSaved, Resumed, RoundDone, TaskDone
+from autotensor.search.events import Event, ModelSaved, Resumed, RoundDone, TaskDone, Waiting
 
 NAME_WIDTH = 44
 BAR = "{n_fmt}/{total_fmt} trials |{bar:12}| {desc}"
@@ -53,6 +53,8 @@ class Progress:
                 self._reused = trials
                 self._line(f"Continuing: {trials} trials of this run are in the log.")
                 self._advance(trials)
+            case Waiting(other):
+                self._line(f"Waiting: {other} works on this run; what it measures will be continued.")
             case TaskDone(task, reason):
                 self._line(f"done: {task.label}: {reason}")
             case ModelSaved(path, first, written) if first:

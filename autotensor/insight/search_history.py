@@ -1,6 +1,6 @@
 """The history of a search, from the log: how the best time fell, and how well times were predicted.
 
-    history(store, workload, target, machine) ──▶ points in order of measuring
+    history(store, workload, place) ──▶ points in order of measuring
     best_so_far([3.0, None, 2.0]) ──▶ [3.0, 3.0, 2.0]
 
 Races measure known candidates again and are no part of it; nor are candidates that were rejected unrun.
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.base.target import Target
-from autotensor.insight.explained_schedule import known_rates
 from autotensor.resolve import safe_default
+from autotensor.runtime.place import Place
+from autotensor.search.machine.calibration import known_rates
 from autotensor.search.score.roofline import lower_bound
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate
-from tuning_db import RACE, TrialStore
+from tuning_db import RACES, TrialStore
 from tuning_db.records import Status
 
 Floats = npt.NDArray[np.float64]
@@ -55,18 +55,19 @@ class History:
 
 
 def history(
-    store: TrialStore, workload: Workload, target: Target, machine: str, name: str = "", weight: float = 1.0
+    store: TrialStore, workload: Workload, place: Place, name: str = "", weight: float = 1.0
 ) -> History:
     """What the log has of a task; no points if nothing."""
-    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
+    races = {s.id for s in store.sessions(RACES)}
     rows = [
         r
-        for r in store.trials(workload.key, target.key(), machine)
+        for r in store.trials(*place.task(workload.key))
         if r.session not in races and r.status is not Status.REJECTED
     ]
+    target = place.target
     default = safe_default(workload, target).hash
     defaults = [r.median_s for r in rows if r.median_s is not None and r.trace_hash == default]
-    rates, guessed = known_rates(store, machine, target)
+    rates, guessed = known_rates(store, place.fingerprint, target)
     cold = not any(s.residency == "hot" for r in rows for s in r.samples)
     bound = lower_bound(Task(workload, target), rates, cold=cold, sketches=generate(workload.dag, target))
     points = tuple(Point(r.id or 0, r.median_s, r.predicted, r.made_by or UNNAMED) for r in rows)

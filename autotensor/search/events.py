@@ -50,6 +50,13 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Another process works on the same run; this one goes on when that has ended."""
+
+    other: str  # which, for people
+
+
+@dataclass(frozen=True, slots=True)
 class Raced:
     """A task's best candidates and its default were measured again together; the times are of that race."""
 
@@ -68,5 +75,5 @@ class ModelSaved:
     written: bool = True  # False: it was there and holds just that
 
 
-Event = RoundDone | Improved | TaskDone | Resumed | Raced | ModelSaved
+Event = RoundDone | Improved | TaskDone | Resumed | Waiting | Raced | ModelSaved
 Listener = Callable[[Event], None]

@@ -1,7 +1,7 @@
 """The final race: a task's best candidates and its default, measured again together before anything is used.
 
     trials of this run ──top 5──┐
-    the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ session "race:…" in the log
+    the log's best ─────────────┼──▶ one batch, more samples, side by side ──▶ a session of the log
     the default ────────────────┘
 
 The smallest of a hundred noisy medians was lucky as well as fast. Times of one race may be compared; who wins
@@ -11,17 +11,17 @@ measured when every contestant has been in a race.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from autotensor.resolve import Metric, best_by, last_race, median_s, race_order
+from autotensor.resolve import Metric, best_by, decide, last_race, median_s, race_order
 from autotensor.schedule.trace import Trace
 from autotensor.search.journal import Journal
 from autotensor.search.measuring.measure_request import Measurer
 from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.races import contestants
 from autotensor.search.task import Task
-from tuning_db import RACE, TrialStore
+from tuning_db import RACES, TrialStore
 from tuning_db.records import TrialRecord, distinct_traces
 
 CHALLENGERS = 5  # beside the default; of 200 trials a dozen lie within the noise of the best
@@ -55,11 +55,14 @@ def final_race(
     if len(entered) < 2:
         return None
     raced = last_race(metric, journal.store, place)
-    if not {c.trace_hash for c in entered} <= met(raced, *place, journal.store, metric):
+    hashes = {c.trace_hash for c in entered}
+    if not hashes <= met(raced, hashes, *place, journal.store, metric):
         longest = sum(max(LEAST_SAMPLE_S, c.median_s or 0.0) for c in entered)
         repeat = max(FINAL_SAMPLES[0], min(FINAL_SAMPLES[1], int(timing_s / longest)))
-        results = measurer.measure(task.workload, [Trace.from_json(c.trace) for c in entered], repeat)
+        traces = [Trace.from_json(c.trace) for c in entered]
+        results = measurer.submit(task.workload, traces, repeat).result()
         raced = journal.race(entered, results)
+        decide(journal.store, place, default_hash)
     order = race_order(raced, default_hash, metric)
     if not order:
         return None
@@ -69,19 +72,18 @@ def final_race(
 
 def met(
     last: Sequence[TrialRecord],
+    asked: Collection[str],
     workload_key: str,
     target_key: str,
     machine: str,
     store: TrialStore,
     metric: Metric,
 ) -> frozenset[str]:
-    """Hashes of traces that need not race: those of the last race of a task on a machine; by medians, of any
+    """Which of these traces need not race: those of the last race of a task on a machine; by medians, of any
     race, for who is not in the last one had lost before."""
     if metric is not median_s:
         return frozenset(r.trace_hash for r in last)
-    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
-    rows = store.trials(workload_key, target_key, machine)
-    return frozenset(r.trace_hash for r in rows if r.session in races)
+    return store.met(workload_key, target_key, machine, asked, RACES)
 
 
 def known_best(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from autotensor.base.machine import host_machine
 from autotensor.resolve import Metric, last_race, race_order
+from autotensor.runtime.place import here
 from autotensor.search.effort import COVERED, EFFORT_SPENT
 from autotensor.search.final_race import entrants, known_best, met
 from autotensor.search.journal import Journal, run_key
@@ -66,8 +66,8 @@ def _ended(tasks: Sequence[Task], options: TuneOptions, store: TrialStore, resid
         return None
     target = tasks[0].target
     key = run_key(tasks, target.key(), key_options(options, target, residency), options.seed)
-    session = store.find_session(key)
-    if session is None or session.machine != host_machine().fingerprint:
+    session = store.find_session(key, here(target).fingerprint)
+    if session is None:
         return None
     return session if session.stop_reason in {SPENT, *final_reasons(options)} else None
 
@@ -92,7 +92,7 @@ def _report(
     raced = last_race(metric, journal.store, place) if several else ()
     open_ = {c.trace_hash for c in entered} - {r.trace_hash for r in raced}
     if several and open_:  # the last race was among others
-        open_ -= met(raced, *place, journal.store, metric)
+        open_ -= met(raced, open_, *place, journal.store, metric)
     if default is None or (several and open_):
         return None
     ran = [r for r in rows if r.status is not Status.REJECTED]

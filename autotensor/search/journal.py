@@ -10,24 +10,47 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from autotensor.base.machine import environment_versions, host_machine
+from autotensor.base.machine import environment_versions
 from autotensor.resolve import Metric, median_s
-from autotensor.search.machine.machine_entry import session_here
+from autotensor.runtime.place import here
+from autotensor.schedule.sketch import Sketch
+from autotensor.schedule.trace import Trace
+from autotensor.search.events import Waiting
+from autotensor.search.machine.lease import WorkedOn, claimed, new_owner, shown, surely_gone
+from autotensor.search.machine.machine_entry import (
+    NOBODY,
+    Witness,
+    boot_id,
+    introduce,
+    know_machine,
+    work_here,
+)
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
 from tuning_db import TrialStore
-from tuning_db.records import Intent, Sample, Session, TrialRecord, Verification
+from tuning_db.records import (
+    Intent,
+    Round,
+    Run,
+    Sample,
+    Session,
+    SessionKind,
+    Status,
+    TrialRecord,
+    Verification,
+)
+from tuning_db.records import Sketch as SketchRecord
 
 if TYPE_CHECKING:
     from autotensor.search.propose.policy import Policy
 
+MOST_LAUNCHES = 3  # of a candidate; then it is taken for what ends the run
 ALL_FINISHED = "all tasks are finished"  # why a run ended that had trials to spare
 
 
@@ -41,29 +64,44 @@ class Journal:
     seeds: tuple[int, ...]
     residency: str
     ended_before: str = ""  # why the run that is continued ended, if it did
+    owner: str = ""  # who holds the session; "": nobody, nothing is measured
+    witness: Witness = NOBODY  # this process
+    _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text the log has from here
     races: Races = field(init=False)
 
     def __post_init__(self) -> None:
-        self.races = Races(self.store, self.session.run_key, self.session.id, self.session.seed)
+        s = self.session
+        self.races = Races(self.store, s.machine, s.run_key, SessionKind.RACE, s.id, s.seed)
 
     def begin(self, task: Task, index: int, candidates: Sequence[Candidate]) -> None:
         """Notes the round and what is about to run, so that a crash leaves a trace of it."""
-        workload, target = task.workload, task.target
-        self.store.start_round(self.session.id, workload.key, target.key(), index)
-        self.store.mark_intents(
+        workload, target = task.workload.key, task.target.key()
+        self._write_down([c.sketch for c in candidates])
+        self.store.begin_round(
+            Round(self.session.id, workload, target, index),
             [
                 Intent(
                     session=self.session.id,
-                    workload=workload.key,
-                    target=target.key(),
+                    workload=workload,
+                    target=target,
                     trace_hash=c.trace.hash,
                     trace=c.trace.to_json(),
                     worker_pid=os.getpid(),
                     boot_id=boot_id(),
+                    sketch_hash=c.sketch.hash,
+                    decisions=plain_decisions(c),
+                    host=self.witness.host,
                 )
                 for c in candidates
-            ]
+            ],
+            self.owner,
         )
+
+    def _write_down(self, sketches: Sequence[Sketch]) -> None:
+        """The texts of sketches, with which their candidates' traces need not be stored."""
+        new = {s.hash: s for s in sketches if s.hash not in self._texts}
+        self.store.put_sketches([SketchRecord(h, Trace(s.steps).to_json()) for h, s in new.items()])
+        self._texts |= new.keys()
 
     def finish(
         self, task: Task, index: int, candidates: Sequence[Candidate], results: Sequence[MeasureResult]
@@ -76,6 +114,29 @@ class Journal:
     def forget(self, candidates: Sequence[Candidate]) -> None:
         """Takes back what `begin` noted: these will not be measured after all."""
         self.store.drop_intents(self.session.id, [c.trace.hash for c in candidates])
+
+    def bury(self) -> int:
+        """Stores what was launched again and again, and of which nobody lived to see the end, as aborted: it
+        is not launched once more. Gives how many there were."""
+        dead = [i for i in self.store.open_intents(self.session.id) if i.attempts >= MOST_LAUNCHES]
+        return self.store.add_trials([self._buried(i) for i in dead])
+
+    def _buried(self, i: Intent) -> TrialRecord:
+        return TrialRecord(
+            session=i.session,
+            workload=i.workload,
+            target=i.target,
+            machine=self.session.machine,
+            environment=self.environment,
+            trace=i.trace,
+            trace_hash=i.trace_hash,
+            sketch_hash=i.sketch_hash,
+            decisions=i.decisions,
+            status=Status.ABORTED,
+            error=f"launched {i.attempts} times, and each time the whole run ended before it did",
+            host=self.witness.host,
+            code=self.witness.code,
+        )
 
     def race(
         self, contestants: Sequence[TrialRecord], results: Sequence[MeasureResult]
@@ -92,6 +153,10 @@ class Journal:
                 error=r.error,
                 assembly=dict(r.asm),
                 source_sha=r.source_sha,
+                conditions=r.conditions,
+                note=r.note,
+                host=self._witness(r).host,
+                code=self._witness(r).code,
             )
             for t, r in zip(contestants, results, strict=True)
         )
@@ -99,6 +164,12 @@ class Journal:
     def end(self, reason: str) -> None:
         self.store.end_session(self.session.id, reason)
         self.races.end(reason)
+
+    def _witness(self, r: MeasureResult) -> Witness:
+        """Who measured; another than this process is introduced to the log."""
+        if r.who is None:
+            return self.witness
+        return introduce(self.store, self.session.machine, r.who.host, r.who.code)
 
     def _samples(self, r: MeasureResult) -> tuple[Sample, ...]:
         references = (*r.reference_seconds, *(None for _ in r.seconds))
@@ -126,32 +197,64 @@ class Journal:
             build_s=r.build_seconds,
             error=r.error,
             sketch_hash=c.sketch.hash,
-            decisions={k: list(v) for k, v in c.decisions.items()},
+            decisions=plain_decisions(c),
             parents=c.parents,
             made_by=c.made_by,
             predicted=c.predicted,
             assembly=dict(r.asm),
             source_sha=r.source_sha,
+            conditions=r.conditions,
+            note=r.note,
+            host=self._witness(r).host,
+            code=self._witness(r).code,
             round=index,
         )
 
 
 def open_journal(run: TuningRun, key: str) -> Journal:
-    """The session of a run key: the earlier one continued, or a new one."""
+    """The session of a run key: the earlier one continued, or a new one.
+
+    While another process works on the run, it is waited for, as long as there is time. Raises WorkedOn if it
+    then still does.
+    """
     store, options = run.store, run.options
     environment = store.ensure_environment(environment_versions())
     for task in run.tasks:
         w = task.workload
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
-    earlier = None if options.fresh else store.find_session(key)
-    ended_before = ""
-    if earlier is not None and earlier.machine == host_machine().fingerprint:
-        ended_before = earlier.stop_reason or ""
-        session = store.reopen_session(earlier.id)
-    else:
-        session = session_here(store, key, options.plain(), options.seed)
-    return Journal(store, session, environment, run.seeds, run.residency, ended_before=ended_before)
+    machine = know_machine(store, run.place or here(run.tasks[0].target))
+    owner = new_owner()
+    found = claimed(
+        lambda: store.claim(
+            run_key=key,
+            seed=options.seed,
+            machine=machine,
+            environment=environment,
+            owner=owner,
+            options=options.plain(),
+            fresh=options.fresh,
+            gone=surely_gone,
+        ),
+        wait_s=run.deadline.left_s,
+        stopped=run.stopped,
+        say=lambda other: run.listener(Waiting(other)),
+    )
+    if not found.mine:
+        raise WorkedOn(shown(found.session.owner))
+    session, before = found.session, found.ended_before
+    store.put_run(what_is_asked(run, key))
+    witness = work_here(store, session.id)
+    return Journal(store, session, environment, run.seeds, run.residency, before, owner, witness)
+
+
+def what_is_asked(run: TuningRun, key: str) -> Run:
+    """A run as people know it."""
+    tasks = tuple(
+        {"workload": t.workload.key, "target": t.target.key(), "weight": t.weight, "name": t.label}
+        for t in run.tasks
+    )
+    return Run(key, run.model, run.model_hash, tasks)
 
 
 def run_key(tasks: Sequence[Task], target_key: str, options: Mapping[str, Any], seed: int) -> str:
@@ -172,13 +275,10 @@ def retell(tuner: Policy, rows: Sequence[TrialRecord], metric: Metric = median_s
     return len(told)
 
 
+def plain_decisions(c: Candidate) -> dict[str, list[int]]:
+    """As the log keeps them; `decisions_of` is the inverse."""
+    return {k: list(v) for k, v in c.decisions.items()}
+
+
 def decisions_of(row: TrialRecord) -> dict[str, tuple[int, ...]]:
     return {str(k): tuple(int(x) for x in v) for k, v in row.decisions.items()}
-
-
-def boot_id() -> str:
-    """Changes with every start of the machine, so that a process id means something."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -17,12 +17,13 @@ from autotensor.base import log
 from autotensor.base.errors import InputError
 from autotensor.base.target import Target
 from autotensor.resolve import Metric, median_s
-from autotensor.search.journal import Journal, retell
+from autotensor.search.journal import Journal
+from autotensor.search.lessons import teach
 from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.policy import Policy
 from autotensor.search.propose.transfer import seeds
 from autotensor.search.score.cost_model import CostModel
-from autotensor.search.task import Candidate, Task
+from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
 from tuning_db import TrialStore
 from tuning_db.records import Status, TrialRecord
@@ -52,10 +53,8 @@ class Knowledge:
         mine = {t.task.workload.key: t for t in known}
         taught = 0
         for workload, rows in self.found:
-            tuner = mine.get(workload.key)
-            sketches = None if tuner is None else tuner.sketches
             timed = as_timed(rates, (s.residency for r in rows for s in r.samples))
-            taught += retell(Policy(Task(workload, target), model, timed, sketches=sketches), rows, metric)
+            taught += teach(model, workload, target, timed, rows, metric, mine.get(workload.key))
         return taught
 
 

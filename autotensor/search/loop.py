@@ -24,6 +24,7 @@ from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDo
 from autotensor.search.final_race import Final, final_race
 from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
 from autotensor.search.knowledge import recall
+from autotensor.search.machine.lease import WorkedOn, held
 from autotensor.search.measuring.measure_request import Measurer, MeasureResult, OutOfTime
 from autotensor.search.metric import checked_metric, figure_of
 from autotensor.search.pace import Pace
@@ -47,6 +48,7 @@ from autotensor.search.report import (
     SPENT,
     TaskReport,
     TuneReport,
+    untouched,
 )
 from autotensor.search.run import TuningRun
 from autotensor.search.run_identity import final_reasons, key_options
@@ -109,11 +111,17 @@ class _Course:
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
-    Tasks whose reference cannot be built or run are left out, with the reason in their report. Raises
+    While another process works on the same run, it is waited for, and continued where that one ended. Tasks
+    whose reference cannot be built or run are left out, with the reason in their report. Raises
     MeasureError when that is so of all of them, InputError for a cost model or a policy that is none.
     """
     rates = replace(rates, warm_weights=run.residency == "hot")
-    return _Loop(run, measurer, rates).run()
+    try:
+        loop = _Loop(run, measurer, rates)
+    except WorkedOn as other:
+        return untouched(run.tasks, f"{other.what} works on the same run")
+    with held(run.store, loop.journal.session.id, loop.journal.owner):
+        return loop.run()
 
 
 class _Loop:
@@ -298,7 +306,8 @@ class _Loop:
         """What became of a batch; None when it could not be measured, and then the log has forgotten it."""
         gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
         try:
-            return self.measurer.measure(run.task.workload, [c.trace for c in batch], gated=gated)
+            asked = self.measurer.submit(run.task.workload, [c.trace for c in batch], gated=gated)
+            return asked.result()
         except MeasureError as error:
             self.journal.forget(batch)
             if isinstance(error, OutOfTime):
@@ -340,6 +349,7 @@ class _Loop:
 
     def _resume(self) -> int:
         """Tells what this session measured before it ended, in the order of its rounds; gives the trials."""
+        self.journal.bury()
         by_task = {(r.task.workload.key, r.task.target.key()): r for r in self.runs}
         rounds: dict[tuple[str, str, int], list[TrialRecord]] = {}
         for row in self.journal.store.trials(session=self.journal.session.id):

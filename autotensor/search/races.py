@@ -1,6 +1,6 @@
 """Races in the log: who meets, and the session that their rows are kept in.
 
-    trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ session "race:…"
+    trials ──contestants──▶ measured together ──▶ rows with this race's samples ──▶ a session of its own
 
 Kernels race alone (`final_race.py`) or inside their model (`api/model_race.py`); `resolve` reads both alike.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from autotensor.search.machine.machine_entry import session_here
-from tuning_db import RACE, TrialStore
+from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Session, TrialRecord, distinct_traces, now
 
 
@@ -26,18 +26,22 @@ def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tu
 
 @dataclass(slots=True)
 class Races:
-    """The races of one run, one session from the first of them on. `of`: the run that they belong to."""
+    """The races of one run, one session from the first of them on. `of`: the session whose trials meet."""
 
     store: TrialStore
+    machine: str  # fingerprint
     run_key: str
-    of: str
+    kind: SessionKind
+    of: str | None = None
     seed: int = 0
     session: Session | None = None
 
     def add(self, rows: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
         """Keeps the rows of a race; gives them as stored. Raises StoreError."""
         if self.session is None:
-            self.session = session_here(self.store, RACE + self.run_key, {"of": self.of}, self.seed)
+            self.session = session_here(
+                self.store, self.machine, self.run_key, {}, self.seed, kind=self.kind, of=self.of
+            )
         place, environment, created = self.session.id, self.session.environment, now()
         raced = tuple(
             replace(r, session=place, environment=environment, round=None, created=created, id=None)

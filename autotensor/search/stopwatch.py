@@ -1,7 +1,7 @@
 """Seconds of a run by what they went into.
 
 with watch("measure"):
-    results = measurer.measure(…)
+    results = measurer.submit(…).result()
 watch.seconds                        {"search": 0.0, "measure": 1.3, "log": 0.0, "race": 0.0}
 """
 

@@ -13,6 +13,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option, Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.te.workload import Workload
+from tuning_db.records import Parent
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Candidate:
     sketch: Sketch
     decisions: Mapping[str, Option]
     made_by: str = "sampled"
-    parents: tuple[str, ...] = ()
+    parents: tuple[Parent, ...] = ()  # measured candidates that it was made from
     predicted: float | None = field(default=None, compare=False)  # seconds
 
     @cached_property

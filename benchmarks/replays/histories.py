@@ -25,7 +25,7 @@ from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
-from tuning_db import RACE, TrialStore
+from tuning_db import RACES, TrialStore
 from tuning_db.records import Status, TrialRecord
 
 
@@ -81,7 +81,7 @@ def best_of(batch: Sequence[TrialRecord]) -> float:
 def read(store: TrialStore, fewest: int = 0) -> list[History]:
     """Histories of this machine with so many trials at least, in the order in which they began."""
     known = {w.key: w for w in store.workloads()}
-    races = {s.id for s in store.sessions() if s.run_key.startswith(RACE)}
+    races = {s.id for s in store.sessions(RACES)}
     rows = [r for r in store.trials(machine=host_machine().fingerprint) if r.session not in races]
     targets = {t.key: Target.from_json(t.text) for t in store.targets()}
     found: dict[tuple[str, str, str], dict[int, list[TrialRecord]]] = {}

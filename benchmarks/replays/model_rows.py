@@ -24,7 +24,7 @@ from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.cost_model import PriorModel
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
-from tuning_db import RACE, TrialStore
+from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Session, TrialRecord
 
 Floats = npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def load(store: TrialStore, rates: Rates | None = None) -> list[TaskRows]:
     targets = {t.key: Target.from_json(t.text) for t in store.targets()}
     values = {n: c.value for n, c in store.calibration(machine).items()}
     known = {w.key: w for w in store.workloads()}
-    runs = [s for s in store.sessions() if not s.run_key.startswith(RACE)]
+    runs = store.sessions(SessionKind.SEARCH)
     out = []
     for session in sorted(runs, key=lambda s: s.started):
         mine = sorted(

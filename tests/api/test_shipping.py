@@ -14,7 +14,7 @@ from autotensor.base.machine import host_machine
 from autotensor.base.target import parse
 from autotensor.resolve import resolve
 from schedules.records import SCHEDULES, read_class
-from tuning_db import RACE, TrialStore, connect
+from tuning_db import SessionKind, TrialStore, connect
 from tuning_db.records import Sample
 
 WORKLOAD, TARGET = product(), parse()
@@ -25,7 +25,7 @@ def raced(store: TrialStore, *seconds: float) -> TrialStore:
     """Adds a race of DEFAULT, FAST, OTHER, or the first of these, with nine samples each."""
     rows = add_trials(store, WORKLOAD, [1e-3], target=TARGET)
     race = store.start_session(
-        run_key=f"{RACE}x", seed=0, machine=rows[0].machine, environment=rows[0].environment
+        run_key="x", seed=0, machine=rows[0].machine, environment=rows[0].environment, kind=SessionKind.RACE
     )
     contestants = zip((DEFAULT, FAST, OTHER), seconds, strict=False)
     store.add_trials(
@@ -99,7 +99,7 @@ def test_what_the_rules_make_by_now_is_dropped(tmp_path, monkeypatch):
     store = connect(":memory:")
     add_trials(store, WORKLOAD, [1e-3], target=TARGET)
     session = store.start_session(
-        run_key=f"{RACE}y", seed=0, machine=host_machine().fingerprint,
+        run_key="y", seed=0, machine=host_machine().fingerprint, kind=SessionKind.RACE,
         environment=store.environments()[0].key,
     )  # fmt: skip
     store.add_trials([replace(store.trials()[0], session=session.id, id=None)])

@@ -1,11 +1,7 @@
-"""The contract of a trial store: one class, every implementation. Start at `Task`, the smallest log.
-
-A PostgreSQL database is tested too when AUTOTENSOR_TEST_POSTGRES names one (its tables are dropped).
-"""
+"""The contract of a trial store, in memory, in a file and on a server. Start at `Task`, the smallest log."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import Server, running
 
 from tuning_db import (
-    RACE,
     Calibration,
     Intent,
     Machine,
+    Parent,
+    Round,
     Sample,
+    SessionKind,
     Status,
     StoreError,
     TrialRecord,
@@ -30,7 +29,6 @@ from tuning_db import (
 )
 from tuning_db.transfer import export_jsonl, import_jsonl, merge
 
-POSTGRES = os.environ.get("AUTOTENSOR_TEST_POSTGRES")
 RIGHT = Verification(max_error=1e-6, tolerance=1e-4, seeds=(1, 2), verdict=True)
 WRONG = Verification(max_error=0.5, tolerance=1e-4, seeds=(1, 2), verdict=False)
 
@@ -61,7 +59,7 @@ class Task:
             verification=RIGHT if ok else None,
             error=None if ok else "kernel 'k' ran 31.5 s\nstack",
             decisions={"C.i": (4, 8), "unroll": 16},
-            parents=("p1", "p2"),
+            parents=(Parent("p1", "crossed"), Parent("p2", "crossed", "w")),
             made_by="mutate_tile",
             predicted=0.7,
             build_s=0.05,
@@ -91,18 +89,18 @@ def a_task(store: TrialStore, fingerprint: str = "zen4", **names: str) -> Task:
     return task
 
 
-def fresh_postgres() -> TrialStore:
-    from sqlalchemy import create_engine, text
-
-    engine = create_engine(str(POSTGRES))
-    with engine.begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
-    engine.dispose()
-    return connect(str(POSTGRES))
+def begin(store: TrialStore, task: Task, *intents: Intent, index: int = 0, **rest: Any) -> None:
+    """A round of the task with these candidates."""
+    store.begin_round(Round(task.session, task.workload, task.target, index, **rest), intents)
 
 
-@pytest.fixture(params=["memory", "sqlite", *(["postgres"] if POSTGRES else [])])
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with running() as found:
+        yield found
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrialStore]:
     match request.param:
         case "memory":
@@ -110,7 +108,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrialStore
         case "sqlite":
             opened = connect(tmp_path / "log.db")
         case _:
-            opened = fresh_postgres()
+            server: Server = request.getfixturevalue("server")
+            server.empty()
+            opened = connect(server.url)
     with opened:
         yield opened
 
@@ -124,7 +124,7 @@ class TestStoreContract:
     # --- what goes in comes out ---
 
     def test_trial_comes_back_as_it_was_stored(self, store: TrialStore, task: Task) -> None:
-        store.start_round(task.session, task.workload, task.target, 3)
+        begin(store, task, index=3)
         stored = task.trial("t1", round=3)
         assert store.add_trials([stored]) == 1
         (found,) = store.trials()
@@ -176,7 +176,7 @@ class TestStoreContract:
         assert store.count() == 0
 
     def test_unknown_round_is_named_and_nothing_stored(self, store: TrialStore, task: Task) -> None:
-        store.mark_intent(task.intent("a"))
+        begin(store, task, task.intent("a"))
         with pytest.raises(StoreError, match="has no round 9"):
             store.add_trials([task.trial("a"), task.trial("b", round=9)])
         assert store.count() == 0
@@ -267,7 +267,12 @@ class TestStoreContract:
         def race(hour: int, *hashes: str, machine: str = task.machine) -> None:
             started = datetime(2026, 1, 1, hour, tzinfo=UTC)
             session = store.start_session(
-                run_key=RACE + "run", seed=0, machine=machine, environment=task.environment, started=started
+                run_key="run",
+                seed=0,
+                machine=machine,
+                environment=task.environment,
+                started=started,
+                kind=SessionKind.RACE,
             )
             mine = replace(task, session=session.id, machine=machine)
             store.add_trials([mine.trial(h) for h in hashes])
@@ -335,34 +340,31 @@ class TestStoreContract:
         assert ended.stop_reason == "64 trials done"
         assert ended.ended is not None
         assert ended.ended >= ended.started
-        assert store.reopen_session(newer.session).ended is None
         with pytest.raises(StoreError, match="has no session 'gone'"):
             store.end_session("gone", "")
-        with pytest.raises(StoreError, match="has no session 'gone'"):
-            store.reopen_session("gone")
 
     def test_round_keeps_its_latest_notes(self, store: TrialStore, task: Task) -> None:
         for index, notes in ((0, {"rng": [1, 2]}), (1, {}), (0, {"rng": [3]})):
-            store.start_round(task.session, task.workload, task.target, index, notes)
+            begin(store, task, index=index, notes=notes)
         assert [(r.index, r.notes) for r in store.rounds(task.session)] == [(0, {"rng": (3,)}), (1, {})]
 
     def test_intent_lives_until_its_trial_is_stored(self, store: TrialStore, task: Task) -> None:
-        store.mark_intents([task.intent("a"), task.intent("b")])
+        begin(store, task, task.intent("a"), task.intent("b"))
         assert [i.trace_hash for i in store.open_intents(task.session)] == ["a", "b"]
         assert store.open_intents("other") == ()
         store.add_trials([task.trial("a", None, status=Status.ABORTED)])
         assert [i.trace_hash for i in store.open_intents()] == ["b"]
-        store.mark_intent(task.intent("a"))  # already has a trial
+        begin(store, task, task.intent("a"))  # already has a trial
         assert [i.trace_hash for i in store.open_intents()] == ["b"]
 
     def test_launching_again_counts_attempts(self, store: TrialStore, task: Task) -> None:
-        store.mark_intent(task.intent("a", worker_pid=1))
-        store.mark_intent(task.intent("a", worker_pid=2))
+        begin(store, task, task.intent("a", worker_pid=1))
+        begin(store, task, task.intent("a", worker_pid=2))
         (found,) = store.open_intents()
         assert (found.attempts, found.worker_pid) == (2, 2)
 
     def test_intents_can_be_dropped(self, store: TrialStore, task: Task) -> None:
-        store.mark_intents([task.intent(h) for h in "abc"])
+        begin(store, task, *(task.intent(h) for h in "abc"))
         assert store.drop_intents(task.session, ["a", "x"]) == 1
         assert store.drop_intents("other") == 0
         assert store.drop_intents(task.session) == 2
@@ -412,7 +414,7 @@ class TestStoreContract:
         def work(name: int) -> None:
             try:
                 for i in range(10):
-                    store.mark_intent(task.intent(f"{name}-{i}"))
+                    begin(store, task, task.intent(f"{name}-{i}"))
                     store.add_trials([task.trial(f"{name}-{i}", (name + 1) * 1e-3)])
                     store.best(task.workload, task.target, task.machine)
             except BaseException as error:
@@ -446,7 +448,7 @@ class TestStoreContract:
     # --- moving between logs ---
 
     def test_export_and_import_are_inverse(self, store: TrialStore, task: Task, tmp_path: Path) -> None:
-        store.start_round(task.session, task.workload, task.target, 0, {"rng": [1]})
+        begin(store, task, notes={"rng": [1]})
         store.put_calibration("zen4", {"peak": 1.2e11})
         store.add_trials(
             [task.trial("a", round=0), task.trial("b", None), task.trial("c", verification=WRONG)]

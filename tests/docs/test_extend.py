@@ -77,7 +77,7 @@ def test_a_model_is_tuned_by_parts_from_outside(package: Path) -> None:
         from autotensor.api.log import open_existing
         with open_existing(None) as store:
             rows = [r for r in store.trials() if r.round is not None]
-            (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:") and s.stop_reason]
+            (session,) = [s for s in store.sessions('search') if s.stop_reason]
             print({r.made_by for r in rows}, session.options["model"], session.options["policy"])
             worst = {r.trace_hash: max(s.seconds for s in r.samples) for r in rows if r.verified}
         print(min(worst.values()) > 0.0)

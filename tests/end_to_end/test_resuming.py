@@ -26,7 +26,7 @@ from autotensor.resolve import safe_default
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.object_cache import default_cache
 from autotensor.schedule.trace import Trace
-from tuning_db import StoreError, connect
+from tuning_db import SessionKind, StoreError, connect
 from tuning_db.records import distinct_traces
 
 TRIALS = 8
@@ -44,13 +44,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def count(log: Path) -> int:
     """Trials that count: not the final races, which have sessions of their own."""
     with connect(log, readonly=True) as store:
-        return sum(store.count(session=s.id) for s in store.sessions() if "of" not in s.options)
+        return sum(store.count(session=s.id) for s in store.sessions(SessionKind.SEARCH))
 
 
 def acknowledged(folder: Path) -> set[tuple[str, ...]]:
     with connect(folder / "log.db", readonly=True) as store:
         assert store.check().problems == ()
-        return {t.unique_key for t in store.trials()}
+        return {(t.session, t.workload, t.target, t.trace_hash) for t in store.trials()}
 
 
 def check_model(folder: Path) -> None:

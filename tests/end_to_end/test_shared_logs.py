@@ -14,7 +14,7 @@ from cli_tools import add_trials, calibrated_log, cli, finish, start
 import autotensor as at
 from autotensor.models import MODELS
 from autotensor.resolve import resolve
-from tuning_db import connect
+from tuning_db import SessionKind, connect
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_four_tunes_on_one_log(tmp_path):
         assert "locked" not in said.err
         assert json.loads(said.out)["trials"] == trials
     with connect(log, readonly=True) as store:
-        runs = [s for s in store.sessions() if "of" not in s.options]  # the others hold the final races
+        runs = store.sessions(SessionKind.SEARCH)  # the others hold the final races
         assert [store.count(session=s.id) for s in runs] == [trials] * 4
         assert store.check().problems == ()
         assert store.open_intents() == ()

@@ -11,7 +11,7 @@ from autotensor.base.target import parse
 from autotensor.insight.ablation import LEFT_OUT, Variant, ablate, variants
 from autotensor.schedule import Schedule
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.measure_request import MeasureResult
+from autotensor.search.measuring.measure_request import AtOnce, MeasureResult
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.workload import Workload
 from schedules.generate import generate
@@ -88,7 +88,7 @@ def test_equal_variants_are_measured_once() -> None:
     assert len(known) == len(set(known))
 
 
-class Known:
+class Known(AtOnce):
     """A measurer that was told what happens to each trace."""
 
     def __init__(self, answers: dict[str, MeasureResult]) -> None:

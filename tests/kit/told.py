@@ -12,7 +12,7 @@ from autotensor.graph.build import input, ops
 from autotensor.resolve import safe_default
 from autotensor.schedule.trace import Trace
 from autotensor.search.machine.machine_entry import know_machine
-from tuning_db import TrialStore
+from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Sample, Status, TrialRecord, Verification, now
 
 RIGHT = Verification(0.0, 1e-5, (0, 1), verdict=True)
@@ -30,8 +30,8 @@ def tell(plan: ModelPlan, store: TrialStore, *, slow_s: float, default_s: float,
     know_machine(store)
     machine, environment = host_machine().fingerprint, store.ensure_environment(environment_versions())
     store.ensure_target(plan.target.key(), plan.target.to_json())
-    key = f"{'race:' if race else ''}told"
-    session = store.start_session(run_key=key, seed=0, machine=machine, environment=environment)
+    kind = SessionKind.RACE if race else SessionKind.SEARCH
+    session = store.start_session(run_key="told", seed=0, machine=machine, environment=environment, kind=kind)
     for t in plan.tasks:
         store.ensure_workload(t.workload.key, t.name, t.workload.text, 1.0)
         row = TrialRecord(

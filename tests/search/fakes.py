@@ -9,7 +9,7 @@ from math import log2
 from autotensor.base.errors import MeasureError
 from autotensor.base.target import Target, parse
 from autotensor.schedule.trace import Trace
-from autotensor.search.measuring.measure_request import MeasureResult
+from autotensor.search.measuring.measure_request import AtOnce, MeasureResult
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.task import Candidate, Task
 from autotensor.te.workload import Workload
@@ -38,7 +38,7 @@ def bowl(candidate: Candidate) -> float:
     return 1e-4 * (1.0 + 0.3 * total)
 
 
-class FakeMeasurer:
+class FakeMeasurer(AtOnce):
     """Answers from a function of the trace, at once.
 
     noise: relative, other in every call. failing, spilling: shares that fail, and that are rejected unrun.

@@ -19,7 +19,7 @@ from autotensor.search.measuring.race_rule import FINAL_SAMPLES
 from autotensor.search.score.roofline import lower_bound
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
-from tuning_db import connect
+from tuning_db import SessionKind, connect
 from tuning_db.records import Status
 
 
@@ -131,7 +131,7 @@ def test_a_race_is_run_again_when_there_are_new_contestants() -> None:
     more = FakeMeasurer(lambda t: 0.5e-3)
     run([PRODUCT], 32, store, more)
     assert len(more.races) == 1
-    assert len([s for s in store.sessions() if s.run_key.startswith("race:")]) == 2
+    assert len(store.sessions(SessionKind.RACE)) == 2
 
 
 def test_a_tie_is_called_one() -> None:

@@ -13,7 +13,7 @@ from autotensor.search.finished_run import known_run
 from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from schedules.generate import default_trace
-from tuning_db import RACE, TrialStore, connect
+from tuning_db import SessionKind, TrialStore, connect
 from tuning_db.records import now
 
 WORKLOADS = (PRODUCT, CONVOLUTION)
@@ -50,9 +50,9 @@ def test_it_says_what_the_search_would_say(store: TrialStore) -> None:
 
 def test_a_later_race_of_fewer_changes_nothing(store: TrialStore) -> None:
     """Such as one inside a model."""
-    (run_,) = [s for s in store.sessions() if not s.run_key.startswith(RACE)]
+    (run_,) = store.sessions(SessionKind.SEARCH)
     later = store.start_session(
-        run_key=f"{RACE}later", seed=0, machine=run_.machine, environment=run_.environment
+        run_key="later", seed=0, machine=run_.machine, environment=run_.environment, kind=SessionKind.RACE
     )
     default = next(r for r in store.trials(PRODUCT.key) if r.trace_hash == DEFAULTS[PRODUCT.key])
     store.add_trials([replace(default, session=later.id, round=None, created=now())])
@@ -78,8 +78,9 @@ def test_a_run_that_was_stopped_is_not_known() -> None:
 
 
 def test_a_run_that_was_killed_before_it_ended_is_not_known(store: TrialStore) -> None:
-    (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:")]
-    store.reopen_session(session.id)
+    (session,) = store.sessions(SessionKind.SEARCH)
+    s = session
+    store.claim(run_key=s.run_key, seed=0, machine=s.machine, environment=s.environment, owner="killed")
     assert known(store) is None
 
 

@@ -173,7 +173,8 @@ class Rows(SqlStore):
         return tuple(sorted(self.rows, key=lambda r: r.median_s or 0.0)[:k])
 
     def trials(self, *args: object, **kwargs: object) -> tuple[TrialRecord, ...]:  # type: ignore[override]
-        return tuple(self.rows)
+        wanted = kwargs.get("trace_hash")
+        return tuple(r for r in self.rows if wanted in (None, r.trace_hash))
 
     def last_race(
         self, workload_key: str, target_key: str, machine_fingerprint: str
@@ -182,7 +183,7 @@ class Rows(SqlStore):
 
 
 def used(rows: list[TrialRecord], race: list[TrialRecord]) -> str:
-    found = ranked(Rows(rows, race), PRODUCT, TARGET, "m", "default")
+    found = ranked(Rows(rows, race), (PRODUCT.key, TARGET.key(), "m"), "default")
     return found[0].trace_hash if found else "none"
 
 

@@ -28,7 +28,7 @@ from autotensor.search.score.prior import Rates
 from autotensor.search.task import merge
 from autotensor.te.workload import Workload
 from schedules.generate import default_trace
-from tuning_db import connect
+from tuning_db import SessionKind, connect
 from tuning_db.records import Status
 
 
@@ -38,7 +38,7 @@ def test_the_budget_is_met_exactly() -> None:
     assert report.trials == 53 == len(measurer.measured)
     assert report.reason == "all trials are spent"
     assert sum(t.trials for t in report.tasks) == 53
-    (session,) = [s for s in store.sessions() if not s.run_key.startswith("race:")]
+    (session,) = store.sessions(SessionKind.SEARCH)
     assert session.stop_reason == "all trials are spent"
     assert store.count(session=session.id) == 53
     assert store.open_intents() == ()

@@ -40,7 +40,7 @@ def log(tmp_path: Path, author: Any) -> Path:
     with connect(path) as store:
         a = author(store)
         store.put_calibration("zen4", {"peak": 1e11})
-        store.start_round(a.session, "w", "t", 0, {"rng": [1, 2, 3]})
+        a.begin(notes={"rng": [1, 2, 3]})
         store.add_trials([a.trial(f"t{i}", 1e-3 * (i + 1) if i % 4 else None) for i in range(40)])
     return path
 

@@ -104,10 +104,10 @@ def test_broken_log_says_how_to_mend_it(log: Path) -> None:
         ("UPDATE trial SET median_s = 9e999 WHERE id = 2", "is damaged"),
         ("UPDATE trial SET status = 'GREAT', median_s = NULL WHERE id = 2", "is damaged: 'GREAT'"),
         ("UPDATE trial SET trace = CAST(x'ff00ff' AS TEXT) WHERE id = 2", "is damaged|failed"),
-        ("UPDATE verification SET max_error = 5 WHERE trial_id = 2", "above tolerance"),
-        ("UPDATE sample SET seconds = -1 WHERE trial_id = 2", "finite number of at least 0"),
+        ("UPDATE trial SET max_error = 5 WHERE id = 2", "above tolerance"),
+        ("UPDATE trial SET samples = '[[-1.0,null]]' WHERE id = 2", "finite number of at least 0"),
         ("DELETE FROM tuning_db_version", "schema version is unreadable"),
-        ("DROP TABLE sample", "is damaged|failed"),
+        ("DROP TABLE parent", "is damaged|failed"),
     ],
 )
 def test_value_that_cannot_be(log: Path, change: str, message: str) -> None:
@@ -177,14 +177,14 @@ def test_full_disk_is_said_and_nothing_acknowledged_is_lost(log: Path, python: S
 def test_database_that_may_not_grow(log: Path, author: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from tuning_db import engine
 
-    connect_as_before = engine._connect
+    connect_as_before = engine.connect_sqlite
 
     def connect_small(uri: str, foreign_keys: bool = True) -> sqlite3.Connection:
         connection = connect_as_before(uri, foreign_keys)
         connection.execute("PRAGMA max_page_count = 60")
         return connection
 
-    monkeypatch.setattr(engine, "_connect", connect_small)
+    monkeypatch.setattr(engine, "connect_sqlite", connect_small)
     with connect(log) as store:
         a = author(store)
         stored = 40

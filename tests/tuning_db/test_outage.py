@@ -16,8 +16,8 @@ import pytest
 from postgres_server import Server, running
 from sqlalchemy import create_engine, event, text
 
-from tuning_db import StoreError, connect, engine, outage
-from tuning_db.records import Intent, Machine, Status, TrialRecord
+from tuning_db import StoreError, TrialStore, connect, outage, schema
+from tuning_db.records import Intent, Machine, Round, Status, TrialRecord
 from tuning_db.store import SqlStore
 
 pytestmark = pytest.mark.postgres
@@ -33,9 +33,8 @@ def installed() -> Iterator[Server]:
 @pytest.fixture
 def server(installed: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An empty database on a server that runs."""
-    monkeypatch.setattr(engine, "_reached", set())
-    execute(installed, "DROP SCHEMA public CASCADE")
-    execute(installed, "CREATE SCHEMA public")
+    monkeypatch.setattr(schema, "_reached", set())
+    installed.empty()
     yield installed
     installed.stop()
     installed.start()
@@ -61,6 +60,10 @@ def session(store: SqlStore) -> TrialRecord:
     )  # fmt: skip
 
 
+def begin(store: TrialStore, intent: Intent) -> None:
+    store.begin_round(Round(intent.session, intent.workload, intent.target, 0), [intent])
+
+
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("away_s", [1.5, pytest.param(60.0, marks=pytest.mark.slow)])
 def test_writers_wait_for_the_server(
@@ -74,7 +77,7 @@ def test_writers_wait_for_the_server(
             try:
                 while going[0] or wrote[n] < 10:
                     h = f"{n}/{wrote[n]}"
-                    store.mark_intents([Intent(trial.session, "w", "t", h, "[]")])
+                    begin(store, Intent(trial.session, "w", "t", h, "[]"))
                     assert store.add_trials([replace(trial, trace_hash=h)]) == 1
                     wrote[n] += 1
             except BaseException as error:
@@ -119,6 +122,7 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(server: Server) -> Non
         trial = session(store)
         losses, armed = [], [False]
 
+        @event.listens_for(store._opened.mark, "commit")
         @event.listens_for(store._opened.write, "commit")
         def lose(connection) -> None:
             if not armed[0]:
@@ -135,9 +139,9 @@ def test_a_commit_whose_answer_was_lost_is_not_made_twice(server: Server) -> Non
             return work()
 
         intent = Intent(trial.session, "w", "t", "0", "[]")
-        losing(lambda: store.mark_intents([intent]))
+        losing(lambda: begin(store, intent))
         assert [i.attempts for i in store.open_intents()] == [1]
-        store.mark_intents([replace(intent, started=trial.created)])
+        begin(store, replace(intent, started=trial.created))
         assert [i.attempts for i in store.open_intents()] == [2]
         assert losing(lambda: store.add_trials([trial])) == 1
         assert store.add_trials([trial]) == 0  # the same again is not new

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tuning_db import connect
+from tuning_db import Round, connect
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -102,10 +102,11 @@ def test_hang_is_remembered_after_a_kill(tmp_path: Path, python: Start, author: 
     path = tmp_path / "log.db"
     with connect(path) as store:
         a = author(store)
-        store.mark_intent(a.intent("hangs"))
+        a.begin(a.intent("hangs"))
     with connect(path) as store:
         (intent,) = store.open_intents(a.session)
-        store.mark_intent(replace(intent, started=intent.started + timedelta(seconds=1)))  # issued again
+        again = replace(intent, started=intent.started + timedelta(seconds=1))
+        store.begin_round(Round(a.session, "w", "t", 0), [again])
         assert [(i.trace_hash, i.attempts) for i in store.open_intents(a.session)] == [("hangs", 2)]
 
 

@@ -74,7 +74,7 @@ def test_database_of_another_program_with_an_open_wal(tmp_path: Path) -> None:
 
 def test_newer_log(log: Path) -> None:
     make_sqlite(log, "PRAGMA user_version = 99", "UPDATE tuning_db_version SET version_num = '0099'")
-    assert_refused(log, r"has schema version 99; this program knows only 1\. Upgrade autotensor")
+    assert_refused(log, r"has schema version 99; this program knows only 2\. Upgrade autotensor")
 
 
 def test_newer_log_whose_upgrade_is_still_in_the_wal(log: Path) -> None:
@@ -92,8 +92,8 @@ def test_newer_log_whose_upgrade_is_still_in_the_wal(log: Path) -> None:
 
 
 def test_newer_version_only_in_the_table(log: Path) -> None:
-    make_sqlite(log, "UPDATE tuning_db_version SET version_num = '0002'", "PRAGMA user_version = 1")
-    assert_refused(log, "has schema version 2", readonly=False)
+    make_sqlite(log, "UPDATE tuning_db_version SET version_num = '0003'", "PRAGMA user_version = 2")
+    assert_refused(log, "has schema version 3", readonly=False)
 
 
 def test_cut_header(tmp_path: Path, log: Path) -> None:

@@ -22,7 +22,7 @@ def exported(log: Path, tmp_path: Path) -> Path:
 
 def test_lines_are_readable_and_complete(exported: Path) -> None:
     lines = [json.loads(line) for line in exported.read_text().splitlines()]
-    assert lines[0] == {"format": "autotensor tuning log", "version": 1}
+    assert lines[0] == {"format": "autotensor tuning log", "version": 2}
     kinds = [line["kind"] for line in lines[1:]]
     assert kinds.count("trial") == 40
     assert set(kinds) == {
@@ -33,6 +33,7 @@ def test_lines_are_readable_and_complete(exported: Path) -> None:
         "calibration",
         "session",
         "round",
+        "run",
         "trial",
     }
     assert not exported.with_name("log.jsonl.part").exists()
@@ -71,8 +72,8 @@ def test_other_files_are_refused(tmp_path: Path, log: Path) -> None:
         (tmp_path / "x.jsonl").write_bytes(content)
         with pytest.raises(StoreError, match="is not an exported tuning log"):
             import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
-    (tmp_path / "x.jsonl").write_text('{"format": "autotensor tuning log", "version": 2}\n')
-    with pytest.raises(StoreError, match="export format 2; this program knows only 1"):
+    (tmp_path / "x.jsonl").write_text('{"format": "autotensor tuning log", "version": 3}\n')
+    with pytest.raises(StoreError, match="export format 3; this program knows only 2"):
         import_jsonl(connect(":memory:"), tmp_path / "x.jsonl")
     with pytest.raises(StoreError, match="cannot read"):
         import_jsonl(connect(":memory:"), tmp_path / "none.jsonl")

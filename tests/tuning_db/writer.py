@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tuning_db import Intent, Machine, Sample, Status, TrialRecord, TrialStore, Verification, connect
+from tuning_db import Intent, Machine, Round, Sample, Status, TrialRecord, TrialStore, Verification, connect
 
 
 class Author:
@@ -47,6 +47,9 @@ class Author:
     def intent(self, trace_hash: str) -> Intent:
         return Intent(self.session, "w", "t", trace_hash, "{}", worker_pid=1, boot_id="b")
 
+    def begin(self, *intents: Intent, index: int = 0, notes: dict[str, Any] | None = None) -> None:
+        self.store.begin_round(Round(self.session, "w", "t", index, notes or {}), intents)
+
 
 def main(path: str, name: str, count: int) -> None:
     with connect(path) as store:
@@ -54,7 +57,7 @@ def main(path: str, name: str, count: int) -> None:
         print("ready", flush=True)
         for i in range(count):
             trace_hash = f"{name}-{i}"
-            store.mark_intent(author.intent(trace_hash))
+            author.begin(author.intent(trace_hash))
             store.add_trials([author.trial(trace_hash, 1e-3 + i * 1e-6)])
             print(trace_hash, flush=True)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-HEAD = 1  # schema version this program reads and writes
+HEAD = 2  # schema version this program reads and writes
 FOLDER = Path(__file__).parent
 VERSION_TABLE = "tuning_db_version"
 

@@ -120,8 +120,8 @@ def trial_of(step: Step, store: TrialStore | None) -> int | None:
     """The trial in the log that made the step's kernel; None where it does not know."""
     if store is None or step.trace is None:
         return None
-    rows = store.trials(step.workload.key)
-    return max((r.id for r in rows if r.trace_hash == step.trace.hash and r.id is not None), default=None)
+    rows = store.trials(step.workload.key, trace_hash=step.trace.hash)
+    return max((r.id for r in rows if r.id is not None), default=None)
 
 
 Place = tuple[int, int, int]  # argument of the model, first byte, byte after the last

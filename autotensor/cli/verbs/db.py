@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,15 +51,12 @@ def list_(db: Db = None, json: AsJson = False) -> None:
     with _reading(db) as store:
         counts: dict[str, Counter[str]] = {}
         machines: Counter[str] = Counter()
+        for n in store.task_counts():
+            counts.setdefault(n.workload, Counter())[n.status.value] += n.count
+            machines[n.machine] += n.count
         best: dict[str, float] = {}
-        after = 0
-        while rows := store.trials(limit=1000, after=after):
-            after = rows[-1].id or 0
-            for r in rows:
-                counts.setdefault(r.workload, Counter())[r.status.value] += 1
-                machines[r.machine] += 1
-                if r.verified and r.median_s is not None:
-                    best[r.workload] = min(r.median_s, best.get(r.workload, r.median_s))
+        for leader in store.leaders():
+            best[leader.workload] = min(leader.seconds, best.get(leader.workload, leader.seconds))
         workloads, known, sessions = store.workloads(), store.machines(), len(store.sessions())
     found: list[dict[str, Any]] = [
         {
@@ -95,24 +93,30 @@ def _failed(statuses: Any) -> int:
 
 @app.command("best", epilog=example("autotensor db best", "autotensor db best --json"))
 def best(db: Db = None, json: AsJson = False) -> None:
-    """Print the best verified trial of each workload here."""
-    from autotensor.base.machine import host_machine
+    """Print what is used of each workload here: the winner of its last race.
 
-    fingerprint = host_machine().fingerprint
+    Where none was held: what is surely faster than the default.
+    """
+    from autotensor.base.target import Target
+    from autotensor.resolve import all_in_use
+    from autotensor.runtime.place import here
+
     with _reading(db) as store:
+        # a card of this machine has a fingerprint of its own
+        machines = {here(Target.from_json(t.text)).fingerprint for t in store.targets()}
+        workloads = {w.key: w for w in store.workloads()}
         found: list[dict[str, Any]] = [
             {
                 "trial": r.id,
-                "name": w.name,
-                "key": w.key,
-                "target": t.key,
+                "name": workloads[r.workload].name,
+                "key": r.workload,
+                "target": r.target,
                 "median_s": r.median_s,
-                "flops": w.flops,
+                "flops": workloads[r.workload].flops,
                 "made_by": r.made_by,
             }
-            for w in store.workloads()
-            for t in store.targets()
-            for r in store.best(w.key, t.key, fingerprint)
+            for machine in sorted(machines)
+            for r in all_in_use(store, machine)
         ]
     if json:
         put_json(found)
@@ -146,14 +150,47 @@ def failures(db: Db = None, json: AsJson = False) -> None:
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of JSON lines.")]
 
 
-@app.command("export", epilog=example("autotensor db export trials.jsonl"))
-def export(file: File, db: Db = None, json: AsJson = False) -> None:
-    """Write a log to a file of JSON lines."""
-    from tuning_db.transfer import export_jsonl
+class Format(StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+    PARQUET = "parquet"
 
-    with _reading(db) as store:
-        trials = export_jsonl(store, file)
-    put_json({"file": str(file), "trials": trials}) if json else say(f"{file}: {trials} trials.")
+
+@app.command(
+    "export", epilog=example("autotensor db export trials.jsonl", "autotensor db export trials.parquet")
+)
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write.")],
+    format: Annotated[
+        Format | None,
+        typer.Option("--format", help="Default: as the file's name ends, else jsonl.", show_default=False),
+    ] = None,
+    table_: Annotated[
+        str, typer.Option("--table", metavar="NAME", help="Of csv and parquet: trials, features, sessions, …")
+    ] = "trials",
+    db: Db = None,
+    json: AsJson = False,
+) -> None:
+    """Write a log to a file.
+
+    jsonl holds everything, and `db import` reads it. csv and parquet hold one table, for data frames.
+    """
+    ending = file.suffix.removeprefix(".").lower()
+    chosen = format or (Format(ending) if ending in list(Format) else Format.JSONL)
+    if chosen is Format.JSONL:
+        from tuning_db.transfer import export_jsonl
+
+        with _reading(db) as store:
+            rows = export_jsonl(store, file)
+    else:
+        from autotensor.api.log import log_name
+        from autotensor.api.log_handle import log
+        from tuning_db.frames import export_frame
+
+        with _reading(db), log(log_name(db) if db is None else db) as handle:
+            rows = export_frame(handle.frame(table_), str(file), chosen.value)
+    what = "trials" if chosen is Format.JSONL or table_ == "trials" else "rows"
+    put_json({"file": str(file), what: rows}) if json else say(f"{file}: {rows} {what}.")
 
 
 @app.command("import", epilog=example("autotensor db import trials.jsonl"))

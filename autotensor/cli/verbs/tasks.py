@@ -35,28 +35,29 @@ def tasks(
     db: Db = None,
     json: AsJson = False,
 ) -> None:
-    """List the tasks of a model: distinct kernels, how often each runs, its best known time here."""
+    """List the tasks of a model: distinct kernels, how often each runs, the time of what is used here."""
     from autotensor.api.log import open_existing
     from autotensor.api.models import plan_model
-    from autotensor.base.machine import host_machine
     from autotensor.cli.inputs import build_graph
+    from autotensor.resolve import in_use
+    from autotensor.runtime.place import here
 
     plan = plan_model(build_graph(model, FixedSource(None, batch, shape, input)), machine.chosen())
-    fingerprint, where = host_machine().fingerprint, plan.target.key()
+    place = here(plan.target)
     found: list[dict[str, Any]] = []
     with open_existing(db) as store:
         for n, t in enumerate(plan.tasks):
             key = t.workload.key
-            best = store.best(key, where, fingerprint) if store is not None else ()
-            trials = 0 if store is None else store.count(key, where, fingerprint)
+            used = None if store is None else in_use(store, place.task(key))
+            trials = 0 if store is None else store.count(*place.task(key))
             found.append(
                 {
                     "task": f"{model}/{n}",
                     "name": t.name,
                     "weight": t.weight,
                     "flops": t.flops,
-                    "best_s": best[0].median_s if best else None,
-                    "trial": best[0].id if best else None,
+                    "best_s": used.median_s if used else None,
+                    "trial": used.id if used else None,
                     "trials": trials,
                     "key": key,
                 }

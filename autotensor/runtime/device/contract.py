@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
+from autotensor.base.device_identity import DeviceIdentity
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.files.launches import Extents
 
@@ -48,6 +49,7 @@ class Device(Protocol):
     kind: str
     name: str
     alignment: int  # bytes: a part of a memory starts at a multiple
+    identity: DeviceIdentity
     lock: threading.RLock
 
     def allocate(self, size: int) -> Memory:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autotensor.base.device_identity import DeviceIdentity
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.runtime.arrays import Array
 from autotensor.runtime.device.contract import DeviceCall, Memory, Run
@@ -33,6 +34,12 @@ class CudaDevice:
         self.name = properties["name"].decode()
         self.capability = int(properties["major"]) * 10 + int(properties["minor"])
         self._properties = properties
+        self.identity = DeviceIdentity(
+            self.name,
+            int(properties["totalGlobalMem"]),
+            int(properties["multiProcessorCount"]),
+            str(cupy.cuda.runtime.driverGetVersion() / 1000),  # 12080 is CUDA 12.8's
+        )
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self.lock = threading.RLock()
         self._modules: dict[bytes, Any] = {}

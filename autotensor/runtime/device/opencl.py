@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base import log, switches
+from autotensor.base.device_identity import DeviceIdentity
 from autotensor.base.errors import ArtifactError, TargetError
 from autotensor.base.target import host
 from autotensor.runtime.arrays import Array
@@ -66,6 +67,10 @@ class OpenCLDevice:
         self._context = cl.Context([self._device])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.name = f"{self._device.name.strip()} ({chosen.name.strip()})"
+        d = self._device
+        self.identity = DeviceIdentity(
+            self.name, int(d.global_mem_size), int(d.max_compute_units), d.driver_version.strip()
+        )
         self.alignment = max(64, self._device.mem_base_addr_align // 8)
         self.lock = threading.RLock()
         self._version = f"{chosen.version} {self._device.driver_version}"

@@ -291,3 +291,14 @@ def _remember(store: TrialStore | None, measured: Values) -> dict[str, float]:
         values = {name: before[name].value if name in before else value for name, value in values.items()}
     store.put_calibration(machine, rates)
     return values
+
+
+NEEDED_RATES = ("flops.core", "bandwidth.memory.core")
+
+
+def known_rates(store: TrialStore | None, machine: str, target: Target) -> tuple[Rates, bool]:
+    """Rates of a machine as the log knows them; a guess (and True) where it does not."""
+    values = {} if store is None else {n: c.value for n, c in store.calibration(machine).items()}
+    if all(name in values for name in NEEDED_RATES):
+        return rates_of(values, target), False
+    return Rates.guess(target), True

@@ -1,25 +1,29 @@
 """What is asked of a measurer and what it answers; and compiled code as JSON, for the way between children.
 
-measurer.measure(workload, traces) ──▶ [MeasureResult, …]      one per trace, in order
+measurer.submit(workload, traces) ──▶ Future of [MeasureResult, …]      one per trace, in order
 """
 
 from __future__ import annotations
 
 import base64
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from autotensor.base.control_group import memory_limit
+from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target, host_caches
 from autotensor.runtime.files.artifact import ArgSpec, Artifact
 from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.provenance import CodeHere, HostHere
 from autotensor.te.workload import Workload
-from tuning_db.records import Status
+from tuning_db.records import Conditions, Status
 
 Residency = Literal["graph", "hot"]
 
@@ -66,6 +70,14 @@ class MeasureOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Who:
+    """Who measured, where that is not the process that asked."""
+
+    host: HostHere
+    code: CodeHere
+
+
+@dataclass(frozen=True, slots=True)
 class MeasureResult:
     """What became of one candidate."""
 
@@ -80,16 +92,41 @@ class MeasureResult:
     asm: Mapping[str, int] = field(default_factory=dict)  # fields of codegen.llvm_asm.AsmFacts
     reference_seconds: tuple[float, ...] = ()  # of the reference kernel, timed beside each sample
     prepared_bytes: int = 0  # of constants that each call reads
+    conditions: Conditions = Conditions.ALONE
     note: str = ""  # anything unusual about an OK result
+    who: Who | None = None  # None: the process that asked
 
     @property
     def ok(self) -> bool:
         return self.status is Status.OK
 
 
+@runtime_checkable
 class Measurer(Protocol):
     """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum."""
 
+    def submit(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> Future[list[MeasureResult]]:
+        """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
+
+        gated: numbers of traces that may be REJECTED for what they compile to (code_gate.py); others always
+        run. The traces of one call are measured side by side, on one machine: their times are compared. The
+        future raises MeasureError only when nothing can be measured at all.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class AtOnce(ABC):
+    """A measurer that answers before `submit` returns; a subclass says how, by `measure`."""
+
+    @abstractmethod
     def measure(
         self,
         workload: Workload,
@@ -97,14 +134,35 @@ class Measurer(Protocol):
         repeat: int | None = None,
         gated: Collection[int] = (),
     ) -> list[MeasureResult]:
-        """One result per trace, in order; `repeat` samples each, None: as the measurer likes.
+        """What the future of `submit` gives, or raises."""
 
-        gated: numbers of traces that may be REJECTED for what they compile to (code_gate.py); others always
-        run. Raises MeasureError only when nothing can be measured at all.
-        """
-        ...
+    def submit(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> Future[list[MeasureResult]]:
+        answer: Future[list[MeasureResult]] = Future()
+        try:
+            answer.set_result(self.measure(workload, traces, repeat, gated=gated))
+        except MeasureError as error:
+            answer.set_exception(error)
+        return answer
 
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027  # nothing is held, unless a subclass says so
+        """Gives back what measuring needed."""
+
+
+def checked_measurer(given: object) -> Measurer:
+    """Raises InputError for what cannot measure."""
+    if isinstance(given, type) or not isinstance(given, Measurer):
+        raise InputError(
+            f"measurer {name_of(given) if isinstance(given, type) else given!r} cannot be asked: it lacks "
+            "submit or close.",
+            fix="docs/extend.md shows one.",
+        )
+    return given
 
 
 def source_sha(artifact: Artifact) -> str:

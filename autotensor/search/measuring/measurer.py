@@ -28,6 +28,7 @@ from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.building import BuildPool, Built
 from autotensor.search.measuring.code_gate import refusal
 from autotensor.search.measuring.measure_request import (
+    AtOnce,
     MeasureOptions,
     Measurer,
     MeasureResult,
@@ -38,9 +39,8 @@ from autotensor.search.measuring.oracle import Oracle, oracle_trace, wide_worklo
 from autotensor.search.measuring.racing import Entrant, Race
 from autotensor.search.measuring.timing_turns import Turns
 from autotensor.te.workload import Workload
-from tuning_db.records import Status
+from tuning_db.records import Conditions, Status
 
-BESIDE = "others timed or compiled meanwhile"
 Numerics = Callable[[Trace], float | None]
 
 
@@ -68,7 +68,7 @@ def check_measurable(target: Target) -> None:
         device_of(target)
 
 
-class LocalMeasurer:
+class LocalMeasurer(AtOnce):
     """The Measurer of this machine's processor and its devices."""
 
     def __init__(
@@ -200,10 +200,11 @@ class LocalMeasurer:
             if entrant.number != n:
                 result = replace(
                     result,
+                    conditions=Conditions.SAME_CODE,
                     note=f"same object code as candidate {entrant.number} of this batch; not run again",
                 )
-            if not alone and result.ok and not result.note:
-                result = replace(result, note=BESIDE)
+            if not alone and result.conditions is Conditions.ALONE:
+                result = replace(result, conditions=Conditions.BESIDE)
             if entrant.alive:
                 self._best[workload.key] = min(entrant.median, self._best.get(workload.key, entrant.median))
             results.append(result)

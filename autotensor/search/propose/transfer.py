@@ -24,11 +24,12 @@ from autotensor.schedule.sketch import Hole, Option, Sketch
 from autotensor.schedule.step import to_json
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
-from tuning_db.records import TrialRecord, distinct_traces
+from tuning_db.records import Parent, TrialRecord, distinct_traces
 
 MOST = 4  # candidates from the log: half of a first batch
 OF_ONE = 2  # workload's best: the second is often the same but for one decision
 MADE_HERE, MADE_ELSEWHERE = "log", "transfer"
+REFITTED = "refitted"  # how such a candidate was made of its parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,12 @@ def seeds(
         if (shape := shape_of(other.text)).family == mine.family
     ]
     out: dict[str, Candidate] = {}
-    for _, elsewhere, _, rows in sorted(near, key=lambda n: n[:3]):
+    for _, elsewhere, other, rows in sorted(near, key=lambda n: n[:3]):
         best = sorted((t for t in rows if t.verified), key=lambda t: (t.median_s or 0.0, t.id or 0))
         for row in distinct_traces(best, OF_ONE):
             made_by = MADE_ELSEWHERE if elsewhere else MADE_HERE
-            fitted = refit(row.trace, sketches, made_by, parents=(row.trace_hash,))
+            parent = Parent(row.trace_hash, REFITTED, other if elsewhere else "")
+            fitted = refit(row.trace, sketches, made_by, parents=(parent,))
             if fitted is not None:
                 out.setdefault(fitted.key, fitted)
         if len(out) >= most:
@@ -103,7 +105,7 @@ def seeds(
 
 
 def refit(
-    trace: str, sketches: Sequence[Sketch], made_by: str = MADE_ELSEWHERE, parents: tuple[str, ...] = ()
+    trace: str, sketches: Sequence[Sketch], made_by: str = MADE_ELSEWHERE, parents: tuple[Parent, ...] = ()
 ) -> Candidate | None:
     """The candidate of these sketches that is nearest to a trace (its JSON); None when none has its steps."""
     steps: Any = json.loads(trace)["steps"]

@@ -21,7 +21,7 @@ Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,9 +36,12 @@ from autotensor.search.propose.stopping import Outlook, outlook
 from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Candidate, Task
+from tuning_db.records import Parent
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
+MADE_OF_OTHERS = ("bred", "descent")
+MUTATED, CROSSED, NEIGHBOUR = "mutated", "crossed", "neighbour"  # how a child was made of its parents
 CORNER = 2  # options of a hole that count as alike in sketches without register tiles: sizes, in order
 REACH = 2  # holes in which a step of the descent differs, at most
 
@@ -76,6 +79,7 @@ class Tuner(Policy):
         self._siblings = _siblings(self.sketches)
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._drafts: list[Described] | None = None
+        self._origins: dict[Place, tuple[str, tuple[Told, ...]]] = {}  # of this round's children and steps
         self._gains: list[float] = []  # relative improvement by every batch
 
     # -- asking --------------------------------------------------------------------------------------------
@@ -104,6 +108,7 @@ class Tuner(Policy):
         self._gains.append(relative_gain(before, self.best_seconds))
 
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
+        self._origins.clear()
         self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
         by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
         if phase(self._gains) is Phase.DESCEND:
@@ -120,12 +125,14 @@ class Tuner(Policy):
 
         In one hole while there are such; then in two, lest a valley that runs askew looks like its end.
         """
-        near = [(t.sketch, t.row) for t in self._best(self.options.descents)]
+        near = [(t.sketch, t.row, t) for t in self._best(self.options.descents)]
         for _ in range(REACH):
             near = self._neighbours(near)
             if len(out) >= count or not near:
                 return
-            steps = self._describe(near, "descent")
+            for sketch, choices, began in near:
+                self._came_from(sketch, choices, NEIGHBOUR, began)
+            steps = self._describe([place[:2] for place in near], "descent")
             for seconds, n, row in self._ranking(steps) if steps else ():
                 if steps[n].look(row) not in self._looks:
                     self._take_row(steps[n], row, seconds, out, count)
@@ -133,14 +140,29 @@ class Tuner(Policy):
     def _best(self, count: int) -> list[Told]:
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
-    def _neighbours(self, places: Sequence[tuple[int, Ints]]) -> list[tuple[int, Ints]]:
-        """One step away in one hole; and the same decisions in sketches with equal holes."""
-        found: dict[Place, tuple[int, Ints]] = {}
-        for n, row in places:
+    def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[tuple[int, Ints, Told]]:
+        """One step away in one hole; and the same decisions in sketches with equal holes. Each with the
+        measured candidate from which the descent began."""
+        found: dict[Place, tuple[int, Ints, Told]] = {}
+        for n, row, began in places:
             steps = [(n, moved) for moved in neighbours(row, self._moves[n])]
             for m, moved in (*steps, *((m, row) for m in self._siblings[n])):
-                found.setdefault((m, moved.tobytes()), (m, moved))
+                found.setdefault((m, moved.tobytes()), (m, moved, began))
         return list(found.values())
+
+    # -- lineage -------------------------------------------------------------------------------------------
+
+    def _came_from(self, sketch: int, row: Ints, how: str, *parents: Told) -> None:
+        """Notes what a candidate of this round would be made from; the first way counts."""
+        self._origins.setdefault((sketch, row.tobytes()), (how, parents))
+
+    def _parents(self, place: Place) -> tuple[Parent, ...]:
+        how, parents = self._origins.get(place, ("", ()))
+        return tuple(Parent(self._filled(p.sketch, p.row).trace.hash, how) for p in parents)
+
+    def _filled(self, sketch: int, row: Ints) -> Candidate:
+        s = self.sketches[sketch]
+        return Candidate(s, {h.name: h.options[int(k)] for h, k in zip(s.holes, row, strict=True)})
 
     # -- the pool: drafts and children ---------------------------------------------------------------------
 
@@ -161,11 +183,16 @@ class Tuner(Policy):
         best = [t for t in self._best(self.options.parents) if is_general(self.sketches[t.sketch])]
         found: list[tuple[int, Ints]] = []
         for n in sorted({t.sketch for t in best}):
-            parents = np.stack([t.row for t in best if t.sketch == n])
+            mine = [t for t in best if t.sketch == n]
+            parents = np.stack([t.row for t in mine])
             half = max(1, self.options.children * len(parents) // (2 * len(best)))
-            pairs = rng.integers(0, len(parents), (3, half))
-            mutants = mutate(parents[pairs[0]], self._moves[n], rng)
-            crossed = mutate(crossover(parents[pairs[1]], parents[pairs[2]], rng), self._moves[n], rng)
+            one, left, right = rng.integers(0, len(parents), (3, half))
+            mutants = mutate(parents[one], self._moves[n], rng)
+            crossed = mutate(crossover(parents[left], parents[right], rng), self._moves[n], rng)
+            for row, a in zip(mutants, one, strict=True):
+                self._came_from(n, row, MUTATED, mine[a])
+            for row, a, b in zip(crossed, left, right, strict=True):
+                self._came_from(n, row, CROSSED, *((mine[a], mine[b]) if a != b else (mine[a],)))
             found += [(n, row) for row in unique(np.concatenate((mutants, crossed)))]
         return self._describe(found, "bred")
 
@@ -240,10 +267,11 @@ class Tuner(Policy):
                 self._take_row(pool[n], row, seconds, out, count)
 
     def _take_row(self, d: Described, row: int, seconds: float, out: list[Candidate], count: int) -> None:
-        s = self.sketches[d.sketch]
-        decisions = {h.name: h.options[int(k)] for h, k in zip(s.holes, d.choices[row], strict=True)}
-        before = len(out)
-        self._take(Candidate(s, decisions, d.made_by, predicted=seconds), out, count)
+        c, before = self._filled(d.sketch, d.choices[row]), len(out)
+        if d.place(row) not in self._asked and len(out) < count:
+            parents = self._parents(d.place(row)) if d.made_by in MADE_OF_OTHERS else ()
+            c = replace(c, made_by=d.made_by, parents=parents, predicted=seconds)
+        self._take(c, out, count)
         if len(out) > before:
             self._looks.add(d.look(row))
             self._rows[d.place(row)] = (d.matrix[row], float(d.prior[row]))

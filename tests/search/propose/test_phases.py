@@ -105,12 +105,18 @@ def test_unknown_computations_are_bred() -> None:
     y = OPERATORS.get("argmax").compute(x, axis=2)
     general = Tuner(Task(Workload.of(ComputeDAG.of([x, y]), "argmax"), TARGET), XGBModel(), RATES)
     assert all(is_general(s) for s in general.sketches)
-    made_by: set[str] = set()
+    told: set[str] = set()
+    children: list[Candidate] = []
     for _ in range(10):
         batch = general.ask(8)
-        made_by |= {c.made_by for c in batch}
+        bred = [c for c in batch if c.made_by == "bred"]
+        assert all(p.trace_hash in told for c in bred for p in c.parents)
+        children += bred
+        told |= {c.trace.hash for c in batch}
         general.tell(batch, [large_tiles(c) for c in batch])
-    assert "bred" in made_by
+    assert children
+    assert {len(c.parents) for c in children} <= {1, 2}
+    assert {p.how for c in children for p in c.parents} <= {"mutated", "crossed"}
 
 
 def large_tiles(candidate: Candidate) -> float:

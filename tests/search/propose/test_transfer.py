@@ -16,8 +16,8 @@ from autotensor.search.score.boosted.xgb_model import XGBModel
 from autotensor.search.task import Candidate
 from autotensor.te.workload import Workload
 from schedules.generate import generate
-from tuning_db import connect
-from tuning_db.records import Status, TrialRecord, Verification
+from tuning_db import SessionKind, connect
+from tuning_db.records import Parent, Status, TrialRecord, Verification
 
 OTHER = gemm(80, 384, 128)
 
@@ -82,10 +82,10 @@ def test_a_trace_of_the_same_task_is_found_again(workload: Workload) -> None:
 def test_what_was_fast_elsewhere_is_legal_here_and_keeps_its_tile(here: Workload, there: Workload) -> None:
     sketches = generate(here.dag, TARGET)
     for row in best_rows(there):
-        fitted = refit(row.trace, sketches, parents=(row.trace_hash,))
+        fitted = refit(row.trace, sketches, parents=(Parent(row.trace_hash),))
         assert fitted is not None
         fitted.trace.replay(here.dag)
-        assert (fitted.made_by, fitted.parents) == ("transfer", (row.trace_hash,))
+        assert (fitted.made_by, [p.trace_hash for p in fitted.parents]) == ("transfer", [row.trace_hash])
         tiles = {h.name: h.options for h in fitted.sketch.holes if h.name.endswith("/tile")}
         theirs = Tuner(task(there), XGBModel(), RATES)
         origin = refit(row.trace, theirs.sketches)
@@ -109,7 +109,7 @@ def test_the_nearest_come_first_and_the_workload_itself_before_them() -> None:
     assert [c.made_by for c in found] == ["log", "log", "transfer", "transfer"]
     assert len(found) == MOST
     assert [c.trace.hash for c in found[:2]] == [r.trace_hash for r in known[2][1][:2]]
-    assert {p for c in found[2:] for p in c.parents} == {r.trace_hash for r in known[1][1][:2]}
+    assert {p.trace_hash for c in found[2:] for p in c.parents} == {r.trace_hash for r in known[1][1][:2]}
     assert seeds(PRODUCT, sketches, known[3:]) == ()
 
 
@@ -137,7 +137,7 @@ def test_a_run_begins_with_what_the_log_knows_of_other_sizes_and_says_so() -> No
     assert made_by[0] == "default"
     assert "transfer" in made_by[1 : 1 + MOST]
     run([PRODUCT], 16, store, seed=1)
-    (mine,) = (s for s in store.sessions() if s.seed == 1 and "of" not in s.options)
+    (mine,) = (s for s in store.sessions(SessionKind.SEARCH) if s.seed == 1)
     again = [r for r in store.trials(PRODUCT.key, session=mine.id) if r.round == 0]
     assert "log" in [r.made_by for r in again]  # its own best of another run: measured again, not believed
     assert all(r.samples for r in again if r.status is Status.OK)

@@ -1,0 +1,179 @@
+"""A tuning log to read: runs, what is used, where candidates come from, tables for data frames.
+
+    log = at.log("team.db")                          read-only; close it, or use it in a with statement
+    log.runs(model="resnet18")                       frozen records, named by keys
+    log.frame("trials", where={"status": "OK"})      pandas, polars and duckdb take it
+
+What is here stays: names and fields are kept from version to version, however the database changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Self
+
+from autotensor.api.log import LogError, check_log, default_log, open_existing
+from autotensor.base.errors import InputError
+from autotensor.resolve import all_in_use
+from tuning_db import StoreError, TrialStore
+from tuning_db.frames import Frame, Where, frame
+from tuning_db.records import (
+    Code,
+    FailureGroup,
+    Host,
+    Machine,
+    Opening,
+    Run,
+    Session,
+    SessionKind,
+    Standing,
+    Status,
+    TargetRecord,
+    TaskCount,
+    TrialRecord,
+    Workload,
+)
+
+FEATURES = "features"
+
+
+def log(db: str | None = None) -> LogHandle:
+    """The tuning log at a path or URL, for reading; None: the user's own.
+
+    Raises InputError when there is none, LogError for one that cannot be read.
+    """
+    check_log(db)
+    return LogHandle(open_existing(default_log() if db is None else db))
+
+
+class LogHandle:
+    """What one can ask of a log. Every answer is of frozen records; times are seconds, instants UTC."""
+
+    def __init__(self, opened: AbstractContextManager[TrialStore | None]) -> None:
+        self._opened = opened
+        store = opened.__enter__()
+        if store is None:
+            raise InputError("there is no tuning log yet.", fix="Tune first, or name one.")
+        self._store = store
+
+    def runs(self, model: str | None = None) -> tuple[Run, ...]:
+        """What was tuned, of one model or of all."""
+        return tuple(r for r in self._store.runs() if model in (None, r.model))
+
+    def sessions(
+        self, kind: SessionKind | str | None = None, machine: str | None = None
+    ) -> tuple[Session, ...]:
+        """Searches, races and their ends, oldest first."""
+        return self._store.sessions(None if kind is None else SessionKind(kind), machine)
+
+    def openings(self, session: str | None = None) -> tuple[Opening, ...]:
+        """Who worked on a session, by which command, from which code."""
+        return self._store.openings(session)
+
+    def workloads(self) -> tuple[Workload, ...]:
+        return self._store.workloads()
+
+    def targets(self) -> tuple[TargetRecord, ...]:
+        return self._store.targets()
+
+    def machines(self) -> tuple[Machine, ...]:
+        return self._store.machines()
+
+    def hosts(self) -> tuple[Host, ...]:
+        return self._store.hosts()
+
+    def codes(self) -> tuple[Code, ...]:
+        return self._store.codes()
+
+    def trials(
+        self,
+        workload: str | None = None,
+        target: str | None = None,
+        machine: str | None = None,
+        session: str | None = None,
+        status: Status | str | None = None,
+        limit: int | None = None,
+        after: int = 0,
+    ) -> tuple[TrialRecord, ...]:
+        """Trials in order of storing; those with an id above `after`, at most `limit`."""
+        wanted = None if status is None else Status(status)
+        return self._store.trials(workload, target, machine, session, wanted, limit, after)
+
+    def trial(self, id: int) -> TrialRecord:
+        return self._store.trial(id)
+
+    def best(self, workload: str, target: str, machine: str, k: int = 1) -> tuple[TrialRecord, ...]:
+        """The fastest verified trials of a task; not always what is used (`standing`)."""
+        return self._store.best(workload, target, machine, k)
+
+    def standing(self, workload: str, target: str, machine: str) -> Standing | None:
+        """Who won the last race of a task; None if none was held."""
+        return self._store.standing(workload, target, machine)
+
+    def standings(self, machine: str | None = None) -> tuple[Standing, ...]:
+        return self._store.standings(machine)
+
+    def in_use(self, machine: str) -> tuple[TrialRecord, ...]:
+        """The trial that `autotensor db best` names of each task of a machine."""
+        return tuple(all_in_use(self._store, machine))
+
+    def lineage(self, trial: int, depth: int = 16) -> tuple[TrialRecord, ...]:
+        """A trial, what it was made from, what those were made from, …, each once, `depth` steps back."""
+        found = {trial: self._store.trial(trial)}
+        near = [found[trial]]
+        for _ in range(depth):
+            near = [p for t in near for p in self._parents(t) if p.id not in found]
+            found |= {p.id or 0: p for p in near}
+            if not near:
+                break
+        return tuple(found.values())
+
+    def _parents(self, t: TrialRecord) -> list[TrialRecord]:
+        """The first trials of the traces that one was made from, on its machine."""
+        parents: list[TrialRecord] = []
+        for p in t.parents:
+            task = (p.workload or t.workload, t.target, t.machine)
+            parents += self._store.trials(*task, limit=1, trace_hash=p.trace_hash)
+        return parents
+
+    def counts(self, workload: str | None = None) -> tuple[TaskCount, ...]:
+        """How many trials tasks have, by machine and outcome."""
+        return self._store.task_counts(workload)
+
+    def failures(self, workload: str | None = None) -> tuple[FailureGroup, ...]:
+        """Failed trials by what they have in common, most frequent first."""
+        return self._store.failures(workload)
+
+    def frame(self, table: str, where: Where | None = None, columns: Sequence[str] | None = None) -> Frame:
+        """A table for data frames: trials, features, sessions, standings, counts, parents or rates.
+
+        where: a value, or several, of columns. columns: None: all. The result gives its rows through
+        `__arrow_c_stream__`, batch by batch, each time it is asked; the log must be open then. "features" has
+        what a cost model sees of each trial (`autotensor.search.score.features`), the prior's time in
+        seconds, and the outcome; trials whose sketches today's rules do not make are left out.
+        Raises LogError for an unknown table or column, and without pyarrow (extra `frame`).
+        """
+        try:
+            if table == FEATURES:
+                from autotensor.search.feature_frames import feature_frame
+
+                return feature_frame(self._store, where or {}, columns)
+            return frame(self._store, table, where, columns)
+        except StoreError as error:
+            raise LogError(error.what, fix=error.fix) from error
+
+    def close(self) -> None:
+        self._opened.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+
+__all__ = ["LogHandle", "log"]

@@ -1,0 +1,31 @@
+"""What tells one accelerator from another: two with one identity may share records."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """A card as its driver describes it."""
+
+    name: str
+    memory: int = 0  # bytes
+    units: int = 0  # multiprocessors, compute units
+    driver: str = ""
+
+    @property
+    def driver_major(self) -> str:
+        """The part of the driver's version with which generated code changes.
+
+        >>> DeviceIdentity("card", driver="570.86.15").driver_major
+        '570'
+        """
+        found = re.search(r"\d+", self.driver)
+        return found[0] if found else self.driver
+
+
+ABSENT = DeviceIdentity("absent")  # code may be made for a card that is not here; nothing was measured on it
+
+__all__ = ["ABSENT", "DeviceIdentity"]

@@ -1,0 +1,57 @@
+"""Where times hold: a machine, what code is made for, and of a card's target the card.
+
+    here(target) ──▶ Place ──▶ task(workload key) ──▶ what the tuning log files trials under
+
+Who searches, resolves, races or prints is given a place, or the task's key that it makes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autotensor.base.device_identity import ABSENT, DeviceIdentity
+from autotensor.base.errors import TargetError
+from autotensor.base.machine import HostMachine, host_machine
+from autotensor.base.target import Target
+from autotensor.runtime.device.devices import device_of
+
+TaskKey = tuple[str, str, str]  # keys of workload and target, fingerprint of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A target on a machine; `device` is the card that kernels run on, None where the processor runs them."""
+
+    machine: HostMachine
+    target: Target
+    device: DeviceIdentity | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The processor's own, or with a card one of both: name, memory, units and the driver's major version
+        tell cards apart whose targets are alike."""
+        if self.device is None:
+            return self.machine.fingerprint
+        d = self.device
+        text = json.dumps([self.machine.fingerprint, d.name, d.memory, d.units, d.driver_major])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    def task(self, workload_key: str) -> TaskKey:
+        return workload_key, self.target.key(), self.fingerprint
+
+
+@lru_cache(maxsize=64)
+def here(target: Target) -> Place:
+    """The target on this machine; with a card that cannot be asked, on no card that ever measured."""
+    if not target.is_gpu or target.on_cores:
+        return Place(host_machine(), target)
+    try:
+        return Place(host_machine(), target, device_of(target).identity)
+    except TargetError:
+        return Place(host_machine(), target, ABSENT)
+
+
+__all__ = ["Place", "TaskKey", "here"]

@@ -1,0 +1,146 @@
+"""What a cost model sees of every trial, and how the trial went, as one table.
+
+    rows of the log ──by workload and sketch──▶ populations ──prior, features──▶ Arrow batches
+
+The features are those of today's rules and prior: of a trial whose sketch they do not make any more nothing
+can be said, and it is left out. The prior goes by the rates that the log knows of the trial's machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autotensor.base.errors import AutotensorError
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Sketch
+from autotensor.search.machine.calibration import known_rates
+from autotensor.search.propose.population import Ints, Population
+from autotensor.search.score.features import NAMES, features
+from autotensor.search.score.prior import predict
+from autotensor.search.shipped_knowledge import with_shipped
+from autotensor.search.task import Task
+from autotensor.te.workload import Workload
+from schedules.generate import generate, structure
+from tuning_db import StoreError, TrialStore
+from tuning_db.frames import TABLES, Frame, Where, import_pyarrow, select
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OUTCOME = (
+    "trial",
+    "workload",
+    "target",
+    "machine",
+    "session",
+    "kind",
+    "made_by",
+    "status",
+    "median_s",
+    "verdict",
+)
+NEEDED = ("sketch", "decisions")
+PRIOR = "prior_s"
+ROWS = 20_000  # of the log at a time; neighbours are mostly of one workload
+
+
+def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None = None) -> Frame:
+    """The table. Raises StoreError for an unknown column, and when pyarrow is not installed."""
+    pa = import_pyarrow()
+    kinds: dict[str, Any] = {name: pa.float64() for name in (PRIOR, *NAMES)}
+    for name in OUTCOME:
+        kind = TABLES["trials"].columns[name].kind
+        kinds[name] = {"count": pa.int64(), "number": pa.float64(), "yes": pa.bool_()}.get(kind, pa.string())
+    names = [*OUTCOME, PRIOR, *NAMES] if columns is None else list(columns)
+    for name in (*names, *where):
+        known = kinds if name not in where else TABLES["trials"].columns
+        if name not in known:
+            raise StoreError(f"table 'features' has no column {name!r}.", f"Known: {', '.join(known)}.")
+    schema = pa.schema([(name, kinds[name]) for name in names])
+    return Frame(schema, lambda: _batches(store, where, schema))
+
+
+def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    pa = import_pyarrow()
+    table = TABLES["trials"]
+    asked = (*OUTCOME, *NEEDED)
+    query, values = select(table, {name: table.columns[name] for name in asked}, where)
+    space = _Space(store)
+    for rows in store.rows(query, values, ROWS):
+        trials = [dict(zip(asked, row, strict=True)) for row in rows]
+        place = ("workload", "target", "machine", "sketch")
+        trials.sort(key=lambda t: [t[name] or "" for name in place])
+        for key, group in groupby(trials, key=lambda t: tuple(t[name] or "" for name in place)):
+            workload, target, machine, sketch = key
+            found = space.described(workload, target, machine, sketch, list(group))
+            if found:
+                yield pa.RecordBatch.from_pydict({n: found[n] for n in schema.names}, schema=schema)
+
+
+class _Space:
+    """Workloads, sketches and rates of one log, each made once."""
+
+    def __init__(self, store: TrialStore) -> None:
+        self.store = store
+        self.texts = {w.key: w for w in store.workloads()}
+        self.targets = {t.key: t.text for t in store.targets()}
+        self.sketches = lru_cache(maxsize=256)(self._sketches)
+        self.rates = lru_cache(maxsize=256)(lambda machine, target: known_rates(store, machine, target)[0])
+
+    def _sketches(self, workload: str, target: str) -> Mapping[str, tuple[Sketch, Any, Target]]:
+        """Today's sketches of a task by their hashes; none of what this version cannot read."""
+        try:
+            known = self.texts[workload]
+            task = Task(
+                Workload.from_text(known.text, known.name, workload), Target.from_json(self.targets[target])
+            )
+            made, _ = with_shipped(task, generate(task.workload.dag, task.target))
+        except (AutotensorError, ValueError, KeyError, TypeError):
+            return {}
+        dag = task.workload.dag
+        return {s.hash: (s, structure(s, dag), task.target) for s in made}
+
+    def described(
+        self, workload: str, target: str, machine: str, sketch: str, trials: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Columns of the trials of one sketch; {} if today's rules do not make it."""
+        known = self.sketches(workload, target).get(sketch)
+        if known is None:
+            return {}
+        made, state, aim = known
+        rows = [(t, _row(made, json.loads(t["decisions"]))) for t in trials]
+        fitting = [(t, row) for t, row in rows if row is not None]
+        if not fitting:
+            return {}
+        population = Population(made, state, np.stack([row for _, row in fitting]))
+        prior, terms = predict(population.picture, aim, self.rates(machine, aim))
+        matrix = features(population.picture, terms, prior, aim)
+        columns: dict[str, Any] = {name: [t[name] for t, _ in fitting] for name in OUTCOME}
+        columns["verdict"] = [None if v is None else bool(v) for v in columns["verdict"]]
+        return columns | {PRIOR: prior} | dict(zip(NAMES, matrix.T, strict=True))
+
+
+def _row(sketch: Sketch, decisions: Mapping[str, Sequence[int]]) -> Ints | None:
+    """Option numbers of decisions; None where an option is not there any more."""
+    found = []
+    for hole in sketch.holes:
+        numbers = _numbers(hole.options)
+        number = numbers.get(tuple(decisions.get(hole.name, ())))
+        if number is None:
+            return None
+        found.append(number)
+    return np.asarray(found, dtype=np.int64)
+
+
+@lru_cache(maxsize=1024)
+def _numbers(options: tuple[tuple[int, ...], ...]) -> Mapping[tuple[int, ...], int]:
+    return {option: n for n, option in enumerate(options)}
+
+
+__all__ = ["feature_frame"]

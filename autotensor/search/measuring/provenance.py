@@ -1,0 +1,150 @@
+"""Who measures, and with which code: what a tuning log keeps of a process beside its times.
+
+    host_here()      which computer: a name, and an identity that stays when the name changes
+    code_here()      version, commit, changes that no commit holds, hash of the sources
+    command_here()   what was typed, without passwords
+
+Nothing here fails: what a system does not tell is "".
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import platform
+import shlex
+import sys
+import uuid
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from autotensor.base.source_hash import source_digest
+from tuning_db.address import shown
+
+PACKAGES = ("autotensor", "schedules", "tuning_db")
+ROOT = Path(__file__).parents[3]
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
+
+
+@dataclass(frozen=True, slots=True)
+class HostHere:
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHere:
+    version: str
+    commit: str  # "" where the code comes from no checkout that is known
+    dirty: bool  # the sources are not those of the commit, as far as can be told
+    sources: str  # hash
+
+    @property
+    def key(self) -> str:
+        text = json.dumps([self.version, self.commit, self.dirty, self.sources])
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@lru_cache(maxsize=1)
+def host_here() -> HostHere:
+    """The identity is a hash of the system's own machine id, which is nobody's business as it stands; of the
+    network card's address where there is none."""
+    name = platform.node()
+    for file in MACHINE_IDS:
+        try:
+            known = file.read_text().strip()
+        except OSError:
+            continue
+        if known:
+            return HostHere(_hashed(known), name)
+    return HostHere(_hashed(f"{uuid.getnode()} {name}"), name)
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(f"autotensor {text}".encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1)
+def code_here() -> CodeHere:
+    """Read once a process; the sources take 30 ms."""
+    try:
+        version = metadata.version("autotensor")
+    except metadata.PackageNotFoundError:
+        version = "0"
+    sources = source_digest(tuple(ROOT / name for name in PACKAGES))[:32]
+    commit = commit_of(ROOT)
+    return CodeHere(version, commit or _installed_commit(), bool(commit) and is_dirty(ROOT), sources)
+
+
+def commit_of(folder: Path) -> str:
+    """The commit that a git checkout is at, read from its files; "" for what is no checkout."""
+    try:
+        git = folder / ".git"
+        if git.is_file():  # a worktree: `gitdir: PLACE`
+            git = (folder / git.read_text().partition(":")[2].strip()).resolve()
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        common = git / "commondir"
+        shared = (git / common.read_text().strip()).resolve() if common.exists() else git
+        reference = head.removeprefix("ref: ")
+        for place in (git, shared):
+            if (place / reference).is_file():
+                return (place / reference).read_text().strip()
+        packed = (shared / "packed-refs").read_text().splitlines()
+        return next((line.split()[0] for line in packed if line.endswith(f" {reference}")), "")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def is_dirty(folder: Path) -> bool:
+    """Whether a checkout's packages differ from its commit; False where git cannot be asked."""
+    import subprocess
+
+    words = ["git", "-C", str(folder), "status", "--porcelain", "--", *PACKAGES]
+    try:
+        asked = subprocess.run(words, capture_output=True, timeout=5, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return asked.returncode == 0 and bool(asked.stdout.strip())
+
+
+def _installed_commit() -> str:
+    """Of an installation from a version control URL (PEP 610)."""
+    try:
+        text = metadata.distribution("autotensor").read_text("direct_url.json") or "{}"
+        return str(json.loads(text).get("vcs_info", {}).get("commit_id", ""))
+    except (metadata.PackageNotFoundError, ValueError, AttributeError):
+        return ""
+
+
+def command_here(arguments: list[str] | None = None) -> str:
+    """The command line as a shell takes it, without passwords of database addresses.
+
+    >>> command_here(["/usr/bin/autotensor", "tune", "mlp", "--db", "postgresql://ada:secret@h/log"])
+    "autotensor tune mlp --db 'postgresql://ada:***@h/log'"
+    """
+    words = list(sys.argv if arguments is None else arguments) or [""]
+    return shlex.join([Path(words[0]).name, *map(shown, words[1:])])
+
+
+def user_here() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user without a name, as in some containers
+        return ""
+
+
+__all__ = [
+    "CodeHere",
+    "HostHere",
+    "code_here",
+    "command_here",
+    "commit_of",
+    "host_here",
+    "is_dirty",
+    "user_here",
+]

@@ -1,0 +1,75 @@
+"""`at.tune(measurer=…)`: whoever can time candidates may, and the log says who did."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+import autotensor as at
+from autotensor import te
+from autotensor.base.errors import InputError
+from autotensor.schedule.trace import Trace
+from autotensor.search.measuring.measure_request import MeasureResult, Who
+from autotensor.search.measuring.provenance import CodeHere, HostHere
+from autotensor.te.workload import Workload
+from tuning_db import SessionKind, Status, connect
+
+FAR = Who(HostHere("f" * 32, "far"), CodeHere("0.2", "abc", False, "123"))
+
+
+class InAThread:
+    """Answers later, from another thread, as another host."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="measurer")
+
+    def submit(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> Future[list[MeasureResult]]:
+        return self._pool.submit(self._measure, traces, repeat or 3)
+
+    def _measure(self, traces: Sequence[Trace], repeat: int) -> list[MeasureResult]:
+        self.threads.add(threading.current_thread().name)
+        return [
+            MeasureResult(
+                Status.OK, (1e-6 * (1 + len(t.steps)),) * repeat, max_error=0.0, tolerance=1e-5, who=FAR
+            )
+            for t in traces
+        ]
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+def product() -> list[te.Tensor]:
+    a, b = te.placeholder((64, 96), name="A"), te.placeholder((96, 48), name="B")
+    k = te.reduce_axis(96, name="k")
+    return [a, b, te.compute((64, 48), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")]
+
+
+def test_a_measurer_of_ones_own_is_asked_and_named_in_the_log() -> None:
+    store, measurer = connect(":memory:"), InAThread()
+    report = at.tune(product(), trials=24, measurer=measurer, db=store, progress=False)
+    measurer.close()
+    assert report.trials == 24
+    assert measurer.threads == {"measurer_0"}
+    rows = store.trials()
+    assert {(t.host, t.code) for t in rows} == {(FAR.host.uuid, FAR.code.key)}
+    assert [h.name for h in store.hosts() if h.uuid == FAR.host.uuid] == ["far"]
+    assert len(store.sessions(SessionKind.RACE)) == 1
+    again = at.tune(product(), trials=24, measurer=None, db=store, progress=False)
+    assert again.reused == 24
+
+
+@pytest.mark.parametrize("wrong", [7, InAThread, object()])
+def test_what_cannot_measure_is_one_sentence(wrong: object) -> None:
+    with pytest.raises(InputError, match=r"cannot be asked: it lacks submit or close\. docs/extend\.md"):
+        at.tune(product(), trials=8, measurer=wrong, db=":memory:", progress=False)  # type: ignore[arg-type]

@@ -1,0 +1,102 @@
+"""One process works on a run: the others wait, say for whom, and continue what it measured."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from autotensor.search.machine import lease
+from autotensor.search.machine.lease import held, new_owner, shown, surely_gone
+from tuning_db import Claim, Machine, TrialStore, connect
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TrialStore:
+    return connect(tmp_path / "log.db")
+
+
+def claim(store: TrialStore, owner: str, lease_s: float = 60.0, fresh: bool = False) -> Claim:
+    machine = store.ensure_machine(Machine("m"))
+    environment = store.ensure_environment({"python": "3"})
+    return store.claim(
+        run_key="run", seed=0, machine=machine, environment=environment, owner=owner, lease_s=lease_s,
+        fresh=fresh, gone=surely_gone,
+    )  # fmt: skip
+
+
+def test_an_owner_is_gone_when_its_process_is() -> None:
+    code = "from autotensor.search.machine.lease import new_owner\nprint(new_owner())\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        owner = child.stdout.readline().strip()
+        assert shown(owner) == f"process {child.pid} on {os.uname().nodename}"
+        assert not surely_gone(owner)
+        child.kill()
+    assert surely_gone(owner)
+    parts = owner.split(" ")
+    reused = " ".join([*parts[:3], str(os.getppid()), "1", parts[5]])  # the number, and another process
+    assert surely_gone(reused)
+
+
+@pytest.mark.parametrize("owner", ["", "ada", "host boot space 1", "host other-boot space 1 2 x"])
+def test_of_an_owner_that_is_nowhere_to_be_seen_nothing_is_known(owner: str) -> None:
+    assert not surely_gone(owner)
+
+
+def test_a_session_has_one_owner(store: TrialStore) -> None:
+    one, other = new_owner(), new_owner()
+    first = claim(store, one)
+    assert (first.mine, first.continued) == (True, False)
+    with held(store, first.session.id, one):
+        refused = claim(store, other)
+        assert (refused.mine, refused.session.owner) == (False, one)
+        assert claim(store, other, fresh=True).session.id != first.session.id
+
+
+def test_what_was_given_up_or_ran_out_is_continued(store: TrialStore) -> None:
+    one, other = new_owner(), new_owner()
+    first = claim(store, one)
+    with held(store, first.session.id, one):
+        pass  # given up behind the block
+    again = claim(store, other)
+    assert (again.mine, again.continued, again.session.id) == (True, True, first.session.id)
+    elsewhere = "far boot space 1 2 x"
+    assert claim(store, elsewhere, lease_s=0.05).mine  # `other` is in this process, and holds nothing
+    assert not claim(store, one).mine
+    time.sleep(0.06)
+    assert claim(store, one).mine
+
+
+def test_a_lease_is_prolonged_while_the_run_goes_on(
+    store: TrialStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEAT_S", 0.01)
+    owner = new_owner()
+    session = claim(store, owner, lease_s=0.0).session
+    with held(store, session.id, owner):
+        until = time.monotonic() + 5.0
+        while store.sessions()[0].lease_until == session.lease_until:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    assert not store.renew(session.id, "somebody else")
+
+
+def test_of_many_who_ask_at_once_one_gets_it(store: TrialStore) -> None:
+    owners = [f"far boot space 1 2 {n}" for n in range(8)]
+    found: list[Claim] = []
+    threads = [threading.Thread(target=lambda o=o: found.append(claim(store, o))) for o in owners]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(found) == 8
+    assert sum(c.mine for c in found) == 1
+    assert len(store.sessions()) == 1

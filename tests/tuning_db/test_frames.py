@@ -1,0 +1,108 @@
+"""Tables of a log as Arrow: what is in the records is in the rows, for pandas, polars and duckdb alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import autotensor as at
+from autotensor.api.log_handle import LogHandle
+from tuning_db import StoreError, TrialStore, connect
+from tuning_db.frames import TABLES, export_frame, frame
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def store(log: Path) -> Iterator[TrialStore]:
+    with connect(log) as opened:
+        yield opened
+
+
+def test_a_row_says_what_its_record_does(store: TrialStore) -> None:
+    found = pa.table(frame(store, "trials")).to_pylist()
+    records = store.trials()
+    assert len(found) == len(records) == 40
+    for row, t in zip(found, records, strict=True):
+        assert (row["trial"], row["session"], row["workload"], row["machine"]) == (
+            t.id, t.session, t.workload, t.machine,
+        )  # fmt: skip
+        assert (row["status"], row["median_s"], row["error"]) == (t.status, t.median_s, t.error)
+        assert (row["samples_s"] or []) == [s.seconds for s in t.samples]
+        assert row["verdict"] == (t.verification and t.verification.verdict)
+        assert row["created"] == t.created
+        assert json.loads(row["decisions"]) == dict(t.decisions)
+
+
+def test_rows_are_chosen_by_values_and_columns_by_names(store: TrialStore) -> None:
+    found = frame(store, "trials", {"status": ["BUILD_ERROR"], "trial": [1, 5, 6]}, ["trial", "status"])
+    assert found.columns == ("trial", "status")
+    assert pa.table(found).to_pylist() == [{"trial": n, "status": "BUILD_ERROR"} for n in (1, 5)]
+    assert pa.table(frame(store, "trials", {"workload": "nothing"})).num_rows == 0
+    assert pa.table(frame(store, "trials", {"trial": []})).num_rows == 0
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_every_table_is_read_again_and_again(store: TrialStore, name: str) -> None:
+    found = frame(store, name)
+    assert pa.table(found) == pa.table(found)
+    assert pa.table(found).schema.names == list(TABLES[name].columns)
+
+
+def test_other_libraries_take_it(store: TrialStore) -> None:
+    found = frame(store, "trials", columns=["trial", "status", "median_s", "created"])
+    pandas = pytest.importorskip("pandas")
+    assert list(pandas.DataFrame.from_arrow(found)["trial"]) == list(range(1, 41))
+
+
+def test_a_wrong_name_is_one_sentence(store: TrialStore) -> None:
+    with pytest.raises(StoreError, match=r"no table 'trails'\. Known: counts, parents, rates, sessions"):
+        frame(store, "trails")
+    with pytest.raises(StoreError, match=r"table 'trials' has no column 'medain_s'\. Known: trial, session"):
+        frame(store, "trials", columns=["medain_s"])
+    with pytest.raises(StoreError, match="has no column 'x'"):
+        frame(store, "trials", where={"x": 1})
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_table_is_a_file(store: TrialStore, tmp_path: Path, format: str) -> None:
+    path = tmp_path / f"trials.{format}"
+    assert export_frame(frame(store, "trials"), str(path), format) == 40
+    assert not list(tmp_path.glob("*.part"))
+    if format == "parquet":
+        import pyarrow.parquet as parquet
+
+        assert parquet.read_table(path).equals(
+            pa.table(frame(store, "trials")).combine_chunks().unify_dictionaries()
+        )
+    else:
+        import csv
+
+        rows = list(csv.DictReader(path.read_text().splitlines()))
+        assert [row["trace_hash"] for row in rows] == [t.trace_hash for t in store.trials()]
+        assert json.loads(rows[1]["samples_s"]) == [s.seconds for s in store.trials()[1].samples]
+    with pytest.raises(StoreError, match="cannot write"):
+        export_frame(frame(store, "trials"), str(tmp_path / "none" / "x"), format)
+
+
+def test_the_handle_reads_and_does_not_write(log: Path) -> None:
+    before = log.read_bytes()
+    with at.log(str(log)) as handle:
+        assert isinstance(handle, LogHandle)
+        assert len(handle.trials(limit=3)) == 3
+        assert [w.key for w in handle.workloads()] == ["w"]
+        assert handle.counts()[0].machine == "zen4"
+        assert handle.best("w", "t", "zen4")[0].trace_hash == "t1"
+        assert handle.standing("w", "t", "zen4") is None
+        (session,) = handle.sessions("search")
+        assert session.started < datetime.now(UTC)
+        assert pa.table(handle.frame("trials")).num_rows == 40
+        with pytest.raises(at.AutotensorError, match="no table 'x'"):
+            handle.frame("x")
+    assert log.read_bytes() == before
+    with pytest.raises(at.AutotensorError, match="there is no tuning log at"):
+        at.log(str(log) + ".none")

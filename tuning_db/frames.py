@@ -1,0 +1,330 @@
+"""Tables of a log for data frames: one SELECT each, given batch by batch as Arrow.
+
+    frame(store, "trials", where={"workload": key}, columns=["median_s", "made_by"]) ──▶ Frame
+    pandas.DataFrame.from_arrow, polars.from_arrow, duckdb.sql("FROM frame") take it by `__arrow_c_stream__`
+
+Keys stand where the log has row numbers. Needs pyarrow (extra `frame`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tuning_db.errors import StoreError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tuning_db.contract import TrialStore
+
+ROWS = 10_000  # of a batch
+_TASK = """
+JOIN workload w ON w.id = t.workload_id
+JOIN target g ON g.id = t.target_id
+JOIN machine m ON m.id = t.machine_id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What is selected, and how it is given: as text, word (text with few values), number, count, yes,
+    instant, or a list out of the JSON in it: seconds, references."""
+
+    sql: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: Mapping[str, Column]
+    source: str
+
+
+def _words(**columns: str) -> dict[str, Column]:
+    return {name: Column(sql, "word") for name, sql in columns.items()}
+
+
+TABLES: Mapping[str, Table] = {
+    "trials": Table(
+        {
+            "trial": Column("t.id", "count"),
+            **_words(
+                session="s.uuid", kind="s.kind", workload="w.key", name="w.name", target="g.key",
+                machine="m.fingerprint", environment="e.key", host="h.name", code="c.key", sketch="k.hash",
+            ),
+            "round": Column("t.round", "count"),
+            "decisions": Column("t.decisions"),
+            "trace_hash": Column("t.trace_hash"),
+            **_words(made_by="t.made_by"),
+            "predicted": Column("t.predicted", "number"),
+            **_words(status="t.status"),
+            "median_s": Column("t.median_s", "number"),
+            **_words(residency="t.residency"),
+            "samples_s": Column("t.samples", "seconds"),
+            "references_s": Column("t.samples", "references"),
+            "max_error": Column("t.max_error", "number"),
+            "tolerance": Column("t.tolerance", "number"),
+            "verdict": Column("t.verdict", "yes"),
+            **_words(conditions="t.conditions", note="t.note", numerics="t.numerics"),
+            "build_s": Column("t.build_s", "number"),
+            "error": Column("t.error"),
+            "assembly": Column("t.assembly"),
+            "source_sha": Column("t.source_sha"),
+            "flops": Column("w.flops", "number"),
+            "created": Column("t.created", "instant"),
+        },
+        f"""trial t {_TASK}
+JOIN session s ON s.id = t.session_id
+JOIN environment e ON e.id = t.environment_id
+LEFT JOIN host h ON h.id = t.host_id
+LEFT JOIN code c ON c.id = t.code_id
+LEFT JOIN sketch k ON k.id = t.sketch_id""",
+    ),
+    "sessions": Table(
+        {
+            **_words(session="s.uuid", run="r.key", model="r.model", kind="s.kind", machine="m.fingerprint",
+                     environment="e.key", stop_reason="s.stop_reason"),
+            "seed": Column("s.seed"),
+            "options": Column("s.options"),
+            "started": Column("s.started", "instant"),
+            "ended": Column("s.ended", "instant"),
+        },
+        """session s
+JOIN run r ON r.id = s.run_id
+JOIN machine m ON m.id = s.machine_id
+JOIN environment e ON e.id = s.environment_id""",
+    ),
+    "standings": Table(
+        {
+            **_words(workload="w.key", name="w.name", target="g.key", machine="m.fingerprint", race="s.uuid"),
+            "trial": Column("t.trial_id", "count"),
+            "seconds": Column("t.seconds", "number"),
+            "default_s": Column("t.default_s", "number"),
+            "flops": Column("w.flops", "number"),
+            "updated": Column("t.updated", "instant"),
+        },
+        f"standing t {_TASK} JOIN session s ON s.id = t.race_id",
+    ),
+    "counts": Table(
+        {
+            **_words(workload="w.key", name="w.name", target="g.key", machine="m.fingerprint",
+                     status="t.status", signature="t.signature"),
+            "count": Column("t.n", "count"),
+            "example": Column("t.example", "count"),
+        },
+        f"task_count t {_TASK}",
+    ),
+    "parents": Table(
+        {
+            "trial": Column("p.child_id", "count"),
+            **_words(workload="w.key", how="p.how", parent_workload="v.key"),
+            "parent": Column("p.trace_hash"),
+        },
+        """parent p
+JOIN trial t ON t.id = p.child_id
+JOIN workload w ON w.id = t.workload_id
+JOIN workload v ON v.id = COALESCE(p.workload_id, t.workload_id)""",
+    ),
+    "rates": Table(
+        {
+            **_words(machine="m.fingerprint", name="t.name", unit="t.unit"),
+            "value": Column("t.value", "number"),
+            "measured": Column("t.measured", "instant"),
+        },
+        "calibration t JOIN machine m ON m.id = t.machine_id",
+    ),
+}  # fmt: skip
+
+Where = Mapping[str, Any]  # a value of a column, or several
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Rows as Arrow, read anew by whoever asks; `batches` gives them one batch after the other."""
+
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    def reader(self) -> pa.RecordBatchReader:
+        import pyarrow
+
+        return pyarrow.RecordBatchReader.from_batches(self.schema, self.batches())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow C stream interface, by which other libraries take the rows."""
+        return self.reader().__arrow_c_stream__(requested_schema)
+
+
+def frame(
+    store: TrialStore, table: str, where: Where | None = None, columns: Sequence[str] | None = None
+) -> Frame:
+    """A table of a log (`TABLES` has their names and columns), restricted to rows with these values.
+
+    Raises StoreError for an unknown table or column, and when pyarrow is not installed.
+    """
+    known = _table(table)
+    names = list(known.columns) if columns is None else list(columns)
+    _check(table, known, [*names, *(where or {})])
+    import_pyarrow()
+    chosen = {name: known.columns[name] for name in names}
+    query, values = select(known, chosen, where or {})
+    return Frame(schema_of(chosen), partial(_batches, store, query, values, chosen))
+
+
+def import_pyarrow() -> Any:
+    """Raises StoreError when it is not installed."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise StoreError(
+            "data frames need pyarrow, which is not installed.", "pip install 'autotensor[frame]'"
+        ) from error
+    return pyarrow
+
+
+def _table(name: str) -> Table:
+    if name not in TABLES:
+        raise StoreError(f"there is no table {name!r}.", f"Known: {', '.join(sorted(TABLES))}.")
+    return TABLES[name]
+
+
+def _check(name: str, table: Table, asked: Sequence[str]) -> None:
+    for column in asked:
+        if column not in table.columns:
+            raise StoreError(
+                f"table {name!r} has no column {column!r}.", f"Known: {', '.join(table.columns)}."
+            )
+
+
+def select(table: Table, chosen: Mapping[str, Column], where: Where) -> tuple[str, dict[str, Any]]:
+    """The statement and its parameters."""
+    conditions: list[str] = []
+    values: dict[str, Any] = {}
+    for n, (name, wanted) in enumerate(where.items()):
+        several = [wanted] if isinstance(wanted, str) or not isinstance(wanted, Sequence) else list(wanted)
+        places = [f"v{n}_{m}" for m in range(len(several))]
+        values |= dict(zip(places, several, strict=True))
+        conditions.append(f"{table.columns[name].sql} IN ({', '.join(f':{p}' for p in places) or 'NULL'})")
+    sql = ", ".join(f"{column.sql} AS {name}" for name, column in chosen.items())
+    restricted = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return f"SELECT {sql} FROM {table.source}{restricted}", values
+
+
+def schema_of(chosen: Mapping[str, Column]) -> pa.Schema:
+    pa = import_pyarrow()
+    kinds = {
+        "text": pa.string(),
+        "word": pa.dictionary(pa.int32(), pa.string()),
+        "number": pa.float64(),
+        "count": pa.int64(),
+        "yes": pa.bool_(),
+        "instant": pa.timestamp("us", tz="UTC"),
+        "seconds": pa.list_(pa.float64()),
+        "references": pa.list_(pa.float64()),
+    }
+    return pa.schema([(name, kinds[column.kind]) for name, column in chosen.items()])
+
+
+def _batches(
+    store: TrialStore, query: str, values: Mapping[str, Any], chosen: Mapping[str, Column]
+) -> Iterator[pa.RecordBatch]:
+    pa = import_pyarrow()
+    schema = schema_of(chosen)
+    for rows in store.rows(query, values, ROWS):
+        columns = zip(*rows, strict=True)
+        arrays = [
+            _array(column, kind.kind, field.type)
+            for column, kind, field in zip(columns, chosen.values(), schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], kind: str, type_: pa.DataType) -> pa.Array:
+    pa = import_pyarrow()
+    match kind:
+        case "word":
+            return pa.array(values, pa.string()).dictionary_encode()
+        case "yes":
+            return pa.array([None if v is None else bool(v) for v in values], type_)
+        case "instant":
+            import pyarrow.compute as pc
+
+            return pc.cast(pa.array(values, pa.string()), type_)
+        case "seconds" | "references":
+            place = 0 if kind == "seconds" else 1
+            return pa.array(
+                [None if v is None else [entry[place] for entry in json.loads(v)] for v in values], type_
+            )
+        case _:
+            return pa.array(values, type_)
+
+
+def export_frame(found: Frame, path: str, format: str) -> int:
+    """Writes a frame to a file, "csv" or "parquet"; gives the number of rows. Lists become JSON in CSV.
+
+    The file appears under its name when it is complete. Raises StoreError when it cannot be written.
+    """
+    import os
+
+    part, rows = f"{path}.part", 0
+    try:
+        with _writer(found, part, format) as writer:
+            for batch in found.batches():
+                writer.write_batch(_flat(batch) if format == "csv" else batch)
+                rows += batch.num_rows
+        os.replace(part, path)
+    except OSError as error:
+        if os.path.exists(part):
+            os.unlink(part)
+        raise StoreError(
+            f"cannot write '{path}': {error.strerror or error}.", "Check space and permissions."
+        ) from error
+    return rows
+
+
+def _writer(found: Frame, path: str, format: str) -> Any:
+    import_pyarrow()
+    if format == "parquet":
+        import pyarrow.parquet as parquet
+
+        return parquet.ParquetWriter(path, found.schema, compression="zstd")
+    import pyarrow.csv as csv
+
+    return csv.CSVWriter(path, _flat_schema(found.schema))
+
+
+def _flat_schema(schema: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    plain = {True: pa.string()}
+    return pa.schema([(f.name, plain.get(_nested(f.type), f.type)) for f in schema])
+
+
+def _nested(type_: pa.DataType) -> bool:
+    """Whether CSV has no cell for it."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(type_) or pa.types.is_dictionary(type_))
+
+
+def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    arrays = []
+    for array, field in zip(batch.columns, batch.schema, strict=True):
+        if pa.types.is_list(field.type):
+            array = pa.array([None if v is None else json.dumps(v) for v in array.to_pylist()], pa.string())
+        elif pa.types.is_dictionary(field.type):
+            array = array.dictionary_decode()
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=_flat_schema(batch.schema))
+
+
+__all__ = ["TABLES", "Frame", "export_frame", "frame"]

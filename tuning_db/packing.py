@@ -1,0 +1,40 @@
+"""The samples of a trial in one column: JSON that any SQL shell can take apart.
+
+    [[1.5e-05,2.1e-03],[1.6e-05,null]]     seconds and the reference beside them, in order
+
+All samples of a trial have one residency as a rule, which is a column of its own; where they differ it is the
+third entry of each pair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tuning_db.records import Sample
+
+
+def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:
+    """Residency and text of a trial's samples; (None, None) if there are none.
+
+    >>> pack([Sample(0.5, "hot"), Sample(0.25, "hot", 2.0)])
+    ('hot', '[[0.5,null],[0.25,2.0]]')
+    """
+    if not samples:
+        return None, None
+    residency = samples[0].residency
+    entries = [
+        [s.seconds, s.reference_s] if s.residency == residency else [s.seconds, s.reference_s, s.residency]
+        for s in samples
+    ]
+    return residency, json.dumps(entries, separators=(",", ":"), allow_nan=False)
+
+
+def unpack(residency: str | None, text: str | None) -> tuple[Sample, ...]:
+    """What `pack` was given. Raises ValueError or TypeError for anything else."""
+    if text is None:
+        return ()
+    return tuple(
+        Sample(seconds, other[0] if other else residency or "", reference)
+        for seconds, reference, *other in json.loads(text)
+    )

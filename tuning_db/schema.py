@@ -1,0 +1,176 @@
+"""Make sure that what was opened is a tuning log of this version: created, upgraded or refused.
+
+engines(address) ──▶ empty: create · older: back up, upgrade · newer: refuse ──▶ Opened
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
+
+from tuning_db import migrations
+from tuning_db.engine import APPLICATION_ID, IN_MEMORY, Opened, connect_sqlite, engines, file_engine
+from tuning_db.errors import StoreError
+from tuning_db.migrations import revision
+from tuning_db.models import Base, Log, SchemaVersion
+from tuning_db.outage import Patience, is_away
+from tuning_db.records import now
+from tuning_db.sentences import FOREIGN_ERRORS, damaged, explain, is_busy, newer
+from tuning_db.views import views
+
+_reached: set[str] = set()  # servers that this process has talked to
+
+
+def open_log(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
+    """Open, create or upgrade a tuning log. Raises StoreError, leaving a refused file exactly as it was."""
+    opened = engines(url_or_path, readonly)
+    patience = Patience(opened.place)
+    while True:
+        try:
+            _ensure_schema(opened, readonly)
+        except StoreError:
+            opened.read.dispose()
+            raise
+        except FOREIGN_ERRORS as error:
+            # A server that this process has never reached is a wrong address, say, and no outage.
+            if opened.place in _reached and is_away(error) and patience.wait(error, tell=True):
+                continue
+            opened.read.dispose()
+            raise explain(error, opened.place) from error
+        if not opened.is_sqlite:
+            _reached.add(opened.place)
+        return opened
+
+
+def _ensure_schema(opened: Opened, readonly: bool) -> None:
+    with opened.read.begin() as connection:
+        version = schema_version(connection, opened.place)
+    if version is None and readonly and opened.place not in IN_MEMORY:
+        raise StoreError(f"tuning log '{opened.place}' is empty.", "Tune first, or check the path.")
+    if version is None:
+        _create(opened)
+    elif version > migrations.HEAD:
+        raise newer(opened.place, version)
+    elif version < migrations.HEAD and readonly:
+        raise StoreError(
+            f"tuning log '{opened.place}' has schema version {version}; {migrations.HEAD} is needed.",
+            "Open it once for writing: it is backed up and upgraded.",
+        )
+    elif version < migrations.HEAD:
+        _upgrade(opened, version)
+    if not readonly and opened.file is not None:
+        _use_wal(opened)
+
+
+def schema_version(connection: Connection, place: str) -> int | None:
+    """The schema version recorded in a database; None if it has no tables at all."""
+    tables = inspect(connection).get_table_names()
+    if migrations.VERSION_TABLE in tables:
+        found = connection.execute(select(SchemaVersion.version_num)).scalars().all()
+        if len(found) != 1 or not found[0].isdecimal():
+            raise damaged(place, "its schema version is unreadable")
+        return int(found[0])
+    if tables:
+        raise StoreError(
+            f"'{place}' holds tables of another program, not a tuning log.", "Name another database."
+        )
+    return None
+
+
+def _create(opened: Opened) -> None:
+    """Make all tables in one transaction, in SQLite's rollback mode.
+
+    Rollback mode, because then the header with our mark is in the main file from the first commit on.
+    """
+    with opened.write.begin() as connection:
+        _lock_schema(connection)
+        if schema_version(connection, opened.place) is not None:
+            return  # another process was faster
+        create_tables(connection)
+        if opened.file is not None:
+            connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.exec_driver_sql(f"PRAGMA user_version = {migrations.HEAD}")
+
+
+def create_tables(connection: Connection) -> None:
+    """Tables, indexes and views of the newest schema, stamped with its version."""
+    Base.metadata.create_all(connection)
+    for view in views(connection.dialect.name).values():
+        connection.exec_driver_sql(view)
+    connection.execute(insert(Log).values(uuid=str(uuid4()), created=now()))
+    connection.execute(insert(SchemaVersion).values(version_num=revision(migrations.HEAD)))
+
+
+def _upgrade(opened: Opened, version: int) -> None:
+    """Bring an older log to this version in one transaction; a kill leaves the old or the new one."""
+    if opened.file is None:
+        _upgrade_in(opened.write, opened)
+        return
+    back_up(opened.file, f"v{version}")
+    opened.read.dispose()
+    engine = file_engine(opened.file, readonly=False, foreign_keys=False)
+    try:
+        _upgrade_in(engine.execution_options(tuning_db_write=True), opened)
+    finally:
+        engine.dispose()
+
+
+def _upgrade_in(engine: Engine, opened: Opened) -> None:
+    with engine.begin() as connection:
+        _lock_schema(connection)
+        if schema_version(connection, opened.place) == migrations.HEAD:
+            return  # another process was faster
+        migrations.upgrade(connection)
+        if opened.file is not None:
+            connection.exec_driver_sql(f"PRAGMA user_version = {migrations.HEAD}")
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if broken:
+                raise damaged(opened.place, f"{len(broken)} rows refer to rows that do not exist")
+
+
+def back_up(file: Path, label: str) -> Path:
+    """A consistent copy `<name>.<label>.<time>.backup` beside the log; what is still in the WAL included."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    copy = file.with_name(f"{file.name}.{label}.{stamp}.backup")
+    part = copy.with_name(copy.name + ".part")
+    try:
+        with (
+            closing(connect_sqlite(f"{file.absolute().as_uri()}?mode=ro")) as old,
+            closing(sqlite3.connect(part)) as new,
+        ):
+            old.backup(new)
+        os.replace(part, copy)
+    finally:
+        part.unlink(missing_ok=True)
+    return copy
+
+
+def _lock_schema(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite holds the whole file by BEGIN IMMEDIATE
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPLICATION_ID})
+
+
+def _use_wal(opened: Opened) -> None:
+    """Switch to WAL, which stays in the file; it needs a moment without other connections."""
+    for _ in range(50):
+        with closing(opened.read.raw_connection()) as connection:
+            try:
+                if connection.cursor().execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
+                    return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+        time.sleep(0.02)
+    # still right without WAL, only slower; the next process to open the log tries again
+
+
+def pragma(connection: Connection, name: str) -> list[Any]:
+    return list(connection.exec_driver_sql(f"PRAGMA {name}").fetchall())
