@@ -44,6 +44,7 @@ def store_round(c: Connection, keys: Keys, begun: Round, intents: Sequence[Inten
     }
     row = task | {"number": begun.index, "notes": begun.notes, "started": begun.started}
     c.execute(upsert_round(c.dialect.name), row)
+    keys.rounds.add((task["session_id"], task["workload_id"], task["target_id"], begun.index))
     if intents:
         c.execute(upsert_intents(c.dialect.name), [_intent_row(c, keys, i) for i in intents])
         c.execute(DROP_DONE, {"of_session": task["session_id"]})

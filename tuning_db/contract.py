@@ -335,6 +335,10 @@ class TrialStore(ABC):
         """One trial by the id this log gave it. Raises StoreError if there is none."""
 
     @abstractmethod
+    def trials_of(self, ids: Collection[int]) -> tuple[TrialRecord, ...]:
+        """Trials by their ids, in order of storing; ids that are not stored are left out."""
+
+    @abstractmethod
     def count(
         self,
         workload_key: str | None = None,

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import QueuePool
 
 from tuning_db import migrations
@@ -165,23 +166,24 @@ def _begin_writing(connection: Connection, durable: bool) -> None:
 
     FULL: 2,100 commits/s, and a power cut loses nothing. NORMAL: the last of them may be undone by one.
     """
+    raw: Any = connection.connection.dbapi_connection  # SQLAlchemy would add as much as all of this takes
     wanted = "FULL" if durable else "NORMAL"
     if connection.info.get("synchronous", "FULL") != wanted:
-        connection.exec_driver_sql(f"PRAGMA synchronous = {wanted}")
+        raw.execute(f"PRAGMA synchronous = {wanted}")
         connection.info["synchronous"] = wanted
     until = time.monotonic() + BUSY_TIMEOUT_S
-    connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+    raw.execute("PRAGMA busy_timeout = 0")
     try:
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                raw.execute("BEGIN IMMEDIATE")
                 return
-            except OperationalError as error:
+            except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > until:
                     raise
                 time.sleep(random.uniform(0.0, 2.0 * TURN_S))
     finally:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
+        raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_S * 1000:.0f}")
 
 
 def connect_sqlite(uri: str, foreign_keys: bool = True) -> sqlite3.Connection:

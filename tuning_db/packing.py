@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tuning_db.records import Sample
+from tuning_db.records import Sample, canonical_json
 
 
 def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:
@@ -27,7 +27,7 @@ def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:
         [s.seconds, s.reference_s] if s.residency == residency else [s.seconds, s.reference_s, s.residency]
         for s in samples
     ]
-    return residency, json.dumps(entries, separators=(",", ":"), allow_nan=False)
+    return residency, canonical_json(entries)
 
 
 def unpack(residency: str | None, text: str | None) -> tuple[Sample, ...]:

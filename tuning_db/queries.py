@@ -110,7 +110,7 @@ def fastest(
     where = conditions(c, keys, m.Trial, workload, target, machine)
     if where is None or k <= 0:
         return ()
-    ask = 4 * k
+    ask = k
     while True:
         q = TRIALS.where(*where, VERIFIED).order_by(m.Trial.median_s, m.Trial.id).limit(ask)
         found = tuple(trials_from(c, keys, c.execute(q).all()))

@@ -559,13 +559,16 @@ def freeze(value: Json) -> Json:
             )
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def canonical_json(value: Json) -> str:
     """The one text of a JSON value: sorted, compact, ASCII.
 
     >>> canonical_json({"b": (1, 2), "a": None})
     '{"a":null,"b":[1,2]}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def environment_key(versions: Mapping[str, str]) -> str:

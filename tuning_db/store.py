@@ -458,18 +458,22 @@ class SqlStore(TrialStore):
         self, workload_key: str, target_key: str, machine_fingerprint: str, k: int = 1
     ) -> tuple[ForeignTrial, ...]:
         def work(c: Connection) -> tuple[ForeignTrial, ...]:
-            where = conditions(c, self._keys, m.TaskCount, workload_key, target_key)
+            where = conditions(c, self._keys, m.TaskCount, workload_key, target_key, statuses=(Status.OK,))
             if where is None:
                 return ()
-            has = select(m.TaskCount.machine_id).where(*where, m.TaskCount.status == Status.OK.value)
-            q = columns_of(Machine, m.Machine).where(
-                m.Machine.id.in_(has), m.Machine.fingerprint != machine_fingerprint
-            )
-            return tuple(
-                ForeignTrial(machine, trial)
-                for machine in [Machine(*row) for row in c.execute(q.order_by(m.Machine.id))]
-                for trial in fastest(c, self._keys, workload_key, target_key, machine.fingerprint, k)
-            )
+            mine = self._keys.find(c, m.Machine, machine_fingerprint)
+            leaders = c.execute(LEADERS.where(*where, m.TaskCount.machine_id != (mine or 0))).all()
+            q = columns_of(Machine, m.Machine).where(m.Machine.id.in_([row[2] for row in leaders]))
+            machines = {machine.fingerprint: machine for machine in (Machine(*row) for row in c.execute(q))}
+            if k == 1:
+                rows = c.execute(TRIALS.where(m.Trial.id.in_([row[3] for row in leaders]))).all()
+                found = list(trials_from(c, self._keys, rows))
+            else:
+                task = (workload_key, target_key)
+                found = [t for f in machines for t in fastest(c, self._keys, *task, f, k)]
+            order = list(machines)
+            found.sort(key=lambda t: order.index(t.machine))  # stable: of one machine, the fastest first
+            return tuple(ForeignTrial(machines[t.machine], t) for t in found)
 
         return self._read(work)
 
@@ -549,6 +553,16 @@ class SqlStore(TrialStore):
         if not found:
             raise unknown(self.place, "trial", id, "`trials()` gives those that there are.")
         return found[0]
+
+    def trials_of(self, ids: Collection[int]) -> tuple[TrialRecord, ...]:
+        def work(c: Connection) -> tuple[TrialRecord, ...]:
+            found: list[TrialRecord] = []
+            for part in chunks(sorted(ids)):
+                rows = c.execute(TRIALS.where(m.Trial.id.in_(part)).order_by(m.Trial.id)).all()
+                found += trials_from(c, self._keys, rows)
+            return tuple(found)
+
+        return self._read(work)
 
     def count(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tuning_db.records import Json
 
@@ -19,16 +20,13 @@ HOLE = re.compile(r'\{"hole":("(?:[^"\\]|\\.)*"),"index":(\d+)\}')
 
 
 def fill(sketch: str, decisions: Mapping[str, Json]) -> str:
-    """The trace of a candidate. Raises LookupError or ValueError when a hole has no decision.
+    """The trace of a candidate. Raises LookupError or TypeError when a hole has no decision.
 
     >>> fill('["Split",[{"hole":"tile","index":1},4]]', {"tile": (2, 8)})
     '["Split",[8,4]]'
     """
-
-    def chosen(found: re.Match[str]) -> str:
-        return json.dumps(decisions[json.loads(found[1])][int(found[2])])
-
-    return HOLE.sub(chosen, sketch)
+    first, holes = _parts(sketch)
+    return first + "".join([_text(decisions[name][index]) + text for name, index, text in holes])
 
 
 def reproduces(sketch: str, decisions: Mapping[str, Json], trace: str) -> bool:
@@ -37,3 +35,15 @@ def reproduces(sketch: str, decisions: Mapping[str, Json], trace: str) -> bool:
         return fill(sketch, decisions) == trace
     except (LookupError, ValueError, TypeError):
         return False
+
+
+def _text(value: Json) -> str:
+    return str(value) if type(value) is int else json.dumps(value)
+
+
+@lru_cache(maxsize=4096)
+def _parts(sketch: str) -> tuple[str, tuple[tuple[str, int, str], ...]]:
+    """The text before the first hole, and every hole with the text behind it."""
+    first, *rest = HOLE.split(sketch)
+    holes = zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    return first, tuple((json.loads(name), int(index), text) for name, index, text in holes)

@@ -1,6 +1,7 @@
 """A tuning log of any size, drawn from a real one; and how long the log's verbs take on it.
 
     python benchmarks/logs/big_log.py make REAL.db BIG.db 1000000     rows by the log's own writer
+    python benchmarks/logs/big_log.py double BIG.db                   twice as many
     python benchmarks/logs/big_log.py time BIG.db                     the look-ups of daily use, warm
 
 Rows repeat those of the real log under names of their own: other hashes, scattered times, ten machines,
@@ -13,9 +14,11 @@ import argparse
 import json
 import random
 import resource
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -69,6 +72,20 @@ def things_referred_to(source: TrialStore, store: TrialStore, workloads: int) ->
         )
         for n in range(MACHINES)
     ]
+
+
+def double(log: str) -> None:
+    """Every trial once more, under another hash and with another time."""
+    with closing(sqlite3.connect(log)) as db:
+        names = [row[1] for row in db.execute("PRAGMA table_info(trial)") if row[1] != "id"]
+        others = {"trace_hash": "lower(hex(randomblob(12)))", "source_sha": "lower(hex(randomblob(32)))",
+                  "median_s": "median_s * (0.8 + 0.4 * abs(random() % 1000) / 1000.0)"}  # fmt: skip
+        values = ", ".join(others.get(name, name) for name in names)
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute(f"INSERT INTO trial ({', '.join(names)}) SELECT {values} FROM trial")
+        db.execute("UPDATE task_count SET n = 2 * n")
+        db.commit()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def add_run(
@@ -201,6 +218,9 @@ def main() -> None:
     maker.add_argument("out")
     maker.add_argument("count", type=int)
     maker.set_defaults(run=lambda a: make(a.real, a.out, a.count))
+    doubler = verbs.add_parser("double")
+    doubler.add_argument("log")
+    doubler.set_defaults(run=lambda a: double(a.log))
     timer = verbs.add_parser("time")
     timer.add_argument("log")
     timer.set_defaults(run=lambda a: print(json.dumps(look_ups(a.log), indent=1)))
