@@ -119,22 +119,20 @@ def in_use(store: TrialStore, task: TaskKey) -> TrialRecord | None:
 
 
 def all_in_use(store: TrialStore, machine: str) -> list[TrialRecord]:
-    """`in_use` of every task of a machine: the winners of races at once, of the other tasks one by one."""
-    won = {(s.workload, s.target): s for s in store.standings(machine)}
-    winners: list[int] = []
-    others: list[TrialRecord | None] = []
-    for leader in store.leaders(machine):
-        standing = won.get((leader.workload, leader.target))
-        if (
-            standing is not None
-            and standing.trial is not None
-            and standing.seconds is not None
-            and leader.seconds >= (1 - LEAST_GAIN_APART) * standing.seconds  # nothing is surely faster
-        ):
-            winners.append(standing.trial)
-        else:
-            others.append(in_use(store, (leader.workload, leader.target, machine)))
-    return sorted((*store.trials_of(winners), *filter(None, others)), key=lambda r: r.id or 0)
+    """`in_use` of every task of a machine: the winners of races at once, the few others one by one."""
+    overtaken = store.overtaken(machine, 1 - LEAST_GAIN_APART)
+    won = {
+        (s.workload, s.target): s.trial
+        for s in store.standings(machine)
+        if s.trial is not None and (s.workload, s.target) not in overtaken
+    }
+    others = [
+        in_use(store, (leader.workload, leader.target, machine))
+        for leader in store.leaders(machine)
+        if (leader.workload, leader.target) not in won
+    ]
+    found = (*store.trials_of(won.values()), *filter(None, others))
+    return sorted(found, key=lambda r: r.id or 0)
 
 
 def decide(store: TrialStore, task: TaskKey, default_hash: str) -> None:

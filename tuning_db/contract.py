@@ -317,6 +317,11 @@ class TrialStore(ABC):
         """What is used, of every task."""
 
     @abstractmethod
+    def overtaken(self, machine: str, share: float) -> frozenset[tuple[str, str]]:
+        """Workloads and targets of which a verified trial that is newer than the last race took less than
+        `share` of its winner's time."""
+
+    @abstractmethod
     def leaders(self, machine: str | None = None) -> tuple[Leader, ...]:
         """The fastest verified trial of every task, on every machine or on one. Cost: a look-up for each."""
 

@@ -423,3 +423,18 @@ COUNTS = select(
     m.TaskCount.workload_id, m.TaskCount.target_id, m.TaskCount.machine_id, m.TaskCount.status,
     m.TaskCount.signature, m.TaskCount.count,
 )  # fmt: skip
+
+_Newer = aliased(m.Trial)
+OVERTAKEN = STANDINGS.where(
+    select(_Newer.id)
+    .where(
+        _Newer.workload_id == m.Standing.workload_id,
+        _Newer.target_id == m.Standing.target_id,
+        _Newer.machine_id == m.Standing.machine_id,
+        VERIFIED,  # names no table: the inner one is meant
+        _Newer.median_s < bindparam("share") * m.Standing.seconds,
+        _Newer.created > m.Standing.raced,
+        _Newer.session_id != m.Standing.race_id,
+    )
+    .exists()
+)

@@ -43,6 +43,7 @@ from tuning_db.queries import (
     COUNTS,
     LATEST,
     LEADERS,
+    OVERTAKEN,
     RENEW,
     SESSIONS,
     STANDINGS,
@@ -655,6 +656,16 @@ class SqlStore(TrialStore):
                 c.execute(update(n).where(*where, n.race_id == race, open_).values(decided))
 
         self._write(work)
+
+    def overtaken(self, machine: str, share: float) -> frozenset[tuple[str, str]]:
+        def work(c: Connection) -> frozenset[tuple[str, str]]:
+            where = conditions(c, self._keys, m.Standing, machine=machine)
+            if where is None:
+                return frozenset()
+            rows = c.execute(OVERTAKEN.where(*where), {"share": share}).all()
+            return frozenset((s.workload, s.target) for s in standings_from(c, self._keys, rows))
+
+        return self._read(work)
 
     def standing(self, workload_key: str, target_key: str, machine_fingerprint: str) -> Standing | None:
         found = self._standings(workload_key, target_key, machine_fingerprint)

@@ -47,7 +47,7 @@ OUTCOME = (
 )
 NEEDED = ("sketch", "decisions")
 PRIOR = "prior_s"
-ROWS = 20_000  # of the log at a time; neighbours are mostly of one workload
+ROWS = 100_000  # of the log at a time: describing a sketch costs as much for one row as for hundreds
 
 
 def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None = None) -> Frame:
@@ -74,13 +74,23 @@ def _batches(store: TrialStore, where: Where, schema: pa.Schema) -> Iterator[pa.
     space = _Space(store)
     for rows in store.rows(query, values, ROWS):
         trials = [dict(zip(asked, row, strict=True)) for row in rows]
-        place = ("workload", "target", "machine", "sketch")
-        trials.sort(key=lambda t: [t[name] or "" for name in place])
-        for key, group in groupby(trials, key=lambda t: tuple(t[name] or "" for name in place)):
-            workload, target, machine, sketch = key
-            found = space.described(workload, target, machine, sketch, list(group))
+        for (workload, target, sketch, _), group in _alike(trials, space):
+            found = space.described(workload, target, group[0]["machine"], sketch, group)
             if found:
                 yield pa.RecordBatch.from_pydict({n: found[n] for n in schema.names}, schema=schema)
+
+
+def _alike(
+    trials: list[dict[str, Any]], space: _Space
+) -> Iterator[tuple[tuple[str, str, str, str], list[dict[str, Any]]]]:
+    """Trials of one sketch on machines of equal rates: what is described at once."""
+
+    def place(t: dict[str, Any]) -> tuple[str, str, str, str]:
+        return t["workload"], t["target"], t["sketch"] or "", space.rates_of(t["machine"], t["target"])
+
+    trials.sort(key=place)
+    for key, group in groupby(trials, key=place):
+        yield key, list(group)
 
 
 class _Space:
@@ -92,6 +102,7 @@ class _Space:
         self.targets = {t.key: t.text for t in store.targets()}
         self.sketches = lru_cache(maxsize=256)(self._sketches)
         self.rates = lru_cache(maxsize=256)(lambda machine, target: known_rates(store, machine, target)[0])
+        self.rates_of = lru_cache(maxsize=256)(self._rates_of)
 
     def _sketches(self, workload: str, target: str) -> Mapping[str, tuple[Sketch, Any, Target]]:
         """Today's sketches of a task by their hashes; none of what this version cannot read."""
@@ -105,6 +116,13 @@ class _Space:
             return {}
         dag = task.workload.dag
         return {s.hash: (s, structure(s, dag), task.target) for s in made}
+
+    def _rates_of(self, machine: str, target: str) -> str:
+        """Names the rates of a machine; "" for a target that this version cannot read."""
+        try:
+            return repr(self.rates(machine, Target.from_json(self.targets[target])))
+        except (AutotensorError, ValueError, KeyError, TypeError):
+            return ""
 
     def described(
         self, workload: str, target: str, machine: str, sketch: str, trials: list[dict[str, Any]]

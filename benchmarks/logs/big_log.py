@@ -113,7 +113,7 @@ def add_run(
         index = sum(w == task for w, _ in rounds)
         rounds[task, index] = Round(search.id, task, target, index)
         for _ in range(OF_ROUND):
-            made.append(another(rng, rng.choice(rows), search, task, index, started))
+            made.append(another(rng, rng.choice(like(store, rows, task)), search, task, index, started))
     store.put_rounds(list(rounds.values()))
     winners = [t for task in set(t.workload for t in made) for t in islice(verified(made, task), 5)]
     raced = [replace(t, session=race.id, round=None) for t in winners]
@@ -138,6 +138,17 @@ _cached: dict[str, Any] = {}
 
 def WORKLOADS(store: TrialStore) -> Any:
     return _cached.setdefault("workloads", store.workloads())
+
+
+def like(store: TrialStore, rows: list[TrialRecord], task: str) -> list[TrialRecord]:
+    """The real rows of the computation that a workload repeats."""
+    if "like" not in _cached:
+        known = list(dict.fromkeys(t.workload for t in rows))
+        names = {w.key: w.text for w in WORKLOADS(store)}
+        by_text = {names[key]: [t for t in rows if t.workload == key] for key in known}
+        _cached["like"] = {key: by_text.get(text, rows) for key, text in names.items()}
+    found: list[TrialRecord] = _cached["like"][task]
+    return found
 
 
 def ENVIRONMENT_KEYS(store: TrialStore) -> Any:
