@@ -142,3 +142,16 @@ def test_db_check_finds_damage(log):
 def test_password_is_never_printed(log):
     said = cli("db", "path", "--db", "postgresql://me:secret@host/db")
     assert said.out == "postgresql://me:***@host/db\n"
+
+
+def test_a_table_is_exported(log, tmp_path):
+    import pyarrow.parquet as parquet
+
+    assert cli("db", "export", "trials.parquet").out == "trials.parquet: 4 trials.\n"
+    assert parquet.read_table(tmp_path / "trials.parquet").num_rows == 4
+    assert cli("db", "export", "t.csv", "--table", "counts").out.endswith("rows.\n")
+    assert (tmp_path / "t.csv").read_text().startswith('"workload","name","target"')
+    assert cli("db", "export", "x.out", "--format", "parquet").code == 0
+    wrong = cli("db", "export", "t.csv", "--table", "trails")
+    assert wrong.code == 1
+    assert "there is no table 'trails'" in wrong.err

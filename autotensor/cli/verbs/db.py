@@ -183,11 +183,10 @@ def export(
         with _reading(db) as store:
             rows = export_jsonl(store, file)
     else:
-        from autotensor.api.log import log_name
         from autotensor.api.log_handle import log
         from tuning_db.frames import export_frame
 
-        with _reading(db), log(log_name(db) if db is None else db) as handle:
+        with _reading(db), log(db) as handle:
             rows = export_frame(handle.frame(table_), str(file), chosen.value)
     what = "trials" if chosen is Format.JSONL or table_ == "trials" else "rows"
     put_json({"file": str(file), what: rows}) if json else say(f"{file}: {rows} {what}.")
