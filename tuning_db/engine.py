@@ -117,16 +117,20 @@ def engines(url_or_path: str | os.PathLike[str], readonly: bool) -> Opened:
 
 def file_engine(file: Path, readonly: bool, foreign_keys: bool = True) -> Engine:
     fresh = _check_file(file, readonly)
-    uri = file.absolute().as_uri()
-    mode = "ro" if readonly else "rwc" if fresh else "rw"
-    if readonly and not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file):
-        mode += "&immutable=1"  # a WAL file needs a -shm file beside it, which cannot be made here
+    uri = readonly_uri(file) if readonly else f"{file.absolute().as_uri()}?mode={'rwc' if fresh else 'rw'}"
 
     def connect() -> sqlite3.Connection:
-        return connect_sqlite(f"{uri}?mode={mode}", foreign_keys)
+        return connect_sqlite(uri, foreign_keys)
 
     # max_overflow: a thread that waits for a connection would report a full pool instead of a busy file
     return _sqlite_engine(connect, pool_size=4, max_overflow=-1)
+
+
+def readonly_uri(file: Path) -> str:
+    """What SQLite opens a file by that it shall only read."""
+    # a WAL file needs a -shm file beside it, which cannot be made in some folders
+    still = not os.access(file.absolute().parent, os.W_OK) and not _has_wal(file)
+    return f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
 
 
 def _memory_engine() -> Engine:

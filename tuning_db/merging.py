@@ -4,35 +4,54 @@
     server, memory ──rows, in batches──▶ src_trial ┴─▶ key maps ──▶ INSERT … SELECT, table by table
 
 Row numbers differ between logs, keys do not: so every number goes through a map that its key made. Trials
-come in ranges, each a transaction in which their lineage and counts come, too, so that other writers get
-turns. What was merged of a log before is not read again (`merged`), unless the log is not the one that it was
-then: a copy of it went on by itself, say. After a kill some sessions are there in part; merging again
-completes them.
+come in ranges, each a transaction with lineage and counts; between two of them others get a turn. What was
+merged of a log before is not read again (`merged`), unless the log is not the one that it was then: a copy of
+it went on by itself, say. After a kill, whole ranges are there, the rest and what is used are not; merging
+again completes them, and brings what was stored in the source while this one went on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import json
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Boolean, Connection, text
+from sqlalchemy.exc import DBAPIError
 
 from tuning_db import models as m
 from tuning_db.contract import other_text
-from tuning_db.engine import Opened
+from tuning_db.engine import TURN_S, Opened, readonly_uri
 from tuning_db.errors import StoreError
+from tuning_db.outage import Patience, is_away
 from tuning_db.records import now
+from tuning_db.sentences import FOREIGN_ERRORS, explain, is_busy
+from tuning_db.templates import fill
 
-RANGE = 10_000  # row numbers in one transaction: a second or less, in which others wait
-UNSURE = 10_000  # newest rows of a server that are read again: it gives numbers before it commits
+RANGE = 10_000  # trials in one transaction: half a second, in which others wait
+PART = 5_000  # rows in memory at once
+UNSURE = 10_000  # newest numbers of a server that are read again: it gives them before it commits
+ATTEMPTS = 3  # of a merge that met a lock or a deadlock; each goes on where the last one ended
 
-WHOLE = (  # small tables, copied before any trial
-    m.Workload, m.Target, m.Machine, m.Environment, m.Code, m.Sketch, m.Run, m.Host, m.Session, m.Opening,
-    m.Calibration, m.Round, m.Standing, m.ApplyEvent,
-)  # fmt: skip
+# Columns: `@x` goes through the map of table x, `?x` too but may be NULL, `=x` belongs to one log and is not
+# taken over, `+x` is filled in where it is NULL, see `_fill_traces`.
+RUN_UNKNOWN = {"model": "''", "model_hash": "''", "tasks": "'[]'", "tags": "'{}'", "note": "''"}
+FILL_RUN = (
+    "UPDATE SET "
+    + ", ".join(
+        f"{name} = COALESCE(NULLIF(run.{name}, {none}), excluded.{name})"
+        for name, none in RUN_UNKNOWN.items()
+    )
+    + " WHERE "
+    + " OR ".join(
+        f"(run.{name} = {none} AND excluded.{name} <> {none})" for name, none in RUN_UNKNOWN.items()
+    )
+)
 KEYED = (  # table, its key, its other columns, and what to do when the key is known
     ("workload", "key", ("name", "text", "flops", "symbols"), "NOTHING"),
     ("target", "key", ("text",), "NOTHING"),
@@ -40,10 +59,9 @@ KEYED = (  # table, its key, its other columns, and what to do when the key is k
      ("cpu_model", "features", "cores", "caches", "device", "driver", "extra", "memory"), "NOTHING"),
     ("environment", "key", ("versions",), "NOTHING"),
     ("code", "key", ("version", "commit_sha", "dirty", "sources"), "NOTHING"),
-    ("sketch", "hash", ("text",), "UPDATE SET text = excluded.text WHERE sketch.text IS NULL"),
-    ("run", "key", ("model", "model_hash", "tasks", "tags", "note"),
-     "UPDATE SET model = excluded.model, model_hash = excluded.model_hash, tasks = excluded.tasks "
-     "WHERE run.model = '' AND run.tasks = '[]'"),
+    ("sketch", "hash", ("text",),
+     "UPDATE SET text = excluded.text WHERE sketch.text IS NULL AND excluded.text IS NOT NULL"),
+    ("run", "key", tuple(RUN_UNKNOWN), FILL_RUN),
     ("host", "uuid", ("name", "@machine", "seen"),
      "UPDATE SET seen = excluded.seen, name = excluded.name WHERE excluded.seen > host.seen"),
     ("session", "uuid",
@@ -52,7 +70,7 @@ KEYED = (  # table, its key, its other columns, and what to do when the key is k
      "UPDATE SET ended = excluded.ended, stop_reason = excluded.stop_reason "
      "WHERE session.ended IS NULL AND excluded.ended IS NOT NULL"),
 )  # fmt: skip
-GIVEN_UP = {"=owner": "''", "=lease_until": "NULL"}  # a lease is held in one log
+LEFT_BEHIND = {"owner": "''", "lease_until": "NULL"}  # a lease is held in one log
 UNKEYED = (
     ("opening", ("@session", "@host", "@code", "command", "user_name", "pid", "boot_id", "started")),
     ("calibration", ("@machine", "name", "value", "unit", "samples", "measured")),
@@ -60,18 +78,43 @@ UNKEYED = (
 )
 TRIAL = (
     "@session", "round", "@workload", "@target", "@machine", "@environment", "?host", "?code", "?sketch",
-    "decisions", "trace", "trace_hash", "made_by", "predicted", "status", "median_s", "residency", "samples",
+    "decisions", "+trace", "trace_hash", "made_by", "predicted", "status", "median_s", "residency", "samples",
     "max_error", "tolerance", "seeds", "verdict", "conditions", "note", "metrics", "numerics", "extents",
     "build_s", "error", "error_signature", "assembly", "source_sha", "created",
 )  # fmt: skip
+WHOLE = (  # small tables, looked at whole each time, so that nothing in them is behind a watermark
+    m.Workload, m.Target, m.Machine, m.Environment, m.Code, m.Sketch, m.Run, m.Host, m.Session, m.Opening,
+    m.Calibration, m.Round, m.Standing, m.ApplyEvent,
+)  # fmt: skip
+TEMPORARY = (
+    *(f"map_{keyed[0]}" for keyed in KEYED), "map_winner", "filled",
+    *(f"src_{table.__tablename__}" for table in (*WHOLE, m.Trial, m.Parent)),
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Progress:
+    """How far a merge got, should it have to be tried again."""
+
+    low: int = 0  # trials of the source up to this number are here
+    new: int = 0
+    seen: int = 0
+
+
+@dataclass(slots=True)
 class Merging:
     """Two logs on one connection of the first: tables of the second are named `src` + their name."""
 
     c: Connection
+    found: Connection  # to the second
     src: str
+    into: Opened
+    source: Opened
+    other_sketches: Mapping[int, str] = field(default_factory=dict)  # of the second, by their numbers there
+
+    @property
+    def streamed(self) -> bool:
+        return self.src == "src_"
 
     def run(self, statement: str, **values: Any) -> Any:
         return self.c.execute(text(statement), values)
@@ -79,43 +122,111 @@ class Merging:
     def one(self, statement: str, **values: Any) -> Any:
         return self.run(statement, **values).first()
 
+    def ask(self, query: str, **values: Any) -> Any:
+        """A row of the second log itself; no transaction stays open there."""
+        with _blamed(self.source):
+            row = self.found.execute(text(query), values).first()
+            self.found.rollback()
+            return row
+
+    @contextmanager
+    def transaction(self, writing: bool = True) -> Iterator[None]:
+        """writing: others wait for its end; without, only temporary tables change."""
+        self.c.execution_options(tuning_db_write=writing)
+        with self.c.begin():
+            yield
+
 
 def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
     """Adds everything in a log to another; gives the trials that were new, and those that were looked at.
 
     Raises StoreError when the two are one, or hold different workloads under one key.
     """
-    with source.read.connect() as found, into.write.connect() as c, _attached(c, into, source) as src:
-        uuid = found.execute(text("SELECT uuid FROM log")).scalar_one()
-        last = found.execute(text("SELECT COALESCE(MAX(id), 0) FROM trial")).scalar_one()
-        work, streamed = Merging(c, src), src == "src_"
-        with c.begin():
-            copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
-            if copied and into.place == source.place:
-                raise StoreError(f"'{into.place}' is one log and not two.", "Name another log.")
-            known = 0 if copied else _watermark(work, found, uuid)
-            for table in WHOLE if streamed else ():
-                _fill(work, found, table)
-            _map_keys(work, into.place)
-        new = seen = 0
-        for low in range(known, last, RANGE):
-            high = min(low + RANGE, last)
-            with c.begin():
-                if streamed:
-                    _fill(work, found, m.Trial, f"WHERE id > {low} AND id <= {high}")
-                    _fill(work, found, m.Parent, f"WHERE child_id > {low} AND child_id <= {high}")
-                added, looked = _trials(work, low, high)
-            new, seen = new + added, seen + looked
-        with c.begin():
-            if streamed:
-                needed = "SELECT trial_id FROM standing UNION SELECT trial_id FROM apply_event"
-                _fill(work, found, m.Trial, f"WHERE id IN ({needed})")
-            _standings(work)
-            _applications(work)
-            if not copied:
-                _remember(work, found, uuid, last if source.is_sqlite else max(0, last - UNSURE))
-            _forget(work)
-    return new, seen
+    if _is_one(into, source):
+        raise StoreError(f"'{into.place}' is one log and not two.", "Name another log.")
+    progress, patience, attempt = Progress(), Patience(into.place), 1
+    while True:
+        try:
+            with _connected(into, source) as work:
+                _merge(work, progress)
+            return progress.new, progress.seen
+        except DBAPIError as error:
+            if _is_server_away(error):
+                again = patience.wait(error, tell=True)
+            else:
+                again, attempt = is_busy(error) and attempt < ATTEMPTS, attempt + 1
+            if not again:
+                raise
+
+
+def _merge(work: Merging, progress: Progress) -> None:
+    uuid = work.ask("SELECT uuid FROM log")[0]
+    last = work.ask("SELECT COALESCE(MAX(id), 0) FROM trial")[0]
+    if work.streamed:
+        with work.transaction(writing=False):
+            for table in WHOLE:
+                _fill(work, table)
+    with work.transaction():
+        copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
+        if copied and work.into.place == work.source.place:
+            raise StoreError(f"'{work.into.place}' is one log and not two.", "Name another log.")
+        progress.low = max(progress.low, 0 if copied else _watermark(work, uuid))
+        _map_keys(work)
+    while part := _next_range(work, progress.low, last):
+        if work.streamed:
+            with work.transaction(writing=False):
+                _fill(work, m.Trial, f"WHERE id > {progress.low} AND id <= {part.high}")
+                _fill(work, m.Parent, f"WHERE child_id > {progress.low} AND child_id <= {part.high}")
+        with work.transaction():
+            new = _trials(work, f"s.id > {progress.low} AND s.id <= {part.high}")
+        progress.low, progress.new, progress.seen = part.high, progress.new + new, progress.seen + part.n
+        if work.into.file is not None:
+            time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
+    if work.streamed:
+        with work.transaction(writing=False):
+            _fill(work, m.Trial, "WHERE id IN (SELECT trial_id FROM standing UNION "
+                                 "SELECT trial_id FROM apply_event)")  # fmt: skip
+    with work.transaction():
+        _standings(work)
+        _applications(work)
+        if not copied:
+            _remember(work, uuid, last if work.source.is_sqlite else max(0, last - UNSURE))
+
+
+def _next_range(work: Merging, low: int, last: int) -> Any:
+    """The end of the next trials of the source, and how many they are; None behind the last one."""
+    part = work.ask(
+        "SELECT COUNT(*) AS n, MAX(id) AS high FROM (SELECT id FROM trial WHERE id > :low AND id <= :last "
+        "ORDER BY id LIMIT :range) AS part",
+        low=low,
+        last=last,
+        range=RANGE,
+    )
+    return part if part.n else None
+
+
+# --- two logs on one connection ---
+
+
+def _is_one(into: Opened, source: Opened) -> bool:
+    if into.read.pool is source.read.pool:
+        return True
+    return into.file is not None and source.file is not None and into.file.samefile(source.file)
+
+
+@contextmanager
+def _connected(into: Opened, source: Opened) -> Iterator[Merging]:
+    with _blamed(source):
+        found = source.read.connect()
+    with found, into.write.connect() as c, _attached(c, into, source) as src:
+        try:
+            yield Merging(c, found, src, into, source)
+        except DBAPIError as error:
+            if _is_corrupt(error) and _is_damaged(found):
+                raise explain(error, source.place) from error
+            raise
+        finally:
+            _forget(c)
 
 
 @contextmanager
@@ -125,29 +236,73 @@ def _attached(c: Connection, into: Opened, source: Opened) -> Iterator[str]:
         yield "src_"
         return
     raw: Any = c.connection.dbapi_connection
-    raw.execute("ATTACH DATABASE ? AS src", (f"{source.file.absolute().as_uri()}?mode=ro",))
+    with _blamed(source):
+        raw.execute("ATTACH DATABASE ? AS src", (readonly_uri(source.file),))
     try:
         yield "src."
     finally:
-        if c.in_transaction():
-            c.rollback()
         raw.execute("DETACH DATABASE src")
+
+
+def _forget(c: Connection) -> None:
+    """The temporary tables of this connection, which goes back into its pool."""
+    if c.in_transaction():
+        c.rollback()
+    c.execution_options(tuning_db_write=False)
+    with suppress(DBAPIError), c.begin():  # a server that is gone has none
+        for name in TEMPORARY:
+            c.execute(text(f"DROP TABLE IF EXISTS {name}"))
+
+
+@contextmanager
+def _blamed(log: Opened) -> Iterator[None]:
+    """Errors in reading a log name it. What may be tried again stays what it is."""
+    try:
+        yield
+    except FOREIGN_ERRORS as error:
+        if isinstance(error, DBAPIError) and _is_server_away(error):
+            raise
+        raise explain(error, log.place) from error
+
+
+def _is_server_away(error: DBAPIError) -> bool:
+    return not isinstance(error.orig, sqlite3.Error) and is_away(error)
+
+
+def _is_corrupt(error: DBAPIError) -> bool:
+    return str(getattr(error.orig, "sqlite_errorname", "")).startswith("SQLITE_CORRUPT")
+
+
+def _is_damaged(found: Connection) -> bool:
+    try:
+        return bool(found.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok")
+    except DBAPIError:
+        return True
 
 
 # --- rows that no ATTACH can reach ---
 
 
-def _fill(work: Merging, found: Connection, table: type[m.Base], where: str = "") -> None:
+def _fill(work: Merging, table: type[m.Base], where: str = "") -> None:
     """A temporary table with the source's rows, instead of those that it held."""
     name, columns = table.__tablename__, list(table.__table__.columns)
-    names = [column.name for column in columns]
+    names = ", ".join(column.name for column in columns)
     work.run(f"DROP TABLE IF EXISTS src_{name}")
-    work.run(f"CREATE TEMPORARY TABLE src_{name} AS SELECT {', '.join(names)} FROM {name} WHERE 1 = 0")
-    rows = found.execute(text(f"SELECT {', '.join(names)} FROM {name} {where}"))
+    work.run(f"CREATE TEMPORARY TABLE src_{name} AS SELECT {names} FROM {name} WHERE 1 = 0")
     yes_or_no = [n for n, column in enumerate(columns) if isinstance(column.type, Boolean)]
-    plain = (_with_bools(row, yes_or_no) for row in rows)
-    while batch := list(islice(plain, 5000)):
-        _insert(work.c, f"src_{name}", names, batch)
+    for batch in _batches(work, f"SELECT {names} FROM {name} {where}"):
+        _insert(work.c, f"src_{name}", names, [_with_bools(row, yes_or_no) for row in batch])
+
+
+def _batches(work: Merging, query: str) -> Iterator[Sequence[Any]]:
+    with _blamed(work.source):
+        rows = work.found.execute(text(query), execution_options={"stream_results": True})
+    while True:
+        with _blamed(work.source):
+            batch = list(islice(rows, PART))
+        if not batch:
+            return
+        yield batch
 
 
 def _with_bools(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
@@ -155,65 +310,90 @@ def _with_bools(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
     return tuple(bool(value) if n in places and value is not None else value for n, value in enumerate(row))
 
 
-def _insert(c: Connection, table: str, names: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+def _insert(c: Connection, table: str, names: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if c.dialect.name != "postgresql":
+        marks = ", ".join("?" * len(rows[0]))
+        c.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))
+        return
     raw: Any = c.connection.dbapi_connection
-    with_names = f"{table} ({', '.join(names)})"
-    if c.dialect.name == "postgresql":
-        with raw.cursor() as cursor, cursor.copy(f"COPY {with_names} FROM STDIN") as copy:
+    driver: Any = c.dialect.dbapi
+    statement = f"COPY {table} ({names}) FROM STDIN"
+    try:
+        with raw.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
                 copy.write_row(row)
-    else:
-        raw.executemany(f"INSERT INTO {with_names} VALUES ({', '.join('?' * len(names))})", rows)
+    except driver.Error as error:
+        raise DBAPIError.instance(statement, None, error, driver.Error, dialect=c.dialect) from error
 
 
 # --- keys ---
 
 
-def _map_keys(work: Merging, place: str) -> None:
+def _map_keys(work: Merging) -> None:
     """What trials refer to, and for each table the map from the source's numbers to this log's."""
+    for table, key, columns, known in KEYED:
+        # in order: of two merges at once, none waits for a key of the other in a circle
+        _copy(work, table, (key, *columns), f"s.{key}", f"({key}) DO {known}")
+        _map(work, table, f"SELECT s.id, t.id FROM {work.src}{table} s JOIN {table} t ON t.{key} = s.{key}")
     clash = work.one(
         f"SELECT w.key FROM {work.src}workload s JOIN workload w ON w.key = s.key WHERE w.text <> s.text"
     )
     if clash:
-        raise other_text(place, clash[0])
-    for table, key, columns, known in KEYED:
-        _copy(work, table, (key, *columns), f"ON CONFLICT ({key}) DO {known}")
-        work.run(f"DROP TABLE IF EXISTS map_{table}")
-        work.run(f"CREATE TEMPORARY TABLE map_{table} (old BIGINT PRIMARY KEY, new BIGINT NOT NULL)")
-        work.run(
-            f"INSERT INTO map_{table} SELECT s.id, t.id FROM {work.src}{table} s "
-            f"JOIN {table} t ON t.{key} = s.{key}"
-        )
+        raise other_text(work.into.place, clash[0])
     work.run(
-        "UPDATE session SET of_id = (SELECT o.new "
-        f"FROM {work.src}session s JOIN map_session i ON i.old = s.id "
-        "JOIN map_session o ON o.old = s.of_id WHERE i.new = session.id) "
-        f"WHERE of_id IS NULL AND id IN (SELECT i.new FROM {work.src}session s "
-        "JOIN map_session i ON i.old = s.id WHERE s.of_id IS NOT NULL)"
+        f"UPDATE session SET of_id = o.new FROM {work.src}session s JOIN map_session i ON i.old = s.id "
+        "JOIN map_session o ON o.old = s.of_id WHERE session.id = i.new AND session.of_id IS NULL"
     )
+    work.other_sketches = {
+        id: its_text
+        for id, its_text in work.run(
+            f"SELECT s.id, s.text FROM {work.src}sketch s JOIN sketch k ON k.hash = s.hash "
+            "WHERE k.text <> s.text"
+        )
+    }
+    _map(work, "filled", "", "trace TEXT NOT NULL")
     for part, its_columns in UNKEYED:
-        _copy(work, part, its_columns, "ON CONFLICT DO NOTHING")
+        _copy(work, part, its_columns, "s.id", "DO NOTHING")
 
 
-def _copy(work: Merging, table: str, columns: Sequence[str], known: str, where: str = "1 = 1") -> None:
+def _map(work: Merging, name: str, rows: str, value: str = "new BIGINT NOT NULL") -> None:
+    """A temporary table from numbers of the source to what they are here."""
+    table = name if name == "filled" else f"map_{name}"
+    work.run(f"DROP TABLE IF EXISTS {table}")
+    work.run(f"CREATE TEMPORARY TABLE {table} (old BIGINT PRIMARY KEY, {value})")
+    if rows:
+        work.run(f"INSERT INTO {table} {rows}")
+
+
+def _copy(
+    work: Merging, table: str, columns: Sequence[str], order: str, known: str, where: str = "1 = 1"
+) -> None:
     """INSERT … SELECT of rows whose references go through the maps."""
     names, values, joins = [], [], []
     for column in columns:
-        kind, name = (column[0], column[1:]) if column[0] in "@?=" else ("", column)
+        kind, name = (column[0], column[1:]) if column[0] in "@?=+" else ("", column)
         names.append(f"{name}_id" if kind in ("@", "?") else name)
-        values.append({"": f"s.{name}", "=": GIVEN_UP.get(column, "")}.get(kind, f"m_{name}.new"))
-        if kind in ("@", "?"):
-            join = "JOIN" if kind == "@" else "LEFT JOIN"
-            joins.append(f"{join} map_{name} m_{name} ON m_{name}.old = s.{name}_id")
+        match kind:
+            case "@" | "?":
+                values.append(f"m_{name}.new")
+                join = "JOIN" if kind == "@" else "LEFT JOIN"
+                joins.append(f"{join} map_{name} m_{name} ON m_{name}.old = s.{name}_id")
+            case "=":
+                values.append(LEFT_BEHIND[name])
+            case "+":
+                values.append(f"COALESCE(s.{name}, f.{name})")
+                joins.append("LEFT JOIN filled f ON f.old = s.id")
+            case _:
+                values.append(f"s.{name}")
     work.run(
         f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)} FROM {work.src}{table} s "
-        f"{' '.join(joins)} WHERE {where} {known}"
+        f"{' '.join(joins)} WHERE {where} ORDER BY {order} ON CONFLICT {known}"
     )
 
 
 # --- trials, and what comes with them ---
 
-# the trial of this log that a trial `s` of the source is
+# the trial `n` of this log that a trial `s` of the source is
 SAME = (
     "JOIN map_session a ON a.old = s.session_id JOIN map_workload b ON b.old = s.workload_id "
     "JOIN map_target d ON d.old = s.target_id JOIN trial n ON n.workload_id = b.new AND n.target_id = d.new "
@@ -221,24 +401,21 @@ SAME = (
 )
 
 
-def _trials(work: Merging, low: int, high: int) -> tuple[int, int]:
-    """Trials of a range of the source's numbers, with lineage and counts; gives how many were new, seen."""
-    between = f"s.id > {low} AND s.id <= {high}"
-    seen = work.one(f"SELECT COUNT(*) FROM {work.src}trial s WHERE {between}")[0]
-    if not seen:
-        return 0, 0
+def _trials(work: Merging, between: str) -> int:
+    """Trials of a range of the source, with lineage and counts; gives how many were new."""
+    _fill_traces(work, between)
     if work.c.dialect.name == "postgresql":  # else others might give numbers to rows meanwhile
         work.run("LOCK TABLE trial IN SHARE ROW EXCLUSIVE MODE")
     newest = work.one("SELECT COALESCE(MAX(id), 0) FROM trial")[0]
-    _copy(work, "trial", TRIAL, "ON CONFLICT DO NOTHING", between)
-    new = work.one("SELECT COUNT(*) FROM trial WHERE id > :newest", newest=newest)[0]
+    _copy(work, "trial", TRIAL, "s.id", "DO NOTHING", between)
+    new: int = work.one("SELECT COUNT(*) FROM trial WHERE id > :newest", newest=newest)[0]
     if new:
         work.run(
             "INSERT INTO parent (child_id, number, trace_hash, workload_id, how) "
             f"SELECT n.id, p.number, p.trace_hash, w.new, p.how FROM {work.src}parent p "
             f"JOIN {work.src}trial s ON s.id = p.child_id {SAME} "
             "LEFT JOIN map_workload w ON w.old = p.workload_id "
-            f"WHERE {between} AND n.id > :newest ON CONFLICT DO NOTHING",
+            f"WHERE {between} AND n.id > :newest",
             newest=newest,
         )
         work.run(
@@ -250,32 +427,53 @@ def _trials(work: Merging, low: int, high: int) -> tuple[int, int]:
             "DO UPDATE SET n = task_count.n + excluded.n",
             newest=newest,
         )
-    return new, seen
+    work.run(
+        "DELETE FROM intent WHERE EXISTS (SELECT 1 FROM trial n WHERE n.workload_id = intent.workload_id "
+        "AND n.target_id = intent.target_id AND n.trace_hash = intent.trace_hash "
+        "AND n.session_id = intent.session_id)"
+    )
+    return new
+
+
+def _fill_traces(work: Merging, between: str) -> None:
+    """The traces that the source leaves to a sketch which has another text here."""
+    if not work.other_sketches:
+        return
+    work.run("DELETE FROM filled")
+    of_them = ", ".join(map(str, work.other_sketches))
+    rows = work.run(
+        f"SELECT s.id, s.sketch_id, s.decisions FROM {work.src}trial s "
+        f"WHERE {between} AND s.trace IS NULL AND s.sketch_id IN ({of_them})"
+    )
+    traces = [(id, fill(work.other_sketches[of], json.loads(decisions))) for id, of, decisions in rows]
+    if traces:
+        _insert(work.c, "filled", "old, trace", traces)
 
 
 def _standings(work: Merging) -> None:
-    """The later race of both logs; of the same one, what was said of it last."""
-    work.run("DROP TABLE IF EXISTS map_winner")
-    work.run("CREATE TEMPORARY TABLE map_winner (old BIGINT PRIMARY KEY, new BIGINT NOT NULL)")
-    work.run(
-        f"INSERT INTO map_winner SELECT DISTINCT s.id, n.id FROM {work.src}standing x "
-        f"JOIN {work.src}trial s ON s.id = x.trial_id {SAME}"
-    )
+    """The later race of both logs; of the same one, what was said of it last.
+
+    One whose trials were stored while this went on waits for the next time.
+    """
+    _map(work, "winner", f"SELECT DISTINCT s.id, n.id FROM {work.src}standing x "
+                         f"JOIN {work.src}trial s ON s.id = x.trial_id {SAME}")  # fmt: skip
     work.run(
         "INSERT INTO standing (workload_id, target_id, machine_id, race_id, raced, trial_id, seconds, "
         "default_s, updated) "
         "SELECT w.new, g.new, h.new, r.new, x.raced, n.new, x.seconds, x.default_s, x.updated "
         f"FROM {work.src}standing x JOIN map_workload w ON w.old = x.workload_id "
         "JOIN map_target g ON g.old = x.target_id JOIN map_machine h ON h.old = x.machine_id "
-        "JOIN map_session r ON r.old = x.race_id "
-        "LEFT JOIN map_winner n ON n.old = x.trial_id WHERE 1 = 1 "
+        "JOIN map_session r ON r.old = x.race_id LEFT JOIN map_winner n ON n.old = x.trial_id "
+        "WHERE (x.trial_id IS NULL OR n.new IS NOT NULL) AND EXISTS (SELECT 1 FROM trial t "
+        "WHERE t.session_id = r.new AND t.workload_id = w.new AND t.target_id = g.new) "
+        "ORDER BY w.new, g.new, h.new "
         "ON CONFLICT (workload_id, target_id, machine_id) DO UPDATE SET race_id = excluded.race_id, "
         "raced = excluded.raced, trial_id = excluded.trial_id, seconds = excluded.seconds, "
         "default_s = excluded.default_s, updated = excluded.updated "
         "WHERE excluded.raced > standing.raced "
         "OR (excluded.raced = standing.raced AND excluded.race_id > standing.race_id) "
         "OR (excluded.race_id = standing.race_id AND excluded.trial_id IS NOT NULL "
-        "AND (standing.trial_id IS NULL OR excluded.updated >= standing.updated))"
+        "AND (standing.trial_id IS NULL OR excluded.updated > standing.updated))"
     )
 
 
@@ -283,40 +481,32 @@ def _applications(work: Merging) -> None:
     work.run(
         "INSERT INTO apply_event (trial_id, used_by, applied) SELECT n.id, x.used_by, x.applied "
         f"FROM {work.src}apply_event x JOIN {work.src}trial s ON s.id = x.trial_id {SAME} "
-        "WHERE 1 = 1 ON CONFLICT DO NOTHING"
+        "WHERE 1 = 1 ORDER BY x.id ON CONFLICT DO NOTHING"
     )
 
 
 # --- how far a log was read ---
 
 
-def _watermark(work: Merging, found: Connection, uuid: str) -> int:
+def _watermark(work: Merging, uuid: str) -> int:
     """The last row of the source that is surely here; 0 if the source is not what it was."""
     known = work.one("SELECT last_id, mark FROM merged WHERE source = :uuid", uuid=uuid)
-    return known.last_id if known is not None and _mark(found, known.last_id) == known.mark else 0
+    return known.last_id if known is not None and _mark(work, known.last_id) == known.mark else 0
 
 
-def _mark(found: Connection, id: int) -> str:
+def _mark(work: Merging, id: int) -> str:
     """Tells a row from the one that has its number in a copy of the log that went on by itself."""
-    query = text("SELECT id, trace_hash, created FROM trial WHERE id <= :id ORDER BY id DESC LIMIT 1")
-    return " ".join(map(str, found.execute(query, {"id": id}).first() or ()))
+    query = "SELECT id, trace_hash, created FROM trial WHERE id <= :id ORDER BY id DESC LIMIT 1"
+    return " ".join(map(str, work.ask(query, id=id) or ()))
 
 
-def _remember(work: Merging, found: Connection, uuid: str, last: int) -> None:
+def _remember(work: Merging, uuid: str, last: int) -> None:
     work.run(
         "INSERT INTO merged (source, last_id, mark, at) VALUES (:uuid, :last, :mark, :at) "
         "ON CONFLICT (source) "
         "DO UPDATE SET last_id = excluded.last_id, mark = excluded.mark, at = excluded.at",
         uuid=uuid,
         last=last,
-        mark=_mark(found, last),
+        mark=_mark(work, last),
         at=now().isoformat(timespec="microseconds"),
     )
-
-
-def _forget(work: Merging) -> None:
-    """The maps of this connection, which goes back into its pool."""
-    maps = (f"map_{name}" for name in (*(keyed[0] for keyed in KEYED), "winner"))
-    rows = (f"src_{table.__tablename__}" for table in (*WHOLE, m.Trial, m.Parent))
-    for name in (*maps, *rows):
-        work.run(f"DROP TABLE IF EXISTS {name}")
