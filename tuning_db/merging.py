@@ -87,7 +87,7 @@ WHOLE = (  # small tables, looked at whole each time, so that nothing in them is
     m.Calibration, m.Round, m.Standing, m.ApplyEvent,
 )  # fmt: skip
 TEMPORARY = (
-    *(f"map_{keyed[0]}" for keyed in KEYED), "map_winner", "filled",
+    *(f"map_{keyed[0]}" for keyed in KEYED), "map_trial", "map_winner", "filled",
     *(f"src_{table.__tablename__}" for table in (*WHOLE, m.Trial, m.Parent)),
 )  # fmt: skip
 
@@ -178,7 +178,7 @@ def _merge(work: Merging, progress: Progress) -> None:
                 _fill(work, m.Trial, f"WHERE id > {progress.low} AND id <= {part.high}")
                 _fill(work, m.Parent, f"WHERE child_id > {progress.low} AND child_id <= {part.high}")
         with work.transaction():
-            new = _trials(work, f"s.id > {progress.low} AND s.id <= {part.high}")
+            new = _trials(work, progress.low, part.high)
         progress.low, progress.new, progress.seen = part.high, progress.new + new, progress.seen + part.n
         if work.into.file is not None:
             time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
@@ -292,6 +292,13 @@ def _fill(work: Merging, table: type[m.Base], where: str = "") -> None:
     yes_or_no = [n for n, column in enumerate(columns) if isinstance(column.type, Boolean)]
     for batch in _batches(work, f"SELECT {names} FROM {name} {where}"):
         _insert(work.c, f"src_{name}", names, [_with_bools(row, yes_or_no) for row in batch])
+    _analyze(work, f"src_{name}")
+
+
+def _analyze(work: Merging, table: str) -> None:
+    """A server does not look at temporary tables by itself: its plans take them for small, and last."""
+    if work.c.dialect.name == "postgresql":
+        work.run(f"ANALYZE {table}")
 
 
 def _batches(work: Merging, query: str) -> Iterator[Sequence[Any]]:
@@ -351,18 +358,22 @@ def _map_keys(work: Merging) -> None:
             "WHERE k.text <> s.text"
         )
     }
-    _map(work, "filled", "", "trace TEXT NOT NULL")
+    _empty_map(work, "filled", "trace TEXT NOT NULL")
     for part, its_columns in UNKEYED:
         _copy(work, part, its_columns, "s.id", "DO NOTHING")
 
 
-def _map(work: Merging, name: str, rows: str, value: str = "new BIGINT NOT NULL") -> None:
+def _map(work: Merging, name: str, rows: str) -> None:
     """A temporary table from numbers of the source to what they are here."""
-    table = name if name == "filled" else f"map_{name}"
+    _empty_map(work, f"map_{name}", "new BIGINT NOT NULL")
+    work.run(f"INSERT INTO map_{name} {rows}")
+    _analyze(work, f"map_{name}")
+
+
+def _empty_map(work: Merging, table: str, value: str) -> None:
+    number = "INTEGER" if work.into.is_sqlite else "BIGINT"  # SQLite finds rows fastest by an INTEGER
     work.run(f"DROP TABLE IF EXISTS {table}")
-    work.run(f"CREATE TEMPORARY TABLE {table} (old BIGINT PRIMARY KEY, {value})")
-    if rows:
-        work.run(f"INSERT INTO {table} {rows}")
+    work.run(f"CREATE TEMPORARY TABLE {table} (old {number} PRIMARY KEY, {value})")
 
 
 def _copy(
@@ -401,8 +412,9 @@ SAME = (
 )
 
 
-def _trials(work: Merging, between: str) -> int:
-    """Trials of a range of the source, with lineage and counts; gives how many were new."""
+def _trials(work: Merging, low: int, high: int) -> int:
+    """Trials of a range of the source's numbers, with lineage and counts; gives how many were new."""
+    between = f"s.id > {low} AND s.id <= {high}"
     _fill_traces(work, between)
     if work.c.dialect.name == "postgresql":  # else others might give numbers to rows meanwhile
         work.run("LOCK TABLE trial IN SHARE ROW EXCLUSIVE MODE")
@@ -410,12 +422,12 @@ def _trials(work: Merging, between: str) -> int:
     _copy(work, "trial", TRIAL, "s.id", "DO NOTHING", between)
     new: int = work.one("SELECT COUNT(*) FROM trial WHERE id > :newest", newest=newest)[0]
     if new:
+        _map(work, "trial", f"SELECT s.id, n.id FROM {work.src}trial s {SAME} WHERE {between}")
         work.run(
             "INSERT INTO parent (child_id, number, trace_hash, workload_id, how) "
-            f"SELECT n.id, p.number, p.trace_hash, w.new, p.how FROM {work.src}parent p "
-            f"JOIN {work.src}trial s ON s.id = p.child_id {SAME} "
-            "LEFT JOIN map_workload w ON w.old = p.workload_id "
-            f"WHERE {between} AND n.id > :newest",
+            f"SELECT t.new, p.number, p.trace_hash, w.new, p.how FROM {work.src}parent p "
+            "JOIN map_trial t ON t.old = p.child_id LEFT JOIN map_workload w ON w.old = p.workload_id "
+            f"WHERE p.child_id > {low} AND p.child_id <= {high} AND t.new > :newest",
             newest=newest,
         )
         work.run(
