@@ -69,16 +69,12 @@ _KINDS: Mapping[str, type[Any]] = {
     "application": Application,
 }
 _TIMES = ("started", "ended", "created", "measured", "seen", "applied", "updated")
-_OLD_KINDS = (  # how a run key began in version 1, and how much of it was the kind
-    ("race:model", SessionKind.MODEL, len("race:")),
-    ("race:end:", SessionKind.END, len("race:")),
-    ("race:", SessionKind.RACE, len("race:")),
-)
+_RACE, _END, _MODEL = "race:", "race:end:", "race:model"  # how run keys of races began in version 1
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """What a transfer brought: trials that were new, and those that were found to be there already."""
+    """What a transfer brought: trials that were new, and those that were looked at and found to be known."""
 
     new: int
     known: int
@@ -175,14 +171,24 @@ def from_version_1(line: Json) -> Json:
     match line["kind"]:
         case "session":
             key, of = line["run_key"], line["options"].get("of")
-            for prefix, kind, cut in _OLD_KINDS:
-                if key.startswith(prefix):
-                    return {**line, "run_key": key[cut:], "session_kind": kind, "of": of}
-            return line
+            return {
+                **line,
+                "run_key": key.removeprefix(_RACE),
+                "session_kind": _kind_of_version_1(key),
+                "of": of if isinstance(of, str) else None,
+            }
         case "trial":
             return {**line, "parents": [{"trace_hash": hash} for hash in line["parents"]]}
         case _:
             return line
+
+
+def _kind_of_version_1(run_key: str) -> SessionKind:
+    if run_key == _MODEL:
+        return SessionKind.MODEL
+    if run_key.startswith(_END):
+        return SessionKind.END
+    return SessionKind.RACE if run_key.startswith(_RACE) else SessionKind.SEARCH
 
 
 def _fields(record: Any) -> dict[str, Json]:
@@ -195,7 +201,13 @@ def _make(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
-    """Everything in a log, what is referred to first; trials are read in batches."""
+    """Everything in a log, what is referred to first; trials are read in batches.
+
+    Others may write meanwhile: what refers to something is read before it, and given after it.
+    """
+    applications, standings = store.all_applications(), _standings(store)
+    newest = store.trials(newest=True, limit=1)
+    openings, sessions = store.openings(), store.sessions()
     yield from store.workloads()
     yield from store.targets()
     yield from store.machines()
@@ -206,24 +218,39 @@ def _records(store: TrialStore, workload_key: str | None) -> Iterator[Record]:
     yield from store.runs()
     for machine in store.machines():
         yield from ((machine.fingerprint, c) for c in store.calibrations(machine.fingerprint))
-    for session in store.sessions():
+    for session in sorted(sessions, key=lambda s: s.of is not None):  # a race names its search
         yield session
         yield from store.rounds(session.id)
-    yield from store.openings()
-    after = 0
-    while batch := store.trials(workload_key, limit=BATCH, after=after):
-        yield from batch
-        after = batch[-1].id or 0
-    for standing in store.standings():
+    yield from openings
+    yield from _trials(store, workload_key, newest[0].id or 0 if newest else 0)
+    for standing, trace_hash in standings:
         if workload_key in (None, standing.workload):
-            yield standing, None if standing.trial is None else store.trial(standing.trial).trace_hash
-    for application in store.all_applications():
+            yield standing, trace_hash
+    for application in applications:
         if workload_key in (None, application.workload):
             yield application
 
 
+def _standings(store: TrialStore) -> list[tuple[Standing, str | None]]:
+    """What is used of each task, and the winner's name in every log."""
+    return [(s, None if s.trial is None else store.trial(s.trial).trace_hash) for s in store.standings()]
+
+
+def _trials(store: TrialStore, workload_key: str | None, last: int) -> Iterator[TrialRecord]:
+    after = 0
+    while batch := store.trials(workload_key, limit=BATCH, after=after):
+        for trial in batch:
+            after = trial.id or 0
+            if after > last:
+                return
+            yield trial
+
+
 def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
+    """Stores records one by one, by the store's verbs. What is known already is left as it is."""
     new = seen = 0
+    runs = {run.key: run for run in store.runs()}
+    known_rounds: dict[str, set[tuple[str, str, int]]] = {}  # of sessions that are known
     rounds: list[Round] = []
     rates: dict[str, list[Calibration]] = {}
     waiting: list[TrialRecord] = []
@@ -257,13 +284,15 @@ def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
             case Sketch():
                 store.put_sketches([record])
             case Run():
-                store.put_run(record)
+                store.put_run(_what_is_missing(record, runs.get(record.key)))
             case Session():
-                store.put_session(record)
+                if not store.put_session(record):
+                    known_rounds[record.id] = set(map(_place, store.rounds(record.id)))
             case Opening():
                 store.put_opening(record)
             case Round():
-                rounds.append(record)
+                if _place(record) not in known_rounds.get(record.session, ()):
+                    rounds.append(record)
             case TrialRecord():
                 waiting.append(record)
                 seen += 1
@@ -280,6 +309,17 @@ def _store(store: TrialStore, records: Iterable[Record]) -> Transferred:
         _put_standing(store, standing, trace_hash)
     store.put_applications(applied)
     return Transferred(new, seen - new)
+
+
+def _place(r: Round) -> tuple[str, str, int]:
+    return r.workload, r.target, r.index
+
+
+def _what_is_missing(run: Run, known: Run | None) -> Run:
+    """The run without what is known of it: `put_run` replaces that."""
+    return run if known is None else replace(Run(run.key), **{
+        f.name: getattr(run, f.name) for f in fields(Run) if not getattr(known, f.name)
+    })  # fmt: skip
 
 
 def _put_standing(store: TrialStore, s: Standing, trace_hash: str | None) -> None:
