@@ -14,12 +14,19 @@ from postgres_server import Server, running
 
 from tuning_db import (
     Calibration,
+    Code,
+    Conditions,
+    Host,
     Intent,
     Machine,
+    Opening,
     Parent,
     Round,
+    Run,
     Sample,
     SessionKind,
+    Sketch,
+    Standing,
     Status,
     StoreError,
     TrialRecord,
@@ -92,6 +99,58 @@ def a_task(store: TrialStore, fingerprint: str = "zen4", **names: str) -> Task:
 def begin(store: TrialStore, task: Task, *intents: Intent, index: int = 0, **rest: Any) -> None:
     """A round of the task with these candidates."""
     store.begin_round(Round(task.session, task.workload, task.target, index, **rest), intents)
+
+
+def write_everything(store: TrialStore, task: Task) -> None:
+    """One record at least of every kind."""
+    begin(store, task, notes={"rng": [1]})
+    store.put_calibration("zen4", {"peak": 1.2e11})
+    store.put_host(Host("h", "box", "zen4"))
+    store.put_code(Code("c", "0.1", "abc", True, "f00d"))
+    store.put_sketches([Sketch("5e7c", '{"version": 1, "steps": [{"hole":"unroll","index":0}]}')])
+    store.put_run(Run("run", "mlp", "hash", ({"workload": "w"},), {"for": ("paper", 1)}, "a note"))
+    store.put_opening(Opening(task.session, "h", "c", "autotensor tune mlp", "ada", 7, "boot"))
+    filled = {"sketch_hash": "5e7c", "decisions": {"unroll": (16,)}}
+    more = {"conditions": Conditions.ALONE, "note": "hot", "host": "h", "code": "c", "numerics": "fast"}
+    measured = {"metrics": {"joules": 1.5}, "extents": {"n": 7}, "trace": '{"version": 1, "steps": [16]}'}
+    store.add_trials(
+        [
+            task.trial("a", round=0, **filled, **more, **measured),
+            task.trial("b", None, sketch_hash="unknown"),
+            task.trial("c", verification=WRONG),
+        ]
+    )
+    (search,) = store.sessions()
+    race = replace(search, id="race", kind=SessionKind.RACE, of=search.id)
+    store.put_session(race)
+    store.add_trials([replace(task.trial("a"), session="race")])
+    winner = store.trial_id("race", task.workload, task.target, "a")
+    store.put_standing(Standing(task.workload, task.target, "zen4", "race", winner, 1e-3, 2e-3))
+    store.record_apply(winner or 0, "mlp.atm")
+    store.end_session(task.session, "done")
+
+
+def everything(store: TrialStore) -> dict[str, Any]:
+    """All records; those of the sessions without who works on them."""
+    sessions = store.sessions()
+    return {
+        "workloads": store.workloads(),
+        "targets": store.targets(),
+        "machines": store.machines(),
+        "hosts": store.hosts(),
+        "codes": store.codes(),
+        "environments": store.environments(),
+        "sketches": store.sketches(),
+        "runs": store.runs(),
+        "sessions": [replace(s, owner="", lease_until=None) for s in sessions],
+        "openings": store.openings(),
+        "rounds": [r for s in sessions for r in store.rounds(s.id)],
+        "rates": [c for m in store.machines() for c in store.calibrations(m.fingerprint)],
+        "trials": store.trials(),
+        "counts": set(store.task_counts()),
+        "standings": [(replace(s, trial=None), store.trial(s.trial or 0)) for s in store.standings()],
+        "applications": store.all_applications(),
+    }
 
 
 @pytest.fixture(scope="session")
@@ -448,22 +507,25 @@ class TestStoreContract:
     # --- moving between logs ---
 
     def test_export_and_import_are_inverse(self, store: TrialStore, task: Task, tmp_path: Path) -> None:
-        begin(store, task, notes={"rng": [1]})
-        store.put_calibration("zen4", {"peak": 1.2e11})
-        store.add_trials(
-            [task.trial("a", round=0), task.trial("b", None), task.trial("c", verification=WRONG)]
-        )
-        store.end_session(task.session, "done")
-        assert export_jsonl(store, tmp_path / "log.jsonl") == 3
+        write_everything(store, task)
+        assert export_jsonl(store, tmp_path / "log.jsonl") == 4
         with connect(":memory:") as other:
-            assert import_jsonl(other, tmp_path / "log.jsonl").new == 3
+            assert import_jsonl(other, tmp_path / "log.jsonl").new == 4
+            assert everything(other) == everything(store)
             again = import_jsonl(other, tmp_path / "log.jsonl")
-            assert (again.new, again.known) == (0, 3)
-            assert other.trials() == store.trials()
-            assert other.sessions() == store.sessions()
-            assert other.rounds(task.session) == store.rounds(task.session)
-            assert other.calibrations("zen4") == store.calibrations("zen4")
-            assert other.workloads() == store.workloads()
+            assert (again.new, again.known) == (0, 4)
+            assert everything(other) == everything(store)
+            assert export_jsonl(other, tmp_path / "again.jsonl") == 4
+        assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "log.jsonl").read_text()
+
+    def test_a_merged_log_is_the_log(self, store: TrialStore, task: Task) -> None:
+        write_everything(store, task)
+        with connect(":memory:") as other:
+            assert merge(other, store).new == 4
+            assert everything(other) == everything(store)
+            assert merge(other, store).new == merge(store, other).new == 0
+            assert everything(other) == everything(store)
+            assert other.check().ok
 
     def test_merge_of_three_machines_keeps_them_apart(self, store: TrialStore) -> None:
         tasks = {}

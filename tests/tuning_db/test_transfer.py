@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tuning_db import StoreError, TrialStore, connect
-from tuning_db.transfer import export_jsonl, import_jsonl, merge
+from tuning_db import Run, StoreError, TrialStore, connect
+from tuning_db.transfer import export_jsonl, from_version_1, import_jsonl, merge
+
+FIXTURES = Path(__file__).parent / "fixtures"
 
 
 @pytest.fixture
@@ -110,3 +116,81 @@ def test_merge_of_many_batches(tmp_path: Path, author: Any) -> None:
         assert store.count() == 1400
         assert {t.machine for t in store.best("w", "t", "arm", k=2000)} == {"arm"}
         assert len(store.best("w", "t", "arm", k=2000)) == 700
+
+
+def test_an_export_of_version_1_is_what_its_log_upgraded_is(tmp_path: Path) -> None:
+    """`fixtures/v1_races.jsonl` was written by version 1 from the log in v1_races.sql."""
+    with closing(sqlite3.connect(tmp_path / "old.db")) as db:
+        db.executescript((FIXTURES / "v1_races.sql").read_text())
+    with connect(tmp_path / "old.db") as old, connect(":memory:") as new:
+        assert import_jsonl(new, FIXTURES / "v1_races.jsonl").new == old.count() == 72
+        assert Counter(s.kind for s in new.sessions()) == {"search": 4, "race": 2, "model": 2, "end": 2}
+        assert new.sessions() == old.sessions()
+        assert sorted(r.key for r in new.runs()) == sorted(r.key for r in old.runs())
+        for question in (lambda s: s.workloads(), lambda s: s.machines(), lambda s: s.environments(),
+                         lambda s: s.calibrations("here"), lambda s: s.rounds("here search")):  # fmt: skip
+            assert question(new) == question(old)
+        assert new.trials() == old.trials()
+        assert {n.race for n in new.standings()} == {o.race for o in old.standings()}
+        assert any(t.parents for t in new.trials())
+
+
+@pytest.mark.parametrize(
+    ("run_key", "kind", "key"),
+    [
+        ("0a1b", "search", "0a1b"),
+        ("race:0a1b", "race", "0a1b"),
+        ("race:model", "model", "model"),
+        ("race:models of mine", "race", "models of mine"),
+        ("race:end:77", "end", "end:77"),
+    ],
+)
+def test_run_keys_of_version_1_told_the_kind(run_key: str, kind: str, key: str) -> None:
+    line = {"kind": "session", "run_key": run_key, "options": {"of": "s"}}
+    assert from_version_1(line) == {**line, "run_key": key, "session_kind": kind, "of": "s"}
+    assert from_version_1({**line, "options": {"of": 1}})["of"] is None
+
+
+def test_an_import_leaves_what_is_known_of_a_run(tmp_path: Path) -> None:
+    with connect(":memory:") as a, connect(":memory:") as b:
+        a.put_run(Run("r", "theirs", tags={"x": 1}))
+        b.put_run(Run("r", "mine", note="a note"))
+        export_jsonl(a, tmp_path / "a.jsonl")
+        import_jsonl(b, tmp_path / "a.jsonl")
+        assert b.runs() == (Run("r", "mine", tags={"x": 1}, note="a note"),)
+
+
+def test_an_import_leaves_the_notes_of_a_round(tmp_path: Path, exported: Path) -> None:
+    with connect(":memory:") as store:
+        import_jsonl(store, exported)
+        (session,) = store.sessions()
+        (known,) = store.rounds(session.id)
+        store.put_rounds([replace(known, notes={"rng": [9]})])
+        import_jsonl(store, exported)
+        assert store.rounds(session.id) == (replace(known, notes={"rng": (9,)}),)
+
+
+def test_an_export_is_whole_while_others_write(
+    tmp_path: Path, author: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing in it refers to what came too late to be in it."""
+    store = connect(":memory:")
+    first = author(store)
+    first.begin()
+    store.add_trials([first.trial("early", 1e-3)])
+    real = store.workloads
+
+    def workloads() -> Any:
+        monkeypatch.undo()
+        late = author(store, "arm")
+        store.add_trials([late.trial("late", 1e-3)])
+        store.record_apply(store.trials(newest=True, limit=1)[0].id, "late.atm")
+        return real()
+
+    monkeypatch.setattr(store, "workloads", workloads)
+    assert export_jsonl(store, tmp_path / "log.jsonl") == 1
+    other = connect(":memory:")
+    assert import_jsonl(other, tmp_path / "log.jsonl").new == 1
+    assert export_jsonl(store, tmp_path / "log.jsonl") == 2
+    assert import_jsonl(other, tmp_path / "log.jsonl").new == 1
+    assert len(other.all_applications()) == 1
