@@ -93,7 +93,7 @@ TEMPORARY = (
 
 
 @dataclass(slots=True)
-class Progress:
+class Reached:
     """How far a merge got, should it have to be tried again."""
 
     low: int = 0  # trials of the source up to this number are here
@@ -144,12 +144,12 @@ def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
     """
     if _is_one(into, source):
         raise StoreError(f"'{into.place}' is one log and not two.", "Name another log.")
-    progress, patience, attempt = Progress(), Patience(into.place), 1
+    reached, patience, attempt = Reached(), Patience(into.place), 1
     while True:
         try:
             with _connected(into, source) as work:
-                _merge(work, progress)
-            return progress.new, progress.seen
+                _merge(work, reached)
+            return reached.new, reached.seen
         except DBAPIError as error:
             if _is_server_away(error):
                 again = patience.wait(error, tell=True)
@@ -159,7 +159,7 @@ def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
                 raise
 
 
-def _merge(work: Merging, progress: Progress) -> None:
+def _merge(work: Merging, reached: Reached) -> None:
     uuid = work.ask("SELECT uuid FROM log")[0]
     last = work.ask("SELECT COALESCE(MAX(id), 0) FROM trial")[0]
     if work.streamed:
@@ -170,16 +170,16 @@ def _merge(work: Merging, progress: Progress) -> None:
         copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
         if copied and work.into.place == work.source.place:
             raise StoreError(f"'{work.into.place}' is one log and not two.", "Name another log.")
-        progress.low = max(progress.low, 0 if copied else _watermark(work, uuid))
+        reached.low = max(reached.low, 0 if copied else _watermark(work, uuid))
         _map_keys(work)
-    while part := _next_range(work, progress.low, last):
+    while part := _next_range(work, reached.low, last):
         if work.streamed:
             with work.transaction(writing=False):
-                _fill(work, m.Trial, f"WHERE id > {progress.low} AND id <= {part.high}")
-                _fill(work, m.Parent, f"WHERE child_id > {progress.low} AND child_id <= {part.high}")
+                _fill(work, m.Trial, f"WHERE id > {reached.low} AND id <= {part.high}")
+                _fill(work, m.Parent, f"WHERE child_id > {reached.low} AND child_id <= {part.high}")
         with work.transaction():
-            new = _trials(work, progress.low, part.high)
-        progress.low, progress.new, progress.seen = part.high, progress.new + new, progress.seen + part.n
+            new = _trials(work, reached.low, part.high)
+        reached.low, reached.new, reached.seen = part.high, reached.new + new, reached.seen + part.n
         if work.into.file is not None:
             time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
     if work.streamed:
