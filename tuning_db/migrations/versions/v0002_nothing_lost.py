@@ -225,7 +225,7 @@ FROM trial t, json_array_elements(t.samples::json) WITH ORDINALITY AS e(value, n
     ),
 }
 
-KINDS = (("race:model", "model"), ("race:end:", "end"), ("race:", "race"), ("", "search"))
+KINDS = (("race:end:", "end"), ("race:", "race"), ("", "search"))
 
 
 def upgrade() -> None:
@@ -310,6 +310,7 @@ def _copy_sessions(c: sa.Connection, old: str) -> None:
     for row in rows:
         key = row.pop("run_key")
         kind = next(kind for prefix, kind in KINDS if key.startswith(prefix))
+        kind = "model" if key == "race:model" else kind
         run = key.removeprefix("race:")
         of = json.loads(row["options"]).get("of")
         row |= {
