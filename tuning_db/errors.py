@@ -24,3 +24,7 @@ class StoreError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what} {self.fix}".rstrip()
+
+
+class OlderLog(StoreError):
+    """The log is of an older version, and opening it for reading does not change it."""

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, insert, inspect, select, text
 
 from tuning_db import migrations
 from tuning_db.engine import APPLICATION_ID, IN_MEMORY, Opened, connect_sqlite, engines, file_engine
-from tuning_db.errors import StoreError
+from tuning_db.errors import OlderLog, StoreError
 from tuning_db.migrations import revision
 from tuning_db.models import Base, Log, SchemaVersion
 from tuning_db.outage import Patience, is_away
@@ -60,7 +60,7 @@ def _ensure_schema(opened: Opened, readonly: bool) -> None:
     elif version > migrations.HEAD:
         raise newer(opened.place, version)
     elif version < migrations.HEAD and readonly:
-        raise StoreError(
+        raise OlderLog(
             f"tuning log '{opened.place}' has schema version {version}; {migrations.HEAD} is needed.",
             "Open it once for writing: it is backed up and upgraded.",
         )

@@ -11,6 +11,7 @@ from autotensor.base import switches
 from autotensor.base.errors import AutotensorError, InputError
 from tuning_db import StoreError, TrialStore, connect
 from tuning_db.address import shown
+from tuning_db.errors import OlderLog
 
 S = TypeVar("S")
 Log = str | Path | TrialStore | None
@@ -77,7 +78,7 @@ def log_name(db: Log) -> str:
 
 
 def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
-    """The tuning log for reading; None when the user's own does not exist yet.
+    """The tuning log for reading; None when the user's own does not exist yet. An older one is upgraded.
 
     Raises InputError when a log that was asked for by name does not exist.
     """
@@ -95,7 +96,11 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
 def _opened(place: str, readonly: bool = False) -> AbstractContextManager[TrialStore]:
     """A log that is open now, and closed at the end of the context."""
     with _translated():
-        store = connect(place, readonly=readonly)
+        try:
+            store = connect(place, readonly=readonly)
+        except OlderLog:  # backed up and upgraded, so that nobody need know that there are versions
+            connect(place).close()
+            store = connect(place, readonly=readonly)
     return _closing(store)
 
 
