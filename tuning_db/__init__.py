@@ -46,8 +46,8 @@ from tuning_db.records import (
     Verification,
     Workload,
     environment_key,
-    error_signature,
 )
+from tuning_db.values import error_signature
 
 __all__ = [
     "RACES",

@@ -29,7 +29,6 @@ from tuning_db.records import (
     ForeignTrial,
     Host,
     Intent,
-    Json,
     Leader,
     Machine,
     Opening,
@@ -46,8 +45,8 @@ from tuning_db.records import (
     TrialRecord,
     Workload,
     environment_key,
-    now,
 )
+from tuning_db.values import Json, now
 
 LEASE_S = 60.0  # an owner of a session who is not heard of for so long is taken for dead
 
@@ -158,7 +157,7 @@ class TrialStore(ABC):
     def put_session(self, session: Session) -> bool:
         """Store a session that has its id already (a merge); False if it is known.
 
-        Of a known one only an end is taken over, and only where it has none.
+        A known session that has no end gets the end of this one.
         """
 
     @abstractmethod
@@ -177,8 +176,8 @@ class TrialStore(ABC):
     ) -> Claim:
         """The search session of a run on a machine: the latest one continued, or a new one.
 
-        Of all who ask, one gets it. It is not given (`Claim.mine` is False) while another owner has a lease
-        on it, unless `gone` says that this owner does not live any more. fresh: a new session in any case.
+        One of all who ask gets it. `Claim.mine` is False while another owner has a lease on it, unless
+        `gone` says that this owner lives no more. fresh: a new session in any case.
         """
 
     @abstractmethod

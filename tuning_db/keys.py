@@ -1,7 +1,7 @@
 """Keys to row ids and back, remembered while the store is open: a task is looked up once, not once a batch.
 
 Rows of these tables are never deleted or renumbered while others may read them, so what was once true stays
-true. What a transaction learned that was then rolled back is forgotten (`clear`).
+true. When a transaction is rolled back, what it learned may be wrong, and the store begins with new ones.
 """
 
 from __future__ import annotations
@@ -58,11 +58,6 @@ class Keys:
     _sketches: dict[str, KnownSketch] = field(default_factory=dict)
     _sketches_by_id: dict[int, KnownSketch] = field(default_factory=dict)
     rounds: set[tuple[int, int, int, int]] = field(default_factory=set)  # session, workload, target, number
-
-    def clear(self) -> None:
-        for known in (self._ids, self._keys, self._sessions, self._sketches, self._sketches_by_id):
-            known.clear()
-        self.rounds.clear()
 
     def find(self, c: Connection, table: type[m.Base], key: str) -> int | None:
         """The id of a key; None if it is not stored."""

@@ -38,7 +38,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
-from tuning_db.records import Json, as_utc, canonical_json, freeze
+from tuning_db.values import Json, as_utc, canonical_json, freeze
 
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only for the type INTEGER
 
@@ -288,7 +288,6 @@ class Trial(Base):
         Index(
             "ix_trial_best", "workload_id", "target_id", "machine_id", "median_s",
             sqlite_where=text(VERIFIED),
-            postgresql_where=text(VERIFIED),
         ),
         Index("ix_trial_session", "session_id", "workload_id", "target_id"),
         Index("ix_trial_newest", "machine_id", "target_id", "id"),

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tuning_db.records import Sample, canonical_json
+from tuning_db.records import Sample
+from tuning_db.values import canonical_json
 
 
 def pack(samples: Sequence[Sample]) -> tuple[str | None, str | None]:

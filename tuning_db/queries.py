@@ -28,9 +28,9 @@ from tuning_db.records import (
     TrialRecord,
     Verification,
     distinct_traces,
-    error_signature,
 )
 from tuning_db.templates import fill, reproduces
+from tuning_db.values import error_signature
 
 TASK = ("session_id", "workload_id", "target_id")
 VERIFIED = text(m.VERIFIED)  # word for word, or the index on the best is not used

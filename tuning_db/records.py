@@ -14,16 +14,13 @@ it is made; a record read from a damaged file therefore fails here and surfaces 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeAlias
 
-Json: TypeAlias = Any  # None, bool, int, float, str, tuple or Mapping[str, Json]; lists become tuples
+from tuning_db.values import Json, as_utc, canonical_json, freeze, now, printable
 
 
 class Status(StrEnum):
@@ -241,7 +238,6 @@ class Claim:
 
     session: Session
     mine: bool
-    continued: bool = False  # the session was there before
     ended_before: str = ""  # why it had ended, if it had
 
 
@@ -527,72 +523,9 @@ class CheckReport:
         return not self.problems
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def as_utc(time: datetime) -> datetime:
-    """The same instant in UTC. A time without a zone is refused: two machines would read it differently."""
-    if time.tzinfo is None:
-        raise ValueError(f"time {time} has no time zone; use datetime.now(UTC)")
-    return time.astimezone(UTC)
-
-
-def freeze(value: Json) -> Json:
-    """The JSON value with tuples for lists, so that what is stored equals what is read back.
-
-    >>> freeze({"tile": [4, [1, 2]]})
-    {'tile': (4, (1, 2))}
-    """
-    match value:
-        case Mapping():
-            return {_json_key(k): freeze(v) for k, v in value.items()}
-        case list() | tuple():
-            return tuple(freeze(v) for v in value)
-        case None | bool() | int() | str():
-            return value
-        case float() if math.isfinite(value):
-            return value
-        case _:
-            raise ValueError(
-                f"{value!r} cannot be stored: JSON holds None, bool, int, finite float, str, list, dict"
-            )
-
-
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def canonical_json(value: Json) -> str:
-    """The one text of a JSON value: sorted, compact, ASCII.
-
-    >>> canonical_json({"b": (1, 2), "a": None})
-    '{"a":null,"b":[1,2]}'
-    """
-    return _ENCODER.encode(value)
-
-
 def environment_key(versions: Mapping[str, str]) -> str:
     """Hash of a set of versions, independent of their order."""
     return hashlib.sha256(canonical_json(dict(versions)).encode()).hexdigest()[:32]
-
-
-def printable(text: str) -> str:
-    """The text with what a database cannot hold (NUL, lone surrogates of undecodable bytes) spelled out.
-
-    >>> printable("a\\x00b\\udcff")
-    'a\\\\x00b\\\\udcff'
-    """
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def error_signature(error: str | None) -> str:
-    """What two occurrences of one failure have in common: the first line, numbers and addresses blanked.
-
-    >>> error_signature("kernel 'k' needs 66560 bytes at 0x7f3a\\nmore")
-    "kernel 'k' needs # bytes at #"
-    """
-    line = next((s.strip() for s in (error or "").splitlines() if s.strip()), "")
-    return re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?", "#", line)[:200]
 
 
 def distinct_traces(trials: Iterable[TrialRecord], k: int) -> tuple[TrialRecord, ...]:
@@ -632,9 +565,3 @@ def _mapping(owner: str, name: str, value: Mapping[str, Json]) -> Mapping[str, J
         raise ValueError(f"{owner}: {name} must be a mapping, got {value!r}")
     frozen: Mapping[str, Json] = freeze(value)
     return frozen
-
-
-def _json_key(key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"{key!r} cannot be a JSON key: keys are strings")
-    return key

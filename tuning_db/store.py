@@ -1,51 +1,37 @@
 """The trial store in SQL: the verbs of `contract.py`.
 
-Reading order: `_read`/`_write` (one transaction each, errors translated, busy and absent servers tried
-again: see outage.py), then any verb. What several verbs ask, and how rows become records, is in `queries.py`;
-how many trials are written at once in `batches.py`; nothing of SQLAlchemy leaves these files. Keys are turned
-into row ids inside a transaction, and remembered (`keys.py`).
+Reading order: `transactions.py` (one for each verb), then any verb: those about sessions are in
+`session_verbs.py`, those about trials here. What several verbs ask, and how rows become records, is in
+`queries.py`; how many trials are written at once in `batches.py`; nothing of SQLAlchemy leaves these files.
+Keys are turned into row ids inside a transaction, and remembered (`keys.py`).
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import count
-from typing import Any, TypeVar
-from uuid import uuid4
-from weakref import finalize
+from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, or_, select, text, update
+from sqlalchemy import Connection, bindparam, func, or_, select, text, update
 
 from tuning_db import models as m
-from tuning_db.batches import store_round, store_trials
+from tuning_db.batches import store_trials
 from tuning_db.contract import (
-    LEASE_S,
     TrialStore,
     as_calibrations,
-    as_kinds,
     as_statuses,
     closed,
-    nobody_is,
-    other_text,
     summarise,
-    taken_over,
     unknown,
 )
 from tuning_db.engine import IN_MEMORY
 from tuning_db.errors import StoreError
-from tuning_db.keys import CHUNK, Keys, chunks
-from tuning_db.merging import merge_logs
-from tuning_db.outage import Outage, Patience, is_away
+from tuning_db.keys import CHUNK, chunks
 from tuning_db.queries import (
     COUNTS,
-    LATEST,
     LEADERS,
     OVERTAKEN,
-    RENEW,
-    SESSIONS,
     STANDINGS,
     TRIALS,
     columns_of,
@@ -53,395 +39,34 @@ from tuning_db.queries import (
     counts_from,
     fastest,
     insert,
-    insert_new,
     leaders_from,
-    of_tasks,
     row_of,
-    session_from,
     standings_from,
-    trace_of,
     trials_from,
-    upsert_host,
-    upsert_round,
-    upsert_sketch,
 )
 from tuning_db.records import (
     Application,
     Calibration,
     CheckReport,
-    Claim,
-    Code,
-    Environment,
     FailureGroup,
     ForeignTrial,
-    Host,
-    Intent,
-    Json,
     Leader,
     Machine,
-    Opening,
     Progress,
-    Round,
-    Run,
-    Session,
     SessionKind,
-    Sketch,
     Standing,
     Status,
-    TargetRecord,
     TaskCount,
     TrialRecord,
-    Workload,
-    now,
 )
-from tuning_db.schema import open_log, pragma, schema_version
-from tuning_db.sentences import FOREIGN_ERRORS, explain, is_busy
+from tuning_db.schema import pragma, schema_version
+from tuning_db.sentences import FOREIGN_ERRORS, explain
+from tuning_db.session_verbs import SessionVerbs
+from tuning_db.values import now
 
-T = TypeVar("T")
-ATTEMPTS = 3  # of a transaction that met a lock or a deadlock; each has waited for the busy timeout already
 
-
-class SqlStore(TrialStore):
+class SqlStore(SessionVerbs, TrialStore):
     """A tuning log in SQLite or PostgreSQL."""
-
-    def __init__(self, url_or_path: str | os.PathLike[str], readonly: bool = False) -> None:
-        self._opened = open_log(url_or_path, readonly)
-        self.place = self._opened.place
-        self._keys = Keys(self.place)
-        self._closed = False
-        self._outage = Outage()
-        self._pid = os.getpid()
-        if self.place in IN_MEMORY:
-            finalize(self, self._opened.read.dispose)  # such a log may be forgotten without being closed
-
-    # --- transactions ---
-
-    def _read(self, work: Callable[[Connection], T]) -> T:
-        return self._run(work, self._opened.read)
-
-    def _write(self, work: Callable[[Connection], T]) -> T:
-        return self._run(work, self._opened.write)
-
-    def _mark(self, work: Callable[[Connection], T]) -> T:
-        """A write that a power cut may undo: what is in flight is lost then anyway."""
-        return self._run(work, self._opened.mark)
-
-    def _run(self, work: Callable[[Connection], T], engine: Engine) -> T:
-        if self._closed:
-            raise closed(self.place)
-        if os.getpid() != self._pid and self.place not in IN_MEMORY:  # forked: the parent's connections
-            engine.dispose(close=False)
-            self._pid = os.getpid()
-        writing = engine is not self._opened.read
-        attempt, patience = 1, Patience(self.place)
-        while True:
-            began = time.monotonic()
-            try:
-                with engine.begin() as connection:
-                    found = work(connection)
-                self._outage.end(began)
-                return found
-            except BaseException as error:
-                if writing:
-                    self._keys.clear()  # it may have learned what is now rolled back
-                if isinstance(error, StoreError) or not isinstance(error, FOREIGN_ERRORS):
-                    raise
-                if not self._opened.is_sqlite and is_away(error):
-                    if patience.wait(error, tell=self._outage.notice()):
-                        continue
-                elif is_busy(error) and attempt < ATTEMPTS:
-                    attempt += 1
-                    continue
-                raise explain(error, self.place, writing) from error
-
-    def _all(self, make: Callable[..., T], q: Any) -> tuple[T, ...]:
-        """A record of each row."""
-        return self._read(lambda c: tuple(make(*row) for row in c.execute(q)))
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._opened.read.dispose()
-
-    # --- things that trials refer to ---
-
-    def put_workload(self, workload: Workload) -> str:
-        def work(c: Connection) -> str:
-            if insert_new(c, m.Workload, row_of(workload)) is None:
-                known = c.execute(select(m.Workload.text).where(m.Workload.key == workload.key)).scalar()
-                if known != workload.text:
-                    raise other_text(self.place, workload.key)
-            return workload.key
-
-        return self._write(work)
-
-    def put_target(self, target: TargetRecord) -> str:
-        self._write(lambda c: insert_new(c, m.Target, row_of(target)))
-        return target.key
-
-    def ensure_machine(self, machine: Machine) -> str:
-        self._write(lambda c: insert_new(c, m.Machine, row_of(machine)))
-        return machine.fingerprint
-
-    def put_environment(self, environment: Environment) -> str:
-        self._write(lambda c: insert_new(c, m.Environment, row_of(environment)))
-        return environment.key
-
-    def put_host(self, host: Host) -> str:
-        def work(c: Connection) -> str:
-            machine = self._keys.id(c, m.Machine, host.machine)
-            row = {"uuid": host.uuid, "name": host.name, "machine_id": machine, "seen": host.seen}
-            c.execute(upsert_host(c.dialect.name), row)
-            return host.uuid
-
-        return self._write(work)
-
-    def put_code(self, code: Code) -> str:
-        self._write(lambda c: insert_new(c, m.Code, row_of(code)))
-        return code.key
-
-    def put_sketches(self, sketches: Sequence[Sketch]) -> None:
-        def work(c: Connection) -> None:
-            c.execute(upsert_sketch(c.dialect.name), [row_of(s) for s in sketches])
-
-        if sketches:
-            self._write(work)
-
-    def put_run(self, run: Run) -> str:
-        def work(c: Connection) -> str:
-            if insert_new(c, m.Run, row_of(run)) is None:
-                given = {name: value for name, value in row_of(run).items() if value}
-                c.execute(update(m.Run).where(m.Run.key == run.key).values(given))
-            return run.key
-
-        return self._write(work)
-
-    def workloads(self) -> tuple[Workload, ...]:
-        return self._all(Workload, columns_of(Workload, m.Workload).order_by(m.Workload.id))
-
-    def targets(self) -> tuple[TargetRecord, ...]:
-        return self._all(TargetRecord, columns_of(TargetRecord, m.Target).order_by(m.Target.id))
-
-    def machines(self) -> tuple[Machine, ...]:
-        return self._all(Machine, columns_of(Machine, m.Machine).order_by(m.Machine.id))
-
-    def environments(self) -> tuple[Environment, ...]:
-        return self._all(Environment, columns_of(Environment, m.Environment).order_by(m.Environment.id))
-
-    def hosts(self) -> tuple[Host, ...]:
-        q = select(m.Host.uuid, m.Host.name, m.Machine.fingerprint, m.Host.seen)
-        return self._all(Host, q.join(m.Machine, m.Machine.id == m.Host.machine_id).order_by(m.Host.id))
-
-    def codes(self) -> tuple[Code, ...]:
-        return self._all(Code, columns_of(Code, m.Code).order_by(m.Code.id))
-
-    def sketches(self) -> tuple[Sketch, ...]:
-        q = columns_of(Sketch, m.Sketch).where(m.Sketch.text.is_not(None))
-        return self._all(Sketch, q.order_by(m.Sketch.id))
-
-    def runs(self) -> tuple[Run, ...]:
-        return self._all(Run, columns_of(Run, m.Run).order_by(m.Run.id))
-
-    # --- sessions: who works on what ---
-
-    def put_session(self, session: Session) -> bool:
-        def work(c: Connection) -> bool:
-            if self._insert_session(c, session):
-                return True
-            s = m.Session
-            open_ = update(s).where(s.uuid == session.id, s.ended.is_(None))
-            if session.ended is not None:
-                c.execute(open_.values(ended=session.ended, stop_reason=session.stop_reason))
-            return False
-
-        return self._write(work)
-
-    def _insert_session(self, c: Connection, session: Session) -> bool:
-        """Whether it is new; its run is made where it is not stored."""
-        c.execute(insert(c.dialect.name, m.Run), row_of(Run(session.run_key)))
-        row = {
-            "uuid": session.id,
-            "run_id": self._keys.id(c, m.Run, session.run_key),
-            "kind": session.kind.value,
-            "of_id": None if session.of is None else self._keys.find(c, m.Session, session.of),
-            "seed": str(session.seed),
-            "options": session.options,
-            "machine_id": self._keys.id(c, m.Machine, session.machine),
-            "environment_id": self._keys.id(c, m.Environment, session.environment),
-            "started": session.started,
-            "ended": session.ended,
-            "stop_reason": session.stop_reason,
-            "owner": session.owner,
-            "lease_until": session.lease_until,
-        }
-        return insert_new(c, m.Session, row) is not None
-
-    def claim(
-        self,
-        *,
-        run_key: str,
-        seed: int,
-        machine: str,
-        environment: str,
-        owner: str,
-        options: Mapping[str, Json] | None = None,
-        fresh: bool = False,
-        lease_s: float = LEASE_S,
-        gone: Callable[[str], bool] = nobody_is,
-    ) -> Claim:
-        new = Session(str(uuid4()), run_key, seed, dict(options or {}), machine, environment, now())
-
-        def work(c: Connection) -> Claim:
-            c.execute(insert(c.dialect.name, m.Run), row_of(Run(run_key)))
-            # of all who ask at once, the others wait here for the first one's commit
-            c.execute(select(m.Run.id).where(m.Run.key == run_key).with_for_update())
-            known = None if fresh else self._latest(c, run_key, machine, SessionKind.SEARCH)
-            time = now()
-            if known is not None and known.held(time) and known.owner != owner and not gone(known.owner):
-                return Claim(known, mine=False, continued=True)
-            if known is None:
-                self._insert_session(c, new)
-            mine = known or new
-            lease = {"owner": owner, "lease_until": time + timedelta(seconds=lease_s)}
-            self._set_end(c, mine.id, ended=None, stop_reason=None, **lease)
-            return Claim(self._session(c, mine.id), True, known is not None, mine.stop_reason or "")
-
-        return self._write(work)
-
-    def renew(self, session: str, owner: str, lease_s: float = LEASE_S) -> bool:
-        until = now() + timedelta(seconds=lease_s)
-        return self._mark(lambda c: self._renewed(c, session, owner, until))
-
-    def _renewed(self, c: Connection, session: str, owner: str, until: datetime) -> bool:
-        of = {"of_session": session, "of_owner": owner}
-        return bool(c.execute(RENEW.values(lease_until=until), of).rowcount)
-
-    def put_opening(self, opening: Opening) -> None:
-        def work(c: Connection) -> None:
-            row = row_of(opening) | {
-                "session_id": self._keys.id(c, m.Session, opening.session),
-                "host_id": self._keys.id(c, m.Host, opening.host),
-                "code_id": self._keys.id(c, m.Code, opening.code),
-            }
-            del row["session"], row["host"], row["code"]
-            c.execute(insert(c.dialect.name, m.Opening), row)
-
-        self._write(work)
-
-    def openings(self, session: str | None = None) -> tuple[Opening, ...]:
-        o = m.Opening
-        q = select(
-            m.Session.uuid, m.Host.uuid, m.Code.key, o.command, o.user_name, o.pid, o.boot_id, o.started
-        ).select_from(o)
-        q = q.join(m.Session, m.Session.id == o.session_id).join(m.Host, m.Host.id == o.host_id)
-        q = q.join(m.Code, m.Code.id == o.code_id).order_by(o.started, o.id)
-        return self._all(Opening, q if session is None else q.where(m.Session.uuid == session))
-
-    def end_session(self, session: str, reason: str) -> None:
-        done = {"ended": now(), "stop_reason": reason, "owner": "", "lease_until": None}
-        self._write(lambda c: self._set_end(c, session, **done))
-
-    def _set_end(self, c: Connection, session: str, **values: Any) -> None:
-        if not c.execute(update(m.Session).where(m.Session.uuid == session).values(values)).rowcount:
-            raise unknown(self.place, "session", session)
-
-    def find_session(
-        self, run_key: str, machine: str | None = None, kind: SessionKind = SessionKind.SEARCH
-    ) -> Session | None:
-        return self._read(lambda c: self._latest(c, run_key, machine, kind))
-
-    def _latest(self, c: Connection, run_key: str, machine: str | None, kind: SessionKind) -> Session | None:
-        q = SESSIONS.where(m.Run.key == run_key, m.Session.kind == kind.value).order_by(*LATEST).limit(1)
-        row = c.execute(q if machine is None else q.where(m.Machine.fingerprint == machine)).first()
-        return None if row is None else session_from(*row)
-
-    def _session(self, c: Connection, uuid: str) -> Session:
-        return session_from(*c.execute(SESSIONS.where(m.Session.uuid == uuid)).one())
-
-    def sessions(
-        self, kind: SessionKind | Collection[SessionKind] | None = None, machine: str | None = None
-    ) -> tuple[Session, ...]:
-        q = SESSIONS.order_by(m.Session.started, m.Session.id)
-        kinds = as_kinds(kind)
-        if kinds is not None:
-            q = q.where(m.Session.kind.in_([k.value for k in kinds]))
-        return self._all(session_from, q if machine is None else q.where(m.Machine.fingerprint == machine))
-
-    # --- rounds and intents: what is in flight ---
-
-    def begin_round(self, begun: Round, intents: Sequence[Intent] = (), owner: str = "") -> None:
-        until = now() + timedelta(seconds=LEASE_S)
-
-        def work(c: Connection) -> None:
-            if owner and not self._renewed(c, begun.session, owner, until):
-                raise taken_over(self.place, begun.session)
-            store_round(c, self._keys, begun, intents)
-
-        self._mark(work)
-
-    def put_rounds(self, rounds: Sequence[Round]) -> None:
-        def work(c: Connection) -> None:
-            for r in rounds:
-                row = self._task(c, r.session, r.workload, r.target)
-                row |= {"number": r.index, "notes": r.notes, "started": r.started}
-                c.execute(upsert_round(c.dialect.name), row)
-
-        if rounds:
-            self._write(work)
-
-    def _task(self, c: Connection, session: str, workload: str, target: str) -> dict[str, Any]:
-        return {
-            "session_id": self._keys.id(c, m.Session, session),
-            "workload_id": self._keys.id(c, m.Workload, workload),
-            "target_id": self._keys.id(c, m.Target, target),
-        }
-
-    def rounds(self, session: str) -> tuple[Round, ...]:
-        n = m.Round
-        q = select(m.Session.uuid, m.Workload.key, m.Target.key, n.number, n.notes, n.started)
-        q = of_tasks(q, n).where(m.Session.uuid == session)
-        q = q.order_by(m.Workload.key, m.Target.key, n.number)
-        return self._all(Round, q)
-
-    def open_intents(self, session: str | None = None) -> tuple[Intent, ...]:
-        n = m.Intent
-        q = select(
-            m.Session.uuid.label("session"), m.Workload.key.label("workload"), m.Target.key.label("target"),
-            n.id, n.host_id, n.sketch_id, n.decisions, n.trace, n.trace_hash, n.worker_pid, n.boot_id,
-            n.started, n.attempts,
-        )  # fmt: skip
-        q = of_tasks(q, n).order_by(n.started, n.id)
-        if session is not None:
-            q = q.where(m.Session.uuid == session)
-
-        def work(c: Connection) -> tuple[Intent, ...]:
-            rows = c.execute(q).all()
-            self._keys.load(c, m.Host, (row.host_id for row in rows))
-            self._keys.load_sketches(c, (row.sketch_id for row in rows))
-            return tuple(self._intent(row) for row in rows)
-
-        return self._read(work)
-
-    def _intent(self, row: Any) -> Intent:
-        sketch = None if row.sketch_id is None else self._keys.sketch_of(row.sketch_id)
-        return Intent(
-            row.session, row.workload, row.target, row.trace_hash, trace_of(row, sketch), row.worker_pid,
-            row.boot_id, row.started, row.attempts, self._keys.maybe_key(m.Host, row.host_id),
-            "" if sketch is None else sketch.hash, row.decisions,
-        )  # fmt: skip
-
-    def drop_intents(self, session: str, trace_hashes: Collection[str] | None = None) -> int:
-        def work(c: Connection) -> int:
-            owner = select(m.Session.id).where(m.Session.uuid == session).scalar_subquery()
-            q = delete(m.Intent).where(m.Intent.session_id == owner)
-            if trace_hashes is None:
-                return c.execute(q).rowcount
-            return sum(
-                c.execute(q.where(m.Intent.trace_hash.in_(part))).rowcount
-                for part in chunks(list(trace_hashes))
-            )
-
-        return self._write(work)
 
     # --- trials ---
 
@@ -763,6 +388,8 @@ class SqlStore(TrialStore):
         for store in (self, source):
             if store._closed:
                 raise closed(store.place)
+        from tuning_db.exchange.merging import merge_logs  # here: it is seldom needed
+
         try:
             return merge_logs(self._opened, source._opened)
         except FOREIGN_ERRORS as error:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tuning_db.records import Json
+from tuning_db.values import Json
 
 HOLE = re.compile(r'\{"hole":("(?:[^"\\]|\\.)*"),"index":(\d+)\}')
 

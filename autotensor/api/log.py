@@ -87,7 +87,7 @@ def open_existing(db: Log) -> AbstractContextManager[TrialStore | None]:
     place = default_log() if db is None else str(db)
     file = _file_of(place)
     if file is None or file.exists():
-        return _opened(place, readonly=file is not None)
+        return _opened(place, readonly=True)
     if db is not None:
         raise InputError(f"there is no tuning log at {shown(place)}.", fix="Check the path, or tune first.")
     return _given(None)

@@ -18,7 +18,7 @@ from autotensor.api.log import LogError, check_log, default_log, open_existing
 from autotensor.base.errors import InputError
 from autotensor.resolve import all_in_use
 from tuning_db import StoreError, TrialStore
-from tuning_db.frames import Frame, Where, frame
+from tuning_db.exchange.frames import Frame, Where, frame
 from tuning_db.records import (
     Code,
     FailureGroup,

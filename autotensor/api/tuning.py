@@ -33,8 +33,7 @@ def run_tuning(run: TuningRun, measurer: Measurer | None = None) -> TuneReport:
 
     until, store, target = run.deadline, run.store, run.tasks[0].target
     if measurer is not None:
-        place = run.place or here(target)
-        rates, _ = known_rates(store, place.fingerprint, target)
+        rates, _ = known_rates(store, here(target).fingerprint, target)
         return loop.tune(run, checked_measurer(measurer), rates)
     if until.left_s() < LEAST_SEARCH_S:
         return untouched(run.tasks, LATE)

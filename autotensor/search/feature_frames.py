@@ -28,7 +28,7 @@ from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from schedules.generate import generate, structure
 from tuning_db import StoreError, TrialStore
-from tuning_db.frames import TABLES, Frame, Where, import_pyarrow, select
+from tuning_db.exchange.frames import TABLES, Frame, Where, import_pyarrow, select
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,10 +58,10 @@ def feature_frame(store: TrialStore, where: Where, columns: Sequence[str] | None
         kind = TABLES["trials"].columns[name].kind
         kinds[name] = {"count": pa.int64(), "number": pa.float64(), "yes": pa.bool_()}.get(kind, pa.string())
     names = [*OUTCOME, PRIOR, *NAMES] if columns is None else list(columns)
-    for name in (*names, *where):
-        known = kinds if name not in where else TABLES["trials"].columns
-        if name not in known:
-            raise StoreError(f"table 'features' has no column {name!r}.", f"Known: {', '.join(known)}.")
+    for asked, known in ((names, kinds), (where, TABLES["trials"].columns)):
+        for name in asked:
+            if name not in known:
+                raise StoreError(f"table 'features' has no column {name!r}.", f"Known: {', '.join(known)}.")
     schema = pa.schema([(name, kinds[name]) for name in names])
     return Frame(schema, lambda: _batches(store, where, schema))
 

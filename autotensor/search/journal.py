@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from autotensor.runtime.place import here
 from autotensor.schedule.sketch import Sketch
 from autotensor.schedule.trace import Trace
 from autotensor.search.events import Waiting
-from autotensor.search.machine.lease import WorkedOn, claimed, new_owner, shown, surely_gone
+from autotensor.search.machine.lease import leased, surely_gone
 from autotensor.search.machine.machine_entry import (
     NOBODY,
     Witness,
@@ -28,13 +29,14 @@ from autotensor.search.machine.machine_entry import (
     know_machine,
     work_here,
 )
-from autotensor.search.measuring.measure_request import MeasureResult
+from autotensor.search.measuring.measure_request import MeasureResult, Who
 from autotensor.search.metric import figure_of
 from autotensor.search.races import Races
 from autotensor.search.run import TuningRun
 from autotensor.search.task import Candidate, Task
 from tuning_db import TrialStore
 from tuning_db.records import (
+    Claim,
     Intent,
     Round,
     Run,
@@ -64,9 +66,9 @@ class Journal:
     seeds: tuple[int, ...]
     residency: str
     ended_before: str = ""  # why the run that is continued ended, if it did
-    owner: str = ""  # who holds the session; "": nobody, nothing is measured
     witness: Witness = NOBODY  # this process
     _texts: set[str] = field(default_factory=set)  # hashes of sketches whose text the log has from here
+    _others: dict[Who, Witness] = field(default_factory=dict)  # that the log knows from here
     races: Races = field(init=False)
 
     def __post_init__(self) -> None:
@@ -94,7 +96,7 @@ class Journal:
                 )
                 for c in candidates
             ],
-            self.owner,
+            self.session.owner,
         )
 
     def _write_down(self, sketches: Sequence[Sketch]) -> None:
@@ -169,7 +171,9 @@ class Journal:
         """Who measured; another than this process is introduced to the log."""
         if r.who is None:
             return self.witness
-        return introduce(self.store, self.session.machine, r.who.host, r.who.code)
+        if r.who not in self._others:
+            self._others[r.who] = introduce(self.store, self.session.machine, r.who.host, r.who.code)
+        return self._others[r.who]
 
     def _samples(self, r: MeasureResult) -> tuple[Sample, ...]:
         references = (*r.reference_seconds, *(None for _ in r.seconds))
@@ -211,8 +215,9 @@ class Journal:
         )
 
 
-def open_journal(run: TuningRun, key: str) -> Journal:
-    """The session of a run key: the earlier one continued, or a new one.
+@contextmanager
+def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
+    """The session of a run key, ours inside the block: the earlier one continued, or a new one.
 
     While another process works on the run, it is waited for, as long as there is time. Raises WorkedOn if it
     then still does.
@@ -223,10 +228,10 @@ def open_journal(run: TuningRun, key: str) -> Journal:
         w = task.workload
         store.ensure_workload(w.key, task.label, w.text, float(w.dag.flops()))
         store.ensure_target(task.target.key(), task.target.to_json())
-    machine = know_machine(store, run.place or here(run.tasks[0].target))
-    owner = new_owner()
-    found = claimed(
-        lambda: store.claim(
+    machine = know_machine(store, here(run.tasks[0].target))
+
+    def claim(owner: str) -> Claim:
+        return store.claim(
             run_key=key,
             seed=options.seed,
             machine=machine,
@@ -235,17 +240,22 @@ def open_journal(run: TuningRun, key: str) -> Journal:
             options=options.plain(),
             fresh=options.fresh,
             gone=surely_gone,
-        ),
-        wait_s=run.deadline.left_s,
-        stopped=run.stopped,
-        say=lambda other: run.listener(Waiting(other)),
-    )
-    if not found.mine:
-        raise WorkedOn(shown(found.session.owner))
-    session, before = found.session, found.ended_before
-    store.put_run(what_is_asked(run, key))
-    witness = work_here(store, session.id)
-    return Journal(store, session, environment, run.seeds, run.residency, before, owner, witness)
+        )
+
+    def say(other: str) -> None:
+        run.listener(Waiting(other))
+
+    with leased(store, claim, run.deadline.left_s, run.stopped, say) as found:
+        store.put_run(what_is_asked(run, key))
+        yield Journal(
+            store,
+            found.session,
+            environment,
+            run.seeds,
+            run.residency,
+            found.ended_before,
+            work_here(store, found.session.id),
+        )
 
 
 def what_is_asked(run: TuningRun, key: str) -> Run:

@@ -22,9 +22,9 @@ from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
 from autotensor.search.final_race import Final, final_race
-from autotensor.search.journal import ALL_FINISHED, decisions_of, open_journal, retell, run_key
+from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, opened_journal, retell, run_key
 from autotensor.search.knowledge import recall
-from autotensor.search.machine.lease import WorkedOn, held
+from autotensor.search.machine.lease import WorkedOn
 from autotensor.search.measuring.measure_request import Measurer, MeasureResult, OutOfTime
 from autotensor.search.metric import checked_metric, figure_of
 from autotensor.search.pace import Pace
@@ -116,12 +116,12 @@ def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     MeasureError when that is so of all of them, InputError for a cost model or a policy that is none.
     """
     rates = replace(rates, warm_weights=run.residency == "hot")
+    loop = _Loop(run, measurer, rates)
     try:
-        loop = _Loop(run, measurer, rates)
+        with opened_journal(run, loop.key) as journal:
+            return loop.run(journal)
     except WorkedOn as other:
         return untouched(run.tasks, f"{other.what} works on the same run")
-    with held(run.store, loop.journal.session.id, loop.journal.owner):
-        return loop.run()
 
 
 class _Loop:
@@ -137,8 +137,8 @@ class _Loop:
         self.policy = POLICIES.get(options.proposer)
         self.warm = options.warm_start and self.policy.warm
         self.model = made_model(options.model, options.seed, target if self.warm else None)
-        key = run_key(merged, target.key(), key_options(options, target, asked.residency), options.seed)
-        self.journal = open_journal(asked, key)
+        self.key = run_key(merged, target.key(), key_options(options, target, asked.residency), options.seed)
+        self.journal: Journal  # while it runs
         self.runs = [self._course(t) for t in merged]
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
@@ -171,7 +171,8 @@ class _Loop:
                 return
             run.ended = COVERED
 
-    def run(self) -> TuneReport:
+    def run(self, journal: Journal) -> TuneReport:
+        self.journal = journal
         with self.watch("search"):
             if self.warm and self.model.learns:
                 self._recall()

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from autotensor.search.machine.machine_entry import session_here
 from tuning_db import SessionKind, TrialStore
-from tuning_db.records import Session, TrialRecord, distinct_traces, now
+from tuning_db.records import Session, TrialRecord, distinct_traces
+from tuning_db.values import now
 
 
 def contestants(rows: Sequence[TrialRecord], default_hash: str, most: int) -> tuple[TrialRecord, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autotensor.base.deadline import Deadline
-from autotensor.runtime.place import Place
 from autotensor.search.events import Event, Listener
 from autotensor.search.measuring.measure_request import Residency
 from autotensor.search.options import TuneOptions
@@ -31,7 +30,6 @@ class TuningRun:
     model_hash: str = ""  # of its graph
     residency: Residency = "graph"  # where a kernel finds its weights
     seeds: tuple[int, ...] = (0, 1)  # of the random inputs on which answers are checked
-    place: Place | None = None  # whose times these are; None: this machine's
     stopped: Callable[[], bool] = lambda: False  # asked between batches; True ends the run (Ctrl-C)
 
 

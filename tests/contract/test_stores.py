@@ -34,7 +34,7 @@ from tuning_db import (
     Verification,
     connect,
 )
-from tuning_db.transfer import export_jsonl, import_jsonl, merge
+from tuning_db.exchange.transfer import export_jsonl, import_jsonl, merge
 
 RIGHT = Verification(max_error=1e-6, tolerance=1e-4, seeds=(1, 2), verdict=True)
 WRONG = Verification(max_error=0.5, tolerance=1e-4, seeds=(1, 2), verdict=False)

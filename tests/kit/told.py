@@ -13,7 +13,8 @@ from autotensor.resolve import safe_default
 from autotensor.schedule.trace import Trace
 from autotensor.search.machine.machine_entry import know_machine
 from tuning_db import SessionKind, TrialStore
-from tuning_db.records import Sample, Status, TrialRecord, Verification, now
+from tuning_db.records import Sample, Status, TrialRecord, Verification
+from tuning_db.values import now
 
 RIGHT = Verification(0.0, 1e-5, (0, 1), verdict=True)
 

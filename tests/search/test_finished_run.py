@@ -14,7 +14,7 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.report import TuneReport
 from schedules.generate import default_trace
 from tuning_db import SessionKind, TrialStore, connect
-from tuning_db.records import now
+from tuning_db.values import now
 
 WORKLOADS = (PRODUCT, CONVOLUTION)
 DEFAULTS = {w.key: default_trace(w.dag, TARGET).hash for w in WORKLOADS}

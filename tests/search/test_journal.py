@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from zoo import gemm
 from autotensor.base.deadline import NEVER
 from autotensor.base.machine import host_machine
 from autotensor.resolve import race_order, ranked, relative_time, resolve
-from autotensor.search.journal import Journal, open_journal, retell, run_key
+from autotensor.search.journal import Journal, opened_journal, retell, run_key
 from autotensor.search.loop import tune
 from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.options import TuneOptions
@@ -38,9 +39,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TrialStore:
     return connect(":memory:") if request.param == "memory" else connect(tmp_path / "log.db")
 
 
-def journal_in(store: TrialStore, fresh: bool = False) -> Journal:
+def journal_in(store: TrialStore, fresh: bool = False) -> AbstractContextManager[Journal]:
     asked = TuningRun([TASK], TuneOptions(fresh=fresh), store, NEVER, residency="hot")
-    return open_journal(asked, run_key([TASK], TARGET.key(), {}, 0))
+    return opened_journal(asked, run_key([TASK], TARGET.key(), {}, 0))
 
 
 def tuner() -> Tuner:
@@ -48,15 +49,16 @@ def tuner() -> Tuner:
 
 
 def test_a_batch_survives_the_log(store: TrialStore) -> None:
-    journal, first = journal_in(store), tuner()
+    first = tuner()
     results = [
         MeasureResult(Status.OK, (3e-4, 1e-4, 2e-4), 0.1, max_error=1e-7, tolerance=1e-5, asm={"fma": 8})
     ] * 7
     results.append(MeasureResult(Status.WRONG_RESULT, error="y[0] is 7", max_error=0.5, tolerance=1e-5))
     batch = first.ask(8)
-    journal.begin(TASK, 0, batch)
-    assert {i.trace_hash for i in store.open_intents()} == {c.trace.hash for c in batch}
-    assert len(journal.finish(TASK, 0, batch, results)) == 8
+    with journal_in(store) as journal:
+        journal.begin(TASK, 0, batch)
+        assert {i.trace_hash for i in store.open_intents()} == {c.trace.hash for c in batch}
+        assert len(journal.finish(TASK, 0, batch, results)) == 8
     assert store.open_intents() == ()
     first.tell(batch, [2e-4] * 7 + [None])
     rows = store.trials()
@@ -86,12 +88,14 @@ def test_a_run_key_names_what_is_asked_and_not_how_much() -> None:
 
 
 def test_a_session_is_continued_unless_fresh_is_asked_for(store: TrialStore) -> None:
-    first = journal_in(store)
-    first.end("all trials are spent")
-    second = journal_in(store)
-    assert second.session.id == first.session.id
-    assert second.session.ended is None
-    assert journal_in(store, fresh=True).session.id != first.session.id
+    with journal_in(store) as first:
+        first.end("all trials are spent")
+    with journal_in(store) as second:
+        assert second.session.id == first.session.id
+        assert second.session.ended is None
+        assert second.ended_before == "all trials are spent"
+    with journal_in(store, fresh=True) as third:
+        assert third.session.id != first.session.id
 
 
 def test_a_session_of_another_machine_is_not_continued(store: TrialStore) -> None:
@@ -99,7 +103,8 @@ def test_a_session_of_another_machine_is_not_continued(store: TrialStore) -> Non
     store.ensure_machine(Machine("elsewhere"))
     environment = store.ensure_environment({"python": "3.11"})
     foreign = store.start_session(run_key=key, seed=0, machine="elsewhere", environment=environment)
-    assert journal_in(store).session.id != foreign.id
+    with journal_in(store) as journal:
+        assert journal.session.id != foreign.id
 
 
 def test_rows_of_rules_that_are_gone_say_nothing() -> None:
@@ -218,10 +223,10 @@ def test_resolving_takes_the_winner_and_says_where_it_is_from(store: TrialStore)
 
 
 def test_a_winner_that_no_longer_applies_is_passed_over(store: TrialStore) -> None:
-    journal = journal_in(store)
     c = tuner().ask(1)[0]
-    journal.begin(TASK, 0, [c])
-    journal.finish(TASK, 0, [c], [MeasureResult(Status.OK, (1e-3,) * 3, max_error=0.0, tolerance=1e-5)])
+    with journal_in(store) as journal:
+        journal.begin(TASK, 0, [c])
+        journal.finish(TASK, 0, [c], [MeasureResult(Status.OK, (1e-3,) * 3, max_error=0.0, tolerance=1e-5)])
     (row,) = store.trials()
     broken = '{"version":1,"steps":[["Parallel","t0","nowhere"]]}'
     store.add_trials([replace(row, trace=broken, trace_hash="broken", median_s=1e-4, round=None, id=None)])

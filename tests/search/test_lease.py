@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotensor.search.machine import lease
-from autotensor.search.machine.lease import held, new_owner, shown, surely_gone
+from autotensor.search.machine.lease import WorkedOn, leased, new_owner, shown, surely_gone
 from tuning_db import Claim, Machine, TrialStore, connect
+from tuning_db.values import now
 
 
 @pytest.fixture
@@ -51,42 +54,50 @@ def test_of_an_owner_that_is_nowhere_to_be_seen_nothing_is_known(owner: str) -> 
     assert not surely_gone(owner)
 
 
+def ours(store: TrialStore, wait_s: float = 0.0, **how: Any) -> AbstractContextManager[Claim]:
+    return leased(store, lambda owner: claim(store, owner), lambda: wait_s, **how)
+
+
 def test_a_session_has_one_owner(store: TrialStore) -> None:
-    one, other = new_owner(), new_owner()
-    first = claim(store, one)
-    assert (first.mine, first.continued) == (True, False)
-    with held(store, first.session.id, one):
-        refused = claim(store, other)
-        assert (refused.mine, refused.session.owner) == (False, one)
-        assert claim(store, other, fresh=True).session.id != first.session.id
+    with ours(store) as first:
+        assert first.mine
+        with pytest.raises(WorkedOn, match=f"process {os.getpid()} on "), ours(store):
+            pytest.fail("it has two")
+        assert claim(store, new_owner(), fresh=True).session.id != first.session.id
+
+
+def test_the_next_waits_until_it_is_given_up(store: TrialStore) -> None:
+    said: list[str] = []
+    with ours(store) as first:
+        threading.Timer(0.3, store.end_session, (first.session.id, "done")).start()
+        with ours(store, wait_s=10.0, say=said.append) as second:
+            assert (second.session.id, second.ended_before) == (first.session.id, "done")
+    assert said == [shown(first.session.owner)]
 
 
 def test_what_was_given_up_or_ran_out_is_continued(store: TrialStore) -> None:
-    one, other = new_owner(), new_owner()
-    first = claim(store, one)
-    with held(store, first.session.id, one):
-        pass  # given up behind the block
-    again = claim(store, other)
-    assert (again.mine, again.continued, again.session.id) == (True, True, first.session.id)
+    with pytest.raises(RuntimeError), ours(store) as first:
+        raise RuntimeError  # given up behind the block, whatever ended it
+    assert not store.sessions()[0].held(now())
     elsewhere = "far boot space 1 2 x"
-    assert claim(store, elsewhere, lease_s=0.05).mine  # `other` is in this process, and holds nothing
-    assert not claim(store, one).mine
+    assert claim(store, elsewhere, lease_s=0.05).session.id == first.session.id
+    with pytest.raises(WorkedOn), ours(store):
+        pytest.fail("nobody knows whether the other lives")
     time.sleep(0.06)
-    assert claim(store, one).mine
+    with ours(store) as again:
+        assert again.session.id == first.session.id
 
 
 def test_a_lease_is_prolonged_while_the_run_goes_on(
     store: TrialStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "BEAT_S", 0.01)
-    owner = new_owner()
-    session = claim(store, owner, lease_s=0.0).session
-    with held(store, session.id, owner):
+    with ours(store) as mine:
         until = time.monotonic() + 5.0
-        while store.sessions()[0].lease_until == session.lease_until:
+        while store.sessions()[0].lease_until == mine.session.lease_until:
             assert time.monotonic() < until
             time.sleep(0.01)
-    assert not store.renew(session.id, "somebody else")
+        assert not store.renew(mine.session.id, "somebody else")
 
 
 def test_of_many_who_ask_at_once_one_gets_it(store: TrialStore) -> None:

@@ -23,7 +23,7 @@ from autotensor.search.measuring.measure_request import MeasureResult
 from autotensor.search.measuring.provenance import code_here, command_here, commit_of, host_here, user_here
 from autotensor.te.workload import Workload
 from tuning_db import RACES, Conditions, SessionKind, TrialStore, connect
-from tuning_db.records import now
+from tuning_db.values import now
 
 UNFORESEEN = log_cosh_pool(18, 32)  # no rule knows it
 HERE = host_machine().fingerprint

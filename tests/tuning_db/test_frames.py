@@ -12,7 +12,7 @@ import pytest
 import autotensor as at
 from autotensor.api.log_handle import LogHandle
 from tuning_db import StoreError, TrialStore, connect
-from tuning_db.frames import TABLES, export_frame, frame
+from tuning_db.exchange.frames import TABLES, export_frame, frame
 
 pa = pytest.importorskip("pyarrow")
 

@@ -44,9 +44,8 @@ from tuning_db import (
     TrialStore,
     Verification,
     connect,
-    merging,
-    transfer,
 )
+from tuning_db.exchange import merging, transfer
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 SKETCH = '{"version":1,"steps":[["Split","i",[{"hole":"tile","index":0}]]]}'
@@ -503,7 +502,7 @@ def test_damage_is_blamed_on_the_log_that_has_it(tmp_path: Path, open_log: Open,
 
 KILLED = """
 import os, signal, sys, tuning_db
-from tuning_db import merging, transfer
+from tuning_db.exchange import merging, transfer
 merging.RANGE, left = 7, [int(sys.argv[3])]
 def or_die(real):
     def step(*values):
@@ -547,7 +546,7 @@ def test_a_merge_that_was_killed_is_completed(
 
 MERGED = """
 import pathlib, sys, time, tuning_db
-from tuning_db import merging, transfer
+from tuning_db.exchange import merging, transfer
 merging.RANGE = 7
 with tuning_db.connect(sys.argv[1]) as into, tuning_db.connect(sys.argv[2]) as source:
     print("ready", flush=True)

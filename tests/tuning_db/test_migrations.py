@@ -152,6 +152,7 @@ def test_opening_a_current_log_loads_no_alembic(log: Path, python: Start) -> Non
         "import sys, tuning_db; assert 'sqlalchemy' not in sys.modules\n"
         "tuning_db.connect(sys.argv[1]).close(); assert 'alembic' not in sys.modules\n"
         "tuning_db.connect(sys.argv[1] + '2').close(); assert 'alembic' not in sys.modules\n"
+        "assert 'sqlalchemy.dialects.postgresql' not in sys.modules\n"
         "assert not [m for m in sys.modules if m.split('.')[0] in ('autotensor', 'numpy')]"
     )
     _, err = python("-c", script, log).communicate(timeout=60)
@@ -218,6 +219,18 @@ def test_a_torn_log_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(data)
 
 
+def indexes(server: Server) -> dict[str, str]:
+    import psycopg
+
+    with psycopg.connect(server.url.replace("+psycopg", "")) as c:
+        return dict(
+            c.execute(
+                "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'"
+                " AND tablename <> 'tuning_db_version'"
+            ).fetchall()
+        )
+
+
 @pytest.mark.postgres
 def test_old_log_on_a_server_is_upgraded(server: Server) -> None:
     from sqlalchemy import create_engine
@@ -232,6 +245,7 @@ def test_old_log_on_a_server_is_upgraded(server: Server) -> None:
     engine.dispose()
     answers = json.loads((FIXTURES / "v1_races.json").read_text())
     with connect(server.url) as store:
+        migrated = indexes(server)
         assert store.check().ok
         trials = answers.pop("trials")
         assert json.loads(json.dumps(questions().whole(store))) == trials
@@ -242,6 +256,10 @@ def test_old_log_on_a_server_is_upgraded(server: Server) -> None:
         old = store.trials(limit=1)[0]
         store.add_trials([replace(old, session=new.id, round=None, id=None)])
         assert store.trials(session=new.id)[0].id == 73  # numbers go on where they ended
+    server.empty()
+    connect(server.url).close()
+    assert indexes(server) == migrated
+    assert "WHERE (verdict AND " in migrated["ix_trial_best"]
 
 
 def test_old_log_is_backed_up_and_upgraded(tmp_path: Path, version_3: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tuning_db import Run, StoreError, TrialStore, connect
-from tuning_db.transfer import export_jsonl, from_version_1, import_jsonl, merge
+from tuning_db.exchange.transfer import export_jsonl, from_version_1, import_jsonl, merge
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -178,13 +178,13 @@ def export(
     ending = file.suffix.removeprefix(".").lower()
     chosen = format or (Format(ending) if ending in list(Format) else Format.JSONL)
     if chosen is Format.JSONL:
-        from tuning_db.transfer import export_jsonl
+        from tuning_db.exchange.transfer import export_jsonl
 
         with _reading(db) as store:
             rows = export_jsonl(store, file)
     else:
         from autotensor.api.log_handle import log
-        from tuning_db.frames import export_frame
+        from tuning_db.exchange.frames import export_frame
 
         with _reading(db), log(db) as handle:
             rows = export_frame(handle.frame(table_), str(file), chosen.value)
@@ -196,7 +196,7 @@ def export(
 def import_(file: File, db: Db = None, json: AsJson = False) -> None:
     """Add everything in a file of JSON lines to a log. What is known already stays as it is."""
     from autotensor.api.log import open_log
-    from tuning_db.transfer import import_jsonl
+    from tuning_db.exchange.transfer import import_jsonl
 
     if not file.is_file():
         raise InputError(f"there is no file {str(file)!r}.")
@@ -213,7 +213,7 @@ def merge(
 ) -> None:
     """Add everything in another log to a log. Trials of other machines stay trials of other machines."""
     from autotensor.api.log import open_log
-    from tuning_db import transfer
+    from tuning_db.exchange import transfer
 
     with _reading(other) as source, open_log(db) as store:
         done = transfer.merge(store, source)

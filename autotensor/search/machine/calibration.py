@@ -48,7 +48,8 @@ from autotensor.search.machine.probes import (
 )
 from autotensor.search.machine.rates import LEVELS, REGION_S, MicroKernels, Rates
 from tuning_db import TrialStore
-from tuning_db.records import Calibration, now
+from tuning_db.records import Calibration
+from tuning_db.values import now
 
 Values = dict[str, tuple[float, str]]  # by name, with units
 Said = Callable[[int, int], None]  # how many of all micro-kernels are measured

@@ -1,6 +1,6 @@
 """Who works on a run: of several processes that were asked for the same, one; the others wait for it.
 
-    claim ──mine──▶ Lease: prolonged by a thread while the run goes on ──▶ given up at its end
+    claim ──mine──▶ prolonged by a thread while the run goes on ──▶ given up at its end
           └─another's──▶ said once, asked again ──▶ it ended, or died: what it measured is continued
 
 A process that dies on this machine is known to be dead at once: its number is free, or somebody else's. One
@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -66,20 +66,42 @@ def shown(owner: str) -> str:
     return f"process {parts[3]} on {parts[0]}" if len(parts) == 6 else owner or "nobody"
 
 
-def claimed(
+@contextmanager
+def leased(
+    store: TrialStore,
+    claim: Callable[[str], Claim],
+    wait_s: Callable[[], float],
+    stopped: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda other: None,
+) -> Iterator[Claim]:
+    """A session that is ours inside the block, prolonged there and given up behind it.
+
+    claim: asks for it under the name of an owner. wait_s: seconds that are left to wait for another. say:
+    told once whom this process waits for. Raises WorkedOn if the other then still works on it.
+    """
+    owner = new_owner()
+    _held.add(owner)
+    try:
+        found = _claimed(lambda: claim(owner), wait_s, stopped, say)
+        with _prolonged(store, found.session.id, owner):
+            yield found
+    finally:
+        _held.discard(owner)
+
+
+def _claimed(
     claim: Callable[[], Claim],
     wait_s: Callable[[], float],
     stopped: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Claim:
-    """The claim, once it is ours; another's if it was not ours in the time that there is.
-
-    wait_s: seconds that are left to wait. say: told once whom this process waits for.
-    """
     found, told = claim(), False
-    while not found.mine and wait_s() > 0.0 and not stopped():
+    while not found.mine:
+        other = shown(found.session.owner)
+        if wait_s() <= 0.0 or stopped():
+            raise WorkedOn(other)
         if not told:
-            say(shown(found.session.owner))
+            say(other)
             told = True
         time.sleep(min(ASK_AGAIN_S, max(0.0, wait_s())))
         found = claim()
@@ -87,8 +109,7 @@ def claimed(
 
 
 @contextmanager
-def held(store: TrialStore, session: str, owner: str) -> Iterator[None]:
-    """Prolongs the lease inside the block, and gives it up behind it."""
+def _prolonged(store: TrialStore, session: str, owner: str) -> Iterator[None]:
     over = threading.Event()
 
     def beat() -> None:
@@ -99,14 +120,14 @@ def held(store: TrialStore, session: str, owner: str) -> Iterator[None]:
                 log.warn(f"the tuning log was not told that this run goes on: {error.what}")
 
     thread = threading.Thread(target=beat, name="autotensor lease", daemon=True)
-    _held.add(owner)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
-        _held.discard(owner)
+        with suppress(StoreError):  # then it runs out by itself
+            store.renew(session, owner, 0.0)
 
 
 def _process_space() -> str:

@@ -104,7 +104,8 @@ def is_dirty(folder: Path) -> bool:
     """Whether a checkout's packages differ from its commit; False where git cannot be asked."""
     import subprocess
 
-    words = ["git", "-C", str(folder), "status", "--porcelain", "--", *PACKAGES]
+    # no locks: to look must not write to somebody's checkout
+    words = ["git", "--no-optional-locks", "-C", str(folder), "status", "--porcelain", "--", *PACKAGES]
     try:
         asked = subprocess.run(words, capture_output=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):

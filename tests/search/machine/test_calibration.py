@@ -20,7 +20,8 @@ from autotensor.search.machine.calibration import (
 )
 from autotensor.search.machine.rates import REGION_S, MicroKernels
 from tuning_db import connect
-from tuning_db.records import Calibration, now
+from tuning_db.records import Calibration
+from tuning_db.values import now
 
 TWO = host().with_threads(2)
 ONE: Values = {

@@ -27,7 +27,6 @@ from tuning_db.records import (
     Code,
     Environment,
     Host,
-    Json,
     Machine,
     Opening,
     Parent,
@@ -42,8 +41,8 @@ from tuning_db.records import (
     TrialRecord,
     Verification,
     Workload,
-    canonical_json,
 )
+from tuning_db.values import Json, canonical_json
 
 FORMAT = "autotensor tuning log"
 VERSION = 2

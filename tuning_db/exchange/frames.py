@@ -303,8 +303,7 @@ def _writer(found: Frame, path: str, format: str) -> Any:
 def _flat_schema(schema: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
-    plain = {True: pa.string()}
-    return pa.schema([(f.name, plain.get(_nested(f.type), f.type)) for f in schema])
+    return pa.schema([(f.name, pa.string() if _nested(f.type) else f.type) for f in schema])
 
 
 def _nested(type_: pa.DataType) -> bool:

@@ -29,9 +29,9 @@ from tuning_db.contract import other_text
 from tuning_db.engine import TURN_S, Opened, readonly_uri
 from tuning_db.errors import StoreError
 from tuning_db.outage import Patience, is_away
-from tuning_db.records import now
 from tuning_db.sentences import FOREIGN_ERRORS, explain, is_busy
 from tuning_db.templates import fill
+from tuning_db.values import now
 
 RANGE = 10_000  # trials in one transaction: half a second, in which others wait
 PART = 5_000  # rows in memory at once
