@@ -3,6 +3,7 @@
     with timing_lock():          waits until no other process times or compiles candidates
         with timing_lock(): …    the same thread may take it again
     with compiling():            waits until no other process times anything; any number compile together
+    with timing_lock(beside=True), compiling(spare=True)     the two together: on cores that are not timed on
     with timing_by(deadline) as alone: …        who must be done by then goes on without the lock
 
 Who waits through a whole run counts its waits: `search/measuring/timing_turns.py`.
@@ -139,10 +140,17 @@ class MachineLock:
 
 
 @contextmanager
-def timing_lock(timeout_s: float | None = None) -> Iterator[None]:
-    """Hold the machine's timing lock inside the block."""
-    with _machine_lock(private_folder())(timeout_s):
-        yield
+def timing_lock(timeout_s: float | None = None, beside: bool = False) -> Iterator[None]:
+    """Hold the machine's timing lock inside the block. beside: not all cores are timed on, and who compiles
+    on spare ones may."""
+    began, folder = time.monotonic(), private_folder()
+    with _machine_lock(folder, "timing.lock")(timeout_s):
+        if beside:
+            yield
+            return
+        left_s = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
+        with _machine_lock(folder, "spare.lock")(left_s):
+            yield
 
 
 @contextmanager
@@ -160,15 +168,16 @@ def timing_by(deadline: Deadline) -> Iterator[bool]:
 
 
 @contextmanager
-def compiling(timeout_s: float | None = None) -> Iterator[None]:
-    """Inside the block no other process of this user times anything. Raises BusyError after `timeout_s`."""
-    with _machine_lock(private_folder()).shared(timeout_s):
+def compiling(timeout_s: float | None = None, spare: bool = False) -> Iterator[None]:
+    """Inside the block no other process of this user times anything; spare: it may, on other cores than
+    those that compile. Raises BusyError after `timeout_s`."""
+    with _machine_lock(private_folder(), "spare.lock" if spare else "timing.lock").shared(timeout_s):
         yield
 
 
 @cache
-def _machine_lock(folder: Path) -> MachineLock:
-    return MachineLock(folder / "timing.lock")
+def _machine_lock(folder: Path, name: str) -> MachineLock:
+    return MachineLock(folder / name)
 
 
 def private_folder() -> Path:

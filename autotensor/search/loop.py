@@ -1,16 +1,22 @@
 """A tuning run: tasks in, best schedules out. The only place that ties proposer, measurer and log together.
 
-    choose task ─▶ tuner.ask ─▶ journal.begin ─▶ measure ─▶ journal.finish ─▶ tuner.tell ─▶ …
+    choose task ─▶ tuner.ask ─▶ journal.begin ─▶ submit ─▶ journal.finish ─▶ tuner.tell ─▶ …
          └─ no more trials for this task ─▶ final race: its best and its default, side by side
 
+A measurer may work on batches of several tasks at once (`in_flight`). Their answers are told in the order in
+which they were asked for, however soon they come: what is asked next depends on what was told, not on clocks.
+
 Trials are acknowledged by the log before the search learns of them; a run that was killed is told what the
-log knows, round by round in the order in which it happened, and then continues as if it had not been killed.
+log knows, round by round in the order in which it happened, and then continues as if it had not been killed:
+the last rounds that may have been in flight together are in flight again, and have been answered.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 from autotensor.base.doors import name_of
@@ -108,6 +114,17 @@ class _Course:
         self.gains.append(relative_gain(before, self.tuner.best_seconds))
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A batch of one task that is asked for, and not told yet."""
+
+    course: _Course
+    batch: Sequence[Candidate]
+    answer: Future[list[MeasureResult]]
+    began: float  # seconds of time.perf_counter
+    rows: Sequence[TrialRecord] = ()  # that the log has of it; nothing is asked of the measurer then
+
+
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
     """Measures candidates of all tasks until the budget, the deadline or the tasks end.
 
@@ -142,6 +159,9 @@ class _Loop:
         self.runs = [self._course(t) for t in merged]
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
+        self.depth = max(1, getattr(measurer, "in_flight", 1))
+        self.flights: deque[_Flight] = deque()  # of different tasks, in the order of asking
+        self.landed = 0.0  # when the last one was told, of time.perf_counter
         self.pace = Pace()
         self._leave_light()
 
@@ -180,12 +200,13 @@ class _Loop:
         if reused:
             self.say(Resumed(reused))
         while not (reason := self._over()):
-            self._finish_tasks()
-            run = self._next()
-            if run is None:
+            self._fill()
+            if self.flights:
+                self._land(self.flights.popleft())
+            elif not self.late:
                 reason = self._why_finished()
                 break
-            self._round(run)
+        self._land_all()
         if not self.stopped():
             for run in sorted(self.runs, key=_expected_s, reverse=True):
                 self._race(run)
@@ -238,14 +259,35 @@ class _Loop:
             return -1.0
         return self.options.least_gain * sum(map(_expected_s, self.runs))
 
+    def _fill(self) -> None:
+        """Asks for batches until as many are in flight as the measurer takes, or no other task is open."""
+        while True:
+            self._finish_tasks()
+            run = self._next()
+            if run is None:
+                return
+            self._launch(run)
+
     def _next(self) -> _Course | None:
-        open_ = [r for r in self.runs if not self._reason(r)]
+        """The task that another batch is asked for now; None while enough are in flight, or none is open."""
+        if self.late or len(self.flights) >= self.depth or self._trials_left() <= 0:
+            return None
+        open_ = [r for r in self.runs if not self._flies(r) and not self._reason(r)]
         found = choose([r.standing() for r in open_], self._least_s())
         return None if found is None else next(r for r in open_ if r.task is found.task)
+
+    def _flies(self, run: _Course) -> bool:
+        return any(f.course is run for f in self.flights)
+
+    def _trials_left(self) -> int:
+        """Of the budget, when all that is in flight will have been told."""
+        return self.options.trials - self.trials - sum(len(f.batch) or len(f.rows) for f in self.flights)
 
     def _finish_tasks(self) -> None:
         """Says which tasks are finished, and races them."""
         for run in self.runs:
+            if self._flies(run):
+                continue
             reason = self._reason(run)
             if reason and not run.announced:
                 run.announced = True
@@ -258,11 +300,11 @@ class _Loop:
         """As asked for; at first at most an equal share of the budget: every task gets its default. Less when
         the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
-        wanted = min(self.options.batch, share, self.options.trials - self.trials)
+        wanted = min(self.options.batch, share, self._trials_left())
         return self.pace.fitting(first=not run.batches, left_s=self._left_s(), wanted=wanted)
 
-    def _round(self, run: _Course) -> None:
-        """One batch of one task."""
+    def _launch(self, run: _Course) -> None:
+        """Asks for a batch of a task."""
         began = time.perf_counter()
         with self.watch("search"):
             size = self._batch_size(run)
@@ -273,8 +315,33 @@ class _Loop:
             return
         with self.watch("log"):
             self.journal.begin(run.task, run.batches, batch)
+        gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
         with self.watch("measure"):
-            results = self._measured(run, batch)
+            try:
+                answer = self.measurer.submit(run.task.workload, [c.trace for c in batch], gated=gated)
+            except MeasureError as error:
+                answer = Future()
+                answer.set_exception(error)
+        self.flights.append(_Flight(run, batch, answer, began))
+
+    def _land_all(self) -> None:
+        """What is still in flight when the run ends: told if it is being measured, else forgotten."""
+        while self.flights:
+            flight = self.flights.popleft()
+            if not flight.rows and flight.answer.cancel():
+                self.journal.forget(flight.batch)
+            else:
+                self._land(flight)
+
+    def _land(self, flight: _Flight) -> None:
+        """Tells a task what became of its batch, once that is known."""
+        run, batch = flight.course, flight.batch
+        if flight.rows:
+            self._retell(run, flight.rows)
+            run.outlook = run.tuner.outlook(self.options.batch)
+            return
+        with self.watch("measure"):
+            results = self._answered(flight)
         if results is None:
             return
         with self.watch("log"):
@@ -285,7 +352,10 @@ class _Loop:
             run.tuner.tell(batch, seconds)
             self._learn(run, before, rows)
             run.outlook = run.tuner.outlook(self.options.batch)
-        self.pace.count(first=run.batches == 1, trials=len(batch), seconds=time.perf_counter() - began)
+        now = time.perf_counter()
+        took = now - max(flight.began, self.landed)  # before, it was in flight beside another
+        self.landed = now
+        self.pace.count(first=run.batches == 1, trials=len(batch), seconds=took)
         if run.tuner.best is not None and run.tuner.best_seconds < before:
             self.say(Improved(run.task, run.tuner.best, run.tuner.best_seconds))
         self.say(
@@ -303,14 +373,13 @@ class _Loop:
             )
         )
 
-    def _measured(self, run: _Course, batch: Sequence[Candidate]) -> list[MeasureResult] | None:
+    def _answered(self, flight: _Flight) -> list[MeasureResult] | None:
         """What became of a batch; None when it could not be measured, and then the log has forgotten it."""
-        gated = [n for n, c in enumerate(batch) if c.made_by != "default"]  # something must run
+        run = flight.course
         try:
-            asked = self.measurer.submit(run.task.workload, [c.trace for c in batch], gated=gated)
-            return asked.result()
+            return flight.answer.result()
         except MeasureError as error:
-            self.journal.forget(batch)
+            self.journal.forget(flight.batch)
             if isinstance(error, OutOfTime):
                 self.late = True
                 return None
@@ -352,28 +421,43 @@ class _Loop:
         """Tells what this session measured before it ended, in the order of its rounds; gives the trials."""
         self.journal.bury()
         by_task = {(r.task.workload.key, r.task.target.key()): r for r in self.runs}
-        rounds: dict[tuple[str, str, int], list[TrialRecord]] = {}
+        found: dict[tuple[str, str, int], list[TrialRecord]] = {}
         for row in self.journal.store.trials(session=self.journal.session.id):
-            rounds.setdefault((row.workload, row.target, row.round or 0), []).append(row)
-        ran = sum(r.status is not Status.REJECTED for rows in rounds.values() for r in rows)
-        last = {place[:2]: place for place in rounds} if ran < self.options.trials else {}
-        for (workload, target, number), rows in rounds.items():
-            run = by_task.get((workload, target))
-            if run is None:
-                continue
-            before = run.tuner.best_seconds
-            retell(run.tuner, rows, self.metric)
-            run.tuner.skip_round()
-            self._learn(run, before, rows)
-            if (
-                rows[0].made_by == "default"
-                and rows[0].trace_hash == run.tuner.default().trace.hash
-                and self.journal.ended_before in final_reasons(self.options)
-            ):
-                run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
-            if not run.ended and last.get((workload, target)) == (workload, target, number):
+            if (row.workload, row.target) in by_task:
+                found.setdefault((row.workload, row.target, row.round or 0), []).append(row)
+        rounds = [(by_task[place[:2]], rows) for place, rows in found.items()]
+        ran = sum(_ran(rows) for _, rows in rounds)
+        flying = self._flying(rounds)
+        told = rounds[: len(rounds) - flying]
+        last = {id(run): rows for run, rows in told} if ran < self.options.trials else {}
+        for run, rows in told:
+            self._retell(run, rows)
+            if not run.ended and last.get(id(run)) is rows:
                 run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
-        return self.trials
+        self.flights.extend(_Flight(run, (), Future(), 0.0, rows) for run, rows in rounds[len(told) :])
+        return ran
+
+    def _flying(self, rounds: Sequence[tuple[_Course, Sequence[TrialRecord]]]) -> int:
+        """How many of the last rounds may not have been told when the next one was asked for."""
+        tasks: list[_Course] = []
+        for run, _ in reversed(rounds):
+            if len(tasks) + 1 >= self.depth or any(run is t for t in tasks):
+                break
+            tasks.append(run)
+        return len(tasks)
+
+    def _retell(self, run: _Course, rows: Sequence[TrialRecord]) -> None:
+        """Tells a task what the log knows of one of its rounds."""
+        before = run.tuner.best_seconds
+        retell(run.tuner, rows, self.metric)
+        run.tuner.skip_round()
+        self._learn(run, before, rows)
+        if (
+            rows[0].made_by == "default"
+            and rows[0].trace_hash == run.tuner.default().trace.hash
+            and self.journal.ended_before in final_reasons(self.options)
+        ):
+            run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
 
     def _report(self, run: _Course) -> TaskReport:
         best = run.tuner.best_seconds
@@ -390,6 +474,11 @@ class _Loop:
         return TaskReport(
             run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced, run.rejected
         )
+
+
+def _ran(rows: Sequence[TrialRecord]) -> int:
+    """How many were measured; what was rejected was not."""
+    return sum(r.status is not Status.REJECTED for r in rows)
 
 
 def _expected_s(run: _Course) -> float:

@@ -34,9 +34,11 @@ TUNER = """if True:
         if isinstance(event, Waiting):
             print("waits for", event.other, flush=True)
 
+    measurer = Slow()
+    measurer.in_flight = int(sys.argv[3])
     print("starts", flush=True)
     with connect(sys.argv[1]) as store:
-        report = run([PRODUCT, SMALL_PRODUCT], int(sys.argv[2]), store, Slow(), hear, patience=False)
+        report = run([PRODUCT, SMALL_PRODUCT], int(sys.argv[2]), store, measurer, hear, patience=False)
     print("trials", report.trials, flush=True)
 """
 
@@ -56,14 +58,20 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return found.url
 
 
+@pytest.fixture(params=[1, 2], ids=["one", "two"])
+def in_flight(request: pytest.FixtureRequest) -> int:
+    """Batches that the measurer takes at once."""
+    return int(request.param)
+
+
 @pytest.fixture
-def start(address: str) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+def start(address: str, in_flight: int) -> Iterator[Callable[[], subprocess.Popen[str]]]:
     folders = [ROOT, ROOT / "tests" / "search", ROOT / "tests" / "kit"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
     started: list[subprocess.Popen[str]] = []
 
     def one() -> subprocess.Popen[str]:
-        words = [sys.executable, "-c", TUNER, address, str(TRIALS)]
+        words = [sys.executable, "-c", TUNER, address, str(TRIALS), str(in_flight)]
         started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment))
         return started[-1]
 

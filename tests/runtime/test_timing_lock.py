@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 HOLD = """
 import sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from autotensor.runtime.timing_lock import MachineLock
 with MachineLock(Path(sys.argv[1]))():
@@ -28,6 +30,7 @@ with MachineLock(Path(sys.argv[1]))():
 
 COUNT_UP = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from autotensor.runtime.timing_lock import MachineLock
 lock, counter = MachineLock(Path(sys.argv[1])), Path(sys.argv[2])
@@ -39,6 +42,7 @@ for _ in range(100):
 
 SHARE = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from autotensor.runtime.timing_lock import MachineLock
 with MachineLock(Path(sys.argv[1])).shared():
@@ -186,3 +190,22 @@ def test_who_must_be_done_goes_on_without_it(tmp_path: Path, monkeypatch: pytest
         assert alone
     with timing_by(NEVER) as alone, compiling(0.0):
         assert alone
+
+
+def test_spare_cores_may_compile_beside_who_times_on_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing_lock.tempfile, "gettempdir", lambda: str(tmp_path))
+    with compiling(0.0, spare=True), ThreadPoolExecutor(1) as other:
+
+        def taken(beside: bool) -> bool:
+            try:
+                with timing_lock.timing_lock(0.1, beside=beside):
+                    return True
+            except BusyError:
+                return False
+
+        assert other.submit(taken, True).result()
+        assert not other.submit(taken, False).result()  # on all cores: those are taken
+    with timing_lock.timing_lock(0.0), ThreadPoolExecutor(1) as other, pytest.raises(BusyError):
+        other.submit(compiling(0.1, spare=True).__enter__).result()

@@ -48,6 +48,7 @@ class FakeMeasurer(AtOnce):
         self, cost: Cost | None = None, *, noise: float = 0.0, failing: float = 0.0, spilling: float = 0.0
     ) -> None:
         self.cost = cost or (lambda trace: 1e-4 * (1.0 + chance(trace.hash)))
+        self.in_flight = 1
         self.noise, self.failing, self.spilling = noise, failing, spilling
         self.calls: list[tuple[str, tuple[str, ...], int | None]] = []
         self.impossible: set[str] = set()  # keys of workloads whose reference cannot be built

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -200,6 +201,37 @@ class Mortal(FakeMeasurer):
         return super().measure(workload, traces, repeat, **how)
 
 
+class Later(FakeMeasurer):
+    """Answers what was asked first once somebody waits for it. begins=False: nothing else has begun then."""
+
+    def __init__(self, depth: int, begins: bool = True) -> None:
+        super().__init__()
+        self.in_flight = depth
+        self.begins = begins
+        self.open: list[tuple[str, Waited]] = []
+        self.seen: list[list[str]] = []  # workloads in flight, at each question
+
+    def submit(self, workload: Workload, *asked: Any, **how: Any) -> Future[list[MeasureResult]]:
+        known = super().submit(workload, *asked, **how)
+        answer = Waited(known)
+        self.open = [*(f for f in self.open if not f[1].done()), (workload.key, answer)]
+        self.seen.append([key for key, _ in self.open])
+        if self.begins:
+            answer.set_running_or_notify_cancel()
+        return answer
+
+
+class Waited(Future[list[MeasureResult]]):
+    def __init__(self, known: Future[list[MeasureResult]]) -> None:
+        super().__init__()
+        self.known = known
+
+    def result(self, timeout: float | None = None) -> list[MeasureResult]:
+        if not self.done():
+            self.set_result(self.known.result())
+        return super().result(timeout)
+
+
 @pytest.mark.parametrize(
     ("calls", "model"), [(1, "xgb"), (4, "xgb"), (7, "xgb"), (4, "prior"), (4, "random")]
 )
@@ -218,6 +250,49 @@ def test_a_killed_run_continues_as_if_it_had_not_been_killed(calls: int, model: 
     assert report.reused == len(first.measured)
     assert report.trials == 72
     assert store.open_intents() == ()
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("calls", [1, 2, 4, 7, 8])
+def test_a_killed_run_of_several_tasks_in_flight_continues_as_if_it_had_not_been(
+    calls: int, depth: int
+) -> None:
+    workloads = [PRODUCT, SMALL_PRODUCT, CONVOLUTION]
+    store, first = connect(":memory:"), Mortal(calls)
+    whole, second = FakeMeasurer(), FakeMeasurer()
+    for measurer in (whole, first, second):
+        measurer.in_flight = depth
+    run(workloads, 96, measurer=whole)
+    with pytest.raises(Killed):
+        run(workloads, 96, store, first)
+    known = len(store.trials())
+    report = run(workloads, 96, store, second)
+    assert first.measured[:known] + second.measured == whole.measured
+    assert (report.reused, report.trials, store.open_intents()) == (known, 96, ())
+
+
+def test_several_tasks_are_in_flight_and_told_in_the_order_of_asking() -> None:
+    """The next task's batch is asked for before this one's is answered; one task has one batch at a time."""
+    measurer = Later(depth=2)
+    report = run([PRODUCT, SMALL_PRODUCT, CONVOLUTION], 96, measurer=measurer)
+    assert report.trials == 96
+    assert max(len(open_) for open_ in measurer.seen) == 2
+    assert all(len({*open_}) == len(open_) for open_ in measurer.seen)
+    same = FakeMeasurer()
+    same.in_flight = 2
+    run([PRODUCT, SMALL_PRODUCT, CONVOLUTION], 96, measurer=same)
+    assert measurer.measured == same.measured  # whatever the clocks say
+
+
+def test_what_has_not_begun_when_a_run_is_stopped_is_forgotten() -> None:
+    store, measurer = connect(":memory:"), Later(depth=2, begins=False)
+    asked = itertools.count()
+    report = run(
+        [PRODUCT, SMALL_PRODUCT], 500, store, measurer, stopped=lambda: next(asked) >= 3, patience=False
+    )
+    assert report.reason == "it was stopped"
+    assert store.open_intents() == ()
+    assert report.trials == len(store.trials()) < len(measurer.measured)
 
 
 def test_the_batch_that_was_in_flight_is_measured_again() -> None:

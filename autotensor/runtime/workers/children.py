@@ -24,9 +24,9 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,6 +106,7 @@ class Child:
         self.output_limit = output_limit
         self.start_timeout_s = start_timeout_s
         self.starts = 0
+        self._cores: Collection[int] | None = None  # that it may run on; None: all of ours
         self._running: _Running | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
         self._tail = b""
@@ -122,7 +123,9 @@ class Child:
         if self._running is not None:
             return
         self.starts += 1
-        self._running = running = _spawn(self.command, self._environment(), self.memory_bytes)
+        self._running = running = _spawn(self.command, self._environment(), self.memory_bytes, self._cores)
+        if self._cores is not None:
+            self.stay_on(self._cores)  # others than a moment ago, perhaps
         self._finalizer = weakref.finalize(self, _end, running)
         self._unread = b""
         reply = self._exchange(b"", self.start_timeout_s)
@@ -133,6 +136,13 @@ class Child:
                 f"worker {' '.join(self.command[3:])} did not start: {reply.detail or reply.text}",
                 context=lambda: reply.output,
             )
+
+    def stay_on(self, cores: Collection[int]) -> None:
+        """Run on these cores only, now and when started again (Linux)."""
+        self._cores = cores
+        if self._running is not None:
+            with suppress(ProcessLookupError):  # it has just died
+                os.sched_setaffinity(self._running.process.pid, cores)
 
     def request(self, text: str, timeout_s: float) -> Reply:
         """Send one line and wait for the answer, at most `timeout_s` seconds. Afterwards the child runs only
@@ -253,23 +263,29 @@ def python_path(first: Sequence[str] = ()) -> str:
     return os.pathsep.join([*first, *filter(None, said), root])
 
 
-def _spawn(command: list[str], environment: Mapping[str, str], memory_bytes: int | None) -> _Running:
+def _spawn(
+    command: list[str],
+    environment: Mapping[str, str],
+    memory_bytes: int | None,
+    cores: Collection[int] | None = None,
+) -> _Running:
     """Start `command` in a session of its own, with the pipes of the protocol."""
     reply_in, reply_out = os.pipe()
     life_out, life_in = os.pipe()  # nobody writes: the child reads its end when we are gone
     told = f"{reply_out},{life_out},{memory_bytes or 0},{os.getpid()}"
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            env={**environment, ENVIRONMENT: told},
-            pass_fds=(reply_out, life_out),
-            start_new_session=True,
-        )
+        with _on(cores):  # a child begins on the cores of the thread that starts it
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                env={**environment, ENVIRONMENT: told},
+                pass_fds=(reply_out, life_out),
+                start_new_session=True,
+            )
 
     try:
         process = _spawner().submit(start).result()
@@ -293,6 +309,20 @@ def _spawn(command: list[str], environment: Mapping[str, str], memory_bytes: int
     for descriptor in (running.requests, running.replies, running.output):
         os.set_blocking(descriptor, False)
     return running
+
+
+@contextmanager
+def _on(cores: Collection[int] | None) -> Iterator[None]:
+    """The calling thread runs on these cores inside the block."""
+    if cores is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @cache

@@ -7,18 +7,23 @@ pool.build(workload, traces) ──▶ [Built | MeasureResult, …]      a resul
 from __future__ import annotations
 
 import json
+import os
 import queue
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autotensor.base.target import Target, usable_cores
+from autotensor.runtime.timing_lock import BusyError, compiling
 from autotensor.runtime.workers import children
 from autotensor.runtime.workers.children import Child, Reply
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring import candidate_time_limit
+from autotensor.search.measuring.cores import Cores
 from autotensor.search.measuring.measure_request import MeasureOptions, MeasureResult, default_memory_bytes
 from autotensor.search.measuring.timing_turns import Turns
 from autotensor.te.workload import Workload
@@ -70,6 +75,9 @@ class BuildPool:
     """Children that compile. LLVM has one lock per process, so each compiles one candidate at a time.
 
     What compiled for the pool's target is kept: a task's final race asks for its best again.
+
+    Where cores are to spare, the children run on all of them until this process times something (`aside`);
+    from then on, what still compiles stays on the spare ones.
     """
 
     def __init__(
@@ -79,10 +87,16 @@ class BuildPool:
         modules: Sequence[str] = (),
         path: Sequence[str | Path] = (),
         turns: Turns | None = None,
+        cores: Cores | None = None,
     ) -> None:
-        """turns: of the run; others who time something are waited for, within its patience."""
+        """turns: of the run; others who time something are waited for, within its patience. cores: those
+        that this process times on, and those that may compile meanwhile; None: none may."""
         self.target, self.options = target, options
         self._turns = turns or Turns()
+        self._cores = cores
+        self._guard = threading.Lock()  # of the next three
+        self._timing = False  # this process times something
+        self._machine = ExitStack()  # has the lock of the whole machine, while all cores compile
         count = options.workers or usable_cores()  # OMP_NUM_THREADS speaks of kernels, not of building them
         memory = options.memory_bytes or default_memory_bytes()
         self._builders = [
@@ -126,8 +140,54 @@ class BuildPool:
             finally:
                 self._idle.put(builder)
 
-        with self._turns.compiling():  # not beside what another times
+        with self._turn():  # not beside what another times
             return list(self._threads.map(one, jobs))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside the block what compiles is on spare cores, if there are any: this process times."""
+        with self._guard:
+            self._timing = True
+            self._stay_aside()
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._timing = False
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Inside the block all may compile: on all cores if nobody times anything, else on spare ones."""
+        with self._turns.compiling(spare=self._cores is not None):
+            if self._cores is None:
+                yield
+                return
+            with self._guard:
+                self._spread()
+            try:
+                yield
+            finally:
+                with self._guard:
+                    self._machine.close()
+
+    def _spread(self) -> None:
+        try:
+            if self._timing:
+                raise BusyError("this process times")
+            self._machine.enter_context(compiling(0.0))
+        except BusyError:
+            self._stay_aside()
+        else:
+            self._stay_on(os.sched_getaffinity(0))
+
+    def _stay_aside(self) -> None:
+        if self._cores is not None:
+            self._stay_on(self._cores.spare)
+        self._machine.close()
+
+    def _stay_on(self, cores: frozenset[int] | set[int]) -> None:
+        for builder in self._builders:
+            builder.child.stay_on(cores)
 
     def _recalled(self, workload: Workload, trace: Trace) -> Built | None:
         """What a trace was compiled to before; it is the latest now."""
@@ -148,7 +208,7 @@ class BuildPool:
         return tuple(b.child.pid for b in self._builders if b.child.pid is not None)
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.shutdown(cancel_futures=True)
         for builder in self._builders:
             builder.child.close()
 

@@ -103,7 +103,11 @@ class MeasureResult:
 
 @runtime_checkable
 class Measurer(Protocol):
-    """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum."""
+    """Whoever can tell how fast candidates are: this machine, a cluster, a fake with a known optimum.
+
+    One that has `in_flight`, a number above 1, is asked for batches of so many tasks before it has answered
+    the first: it compiles one while it times another, or has many machines.
+    """
 
     def submit(
         self,

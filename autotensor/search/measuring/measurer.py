@@ -6,6 +6,8 @@
     traces ──building.py──▶ artifacts ──code_gate.py──▶ ══ timing lock ══ racing.py ──▶ results
             N children, N at once      no tile on the stack     one child, one candidate at a time
 
+Where the machine has cores to spare, one batch is compiled while the one before it is timed: cores.py.
+
 Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
 their times. Children end with their parent. Start reading in racing.py (what is decided) and run_child.py
 (what the run child does).
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.building import BuildPool, Built
 from autotensor.search.measuring.code_gate import refusal
+from autotensor.search.measuring.cores import cores_for
 from autotensor.search.measuring.measure_request import (
     AtOnce,
     MeasureOptions,
@@ -54,6 +58,16 @@ class Spent:
     check: float = 0.0  # of `run`
     sample: float = 0.0  # of `run`
     trials: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A batch that can be timed."""
+
+    workload: Workload
+    oracle: Oracle
+    built: Sequence[Built | MeasureResult]
+    tolerances: Sequence[float | None]
 
 
 def check_measurable(target: Target) -> None:
@@ -96,8 +110,13 @@ class LocalMeasurer(AtOnce):
         self.spent = Spent()
         self._numerics = numerics or (lambda trace: None)
         self._turns = Turns(left_s)
-        self._pool = BuildPool(target, options, modules, path, self._turns)
-        self._race = Race(target, options, modules, path, recalibrate, left_s)
+        self._cores = cores = cores_for(target)
+        self.in_flight = 1 if cores is None else 2
+        self._pool = BuildPool(target, options, modules, path, self._turns, cores)
+        timed = None if cores is None else cores.timed
+        self._race = Race(target, options, modules, path, recalibrate, left_s, timed)
+        self._builds = ThreadPoolExecutor(1, thread_name_prefix="autotensor-compile")
+        self._runs = ThreadPoolExecutor(1, thread_name_prefix="autotensor-time")
         self._oracles: dict[str, Mapping[str, Any]] = {}  # built, by workload, those in float64 too
         self._widened: dict[str, Workload] = {}  # computations in float64
         self._best: dict[str, float] = {}  # seconds, by workload
@@ -115,13 +134,33 @@ class LocalMeasurer(AtOnce):
         Raises MeasureError only when nothing can be measured: children do not start, or the unscheduled
         program itself fails.
         """
+        return self._timed(self._compiled(workload, traces, gated), repeat)
+
+    def submit(
+        self,
+        workload: Workload,
+        traces: Sequence[Trace],
+        repeat: int | None = None,
+        gated: Collection[int] = (),
+    ) -> Future[list[MeasureResult]]:
+        if self._cores is None:
+            return super().submit(workload, traces, repeat, gated)
+        compiled = self._builds.submit(self._compiled, workload, traces, gated)
+        answer = self._runs.submit(lambda: self._timed(compiled.result(), repeat))
+        answer.add_done_callback(lambda a: compiled.cancel() if a.cancelled() else None)
+        return answer
+
+    def _compiled(self, workload: Workload, traces: Sequence[Trace], gated: Collection[int]) -> _Compiled:
         tolerances = [self._numerics(t) for t in traces]
         oracle = self._oracle(workload, tolerances)
         began = time.perf_counter()
         built = self._pool.build(workload, traces)
         self.spent.build += time.perf_counter() - began
         let_in = [_gate(b) if n in gated else b for n, b in enumerate(built)]
-        return self._run(workload, oracle, let_in, tolerances, repeat)
+        return _Compiled(workload, oracle, let_in, tolerances)
+
+    def _timed(self, batch: _Compiled, repeat: int | None) -> list[MeasureResult]:
+        return self._run(batch.workload, batch.oracle, batch.built, batch.tolerances, repeat)
 
     def measure_artifacts(
         self,
@@ -140,7 +179,9 @@ class LocalMeasurer(AtOnce):
         return (*self._pool.pids(), *self._race.pids())
 
     def close(self) -> None:
-        """End all children."""
+        """End all children, and what has not begun."""
+        self._runs.shutdown(cancel_futures=True)
+        self._builds.shutdown(cancel_futures=True)
         self._pool.close()
         self._race.close()
 
@@ -181,7 +222,7 @@ class LocalMeasurer(AtOnce):
                 entrants.setdefault((b.sha, tolerance), Entrant(n, b, tolerance))
         self._race.start()
         began = time.perf_counter()
-        with self._turns.timing() as alone:
+        with self._pool.aside(), self._turns.timing(beside=self._cores is not None) as alone:
             got = time.perf_counter()
             if entrants:
                 incumbent_s = self._best.get(workload.key)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -129,10 +129,12 @@ class Race:
         path: Sequence[str | Path] = (),
         recalibrate: Callable[[], float] | None = None,
         left_s: Callable[[], float] = lambda: float("inf"),
+        cores: Collection[int] | None = None,
     ) -> None:
         """recalibrate: measures the peak again, in FLOP/s of all threads; asked once, by what is above it.
 
-        left_s: seconds until the deadline, which ends a reference that takes longer.
+        left_s: seconds until the deadline, which ends a reference that takes longer. cores: to time on;
+        None: any.
         """
         self.target, self.options = target, options
         self._left_s = left_s
@@ -141,6 +143,8 @@ class Race:
         if target.kind == "cuda":
             memory = CUDA_ADDRESSES
         self._child = Child(WORKER, ["run", *modules], path=path, memory_bytes=memory)
+        if cores is not None:
+            self._child.stay_on(cores)
         self._mark: Mark | None = None
         self._questions: list[Question] = []  # that this child's oracle has answered, of this task
         self._loaded: set[int] = set()  # candidates in this child

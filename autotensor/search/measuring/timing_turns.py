@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 
 from autotensor.base import log
 from autotensor.runtime.timing_lock import MOST_WAIT_S, BusyError, compiling, timing_lock
@@ -36,18 +37,18 @@ class Turns:
         self._said = False  # that times are rough: once is enough
 
     @contextmanager
-    def timing(self) -> Iterator[bool]:
-        """Inside the block nobody else times or compiles, if it gives True.
+    def timing(self, beside: bool = False) -> Iterator[bool]:
+        """Inside the block nobody else times or compiles, if it gives True; beside: but on spare cores.
 
         Raises OutOfTime if the deadline came while others held the lock.
         """
-        with self._turn(timing_lock, "timing") as alone:
+        with self._turn(partial(timing_lock, beside=beside), "timing") as alone:
             yield alone
 
     @contextmanager
-    def compiling(self) -> Iterator[bool]:
-        """The same, but others may compile, too."""
-        with self._turn(compiling, "compiling") as alone:
+    def compiling(self, spare: bool = False) -> Iterator[bool]:
+        """The same, but others may compile, too; spare: and time, on other cores."""
+        with self._turn(partial(compiling, spare=spare), "compiling") as alone:
             yield alone
 
     @contextmanager
