@@ -301,7 +301,9 @@ class _Loop:
         the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
         wanted = min(self.options.batch, share, self._trials_left())
-        return self.pace.fitting(first=not run.batches, left_s=self._left_s(), wanted=wanted)
+        before = [(not f.course.batches, len(f.batch)) for f in self.flights]
+        left_s = self._left_s() - sum(self.pace.seconds(first=first, trials=n) for first, n in before)
+        return self.pace.fitting(first=not run.batches, left_s=left_s, wanted=wanted)
 
     def _launch(self, run: _Course) -> None:
         """Asks for a batch of a task."""

@@ -137,6 +137,25 @@ def test_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(measurer.races) == 1
 
 
+@pytest.mark.parametrize(("given_s", "trials"), [(5.0, 8), (50.0, 16)])
+def test_what_is_in_flight_takes_of_the_time_that_is_left(
+    given_s: float, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotensor.search.loop.time.monotonic", lambda: 0.0)
+    measurer = FakeMeasurer()
+    measurer.in_flight = 2
+    asked = iter([False])
+    run(
+        [PRODUCT, CONVOLUTION],
+        500,
+        measurer=measurer,
+        stopped=lambda: next(asked, True),
+        deadline_s=given_s,
+        patience=False,
+    )
+    assert len(measurer.measured) == trials
+
+
 def test_failures_are_counted_and_kept() -> None:
     store = connect(":memory:")
     heard: list[Event] = []
