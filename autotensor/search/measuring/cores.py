@@ -3,19 +3,33 @@
     divide(range(8), {0: {0, 4}, …}, threads=2, usable=8) ──▶ Cores(timed={2, 3}, spare={0, 1, 4, 5})
 
 A core that shares its units with one that is timed on is nobody's: what runs there would disturb. The first
-cores are spare: systems serve interrupts there.
+cores are spare: systems serve interrupts there. What the system says is not all: a virtual machine hides who
+shares units, and a processor with more cores at work runs slower. So it is tried: cores that slow down the
+timed ones are not spare.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import threading
+import time
+import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from statistics import median
 
 from autotensor.base.target import Target, usable_cores
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+
+
+MOST_SLOWED = 1.02  # times its time alone: what samples of one kernel differ by anyway
+_PAIRS = 11  # of samples, alone and beside work on the spare cores
+_WORK_BYTES = 1 << 18  # that are compressed in one sample; some milliseconds
+_MOST_WORKERS = 16  # more threads would wait for the interpreter
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,8 @@ def cores_for(target: Target) -> Cores | None:
         return None  # OpenCL's devices may be these cores
     allowed = os.sched_getaffinity(0)
     threads = 1 if target.is_gpu else target.num_cores
-    return divide(allowed, {core: _siblings(core) for core in allowed}, threads, usable_cores())
+    found = divide(allowed, {core: _siblings(core) for core in allowed}, threads, usable_cores())
+    return found if found is not None and slowed(found) <= MOST_SLOWED else None
 
 
 def divide(
@@ -48,6 +63,51 @@ def divide(
     free = sorted(core for unit in units[:-threads] for core in unit if core in allowed)
     spare = frozenset(free[: max(0, usable - threads)])
     return Cores(timed, spare) if spare else None
+
+
+@lru_cache(maxsize=8)
+def slowed(cores: Cores) -> float:
+    """How many times as long work takes on a timed core while the spare ones work, too: tried for half a
+    second. Compressing stands for compiling: it branches, reads tables, and leaves the interpreter free."""
+    work = random.Random(0).randbytes(_WORK_BYTES)
+    busy, over = threading.Event(), threading.Event()
+    idle = threading.Semaphore(0)
+    workers = sorted(cores.spare)[:_MOST_WORKERS]
+
+    def beside(core: int) -> None:
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        while not over.is_set():
+            busy.wait()
+            while busy.is_set() and not over.is_set():
+                zlib.compress(work)
+            idle.release()
+
+    ratios: list[float] = []
+
+    def timed() -> None:
+        os.sched_setaffinity(0, {min(cores.timed)})
+        for _ in range(_PAIRS):
+            alone = _compressing_s(work)
+            busy.set()
+            ratios.append(_compressing_s(work) / alone)
+            busy.clear()
+            for _ in workers:
+                idle.acquire()
+
+    threads = [threading.Thread(target=beside, args=(core,), daemon=True) for core in workers]
+    measuring = threading.Thread(target=timed, daemon=True)
+    for thread in (*threads, measuring):
+        thread.start()
+    measuring.join()
+    over.set()
+    busy.set()  # wakes them to see it
+    return median(ratios)
+
+
+def _compressing_s(work: bytes) -> float:
+    began = time.perf_counter()
+    zlib.compress(work)
+    return time.perf_counter() - began
 
 
 def _siblings(core: int) -> frozenset[int]:

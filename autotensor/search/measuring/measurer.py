@@ -6,7 +6,7 @@
     traces ──building.py──▶ artifacts ──code_gate.py──▶ ══ timing lock ══ racing.py ──▶ results
             N children, N at once      no tile on the stack     one child, one candidate at a time
 
-Where the machine has cores to spare, one batch is compiled while the one before it is timed: cores.py.
+Where other cores leave the timed ones alone, one batch compiles while the one before it is timed: cores.py.
 
 Candidates may loop, crash, flood, eat memory or answer wrongly: each gets its status, and its neighbours
 their times. Children end with their parent. Start reading in racing.py (what is decided) and run_child.py

@@ -11,9 +11,10 @@ import pytest
 from zoo import gemm
 
 from autotensor.base.target import host, parse
+from autotensor.search.measuring import cores
 from autotensor.search.measuring import measurer as measuring
 from autotensor.search.measuring.building import BuildPool
-from autotensor.search.measuring.cores import Cores, cores_for, divide
+from autotensor.search.measuring.cores import MOST_SLOWED, Cores, cores_for, divide, slowed
 from autotensor.search.measuring.measure_request import MeasureOptions
 from autotensor.search.measuring.measurer import LocalMeasurer
 from autotensor.search.measuring.racing import Race
@@ -25,8 +26,18 @@ OPTIONS = MeasureOptions(workers=2, min_seconds=0.0005, build_timeout_s=20)
 ALONE = {n: {n} for n in range(4)}
 PAIRS = {n: {n % 4, n % 4 + 4} for n in range(8)}
 TWO_CORES = pytest.mark.skipif(
-    cores_for(TARGET) is None, reason="one core, or a system that binds no process to any"
+    not hasattr(os, "sched_setaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="one core, or a system that binds no process to any",
 )
+
+
+@pytest.fixture
+def spare(monkeypatch: pytest.MonkeyPatch) -> Cores:
+    """The last core times, the first compiles, however they disturb each other: speed is not tested."""
+    allowed = sorted(os.sched_getaffinity(0))
+    found = Cores(frozenset(allowed[-1:]), frozenset(allowed[:1]))
+    monkeypatch.setattr(measuring, "cores_for", lambda target: found)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,21 @@ def test_with_a_thread_on_each_core_none_is_to_spare() -> None:
 
 
 @TWO_CORES
+def test_cores_that_slow_down_those_that_are_timed_on_are_not_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = max(os.sched_getaffinity(0))
+    assert slowed(Cores(frozenset((core,)), frozenset((core,)))) > 1.4  # one core does the work of two
+    before = threading.active_count()
+    for ratio, found in ((MOST_SLOWED + 0.01, False), (MOST_SLOWED, True)):
+        monkeypatch.setattr(cores, "slowed", lambda asked, ratio=ratio: ratio)
+        monkeypatch.setattr(cores, "_siblings", lambda core: frozenset((core,)))
+        monkeypatch.setattr(cores, "usable_cores", lambda: 2)
+        assert (cores_for(TARGET) is not None) is found
+    assert threading.active_count() <= before
+
+
+@TWO_CORES
 def test_a_batch_compiles_while_another_is_timed_and_never_on_its_cores(
+    spare: Cores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = gemm(16, 24, 32), gemm(24, 16, 32)
@@ -94,18 +119,16 @@ def test_a_batch_compiles_while_another_is_timed_and_never_on_its_cores(
 
 
 @TWO_CORES
-def test_while_nobody_times_all_cores_compile() -> None:
-    cores = cores_for(TARGET)
-    pool = BuildPool(TARGET, OPTIONS, cores=cores)
+def test_while_nobody_times_all_cores_compile(spare: Cores) -> None:
+    pool = BuildPool(TARGET, OPTIONS, cores=spare)
     first, second = gemm(16, 24, 32), gemm(24, 16, 32)
-    assert cores is not None
     try:
         pool.build(first, [default_trace(first.dag, TARGET)])
         assert os.sched_getaffinity(pool.pids()[0]) == os.sched_getaffinity(0)
         with pool.aside():
-            assert os.sched_getaffinity(pool.pids()[0]) == cores.spare
+            assert os.sched_getaffinity(pool.pids()[0]) == spare.spare
             pool.build(second, [default_trace(second.dag, TARGET)])
-            assert os.sched_getaffinity(pool.pids()[0]) == cores.spare
+            assert os.sched_getaffinity(pool.pids()[0]) == spare.spare
     finally:
         pool.close()
 
