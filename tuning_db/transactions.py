@@ -13,9 +13,7 @@ from weakref import finalize
 
 from sqlalchemy import Connection, Engine
 
-from tuning_db.contract import (
-    closed,
-)
+from tuning_db.contract import closed
 from tuning_db.engine import IN_MEMORY
 from tuning_db.errors import StoreError
 from tuning_db.keys import Keys

@@ -301,9 +301,13 @@ class _Loop:
         the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
         wanted = min(self.options.batch, share, self._trials_left())
-        before = [(not f.course.batches, len(f.batch)) for f in self.flights]
-        left_s = self._left_s() - sum(self.pace.seconds(first=first, trials=n) for first, n in before)
+        left_s = self._left_s() - self._ahead_s()
         return self.pace.fitting(first=not run.batches, left_s=left_s, wanted=wanted)
+
+    def _ahead_s(self) -> float:
+        """What the measurer does before it begins with what is asked now, in seconds."""
+        ahead = [(not f.course.batches, len(f.batch)) for f in self.flights]
+        return sum(self.pace.seconds(first=first, trials=n) for first, n in ahead)
 
     def _launch(self, run: _Course) -> None:
         """Asks for a batch of a task."""
@@ -400,7 +404,7 @@ class _Loop:
 
     def _race(self, run: _Course) -> None:
         """The final race of a task, once; shorter when the deadline is near, none when it is too near."""
-        left_s = self.deadline.left_s() - RACE_S
+        left_s = self.deadline.left_s() - self._ahead_s() - RACE_S
         timing_s = min(self.options.means.race_s, left_s)
         if run.raced or not run.trials or timing_s < LEAST_RACE_S:
             return

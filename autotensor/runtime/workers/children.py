@@ -116,7 +116,8 @@ class Child:
     @property
     def pid(self) -> int | None:
         """Process id, None when not running."""
-        return self._running.process.pid if self._running else None
+        running = self._running  # once: another thread may end it
+        return running.process.pid if running else None
 
     def start(self) -> None:
         """Start the process unless it runs, and wait until it serves. Raises MeasureError if it does not."""
@@ -138,11 +139,11 @@ class Child:
             )
 
     def stay_on(self, cores: Collection[int]) -> None:
-        """Run on these cores only, now and when started again (Linux)."""
+        """Run on these cores only, now and when started again (Linux). Any thread may say so."""
         self._cores = cores
-        if self._running is not None:
+        if (pid := self.pid) is not None:
             with suppress(ProcessLookupError):  # it has just died
-                os.sched_setaffinity(self._running.process.pid, cores)
+                os.sched_setaffinity(pid, cores)
 
     def request(self, text: str, timeout_s: float) -> Reply:
         """Send one line and wait for the answer, at most `timeout_s` seconds. Afterwards the child runs only

@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,14 +171,12 @@ class BuildPool:
                     self._machine.close()
 
     def _spread(self) -> None:
-        try:
-            if self._timing:
-                raise BusyError("this process times")
-            self._machine.enter_context(compiling(0.0))
-        except BusyError:
-            self._stay_aside()
-        else:
-            self._stay_on(os.sched_getaffinity(0))
+        with suppress(BusyError):
+            if not self._timing:
+                self._machine.enter_context(compiling(0.0))
+                self._stay_on(os.sched_getaffinity(0))
+                return
+        self._stay_aside()
 
     def _stay_aside(self) -> None:
         if self._cores is not None:

@@ -21,12 +21,15 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
+from autotensor.base.deadline import Deadline
 from autotensor.base.target import Target, usable_cores
+from autotensor.runtime.timing_lock import timing_by
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
 MOST_SLOWED = 1.02  # times its time alone: what samples of one kernel differ by anyway
+_WAIT_S = 10.0  # until nobody times
 _PAIRS = 11  # of samples, alone and beside work on the spare cores
 _WORK_BYTES = 1 << 18  # that are compressed in one sample; some milliseconds
 _MOST_WORKERS = 16  # more threads would wait for the interpreter
@@ -48,7 +51,7 @@ def cores_for(target: Target) -> Cores | None:
     allowed = os.sched_getaffinity(0)
     threads = 1 if target.is_gpu else target.num_cores
     found = divide(allowed, {core: _siblings(core) for core in allowed}, threads, usable_cores())
-    return found if found is not None and slowed(found) <= MOST_SLOWED else None
+    return found if found is not None and _quiet(found) else None
 
 
 def divide(
@@ -66,6 +69,13 @@ def divide(
 
 
 @lru_cache(maxsize=8)
+def _quiet(cores: Cores) -> bool:
+    """Whether work on the spare cores leaves the timed ones alone; not, if others time for so long that it
+    cannot be tried."""
+    with timing_by(Deadline.after(_WAIT_S)) as alone:
+        return alone and slowed(cores) <= MOST_SLOWED
+
+
 def slowed(cores: Cores) -> float:
     """How many times as long work takes on a timed core while the spare ones work, too: tried for half a
     second. Compressing stands for compiling: it branches, reads tables, and leaves the interpreter free."""

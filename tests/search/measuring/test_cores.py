@@ -71,10 +71,12 @@ def test_cores_that_slow_down_those_that_are_timed_on_are_not_spare(monkeypatch:
     assert slowed(Cores(frozenset((core,)), frozenset((core,)))) > 1.4  # one core does the work of two
     before = threading.active_count()
     for ratio, found in ((MOST_SLOWED + 0.01, False), (MOST_SLOWED, True)):
+        cores._quiet.cache_clear()
         monkeypatch.setattr(cores, "slowed", lambda asked, ratio=ratio: ratio)
         monkeypatch.setattr(cores, "_siblings", lambda core: frozenset((core,)))
         monkeypatch.setattr(cores, "usable_cores", lambda: 2)
         assert (cores_for(TARGET) is not None) is found
+    cores._quiet.cache_clear()
     assert threading.active_count() <= before
 
 
