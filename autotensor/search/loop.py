@@ -17,17 +17,18 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from autotensor.base.doors import name_of
 from autotensor.base.errors import InputError, MeasureError
 from autotensor.base.target import Target
 from autotensor.resolve import median_s
 from autotensor.schedule.sketch import Sketch
+from autotensor.search.course import Course, Flight, Known, measured
 from autotensor.search.doors import MODELS, POLICIES, ModelFactory
 from autotensor.search.effort import BATCHES_SPENT, COVERED, EFFORT_SPENT, too_little
 from autotensor.search.events import Improved, Raced, Resumed, RoundDone, TaskDone
-from autotensor.search.final_race import Final, final_race
+from autotensor.search.final_race import final_race
 from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, opened_journal, retell, run_key
 from autotensor.search.knowledge import recall
 from autotensor.search.machine.lease import WorkedOn
@@ -38,14 +39,10 @@ from autotensor.search.propose.allocation import (
     CLOSE,
     NEAR_LIMIT,
     TOO_LITTLE,
-    Standing,
     choose,
-    seconds_of,
     stop_reason,
 )
-from autotensor.search.propose.phases import relative_gain
 from autotensor.search.propose.policy import Policy
-from autotensor.search.propose.stopping import Outlook
 from autotensor.search.report import (
     FINISHED_BEFORE,
     LATE,
@@ -65,64 +62,13 @@ from autotensor.search.shipped_knowledge import with_shipped
 from autotensor.search.stopwatch import Stopwatch
 from autotensor.search.task import Candidate, Task, merge
 from schedules.generate import generate
-from tuning_db.records import Status, TrialRecord
+from tuning_db.records import TrialRecord
 
 # what a final race takes beside its timing, roughly; with it, so much is kept of a deadline for each, this
 # share of it at most
 RACE_S = 0.8
 RACES_SHARE = 0.2
 LEAST_RACE_S = 0.2  # of timing: what is shorter decides nothing
-
-
-@dataclass(slots=True)
-class _Course:
-    """Mutable bookkeeping of one task."""
-
-    task: Task
-    tuner: Policy
-    bound_s: float
-    limit: float  # nothing comes to less by the run's metric, as far as that is known
-    default_s: float | None = None
-    batches: int = 0
-    trials: int = 0
-    failures: int = 0
-    rejected: int = 0
-    gains: list[float] = field(default_factory=list)
-    seconds: float = 0.0  # that its batches took
-    outlook: Outlook | None = None
-    ended: str = ""  # why it cannot go on, whatever its standing
-    announced: bool = False
-    final: Final | None = None
-    raced: bool = False
-
-    def standing(self) -> Standing:
-        best, gains = self.tuner.best_seconds, tuple(self.gains)
-        each = self.seconds / self.batches if self.batches else 1.0
-        exhausted = self.tuner.exhausted
-        return Standing(
-            self.task, best, self.limit, self.batches, gains, exhausted, self.outlook, max(each, 1e-3)
-        )
-
-    def count(self, before: float, rows: Sequence[TrialRecord]) -> None:
-        """A batch was told; `before` is the best time before it. What was rejected took no measurement."""
-        self.seconds += seconds_of([r.build_s for r in rows], [r.median_s for r in rows])
-        ran = [r.status for r in rows if r.status is not Status.REJECTED]
-        self.batches += 1
-        self.trials += len(ran)
-        self.failures += len(ran) - ran.count(Status.OK)
-        self.rejected += len(rows) - len(ran)
-        self.gains.append(relative_gain(before, self.tuner.best_seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A batch of one task that is asked for, and not told yet."""
-
-    course: _Course
-    batch: Sequence[Candidate]
-    answer: Future[list[MeasureResult]]
-    began: float  # seconds of time.perf_counter
-    rows: Sequence[TrialRecord] = ()  # that the log has of it; nothing is asked of the measurer then
 
 
 def tune(run: TuningRun, measurer: Measurer, rates: Rates) -> TuneReport:
@@ -160,16 +106,16 @@ class _Loop:
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
         self.depth = max(1, getattr(measurer, "in_flight", 1))
-        self.flights: deque[_Flight] = deque()  # of different tasks, in the order of asking
+        self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of asking
         self.landed = 0.0  # when the last one was told, of time.perf_counter
         self.pace = Pace()
         self._leave_light()
 
-    def _course(self, task: Task) -> _Course:
+    def _course(self, task: Task) -> Course:
         tuner = self._tuner(task)
         cold = self.asked.residency == "graph"
         bound_s = lower_bound(task, self.rates, cold=cold, sketches=tuner.sketches)
-        return _Course(task, tuner, bound_s, bound_s if self.metric is median_s else 0.0)
+        return Course(task, tuner, bound_s, bound_s if self.metric is median_s else 0.0)
 
     def _tuner(self, task: Task) -> Policy:
         """The proposer of a task, which begins with what comes with the package."""
@@ -183,7 +129,7 @@ class _Loop:
 
     def _leave_light(self) -> None:
         """Ends the tasks that the effort does not cover: together they are a small share of the whole."""
-        expected = [(_expected_s(r), r) for r in self.runs]
+        expected = [(r.expected_s(), r) for r in self.runs]
         left_s = (1.0 - self.options.means.coverage) * sum(s for s, _ in expected)
         for seconds, run in sorted(expected[1:], key=lambda e: e[0]):  # the heaviest is never left
             left_s -= seconds
@@ -208,7 +154,7 @@ class _Loop:
                 break
         self._land_all()
         if not self.stopped():
-            for run in sorted(self.runs, key=_expected_s, reverse=True):
+            for run in sorted(self.runs, key=Course.expected_s, reverse=True):
                 self._race(run)
         self.journal.end(reason)
         reports = tuple(self._report(r) for r in self.runs)
@@ -237,7 +183,7 @@ class _Loop:
         open_races = sum(not r.raced and r.trials > 1 for r in self.runs)
         return self.deadline.left_s() - min(RACES_SHARE * self.deadline.given_s, each * open_races)
 
-    def _reason(self, run: _Course) -> str:
+    def _reason(self, run: Course) -> str:
         """Why a task gets no more trials; "" while it may have some."""
         batches = self.options.means.batches
         if not run.ended and batches is not None and run.batches >= batches:
@@ -257,7 +203,7 @@ class _Loop:
         """Seconds of the whole that a task's next batch must promise; negative: hope is no reason to stop."""
         if not self.options.patience:
             return -1.0
-        return self.options.least_gain * sum(map(_expected_s, self.runs))
+        return self.options.least_gain * sum(map(Course.expected_s, self.runs))
 
     def _fill(self) -> None:
         """Asks for batches until as many are in flight as the measurer takes, or no other task is open."""
@@ -268,7 +214,7 @@ class _Loop:
                 return
             self._launch(run)
 
-    def _next(self) -> _Course | None:
+    def _next(self) -> Course | None:
         """The task that another batch is asked for now; None while enough are in flight, or none is open."""
         if self.late or len(self.flights) >= self.depth or self._trials_left() <= 0:
             return None
@@ -276,12 +222,12 @@ class _Loop:
         found = choose([r.standing() for r in open_], self._least_s())
         return None if found is None else next(r for r in open_ if r.task is found.task)
 
-    def _flies(self, run: _Course) -> bool:
+    def _flies(self, run: Course) -> bool:
         return any(f.course is run for f in self.flights)
 
     def _trials_left(self) -> int:
         """Of the budget, when all that is in flight will have been told."""
-        return self.options.trials - self.trials - sum(len(f.batch) or len(f.rows) for f in self.flights)
+        return self.options.trials - self.trials - sum(len(f.batch) for f in self.flights)
 
     def _finish_tasks(self) -> None:
         """Says which tasks are finished, and races them."""
@@ -296,7 +242,7 @@ class _Loop:
 
     # -- one batch ------------------------------------------------------------------------------------------
 
-    def _batch_size(self, run: _Course) -> int:
+    def _batch_size(self, run: Course) -> int:
         """As asked for; at first at most an equal share of the budget: every task gets its default. Less when
         the deadline is near, 0 when it is too near."""
         share = max(1, self.options.trials // len(self.runs)) if not run.batches else self.options.batch
@@ -306,10 +252,10 @@ class _Loop:
 
     def _ahead_s(self) -> float:
         """What the measurer does before it begins with what is asked now, in seconds."""
-        ahead = [(not f.course.batches, len(f.batch)) for f in self.flights]
+        ahead = [(not f.course.batches, len(f.batch)) for f in self.flights if isinstance(f, Flight)]
         return sum(self.pace.seconds(first=first, trials=n) for first, n in ahead)
 
-    def _launch(self, run: _Course) -> None:
+    def _launch(self, run: Course) -> None:
         """Asks for a batch of a task."""
         began = time.perf_counter()
         with self.watch("search"):
@@ -328,24 +274,25 @@ class _Loop:
             except MeasureError as error:
                 answer = Future()
                 answer.set_exception(error)
-        self.flights.append(_Flight(run, batch, answer, began))
+        self.flights.append(Flight(run, batch, answer, began))
 
     def _land_all(self) -> None:
         """What is still in flight when the run ends: told if it is being measured, else forgotten."""
         while self.flights:
             flight = self.flights.popleft()
-            if not flight.rows and flight.answer.cancel():
+            if isinstance(flight, Flight) and flight.answer.cancel():
                 self.journal.forget(flight.batch)
             else:
                 self._land(flight)
 
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: Flight | Known) -> None:
         """Tells a task what became of its batch, once that is known."""
-        run, batch = flight.course, flight.batch
-        if flight.rows:
-            self._retell(run, flight.rows)
+        run = flight.course
+        if isinstance(flight, Known):
+            self._retell(run, flight.batch)
             run.outlook = run.tuner.outlook(self.options.batch)
             return
+        batch = flight.batch
         with self.watch("measure"):
             results = self._answered(flight)
         if results is None:
@@ -379,7 +326,7 @@ class _Loop:
             )
         )
 
-    def _answered(self, flight: _Flight) -> list[MeasureResult] | None:
+    def _answered(self, flight: Flight) -> list[MeasureResult] | None:
         """What became of a batch; None when it could not be measured, and then the log has forgotten it."""
         run = flight.course
         try:
@@ -395,14 +342,14 @@ class _Loop:
                 raise
             return None
 
-    def _learn(self, run: _Course, before: float, rows: Sequence[TrialRecord]) -> None:
+    def _learn(self, run: Course, before: float, rows: Sequence[TrialRecord]) -> None:
         """Counts a batch of which the proposer was told; `before` is the best time before it."""
         if rows[0].made_by == "default":
             run.default_s = figure_of(rows[0], self.metric)
         run.count(before, rows)
         self.trials = sum(r.trials for r in self.runs)
 
-    def _race(self, run: _Course) -> None:
+    def _race(self, run: Course) -> None:
         """The final race of a task, once; shorter when the deadline is near, none when it is too near."""
         left_s = self.deadline.left_s() - self._ahead_s() - RACE_S
         timing_s = min(self.options.means.race_s, left_s)
@@ -432,7 +379,7 @@ class _Loop:
             if (row.workload, row.target) in by_task:
                 found.setdefault((row.workload, row.target, row.round or 0), []).append(row)
         rounds = [(by_task[place[:2]], rows) for place, rows in found.items()]
-        ran = sum(_ran(rows) for _, rows in rounds)
+        ran = sum(measured(rows) for _, rows in rounds)
         flying = self._flying(rounds)
         told = rounds[: len(rounds) - flying]
         last = {id(run): rows for run, rows in told} if ran < self.options.trials else {}
@@ -440,19 +387,19 @@ class _Loop:
             self._retell(run, rows)
             if not run.ended and last.get(id(run)) is rows:
                 run.outlook = run.tuner.outlook(self.options.batch)  # now: the model goes on learning
-        self.flights.extend(_Flight(run, (), Future(), 0.0, rows) for run, rows in rounds[len(told) :])
+        self.flights.extend(Known(run, rows) for run, rows in rounds[len(told) :])
         return ran
 
-    def _flying(self, rounds: Sequence[tuple[_Course, Sequence[TrialRecord]]]) -> int:
+    def _flying(self, rounds: Sequence[tuple[Course, Sequence[TrialRecord]]]) -> int:
         """How many of the last rounds may not have been told when the next one was asked for."""
-        tasks: list[_Course] = []
+        tasks: list[Course] = []
         for run, _ in reversed(rounds):
             if len(tasks) + 1 >= self.depth or any(run is t for t in tasks):
                 break
             tasks.append(run)
         return len(tasks)
 
-    def _retell(self, run: _Course, rows: Sequence[TrialRecord]) -> None:
+    def _retell(self, run: Course, rows: Sequence[TrialRecord]) -> None:
         """Tells a task what the log knows of one of its rounds."""
         before = run.tuner.best_seconds
         retell(run.tuner, rows, self.metric)
@@ -465,7 +412,7 @@ class _Loop:
         ):
             run.ended = FINISHED_BEFORE  # and the rules are the same: other rates change nothing
 
-    def _report(self, run: _Course) -> TaskReport:
+    def _report(self, run: Course) -> TaskReport:
         best = run.tuner.best_seconds
         best_s = best if best < float("inf") else None
         best_candidate, default_s = run.tuner.best, run.default_s
@@ -480,19 +427,6 @@ class _Loop:
         return TaskReport(
             run.task, default_s, best_s, best_candidate, run.trials, run.failures, reason, raced, run.rejected
         )
-
-
-def _ran(rows: Sequence[TrialRecord]) -> int:
-    """How many were measured; what was rejected was not."""
-    return sum(r.status is not Status.REJECTED for r in rows)
-
-
-def _expected_s(run: _Course) -> float:
-    """Seconds that all runs of a task take in the whole, as far as it is known."""
-    best = run.tuner.best_seconds
-    if best < float("inf"):
-        return run.task.weight * best
-    return run.task.seconds if run.task.seconds is not None else run.task.weight * run.bound_s
 
 
 def made_model(model: str | ModelFactory, seed: int, target: Target | None) -> CostModel:
