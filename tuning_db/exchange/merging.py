@@ -13,28 +13,32 @@ again completes them, and brings what was stored in the source while this one we
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from tuning_db import models as m
 from tuning_db.contract import other_text
-from tuning_db.engine import TURN_S, Opened, readonly_uri
+from tuning_db.engine import TURN_S, Opened
 from tuning_db.errors import StoreError
-from tuning_db.outage import Patience, is_away
-from tuning_db.sentences import FOREIGN_ERRORS, explain, is_busy
+from tuning_db.exchange.two_logs import (
+    Merging,
+    analyze,
+    connected,
+    fill_table,
+    insert,
+    is_one,
+    is_server_away,
+)
+from tuning_db.outage import Patience
+from tuning_db.sentences import is_busy
 from tuning_db.templates import fill
 from tuning_db.values import now
 
 RANGE = 10_000  # trials in one transaction: half a second, in which others wait
-PART = 5_000  # rows in memory at once
 UNSURE = 10_000  # newest numbers of a server that are read again: it gives them before it commits
 ATTEMPTS = 3  # of a merge that met a lock or a deadlock; each goes on where the last one ended
 
@@ -101,57 +105,21 @@ class Reached:
     seen: int = 0
 
 
-@dataclass(slots=True)
-class Merging:
-    """Two logs on one connection of the first: tables of the second are named `src` + their name."""
-
-    c: Connection
-    found: Connection  # to the second
-    src: str
-    into: Opened
-    source: Opened
-    other_sketches: Mapping[int, str] = field(default_factory=dict)  # of the second, by their numbers there
-
-    @property
-    def streamed(self) -> bool:
-        return self.src == "src_"
-
-    def run(self, statement: str, **values: Any) -> Any:
-        return self.c.execute(text(statement), values)
-
-    def one(self, statement: str, **values: Any) -> Any:
-        return self.run(statement, **values).first()
-
-    def ask(self, query: str, **values: Any) -> Any:
-        """A row of the second log itself; no transaction stays open there."""
-        with _blamed(self.source):
-            row = self.found.execute(text(query), values).first()
-            self.found.rollback()
-            return row
-
-    @contextmanager
-    def transaction(self, writing: bool = True) -> Iterator[None]:
-        """writing: others wait for its end; without, only temporary tables change."""
-        self.c.execution_options(tuning_db_write=writing)
-        with self.c.begin():
-            yield
-
-
 def merge_logs(into: Opened, source: Opened) -> tuple[int, int]:
     """Adds everything in a log to another; gives the trials that were new, and those that were looked at.
 
     Raises StoreError when the two are one, or hold different workloads under one key.
     """
-    if _is_one(into, source):
+    if is_one(into, source):
         raise StoreError(f"'{into.place}' is one log and not two.", "Name another log.")
     reached, patience, attempt = Reached(), Patience(into.place), 1
     while True:
         try:
-            with _connected(into, source) as work:
+            with connected(into, source, TEMPORARY) as work:
                 _merge(work, reached)
             return reached.new, reached.seen
         except DBAPIError as error:
-            if _is_server_away(error):
+            if is_server_away(error):
                 again = patience.wait(error, tell=True)
             else:
                 again, attempt = is_busy(error) and attempt < ATTEMPTS, attempt + 1
@@ -165,7 +133,7 @@ def _merge(work: Merging, reached: Reached) -> None:
     if work.streamed:
         with work.transaction(writing=False):
             for table in WHOLE:
-                _fill(work, table)
+                fill_table(work, table)
     with work.transaction():
         copied = work.one("SELECT uuid FROM log")[0] == uuid  # the file was, at some time
         if copied and work.into.place == work.source.place:
@@ -175,8 +143,8 @@ def _merge(work: Merging, reached: Reached) -> None:
     while part := _next_range(work, reached.low, last):
         if work.streamed:
             with work.transaction(writing=False):
-                _fill(work, m.Trial, f"WHERE id > {reached.low} AND id <= {part.high}")
-                _fill(work, m.Parent, f"WHERE child_id > {reached.low} AND child_id <= {part.high}")
+                fill_table(work, m.Trial, f"WHERE id > {reached.low} AND id <= {part.high}")
+                fill_table(work, m.Parent, f"WHERE child_id > {reached.low} AND child_id <= {part.high}")
         with work.transaction():
             new = _trials(work, reached.low, part.high)
         reached.low, reached.new, reached.seen = part.high, reached.new + new, reached.seen + part.n
@@ -184,7 +152,7 @@ def _merge(work: Merging, reached: Reached) -> None:
             time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
     if work.streamed:
         with work.transaction(writing=False):
-            _fill(work, m.Trial, "WHERE id IN (SELECT trial_id FROM standing UNION "
+            fill_table(work, m.Trial, "WHERE id IN (SELECT trial_id FROM standing UNION "
                                  "SELECT trial_id FROM apply_event)")  # fmt: skip
     with work.transaction():
         _standings(work)
@@ -203,134 +171,6 @@ def _next_range(work: Merging, low: int, last: int) -> Any:
         range=RANGE,
     )
     return part if part.n else None
-
-
-# --- two logs on one connection ---
-
-
-def _is_one(into: Opened, source: Opened) -> bool:
-    if into.read.pool is source.read.pool:
-        return True
-    return into.file is not None and source.file is not None and into.file.samefile(source.file)
-
-
-@contextmanager
-def _connected(into: Opened, source: Opened) -> Iterator[Merging]:
-    with _blamed(source):
-        found = source.read.connect()
-    with found, into.write.connect() as c, _attached(c, into, source) as src:
-        try:
-            yield Merging(c, found, src, into, source)
-        except DBAPIError as error:
-            if _is_corrupt(error) and _is_damaged(found):
-                raise explain(error, source.place) from error
-            raise
-        finally:
-            _forget(c)
-
-
-@contextmanager
-def _attached(c: Connection, into: Opened, source: Opened) -> Iterator[str]:
-    """How names of the source's tables begin on this connection."""
-    if into.file is None or source.file is None:
-        yield "src_"
-        return
-    raw: Any = c.connection.dbapi_connection
-    with _blamed(source):
-        raw.execute("ATTACH DATABASE ? AS src", (readonly_uri(source.file),))
-    try:
-        yield "src."
-    finally:
-        raw.execute("DETACH DATABASE src")
-
-
-def _forget(c: Connection) -> None:
-    """The temporary tables of this connection, which goes back into its pool."""
-    if c.in_transaction():
-        c.rollback()
-    c.execution_options(tuning_db_write=False)
-    with suppress(DBAPIError), c.begin():  # a server that is gone has none
-        for name in TEMPORARY:
-            c.execute(text(f"DROP TABLE IF EXISTS {name}"))
-
-
-@contextmanager
-def _blamed(log: Opened) -> Iterator[None]:
-    """Errors in reading a log name it. What may be tried again stays what it is."""
-    try:
-        yield
-    except FOREIGN_ERRORS as error:
-        if isinstance(error, DBAPIError) and _is_server_away(error):
-            raise
-        raise explain(error, log.place) from error
-
-
-def _is_server_away(error: DBAPIError) -> bool:
-    return not isinstance(error.orig, sqlite3.Error) and is_away(error)
-
-
-def _is_corrupt(error: DBAPIError) -> bool:
-    return str(getattr(error.orig, "sqlite_errorname", "")).startswith("SQLITE_CORRUPT")
-
-
-def _is_damaged(found: Connection) -> bool:
-    try:
-        return bool(found.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok")
-    except DBAPIError:
-        return True
-
-
-# --- rows that no ATTACH can reach ---
-
-
-def _fill(work: Merging, table: type[m.Base], where: str = "") -> None:
-    """A temporary table with the source's rows, instead of those that it held."""
-    name, columns = table.__tablename__, list(table.__table__.columns)
-    names = ", ".join(column.name for column in columns)
-    work.run(f"DROP TABLE IF EXISTS src_{name}")
-    work.run(f"CREATE TEMPORARY TABLE src_{name} AS SELECT {names} FROM {name} WHERE 1 = 0")
-    yes_or_no = [n for n, column in enumerate(columns) if isinstance(column.type, Boolean)]
-    for batch in _batches(work, f"SELECT {names} FROM {name} {where}"):
-        _insert(work.c, f"src_{name}", names, [_with_bools(row, yes_or_no) for row in batch])
-    _analyze(work, f"src_{name}")
-
-
-def _analyze(work: Merging, table: str) -> None:
-    """A server does not look at temporary tables by itself: its plans take them for small, and last."""
-    if work.c.dialect.name == "postgresql":
-        work.run(f"ANALYZE {table}")
-
-
-def _batches(work: Merging, query: str) -> Iterator[Sequence[Any]]:
-    with _blamed(work.source):
-        rows = work.found.execute(text(query), execution_options={"stream_results": True})
-    while True:
-        with _blamed(work.source):
-            batch = list(islice(rows, PART))
-        if not batch:
-            return
-        yield batch
-
-
-def _with_bools(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
-    """SQLite has numbers for them."""
-    return tuple(bool(value) if n in places and value is not None else value for n, value in enumerate(row))
-
-
-def _insert(c: Connection, table: str, names: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    if c.dialect.name != "postgresql":
-        marks = ", ".join("?" * len(rows[0]))
-        c.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))
-        return
-    raw: Any = c.connection.dbapi_connection
-    driver: Any = c.dialect.dbapi
-    statement = f"COPY {table} ({names}) FROM STDIN"
-    try:
-        with raw.cursor() as cursor, cursor.copy(statement) as copy:
-            for row in rows:
-                copy.write_row(row)
-    except driver.Error as error:
-        raise DBAPIError.instance(statement, None, error, driver.Error, dialect=c.dialect) from error
 
 
 # --- keys ---
@@ -367,7 +207,7 @@ def _map(work: Merging, name: str, rows: str) -> None:
     """A temporary table from numbers of the source to what they are here."""
     _empty_map(work, f"map_{name}", "new BIGINT NOT NULL")
     work.run(f"INSERT INTO map_{name} {rows}")
-    _analyze(work, f"map_{name}")
+    analyze(work, f"map_{name}")
 
 
 def _empty_map(work: Merging, table: str, value: str) -> None:
@@ -459,7 +299,7 @@ def _fill_traces(work: Merging, between: str) -> None:
     )
     traces = [(id, fill(work.other_sketches[of], json.loads(decisions))) for id, of, decisions in rows]
     if traces:
-        _insert(work.c, "filled", "old, trace", traces)
+        insert(work.c, "filled", "old, trace", traces)
 
 
 def _standings(work: Merging) -> None:
