@@ -32,7 +32,12 @@ from autotensor.search.final_race import final_race
 from autotensor.search.journal import ALL_FINISHED, Journal, decisions_of, opened_journal, retell, run_key
 from autotensor.search.knowledge import recall
 from autotensor.search.machine.lease import WorkedOn
-from autotensor.search.measuring.measure_request import Measurer, MeasureResult, OutOfTime
+from autotensor.search.measuring.measure_request import (
+    Measurer,
+    MeasureResult,
+    OutOfTime,
+    batches_at_once,
+)
 from autotensor.search.metric import checked_metric, figure_of
 from autotensor.search.pace import Pace
 from autotensor.search.propose.allocation import (
@@ -105,7 +110,7 @@ class _Loop:
         self.runs = [self._course(t) for t in merged]
         self.trials = 0
         self.late = False  # the deadline is too near for another batch
-        self.depth = max(1, getattr(measurer, "in_flight", 1))
+        self.depth = batches_at_once(measurer)
         self.flights: deque[Flight | Known] = deque()  # of different tasks, in the order of asking
         self.landed = 0.0  # when the last one was told, of time.perf_counter
         self.pace = Pace()

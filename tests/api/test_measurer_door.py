@@ -73,3 +73,11 @@ def test_a_measurer_of_ones_own_is_asked_and_named_in_the_log() -> None:
 def test_what_cannot_measure_is_one_sentence(wrong: object) -> None:
     with pytest.raises(InputError, match=r"cannot be asked: it lacks submit or close\. docs/extend\.md"):
         at.tune(product(), trials=8, measurer=wrong, db=":memory:", progress=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "two", None])
+def test_a_wrong_number_in_flight_is_one_sentence(count: object) -> None:
+    measurer = InAThread()
+    measurer.in_flight = count  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"says in_flight=.*: it is a whole number, 1 or more\."):
+        at.tune(product(), trials=8, measurer=measurer, db=":memory:", progress=False)

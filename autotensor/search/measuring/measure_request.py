@@ -166,7 +166,16 @@ def checked_measurer(given: object) -> Measurer:
             "submit or close.",
             fix="docs/extend.md shows one.",
         )
+    count = batches_at_once(given)
+    if not isinstance(count, int) or count < 1:
+        raise InputError(f"a measurer says in_flight={count!r}: it is a whole number, 1 or more.")
     return given
+
+
+def batches_at_once(measurer: Measurer) -> int:
+    """How many batches it may be asked for before it has answered the first."""
+    count: int = getattr(measurer, "in_flight", 1)
+    return count
 
 
 def source_sha(artifact: Artifact) -> str:
