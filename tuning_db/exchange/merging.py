@@ -91,7 +91,7 @@ WHOLE = (  # small tables, looked at whole each time, so that nothing in them is
     m.Calibration, m.Round, m.Standing, m.ApplyEvent,
 )  # fmt: skip
 TEMPORARY = (
-    *(f"map_{keyed[0]}" for keyed in KEYED), "map_trial", "map_winner", "filled",
+    *(f"map_{keyed[0]}" for keyed in KEYED), "map_trial", "map_used", "filled",
     *(f"src_{table.__tablename__}" for table in (*WHOLE, m.Trial, m.Parent)),
 )  # fmt: skip
 
@@ -152,9 +152,9 @@ def _merge(work: Merging, reached: Reached) -> None:
             time.sleep(2 * TURN_S)  # whoever waits for the file asks within that time
     if work.streamed:
         with work.transaction(writing=False):
-            fill_table(work, m.Trial, "WHERE id IN (SELECT trial_id FROM standing UNION "
-                                 "SELECT trial_id FROM apply_event)")  # fmt: skip
+            fill_table(work, m.Trial, USED.format(id="id", src=""))
     with work.transaction():
+        _map_used(work)
         _standings(work)
         _applications(work)
         if not copied:
@@ -244,6 +244,8 @@ def _copy(
 
 # --- trials, and what comes with them ---
 
+# trials that are what is used of a task, or were used by somebody
+USED = "WHERE {id} IN (SELECT trial_id FROM {src}standing UNION SELECT trial_id FROM {src}apply_event)"
 # the trial `n` of this log that a trial `s` of the source is
 SAME = (
     "JOIN map_session a ON a.old = s.session_id JOIN map_workload b ON b.old = s.workload_id "
@@ -302,20 +304,26 @@ def _fill_traces(work: Merging, between: str) -> None:
         insert(work.c, "filled", "old, trace", traces)
 
 
+def _map_used(work: Merging) -> None:
+    """The trials of the source that are used, where they are here."""
+    # What is streamed holds no others. To say so once more would cost a server half a minute: it takes the
+    # trials that are here for one or two, and would look through all standings for each.
+    used = "" if work.streamed else USED.format(id="s.id", src=work.src)
+    _map(work, "used", f"SELECT s.id, n.id FROM {work.src}trial s {SAME} {used}")
+
+
 def _standings(work: Merging) -> None:
     """The later race of both logs; of the same one, what was said of it last.
 
     One whose trials were stored while this went on waits for the next time.
     """
-    _map(work, "winner", f"SELECT DISTINCT s.id, n.id FROM {work.src}standing x "
-                         f"JOIN {work.src}trial s ON s.id = x.trial_id {SAME}")  # fmt: skip
     work.run(
         "INSERT INTO standing (workload_id, target_id, machine_id, race_id, raced, trial_id, seconds, "
         "default_s, updated) "
         "SELECT w.new, g.new, h.new, r.new, x.raced, n.new, x.seconds, x.default_s, x.updated "
         f"FROM {work.src}standing x JOIN map_workload w ON w.old = x.workload_id "
         "JOIN map_target g ON g.old = x.target_id JOIN map_machine h ON h.old = x.machine_id "
-        "JOIN map_session r ON r.old = x.race_id LEFT JOIN map_winner n ON n.old = x.trial_id "
+        "JOIN map_session r ON r.old = x.race_id LEFT JOIN map_used n ON n.old = x.trial_id "
         "WHERE (x.trial_id IS NULL OR n.new IS NOT NULL) AND EXISTS (SELECT 1 FROM trial t "
         "WHERE t.session_id = r.new AND t.workload_id = w.new AND t.target_id = g.new) "
         "ORDER BY w.new, g.new, h.new "
@@ -331,8 +339,8 @@ def _standings(work: Merging) -> None:
 
 def _applications(work: Merging) -> None:
     work.run(
-        "INSERT INTO apply_event (trial_id, used_by, applied) SELECT n.id, x.used_by, x.applied "
-        f"FROM {work.src}apply_event x JOIN {work.src}trial s ON s.id = x.trial_id {SAME} "
+        "INSERT INTO apply_event (trial_id, used_by, applied) SELECT n.new, x.used_by, x.applied "
+        f"FROM {work.src}apply_event x JOIN map_used n ON n.old = x.trial_id "
         "WHERE 1 = 1 ORDER BY x.id ON CONFLICT DO NOTHING"
     )
 
