@@ -33,6 +33,7 @@ class _Partial:
     state: State
     done: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    stays: frozenset[str] = frozenset()  # stages that are not inlined
     choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
 
 
@@ -102,8 +103,10 @@ def _expand(
 ) -> Iterator[_Partial]:
     """What the first rule that answers makes of a stage, in its order; made when asked for."""
     done = current.done | {stage.name}
-    for rule in rules:
+    for at, rule in enumerate(rules):
         if target.kind not in rule.devices or 0 in (a.extent for a in stage.op.axes):
+            continue
+        if rule.name == "inline" and stage.name in current.stays:
             continue
         answers = _answers(rule, current.state, stage, target)
         first = next(answers, None)
@@ -113,13 +116,17 @@ def _expand(
             yield replace(current, waiting=current.waiting | {stage.name})
             return
         for n, (e, state) in enumerate(chain([first], answers)):
-            yield replace(
+            here = replace(
                 current,
                 sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
                 state=state,
-                done=done | set(e.done),
+                stays=current.stays | set(e.stays),
                 choices=(*current.choices, n),
             )
+            if e.onward:
+                yield from _expand(here, state.stage(stage.name), target, last_call, rules[at + 1 :])
+            else:
+                yield replace(here, done=(done | set(e.done)) - set(e.stays) - set(e.again))
         return
     yield replace(current, done=done)
 

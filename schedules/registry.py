@@ -32,13 +32,18 @@ class Extension:
     """Steps and holes to append; `done` are stages that need no rule any more.
 
     `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
-    untouched.
+    untouched. `stays` are stages that keep loops of their own: no rule may inline them any more. `onward`
+    stands for what the rules behind this one make of the stage, after the steps. `again` are stages that the steps have made
+    anew, and that all rules are asked of.
     """
 
     steps: tuple[Step, ...] = ()
     holes: tuple[Hole, ...] = ()
     done: tuple[str, ...] = ()
     defer: bool = False
+    stays: tuple[str, ...] = ()
+    onward: bool = False
+    again: tuple[str, ...] = ()
 
 
 CPU, GPU = ("llvm", "interp"), GPU_KINDS

@@ -31,8 +31,10 @@ from autotensor.schedule.index_regions import (
     divisor,
     join,
     least,
+    modular,
     most,
     moved,
+    multiplied,
     plus,
     reach,
     running,
@@ -40,7 +42,6 @@ from autotensor.schedule.index_regions import (
     scrambled,
     standing,
     where,
-    wrapped,
 )
 from autotensor.schedule.state import At, Fuse, Ref, Size, Split, Stage, State
 from autotensor.te.thread import VTHREAD
@@ -184,7 +185,7 @@ def _join_split(
         span = out[child]
         cell = where(span.extent == 1, stride, 0)
         extent = extent + (span.extent - 1) * stride
-        at = wrapped(at + wrapped(span.at * stride))
+        at = modular(at + multiplied(span.at, stride))
         step = divisor(step, span.step * stride)
         gap = divisor(gap, span.gap * stride)
         if span.base is not None:

@@ -4,9 +4,9 @@
     A[2*x + k - 1], k in 0 … 2                 Reach(-1 … 31, base xo*32)
 
 A base is kept three ways. `base` is an expression, wanted in lowering only. `at` is that expression's value
-for one random assignment of 62-bit numbers to loop variables: two bases differ by a constant exactly when
-their `at`s do (but for one chance in 10^9), so that reads which start together are joined. `step` divides the
-base; 0 means that the base is 0.
+for one random assignment of numbers to loop variables, modulo a prime: two bases differ by a constant exactly
+when their `at`s do (but for one chance in 10^9), so that reads which start together are joined. By a prime
+one can divide, so that it stays true of half a base. `step` divides the base; 0 means that the base is 0.
 
 Every number may be an int or an int64 array over a population of candidates; each operation here works on
 both.
@@ -64,21 +64,46 @@ def divisor(a: Number, b: Number) -> Number:
     return math.gcd(a, b) if isinstance(a, int) and isinstance(b, int) else np.gcd(a, b)
 
 
-def wrapped(x: Number) -> Number:
-    """Modulo 2**64, as int64 arrays do by themselves."""
-    return (x + (1 << 63)) % (1 << 64) - (1 << 63) if isinstance(x, int) else x
+PRIME = (1 << 61) - 1  # of Mersenne: multiplying by a power of two turns the bits round
+
+
+def modular(x: Number) -> Number:
+    """The remainder by the prime, at least 0."""
+    return x % PRIME
+
+
+def multiplied(at: Number, k: Number) -> Number:
+    """at × k by the prime, in 64 bits where they are arrays."""
+    if isinstance(at, int) and isinstance(k, int):
+        return at * k % PRIME
+    k = modular(k)
+    high, low = k >> 31, k & ((1 << 31) - 1)  # of 30 and 31 bits
+    return modular(_by_half(_by_half(at, high), 1 << 31) + _by_half(at, low))
+
+
+def _by_half(at: Number, k: Number) -> Number:
+    """The same for k of at most 31 bits."""
+    high, low = at >> 31, at & ((1 << 31) - 1)
+    t = modular(high * k)
+    turned = (t >> 30) + ((t & ((1 << 30) - 1)) << 31)  # t × 2^31
+    return modular(turned + modular(low * k))
+
+
+def divided(at: Number, c: int) -> Number:
+    """What stands for a base's c-th part, where c divides it."""
+    return multiplied(at, pow(c, -1, PRIME))
 
 
 @lru_cache(maxsize=4096)
 def somewhere(name: str) -> int:
     """The random number that stands for a variable."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 2 | 1 << 61
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") % (PRIME - 1) + 1
 
 
 def scrambled(at: Number, by: Number) -> Number:
     """The number that stands for a quotient or remainder of a base: 0 for 0, else unrelated to it."""
-    mixed = wrapped(wrapped((at ^ (at >> 29)) * 0x1F3D5B79A2C4E685) + wrapped(by * 0x2545F4914F6CDD1D))
-    return where(at == 0, 0, mixed | 1 << 61)
+    mixed = multiplied(at ^ (at >> 29), 0x1F3D5B79A2C4E685) + modular(by * 0x2545F4914F6)
+    return where(at == 0, 0, modular(mixed) | 1)
 
 
 # -- indices -----------------------------------------------------------------------------------------------
@@ -169,7 +194,7 @@ def running(extent: Number, symbolic: bool) -> Span:
 def moved(inner: Span, by: Span) -> Span:
     """A span within a box, as a span of the whole dimension."""
     base = None if inner.base is None or by.base is None else plus(by.base, inner.base)
-    return Span(inner.extent, wrapped(inner.at + by.at), divisor(inner.step, by.step), base, inner.gap)
+    return Span(inner.extent, modular(inner.at + by.at), divisor(inner.step, by.step), base, inner.gap)
 
 
 def reach(e: Expr, axes: Mapping[str, Span]) -> Reach:
@@ -205,7 +230,7 @@ def _sum_reach(index: Access, axes: Mapping[str, Span]) -> Reach:
             return EVERYTHING
         width = k * (span.extent - 1)
         low, top = (low + width, top) if k < 0 else (low, top + width)
-        at = wrapped(at + wrapped(k * span.at))
+        at = modular(at + multiplied(span.at, k))
         step = divisor(step, abs(k) * span.step)
         gap = divisor(gap, abs(k) * span.gap)
         if k < 0:  # counted from the other end, which may have been cut off
@@ -221,7 +246,7 @@ def span_plus(base: Expr | None, more: Expr) -> Expr:
 
 def _added(a: Reach, b: Reach) -> Reach:
     base = a.base if b.base is None else span_plus(a.base, b.base)
-    at, step = wrapped(a.at + b.at), divisor(a.step, b.step)
+    at, step = modular(a.at + b.at), divisor(a.step, b.step)
     every, gap = either(a.every, b.every), divisor(a.gap, b.gap)
     return Reach(a.low + b.low, a.top + b.top - 1, at, step, base, every, gap)
 
@@ -232,28 +257,36 @@ def _times(a: Reach, k: int) -> Reach:
     if not k:
         return Reach(0, 1)
     gap = abs(k) * (a.gap if k > 0 else divisor(a.gap, a.top - 1 - a.low))
-    return Reach(low, top, wrapped(a.at * k), abs(k) * a.step, base, a.every, gap)
+    return Reach(low, top, multiplied(a.at, k), abs(k) * a.step, base, a.every, gap)
 
 
 def _settled(a: Reach) -> Reach:
     """The same with `low` 0: the constant goes into the base."""
     base = None if a.base is None else plus(a.base, const(int(a.low)))
-    at, step = wrapped(a.at + a.low), divisor(a.step, abs(a.low))
+    at, step = modular(a.at + a.low), divisor(a.step, abs(a.low))
     return Reach(0, a.top - a.low, at, step, base, a.every, a.gap)
 
 
 def _quotient(a: Reach, c: int) -> Reach:
-    """The base modulo c is a multiple of g and at most c - g: that much further may the last quotient be.
+    """Where c divides the base, the quotients of both ends, with a c-th of the base. Else the base modulo c
+    is a multiple of g and at most c - g: that much further may the last quotient be.
 
     Steps that are multiples of c leave the remainder as it is. What lies in a cell of c has one quotient.
     """
-    alone = _in_cell(a, c)
-    a = _settled(a)
-    g = where(a.gap % c == 0, c, divisor(a.step, c))
-    base = None if a.base is None else binary(Op.FLOORDIV, a.base, const(c))
-    step = where(a.step % c == 0, a.step // c, 1)
-    top = where(alone, 1, (a.top - 1 + c - g) // c + 1)
-    return Reach(0, top, scrambled(a.at, c), step, base, a.every)
+    alone, whole = _in_cell(a, c), a.step % c == 0
+    low, last = a.low // c, (a.top - 1) // c
+    b = _settled(a)
+    g = where(b.gap % c == 0, c, divisor(b.step, c))
+    beyond = (b.top - 1 + c - g) // c
+    base = a.base if whole is True else b.base
+    return Reach(
+        where(whole, low, 0),
+        where(whole, where(alone, low, last), where(alone, 0, beyond)) + 1,
+        where(whole, divided(a.at, c), scrambled(b.at, c)),
+        where(whole, a.step // c, where(b.step % c == 0, b.step // c, 1)),
+        None if base is None else binary(Op.FLOORDIV, base, const(c)),
+        a.every,
+    )
 
 
 def _in_cell(a: Reach, c: int) -> Truth:
@@ -286,7 +319,8 @@ def join(a: Reach | None, b: Reach) -> Reach:
     """The smallest reach that holds both; everything when they do not start a known distance apart."""
     if a is None:
         return b
-    apart = wrapped(b.at - a.at)
+    apart = modular(b.at - a.at)
+    apart = where(apart > PRIME // 2, apart - PRIME, apart)
     far = either(apart >= NEAR, apart <= -NEAR)
     by = where(far, 0, apart)
     low, top = least(a.low, b.low + by), most(a.top, b.top + by)
@@ -300,7 +334,7 @@ def clip(r: Reach | None, dim: int, symbolic: bool) -> Span:
         return running(dim, symbolic)
     size = r.top - r.low
     whole = either(r.every, size >= dim)
-    at = where(whole, 0, wrapped(r.at + r.low))
+    at = where(whole, 0, modular(r.at + r.low))
     step = where(whole, 0, divisor(r.step, abs(r.low)))
     base: Expr | None = None
     if symbolic:

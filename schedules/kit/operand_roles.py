@@ -17,6 +17,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.state import Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from schedules.cpu import cpu_of
+from schedules.kit.body_work import PRODUCT, BodyWork, body_work
 from schedules.kit.stage_analysis import Read, is_padding, packable, reads, untouched
 
 NARROWEST, NARROW_WORK = 3, 64  # columns, and products for each row, from which a part of a vector pays
@@ -36,6 +37,7 @@ class Roles:
     lanes: int
     row_bytes: int  # distance of neighbouring rows of the standing operand, 0 without one
     depth: int  # steps of the reduction
+    work: BodyWork = PRODUCT  # of a step
 
     @property
     def outer(self) -> int:
@@ -86,7 +88,8 @@ def assign_roles(state: State, op: StageOp, lanes: int, target: Target) -> Roles
     row_bytes = max((distance(r, chosen[-1].name) for r in standing), default=0) if chosen else 0
     depth = prod(a.extent for a in op.reduce_axes)
     moves = tuple(packed), tuple(direct), tuple(turned)
-    return Roles(vector, chosen, others, *moves, standing, lanes, row_bytes, depth)
+    work = body_work(op, vector.name, target)
+    return Roles(vector, chosen, others, *moves, standing, lanes, row_bytes, depth, work)
 
 
 def _is_narrow_product(op: StageOp) -> bool:

@@ -209,5 +209,42 @@ def epilogue(state: State, stage: Stage) -> Stage | None:
     return consumer
 
 
+def terms_left_out(op: StageOp, vector: str) -> bool:
+    """Whether a reduction's terms are neutral where a comparison of its axes fails, the same for a vector.
+
+        C[i, j] = Σ_k select(k > i, A[k, i] * B[k, j], 0)
+
+    Loops over such terms can be cut where they begin to count.
+    """
+    if op.combiner is None or len(op.bodies) != 1:
+        return False
+    match op.bodies[0]:
+        case Select(cond, then, otherwise) if otherwise is op.combiner.identity[0] and not any_node(
+            then, lambda n: isinstance(n, Select)
+        ):
+            names = {v.name for v in free_vars(cond)}
+            summed = any(a.name in names for a in op.reduce_axes)
+            return summed and vector not in names and not any_node(cond, lambda n: isinstance(n, Load))
+    return False
+
+
+def read_by_choice(state: State, stage: Stage) -> bool:
+    """Whether all readers take its values on one side of a choice that no data makes."""
+    mine = set(stage.op.buffers)
+
+    def bare(e: Expr) -> bool:
+        """Whether it reads a value whatever is chosen."""
+        match e:
+            case Load(buffer):
+                return buffer in mine
+            case Select(cond, then, otherwise) if not any_node(cond, lambda n: isinstance(n, Load)):
+                return bare(then) and bare(otherwise)
+        values = (v for f in e.fields() for v in (f if isinstance(f, tuple) else (f,)))
+        return any(bare(v) for v in values if isinstance(v, Expr))
+
+    readers = state.consumers(stage)
+    return bool(readers) and not any(bare(b) for r in readers for b in r.op.bodies)
+
+
 def divisors(n: int, limit: int) -> tuple[int, ...]:
     return tuple(d for d in range(1, min(n, limit) + 1) if n % d == 0)

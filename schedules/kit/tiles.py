@@ -15,6 +15,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.sketch import Option
 from autotensor.te.dag import StageOp
 from schedules.cpu import PAGE, Cpu, cpu_of
+from schedules.kit.body_work import PRODUCT, BodyWork
 from schedules.kit.operand_roles import Roles
 from schedules.kit.stage_analysis import lanes_of, second_cache
 
@@ -43,7 +44,7 @@ def column_lanes(op: StageOp, target: Target) -> int:
 
 
 def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
-    return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target)
+    return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target, roles.work)
 
 
 def best_tile(roles: Roles, target: Target) -> Option:
@@ -59,7 +60,7 @@ def best_tile(roles: Roles, target: Target) -> Option:
 
     def quality(o: Option) -> tuple[float, bool, int]:
         extents = roles.outer, roles.inner, roles.columns, roles.lanes
-        share = tile_quality(o, *extents, target.vector_registers, cpu, roles.row_bytes)
+        share = tile_quality(o, *extents, target.vector_registers, cpu, roles.row_bytes, roles.work)
         rows = ceil(roles.outer / o[0]) * ceil(roles.inner / o[1])
         even = _balance(1 if heavy else rows, ceil(roles.columns / o[3]), others, target)
         wait = cpu.panel_wait if column * o[3] > target.cache_bytes[0] else 0.0
@@ -104,7 +105,9 @@ def _balance(rows: int, columns: int, others: int, target: Target) -> float:
 
 
 @lru_cache(maxsize=64)  # every form of a sketch asks for them
-def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Target) -> tuple[Option, ...]:
+def tile_options(
+    outer: int, inner: int, columns: int, lanes: int, target: Target, work: BodyWork = PRODUCT
+) -> tuple[Option, ...]:
     """Tiles of a product with these extents (rows in two loops, columns in elements) that do not spill."""
     registers = target.vector_registers
     widest = min(MAX_COLUMNS, ceil(columns / lanes))
@@ -115,8 +118,8 @@ def tile_options(outer: int, inner: int, columns: int, lanes: int, target: Targe
                 if th > 1 and tw < min(inner, 8):
                     continue  # two-dimensional tiles only where a row of them is short
                 acc = th * tw * nv
-                spare = 1 if nv == 1 else nv + 1
-                if acc + spare > registers:
+                spare = 1 if nv == 1 and work.is_product else held(nv, work)
+                if acc + spare > registers and acc > 1:
                     continue
                 out.append((th, tw, nv, nv * lanes))
     best = max(o[0] * o[1] * o[2] for o in out)
@@ -136,6 +139,7 @@ def tile_quality(
     registers: int,
     cpu: Cpu,
     row_bytes: int = 0,
+    work: BodyWork = PRODUCT,
 ) -> float:
     """Rough share of peak of a tile on these extents: loads per FMA, latency, tails.
 
@@ -149,8 +153,11 @@ def tile_quality(
         """Cycles of the tiles of one row of them, whole ones and the last."""
         found = []
         for w, times in ((tw, inner // tw), (inner % tw, 1 if inner % tw else 0)):
-            fma = h * w * nv
-            cycles = max(fma, h * w + nv, cpu.accumulators, once * nv)
+            fma: float = h * w * nv
+            if work is not PRODUCT:
+                fma = fma * work.both + h * w * work.row + nv * work.vector
+            loads = h * w * work.row_loads + nv * work.vector_loads
+            cycles = max(fma, loads, cpu.accumulators, once * nv * work.vector_loads)
             cycles += cpu.tile_step + _crowding(h * w, row_bytes, cpu)
             found.append(times * cycles if fma else 0.0)
         return tuple(found)
@@ -161,8 +168,13 @@ def tile_quality(
         total += part
     tiles = ceil(columns / (nv * lanes))
     useful = outer * inner * columns / lanes
-    tight = 1.0 if th * tw * nv + nv + 2 <= registers else cpu.tight
+    tight = 1.0 if th * tw * nv + held(nv, work) + 1 <= registers else cpu.tight
     return tight * useful / (total * tiles)
+
+
+def held(vectors: int, work: BodyWork) -> int:
+    """Registers that a step wants beside the sums of a tile: values of its vectors, and those of a row."""
+    return vectors * max(1, work.vectors_held) + max(1, work.rows_held)
 
 
 def _crowding(rows: int, row_bytes: int, cpu: Cpu) -> float:

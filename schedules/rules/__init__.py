@@ -20,9 +20,11 @@ from schedules.rules import (
     gpu_tile,
     inline,
     joined_axes,
+    late_choice,
     long_reduction,
     narrow_groups,
     one_pass,
+    pipeline,
     pointwise,
     row_chain,
     split_k,
@@ -37,6 +39,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("constants", constant_stages.constants),
     # before inline and pointwise, which would decide a stage whose loops a reduction wants
     SketchRule("joined", joined_axes.joined),
+    # before all other reductions, which would ask for every term
+    SketchRule("late_choice", late_choice.late_choice, ANY),
     # these three before all other reductions, which would look at every term for every element
     SketchRule("scatter", one_pass.scatter),
     SketchRule("running", one_pass.running_reduction),
@@ -51,6 +55,8 @@ RULES: tuple[SketchRule, ...] = (
     SketchRule("convolution", convolution.convolution),
     # before row_chain, tile_cpu and tile_general: convolutions of too few channels for the rule above
     SketchRule("few_channels", few_channels.few_channels),
+    # before inline, which leaves nothing to decide
+    SketchRule("pipeline", pipeline.pipeline),
     # before row_chain, epilogue, pointwise and gpu_bind, which give loops to what is cheap to compute again
     SketchRule("inline", inline.inline, ANY),
     # before row_chain, columns and tile_cpu: they see its parts, which one core alone would sum

@@ -1,8 +1,12 @@
-"""Cheap pointwise stages vanish into their consumers.
+"""Cheap pointwise stages vanish into their consumers, unless those would compute them again and again.
 
 Expensive ones (exp) are inlined only into a single pointwise consumer, where nothing is computed twice.
 Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain
 is cut where the expression would be nested too deep.
+
+A product reads each element of its operands hundreds of times, once for each tile: what stands in front of it
+is inlined or computed whole by what the two cost (`_inlined`, `_stored`), and the other is offered behind,
+unless it seems many times as slow. Pipelines of stencils have a rule of their own (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +15,25 @@ from autotensor.base.target import Target
 from autotensor.ir.visit import MOST_NESTED
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Stage, State, nested
-from schedules.kit.stage_analysis import is_expensive, is_padding, matches_elementwise, untouched
+from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
+from schedules.kit.stage_analysis import (
+    is_constant,
+    is_expensive,
+    is_padding,
+    lanes_of,
+    matches_elementwise,
+    reads,
+    second_cache,
+    untouched,
+)
+from schedules.placement.cost import weight
 from schedules.registry import Extension
+
+HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
+# results of a product for which a tile evaluates an operand's element once: of a row, beside the lanes of two
+# to four vectors; of a column, beside eight rows (chosen, 2026-11)
+ROW_SERVES, COLUMN_SERVES = 32, 8
 
 
 def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
@@ -27,11 +48,42 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         or any(nested(c.op, op) > MOST_NESTED for c in consumers)
     ):
         return ()
-    feeds_reduction = any(c.op.is_reduction for c in consumers)
-    if is_padding(op) and feeds_reduction:
+    summed = [c for c in consumers if c.op.is_reduction]
+    if is_padding(op) and summed:
         return ()
     if is_expensive(op):
-        single = len(consumers) == 1 and matches_elementwise(consumers[0].op, op) and not feeds_reduction
+        single = len(consumers) == 1 and matches_elementwise(consumers[0].op, op) and not summed
         if not single:
             return ()
-    return (Extension((Inline(stage.name),), done=(stage.name,)),)
+    gone = Extension((Inline(stage.name),), done=(stage.name,))
+    if target.kind != "llvm" or not summed or any(is_constant(state, c) for c in summed):
+        return (gone,)
+    kept = Extension(stays=(stage.name,))
+    once, again = _stored(op, target), sum(_inlined(c.op, op, target) for c in summed)
+    if again <= once:
+        return (gone, kept) if once <= HOPELESS * again else (gone,)
+    return (kept, gone) if again <= HOPELESS * once else (kept,)
+
+
+def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:
+    """Cycles that a reduction spends on the stage's elements, if it computes them where it reads them."""
+    lanes, work, total = lanes_of(op, target), weight(op, cpu_of(target).called), 0.0
+    vector = consumer.axes[-1].name if consumer.axes else ""
+    for r in reads(consumer):
+        if r.load.buffer not in op.buffers:
+            continue
+        others = [a for a in consumer.axes if a.extent > 1 and not r.uses(a.name)]
+        serves = 1.0
+        if others:
+            serves = COLUMN_SERVES if r.uses(vector) else ROW_SERVES / lanes
+        total += consumer.points() / lanes / serves * work
+    return total
+
+
+def _stored(op: StageOp, target: Target) -> float:
+    """Cycles until all elements are computed and written, and read once more; and a region's."""
+    cpu, lanes = cpu_of(target), lanes_of(op, target)
+    size = sum(b.bytes for b in op.buffers)
+    rate = cpu.l2_rate if size <= second_cache(target) * target.num_cores else cpu.l3_rate
+    compute = op.points() / lanes * weight(op, cpu.called)
+    return float(compute + 2.0 * size / rate + cpu.region * target.num_cores)

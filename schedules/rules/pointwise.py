@@ -31,24 +31,34 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
     axes = [a.name for a in op.axes]
     extent = op.axes[-1].extent
-    if walks_one_row(op):
+    if _is_one_row(state, op):
         extent = op.points()
         steps, flat = fused(stage.name, axes)
         axes = [flat]
     last = axes[-1]
-    if extent < lanes and (mixed := _interleaved(op, stage.name, lanes, target)):
-        return mixed
     if extent < lanes:
-        return (
-            Extension(
-                (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target)), (), (stage.name,)
-            ),
-        )
+        scalar = (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target))
+        return (*_interleaved(op, stage.name, lanes, target), Extension(scalar, (), (stage.name,)))
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     steps += in_vectors(stage.name, f"{last}.1", f"{last}.2")
     outer = [*axes[:-1], f"{last}.0"]
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
     return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), (hole,), (stage.name,)))
+
+
+def _is_one_row(state: State, op: StageOp) -> bool:
+    """Whether all axes may be one: so the stage reads, and so does what may still be inlined into it."""
+    waiting, seen = [op], {op.name}
+    while waiting:
+        reader = waiting.pop()
+        if not walks_one_row(reader):
+            return False
+        for b in reader.reads():
+            p = state.producer(b)
+            if p is not None and p.name not in seen and untouched(p) and not p.op.is_reduction:
+                seen.add(p.name)
+                waiting.append(p.op)
+    return True
 
 
 def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
@@ -89,15 +99,14 @@ def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Ext
 
 
 def _interleaved(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
-    """For copies that bring few channels together: vectors along pixels and channels at once.
+    """For few channels behind pixels: vectors along pixels and channels at once.
 
     rrrr…, gggg…, bbbb…   ──▶   rgbrgb…: of 3 vectors, 3 others, which code generation shuffles.
     """
-    loads = op.loads()
-    if len(op.axes) < 2 or len(loads) != 1 or not loads[0].indices:
+    if len(op.axes) < 2:
         return ()
     pixel, channel = op.axes[-2:]
-    if loads[0].indices[-1] is not pixel.var or pixel.extent < lanes or channel.extent < 2:
+    if pixel.extent < lanes or channel.extent < 2:
         return ()
     steps, both = fused(name, (pixel.name, channel.name))
     steps += [

@@ -29,6 +29,7 @@ from autotensor.base.target import Target
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.layout import Layout
 from autotensor.schedule.primitives.mark import Vectorize
+from autotensor.schedule.primitives.pragma import Pragma
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.sketch import Option
 from autotensor.schedule.state import Ref, Stage, State
@@ -50,7 +51,13 @@ from schedules.kit.parallel_region import divided, divided_as_one
 from schedules.kit.partial_sums import ROW_PART, at_once, in_parts
 from schedules.kit.shared_steps import host_and_anchor, in_vectors, names_in
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import epilogue, second_cache, untouched
+from schedules.kit.stage_analysis import (
+    epilogue,
+    read_by_choice,
+    second_cache,
+    terms_left_out,
+    untouched,
+)
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
 from schedules.registry import Extension
 
@@ -314,6 +321,10 @@ class _TileSketch(SketchWriter):
         self.write(Reorder(inner, (*reduction, *spatial, f"{v}.0", f"{v}.1")))
         self.write(*in_vectors(inner, *unrolled, *spatial, f"{v}.0", f"{v}.1"))
         self.write(*parts.mark)
+        if terms_left_out(op, v):
+            self.write(Pragma(inner, reduction[0], "skip_zeros", "1"))
+        if inner == self.stage.name and read_by_choice(self.state, self.stage):
+            self.write(Pragma(inner, reduction[0], "skip_unread", "1"))
 
     def _copy_padding(self, pad: Stage, host: str, block: str | None) -> None:
         """Padding copied per block or beforehand, row by row in vectors."""

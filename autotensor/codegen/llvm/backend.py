@@ -200,7 +200,9 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
     aligned = frozenset(program.buffers(Role.PREPARED, Role.WORKSPACE))
     overlapping = frozenset(b for b in slots if b.name in program.overlapping)
     texts = []
-    ldexp = "avx512f" in needs(target)  # vscalefps
+    features = needs(target)
+    ldexp = "avx512f" in features  # vscalefps
+    registers = "v" if ldexp else "x" if "avx" in features else ""
     for k, func in enumerate(funcs):
         missing = [b.name for b in func.params if b not in slots]
         if missing:
@@ -208,7 +210,9 @@ def _part(program: Program, funcs: Sequence[PrimFunc], part: str, target: Target
                 f"kernel {func.name!r} has parameters that the program lacks: {', '.join(missing)}."
             )
         name = f"{part}.{k}.{re.sub(r'[^A-Za-z0-9_.]+', '_', func.name)}"
-        texts.append(kernel_text(func, name, aligned, ldexp=ldexp, overlapping=overlapping))
+        texts.append(
+            kernel_text(func, name, aligned, ldexp=ldexp, registers=registers, overlapping=overlapping)
+        )
     return texts
 
 

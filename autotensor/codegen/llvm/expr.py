@@ -23,7 +23,7 @@ from autotensor.base.dtype import DType, float32, float64, int32, int64, uint16,
 from autotensor.base.errors import CodegenError
 from autotensor.codegen.llvm import intrinsics
 from autotensor.codegen.llvm.function_writer import FunctionWriter, cond_type, literal, suffix, ty
-from autotensor.ir.bounds import Bounds
+from autotensor.ir.bounds import Bounds, is_data
 from autotensor.ir.expr import (
     Binary,
     Broadcast,
@@ -179,8 +179,11 @@ class ValueWriter(FunctionWriter):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
             case Select(cond, a, b):
                 t = ty(e.dtype)
-                c = self.value(cond)
-                return self.op(f"select {ty(cond.dtype)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
+                if e.dtype.lanes > 1 and cond.dtype.lanes == 1 and self.registers and is_data(cond):
+                    c, kind = self._in_lanes(cond, e.dtype.lanes), cond.dtype.with_lanes(e.dtype.lanes)
+                else:
+                    c, kind = self.value(cond), cond.dtype
+                return self.op(f"select {ty(kind)} {c}, {t} {self.value(a)}, {t} {self.value(b)}")
             case Cast(_, a):
                 return self.cast(self.value(a), a.dtype, e.dtype)
             case Call(name, args, _):
@@ -324,6 +327,32 @@ class ValueWriter(FunctionWriter):
             return self.op(f"fcmp {_FLOAT_CMP[op]} {ty(t)} {x}, {y}")
         signed = "" if op in (Cmp.EQ, Cmp.NE) else "s" if t.kind == "int" else "u"
         return self.op(f"icmp {signed}{_INT_CMP[op]} {ty(t)} {x}, {y}")
+
+    def _in_lanes(self, cond: Expr, lanes: int) -> str:
+        """A condition that is the same for all lanes, asked in each of them.
+
+        x86 has no choice between vectors by one bit, and LLVM makes a branch of it. Of data nobody can
+        foresee which way that goes; so LLVM is not told that all lanes agree.
+        """
+        t = cond.dtype.with_lanes(lanes)
+        match cond:
+            case Binary(op, a, b) if op in _BOOL_OPS:
+                return self.op(
+                    f"{_BOOL_OPS[op]} {ty(t)} {self._in_lanes(a, lanes)}, {self._in_lanes(b, lanes)}"
+                )
+            case Compare(op, a, b) if a.dtype.bits == 32:
+                wide = a.dtype.with_lanes(lanes)
+                x, y = self.splat(self.value(a), wide), self.splat(self.value(b), wide)
+                return self._compare(op, wide, self._hidden(wide, x), y)
+            case Compare() | Load() | Unary():
+                wide = int32.with_lanes(lanes)
+                x = self.splat(self.op(f"zext i1 {self.value(cond)} to i32"), wide)
+                return self.op(f"icmp ne {ty(wide)} {self._hidden(wide, x)}, {literal(0, wide)}")
+        return self.splat(self.value(cond), t)
+
+    def _hidden(self, t: DType, value: str) -> str:
+        """The same vector, of which LLVM knows nothing."""
+        return self.op(f'call {ty(t)} asm "", "={self.registers},0"({ty(t)} {value})')
 
     def _negate(self, t: DType, x: str) -> str:
         return self.op(f"fneg {ty(t)} {x}" if t.is_float else f"sub {ty(t)} {literal(0, t)}, {x}")

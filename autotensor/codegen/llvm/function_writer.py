@@ -99,6 +99,9 @@ class FunctionWriter:
 
     def __init__(self) -> None:
         self.has_ldexp = False  # x·2**n is an instruction; elsewhere LLVM would call a library function
+        self.registers = (
+            ""  # for vectors, in LLVM's words, where a choice of one bit between them is a branch
+        )
         self.out: list[Any] = []  # strings and nested `pre` lists
         self.cur: list[Any] = self.out
         self.count = 0

@@ -49,16 +49,19 @@ def kernel_text(
     aligned: Collection[Any] = (),
     *,
     ldexp: bool = False,
+    registers: str = "",
     overlapping: Collection[Any] = (),
 ) -> KernelText:
     """The LLVM function of one kernel.
 
     aligned: parameters whose address is a multiple of 64. ldexp: the machine scales by powers of two in one
-    instruction; the text is right without it, too. overlapping: parameters that may lie in the same bytes,
-    a result over the input whose elements it replaces; all others share nothing.
+    instruction; the text is right without it, too. registers: LLVM's word for those of vectors, where it
+    makes branches of choices between them; "" elsewhere. overlapping: parameters that may lie in the same
+    bytes, a result over the input whose elements it replaces; all others share nothing.
     """
     kernel = Kernel(func, aligned, overlapping)
     kernel.has_ldexp = ldexp
+    kernel.registers = registers
     params = [kernel.parameter(b) for b in func.params]
     params += ["i32 noundef %tid", "i32 noundef %nthreads", "ptr noalias %ws"]
     kernel.function()

@@ -9,6 +9,7 @@ differs between the rows of a tile:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
@@ -17,7 +18,7 @@ from autotensor.codegen.access import Access, Kind, load_access, store_access
 from autotensor.codegen.llvm.expr import ValueWriter
 from autotensor.codegen.llvm.function_writer import cond_type, literal, mem, suffix, ty, vector_literal
 from autotensor.codegen.llvm.shuffles import picked, shuffle, transposed
-from autotensor.codegen.shared_vectors import SharedVectors
+from autotensor.codegen.shared_vectors import LEAST_LANES, SharedVectors
 from autotensor.ir.affine import Affine
 from autotensor.ir.expr import Cast, Expr, Load
 from autotensor.ir.func import Scope
@@ -82,11 +83,37 @@ def load(w: ValueWriter, e: Load) -> str:
             return w.splat(_plain_load(w, buffer, start, t.element, mask), t)
         case Kind.PERMUTED:
             return shuffle(w, t, _plain_load(w, buffer, start, t, mask), "poison", access.offsets)
+    if mask is None and buffer.scope is not Scope.REGISTER and (width := _stretch(access.offsets)):
+        return _from_stretch(w, t, buffer, start, access.offsets, width)
     result = "poison"
     for k, offset in enumerate(access.offsets):
         one = _plain_load(w, buffer, start.shift(offset), t.element, mask)
         result = w.op(f"insertelement {ty(t)} {result}, {ty(t.element)} {one}, i64 {k}")
     return result
+
+
+def _stretch(offsets: Sequence[int]) -> int:
+    """The width of two vectors that together hold all lanes and nothing beyond; 0 where none do."""
+    span, width = max(offsets) - min(offsets) + 1, 1
+    while 2 * width <= min(span, len(offsets)):
+        width *= 2
+    return width if len(offsets) >= LEAST_LANES and width >= LEAST_LANES and span <= 2 * width else 0
+
+
+def _from_stretch(
+    w: ValueWriter, t: DType, buffer: Any, start: Affine, offsets: Sequence[int], width: int
+) -> str:
+    """Lanes from anywhere in a stretch of memory, which two vectors hold: its first elements and its last.
+
+    A load by lanes costs one move for each, a shuffle of two vectors little more than one.
+    """
+    low, high = min(offsets), max(offsets) - width + 1
+    part = t.element.with_lanes(width)
+    first = _plain_load(w, buffer, start.shift(low), part, None)
+    last = _plain_load(w, buffer, start.shift(high), part, None) if high > low else first
+    lanes = (o - low if o - low < width else width + o - high for o in offsets)
+    order = ", ".join(f"i32 {k}" for k in lanes)
+    return w.op(f"shufflevector {ty(part)} {first}, {ty(part)} {last}, <{t.lanes} x i32> <{order}>")
 
 
 def load_shared(w: ValueWriter, shared: SharedVectors) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autotensor.ir.expr import Combiner, Expr, Load, Var
+from autotensor.ir.bounds import is_data
+from autotensor.ir.expr import Binary, Combiner, Expr, Load, Op, Select, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.stmt import Alloc, If, Let, Stmt, Store, seq
@@ -42,12 +43,41 @@ def update(name: str, combiner: Combiner, targets: Sequence[Place], sources: tup
     mapping = {**old, **dict(zip(combiner.rhs, sources, strict=True))}
     results = tuple(substitute(r, mapping) for r in combiner.result)
     if len(targets) == 1:
-        return store_all(targets, results)
+        return store_all(targets, (joined(combiner, *old.values(), *sources),))
     new = tuple(Var(f"{name}:new{n}", r.dtype) for n, r in enumerate(results))
     body = store_all(targets, new)
     for var, value in zip(reversed(new), reversed(results), strict=True):
         body = Let(var, value, body)
     return body
+
+
+def joined(combiner: Combiner, old: Expr, source: Expr) -> Expr:
+    """One value with one more term, written as processors do it best.
+
+        C + select(c, x*y, 0)     ──▶     select(c, C + x*y, C)       one operation under a mask
+        C + (a*b - c*d)           ──▶     C + a*b - c*d               two operations, not three
+
+    Conditions on loops are left alone: loops are cut where they change.
+    """
+    match source:
+        case Select(cond, then, otherwise) if otherwise is combiner.identity[0] and is_data(cond):
+            return Select(cond, joined(combiner, old, then), old)
+        case Binary(Op.ADD | Op.SUB as op, first, Binary(Op.MUL) as last) if (
+            combiner.name == "sum" and source.dtype.is_float and _has_product(first)
+        ):
+            return Binary(op, joined(combiner, old, first), last)
+    (result,) = combiner.result
+    return substitute(result, {combiner.lhs[0]: old, combiner.rhs[0]: source})
+
+
+def _has_product(e: Expr) -> bool:
+    """Whether a sum's first term is a product."""
+    match e:
+        case Binary(Op.MUL):
+            return True
+        case Binary(Op.ADD | Op.SUB, first, Binary(Op.MUL)):
+            return _has_product(first)
+    return False
 
 
 def guard(conditions: Sequence[Expr], body: Stmt) -> Stmt:
@@ -57,4 +87,4 @@ def guard(conditions: Sequence[Expr], body: Stmt) -> Stmt:
     return body
 
 
-__all__ = ["Place", "allocated", "guard", "loaded", "store_all", "update"]
+__all__ = ["Place", "allocated", "guard", "joined", "loaded", "store_all", "update"]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from autotensor.base.dtype import int64
 from autotensor.base.errors import ScheduleError
-from autotensor.ir.expr import Cmp, Expr, Load, all_of, compare, const, select
+from autotensor.ir.expr import Cmp, Expr, Load, Var, all_of, compare, const, select
 from autotensor.ir.func import Buffer
-from autotensor.schedule.axis import Mark, fresh
-from autotensor.schedule.extents import ceil_div
+from autotensor.schedule.axis import fresh, fuse_name
+from autotensor.schedule.extents import access, ceil_div
+from autotensor.schedule.primitives.fuse import FuseStep
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Ref, Size, Stage, State, redirect
-from autotensor.schedule.step import StageName, Word, step
+from autotensor.schedule.step import StageName, Step, Word, step
 from autotensor.te.dag import IterDef, StageOp
+
+SIDE = 8  # of a square that is turned in registers
+MANY = 64  # turns of a parallel loop that are enough
 
 
 @step
@@ -22,7 +30,8 @@ class Layout:
 
     tiles: (dimension, factor) for each dimension that is cut. order: the dimensions of the copy, `d` or
     `d.0`, `d.1`. Of a constant tensor the copy is made once (the prepare part); of others in every call, in
-    parallel over its first dimension. Padding holds zeros.
+    parallel, and in vectors or squares of them where memory is walked along its last dimension or across it.
+    Padding holds zeros.
     Raises ScheduleError for an unknown tensor or an order that does not name every part once.
     """
 
@@ -67,10 +76,11 @@ class Layout:
         for stage in readers:
             state = state.with_stage(replace(stage, op=redirect(stage.op, buffer, packed, index)))
         first = min(readers, key=lambda s: state.names.index(s.name))
-        made = Stage.of(op)
-        if op.axes[0].extent > 1 and self.tensor not in state.dag.constants:
-            made = made.replacing(op.axes[0].name, replace(made.leaves[0], mark=Mark.PARALLEL))
-        return state.inserting(made, before=first.name)
+        state = state.inserting(Stage.of(op), before=first.name)
+        if self.tensor not in state.dag.constants:
+            for made in copy_loops(op):
+                state = made.apply(state)
+        return state
 
     def call(self) -> str:
         return f's.layout("{self.tensor}", {list(self.tiles)}, "{self.order}")'
@@ -82,6 +92,47 @@ def _part(index: tuple[Expr, ...], factors: dict[int, Size], part: str) -> Expr:
     if not which:
         return e
     return e // factors[int(d)] if which == "0" else e % factors[int(d)]
+
+
+def copy_loops(op: StageOp) -> tuple[Step, ...]:
+    """Loops of a copy that is made in every call.
+
+    Where the tensor runs along another dimension than the copy, squares are turned: a row of each is read
+    and written as a vector.
+    """
+    name, *outer, last = op.name, *(a.name for a in op.axes)
+    body = op.bodies[0]
+    extents = {a.name: a.extent for a in op.axes}
+    steps: list[Step] = []
+    if isinstance(body, Load):
+        along = next((a for a in outer if Var(a, int64) is body.indices[-1]), None)
+        whole = extents[last] % SIDE == 0
+        if along is not None and whole and extents[along] % SIDE == 0:
+            outer.remove(along)
+            steps += [SplitStep(name, along, (SIDE,)), SplitStep(name, last, (SIDE,))]
+            inner = (f"{along}.0", f"{last}.0", f"{along}.1", f"{last}.1")
+            steps += [Reorder(name, (*outer, *inner)), Unroll(name, inner[2]), Vectorize(name, inner[3])]
+            outer.append(inner[0])
+        elif along is None and whole and access_step(body, last) == 1:
+            steps += [SplitStep(name, last, (SIDE,)), Vectorize(name, f"{last}.1")]
+    at, turns = outer[0] if outer else last, extents.get(outer[0], MANY) if outer else 1
+    for other in outer[1:]:
+        if turns >= MANY:
+            break
+        steps.append(FuseStep(name, at, other))
+        at, turns = fuse_name(at, other), turns * extents.get(other, MANY)
+    return (*steps, Parallel(name, at)) if turns > 1 else tuple(steps)
+
+
+def access_step(load: Load, axis: str) -> int:
+    """Elements from one step of an axis to the next; 0 where nobody knows."""
+    total = 0
+    for index, stride in zip(load.indices, load.buffer.row_major(), strict=True):
+        a = access(index)
+        if a is None or (axis in a.steps and not a.is_sum):
+            return 0
+        total += a.steps.get(axis, 0) * stride
+    return total
 
 
 def packing(state: State, buffer: Buffer, factors: dict[int, int], order: list[str]) -> StageOp:

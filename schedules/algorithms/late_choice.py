@@ -1,0 +1,63 @@
+"""A choice that is the same for all terms of a sum is made once, of the sum.
+
+    P[i, j] = Σ_k select(j <= i, A[i, k] * A[j, k], 0)
+
+        ──▶   P.all[i, j] = Σ_k A[i, k] * A[j, k]
+              P[i, j]     = select(j <= i, P.all[i, j], 0)
+
+It holds of any reduction, for what it begins with stays where nothing joins it. Where the choice fails, all
+terms must be safe to read; lowering leaves out tiles of the sum that no choice takes (`skip_unread`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotensor.ir.bounds import Interval, bounds
+from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select, const
+from autotensor.ir.func import Buffer
+from autotensor.ir.visit import collect, free_vars
+from autotensor.schedule.algorithm import ALGORITHMS, Algorithm
+from autotensor.schedule.axis import fresh
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import StageOp
+
+NAME = "late_choice"
+
+
+def late_choice(state: State, stage: Stage) -> tuple[StageOp, ...] | None:
+    """The sum of all terms, and the choice; None where terms differ in it, or are unsafe to read."""
+    op = stage.op
+    if op.combiner is None or len(op.bodies) != 1:
+        return None
+    match op.bodies[0]:
+        case Select(cond, then, otherwise) if otherwise is op.combiner.identity[0]:
+            if _summed(op, cond) or not _is_safe(op, then):
+                return None
+        case _:
+            return None
+    name = fresh(f"{op.name}.all", set(state.names))
+    every = Buffer(name, op.buffers[0].shape, op.buffers[0].dtype)
+    taken = Select(cond, Load(every, tuple(a.var for a in op.axes)), otherwise)
+    return (
+        replace(op, name=name, bodies=(then,), buffers=(every,)),
+        StageOp(op.name, op.axes, (), (taken,), None, op.buffers, op.tag),
+    )
+
+
+def _summed(op: StageOp, cond: Expr) -> bool:
+    return bool({v.name for v in free_vars(cond)} & {a.name for a in op.reduce_axes})
+
+
+def _is_safe(op: StageOp, e: Expr) -> bool:
+    """Whether every load is inside its tensor at all points."""
+    known = bounds({a.var: Interval(0, a.extent - 1) for a in op.all_axes})
+    return all(
+        known.decide(Compare(Cmp.GE, index, const(0, index.dtype))) is True
+        and known.decide(Compare(Cmp.LT, index, const(extent, index.dtype))) is True
+        for load in collect(e, Load)
+        for index, extent in zip(load.indices, load.buffer.shape, strict=True)
+    )
+
+
+ALGORITHMS.add(NAME, Algorithm(NAME, late_choice))

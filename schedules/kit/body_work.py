@@ -1,0 +1,128 @@
+"""What a term of a reduction costs in a register tile: per accumulator, per row and per vector.
+
+    acc[row, vector] += select(m[row, k] > 0, a[row, k] * b[k, vector], 0)
+
+        per accumulator   a product that joins with its sum: one operation
+        per row           two scalars are loaded, one compared
+        per vector        one vector is loaded
+
+What depends on the row alone is computed once for all vectors beside one another, and the other way round.
+A matrix product is (1, 1, 1), and holds one vector of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autotensor.base.target import Target
+from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select, Unary, Var
+from autotensor.ir.visit import free_vars
+from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
+
+DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyWork:
+    """Operations of one step. Loads count as operations of the memory's units, which work beside."""
+
+    both: float = 1.0  # for each accumulator
+    row: float = 0.0  # for each row, beside loads
+    vector: float = 0.0  # for each vector, beside loads
+    row_loads: float = 1.0
+    vector_loads: float = 1.0
+    rows_held: int = 1  # values of a row that all its accumulators want
+    vectors_held: int = 1  # values of a vector that all its accumulators want
+
+    @property
+    def is_product(self) -> bool:
+        return self == PRODUCT
+
+
+PRODUCT = BodyWork()
+
+
+def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
+    """The work of a reduction whose accumulators lie along `vector` and the other spatial axes."""
+    rows = frozenset(a.name for a in op.axes if a.name != vector)
+    called = cpu_of(target).called
+    counts = {"both": 0.0, "row": 0.0, "vector": 0.0, "none": 0.0}
+    loads = {"both": 0, "row": 0, "vector": 0, "none": 0}
+    held: dict[str, set[Expr]] = {"row": set(), "vector": set(), "none": set()}
+    seen: set[Expr] = set()
+
+    def kind(e: Expr) -> str:
+        names = {v.name for v in free_vars(e)}
+        along, across = vector in names, bool(names & rows)
+        return "both" if along and across else "vector" if along else "row" if across else "none"
+
+    def visit(e: Expr) -> None:
+        if e in seen:
+            return
+        seen.add(e)
+        mine = kind(e)
+        if isinstance(e, Load):
+            loads[mine] += 1
+            return
+        counts[mine] += _operations(e, called)
+        for c in _values(e):
+            if mine == "both" and (theirs := kind(c)) != "both" and not c.dtype.is_int and _moves(c):
+                held[theirs].add(c)
+            visit(c)
+
+    for body in op.bodies:
+        visit(body)
+    fused = _fused(op)
+    both = max(1.0, counts["both"] + op.joins() - fused)
+    return BodyWork(
+        both,
+        counts["row"] + counts["none"],
+        counts["vector"],
+        float(loads["row"] + loads["none"]),
+        float(loads["vector"] + loads["both"]),
+        len(held["row"]) + len(held["none"]),
+        len(held["vector"]) + loads["both"],
+    )
+
+
+def _fused(op: StageOp) -> float:
+    """Additions that are one operation with the product beside them: those of a sum of products."""
+    if op.combiner is None or op.combiner.name != "sum":
+        return 0.0
+    return float(sum(_products(b) for b in op.bodies))
+
+
+def _products(e: Expr) -> int:
+    match e:
+        case Binary(Op.MUL):
+            return 1
+        case Binary(Op.ADD | Op.SUB, a, b):
+            return _products(a) + _products(b)
+        case Select(_, then, _):
+            return _products(then) + 1  # the choice is a mask of that operation
+    return 0
+
+
+def _operations(e: Expr, called: float) -> float:
+    match e:
+        case Binary(Op.DIV):
+            return DIVISION
+        case Binary() | Compare() | Select() | Unary():
+            return 1.0 if not e.dtype.is_int else 0.0
+        case Call(name):
+            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name == "abs" else called
+        case _:
+            return 0.0
+
+
+def _values(e: Expr) -> Iterable[Expr]:
+    for f in e.fields():
+        for v in f if isinstance(f, tuple) else (f,):
+            if isinstance(v, Expr):
+                yield v
+
+
+def _moves(e: Expr) -> bool:
+    return bool(free_vars(e)) and not isinstance(e, Var)

@@ -1,0 +1,195 @@
+"""Cycles of a pipeline under a plan: operations, loads, recomputation, bytes by the cache that holds them.
+
+Each stored stage is evaluated at the points that its reader's tile needs, whatever it inlines with it; what
+stored stages hand on is written and read where the tile's arrays fit. It ranks plans before any loop exists;
+the prior and the measurements come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, inf, prod
+
+from autotensor.base.target import Target
+from autotensor.ir.bounds import is_data
+from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select
+from autotensor.te.dag import StageOp
+from schedules.cpu import cpu_of
+from schedules.placement.reads import Other, Part, Point, Reads, Sum
+from schedules.placement.regions import Box, extents_of
+
+DIVISION = 4.0  # cycles of a vector division, or square root, beside an addition's one (chosen, 2026-11)
+GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
+APART = 3.0  # vectors loaded for one whose lanes are two apart (chosen, 2026-11)
+MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the stages in front of a last one are computed; who is in neither set is computed whole."""
+
+    inlined: frozenset[str]
+    tiled: frozenset[str]  # inside a tile of the last stage
+
+
+@lru_cache(maxsize=4096)
+def weight(op: StageOp, called: float) -> float:
+    """Vector operations of one evaluation, each distinct expression once; joins included."""
+    return sum(_weights(op.bodies, called)) + op.joins()
+
+
+def _weights(bodies: Sequence[Expr], called: float) -> list[float]:
+    seen: set[Expr] = set()
+    out: list[float] = []
+    waiting = list(bodies)
+    while waiting:
+        e = waiting.pop()
+        if e in seen or isinstance(e, Load):
+            continue
+        seen.add(e)
+        out.append(_own(e, called))
+        values = (v for f in e.fields() for v in (f if isinstance(f, tuple) else (f,)))
+        waiting.extend(v for v in values if isinstance(v, Expr))
+    return out
+
+
+def _own(e: Expr, called: float) -> float:
+    match e:
+        case Binary(Op.DIV, a, _) if a.dtype.is_float:
+            return DIVISION
+        case Binary(_, a, _) | Compare(_, a, _):
+            return 1.0 if a.dtype.is_float else 0.25
+        case Select():
+            return 1.0
+        case Call(name):
+            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name in ("abs", "floor") else called
+        case _:
+            return 0.0
+
+
+@lru_cache(maxsize=4096)
+def nodes(op: StageOp) -> int:
+    return len(_weights(op.bodies, 1.0)) + len(op.loads())
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What costs are counted of."""
+
+    order: tuple[StageOp, ...]  # producers first; the last one is the host
+    lanes: int
+    target: Target
+
+    @property
+    def last(self) -> StageOp:
+        return self.order[-1]
+
+    def op(self, name: str) -> StageOp:
+        return next(o for o in self.order if o.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A tile of the last stage: its extents, how many there are, and what it needs."""
+
+    tile: Mapping[str, int]
+    count: int
+    boxes: Mapping[str, Box]  # by buffer
+
+
+def cycles(group: Group, plan: Plan, tiling: Tiling, read: Mapping[str, Reads | None]) -> float:
+    """Cycles until all cores are done; infinite where an expression would grow without bounds.
+
+    read: per stored stage what one of its evaluations reads, through the inlined ones.
+    """
+    stored = [o for o in group.order if o.name not in plan.inlined]
+    work = 0.0
+    for op in stored:
+        each = _evaluation(group, plan, op, read[op.name])
+        inside = op.name in plan.tiled or op is group.last
+        if inside:
+            times = tiling.count * _vectors(extents_of(tiling.boxes[op.buffers[0].name]), group.lanes)
+        else:
+            times = _vectors([a.extent for a in op.axes], group.lanes)
+        work += times * (prod(a.extent for a in op.reduce_axes) * each + 1.0)
+    whole = [o for o in stored if o.name not in plan.tiled and o is not group.last]
+    work += _moved(group, plan, tiling, whole)
+    cores = group.target.num_cores
+    busiest = ceil(tiling.count / cores) / tiling.count
+    return work * busiest + (1 + len(whole)) * cpu_of(group.target).region
+
+
+def _evaluation(group: Group, plan: Plan, op: StageOp, reads: Reads | None) -> float:
+    """Cycles of a vector of a stage's elements, or of terms of them: its own operations, those of what is
+    inlined, and loads."""
+    if reads is None:
+        return inf
+    called = cpu_of(group.target).called
+    vanished = [(group.op(name), len(reads[name])) for name in plan.inlined if name in reads]
+    if nodes(op) + sum(count * nodes(p) for p, count in vanished) > MOST_NODES:
+        return inf
+    gone = {p.name for p, _ in vanished} | {b.name for p, _ in vanished for b in p.buffers}
+    along = op.axes[-1].name if op.axes else ""
+    total = weight(op, called) + sum(count * weight(p, called) for p, count in vanished)
+    loads = (p for name, points in reads.items() if name not in gone for p in points)
+    return total + sum(_load(p, along, group.lanes) for p in loads)
+
+
+def _vectors(shape: Sequence[int], lanes: int) -> int:
+    """Vectors that hold a box: short rows are taken together with those around."""
+    if not shape:
+        return 1
+    if shape[-1] < lanes and len(shape) > 1:
+        return prod(shape[:-2]) * ceil(shape[-2] * shape[-1] / lanes)
+    return prod(shape[:-1]) * ceil(shape[-1] / lanes)
+
+
+def _load(point: Point, along: str, lanes: int) -> float:
+    """Cycles of the load of a vector along an axis."""
+    if not point:
+        return 1.0
+    *outer, last = point
+    if any(isinstance(i, Sum) and i.step(along) for i in outer):
+        return GATHER * lanes
+    match last:
+        case Sum():
+            step = abs(last.step(along))
+            return 1.0 if step <= 1 else APART if step == 2 else GATHER * lanes
+        case Other(Expr() as e) if is_data(e):
+            return GATHER * lanes
+        case Part() | Other():
+            return APART
+
+
+def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -> float:
+    """Cycles of the bytes between stages, and of the inputs of tiles."""
+    cpu, caches = cpu_of(group.target), group.target.cache_bytes
+    inside = {b.name: b for o in group.order if o.name in plan.tiled for b in o.buffers}
+    made = {b.name for o in group.order for b in o.buffers}
+    held = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in inside.values())
+    inputs = {b.name: b for o in group.order for b in o.reads() if b.name not in made}
+    taken = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in inputs.values() if b.name in tiling.boxes)
+    result = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in group.last.buffers)
+    rate = _rate(held + taken + result, group.target)
+    total = 2.0 * held / rate * tiling.count if rate else 0.0
+    total += taken * tiling.count / cpu.l3_rate
+    for op in whole:
+        size = sum(b.bytes for b in op.buffers)
+        slow = cpu.l2_rate if size <= caches[min(1, len(caches) - 1)] else cpu.l3_rate
+        total += 2.0 * size / slow
+    return total
+
+
+def _rate(held: float, target: Target) -> float:
+    """Bytes a cycle at which a tile's arrays come back; 0 where they never left the nearest cache."""
+    cpu, caches = cpu_of(target), target.cache_bytes
+    if held <= 0.8 * caches[0]:
+        return 0.0
+    return cpu.l2_rate if len(caches) > 1 and held <= 0.8 * caches[1] else cpu.l3_rate
+
+
+def _bytes(tiling: Tiling, name: str, each: int) -> float:
+    box = tiling.boxes.get(name)
+    return float(prod(extents_of(box)) * each) if box is not None else 0.0

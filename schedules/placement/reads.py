@@ -1,0 +1,111 @@
+"""At how many points one evaluation of a stored stage reads each stage in front of it, through inlined ones.
+
+    b[i] = a[i] + a[i+1];  c[i] = b[i-1] + b[i] + b[i+1]       b inlined:  c reads a at {i-1, i, i+1, i+2}
+
+A point is said in the axes of the stage that is stored, so that what several inlined stages read in common
+counts once, as code generation shares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from autotensor.schedule.extents import Access, access
+from autotensor.te.dag import StageOp
+
+MOST_POINTS = 400  # of one stage that are told apart; more are too many to be computed on the way
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """An index that is a sum of axes: their coefficients, by name, and a constant."""
+
+    steps: tuple[tuple[str, int], ...]
+    constant: int
+
+    def step(self, axis: str) -> int:
+        return dict(self.steps).get(axis, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The quotient (`div`) or remainder (`mod`) of a sum."""
+
+    of: Sum
+    div: int
+    mod: int
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An index that is equal to itself, which is all that is known of it."""
+
+    what: Hashable
+    where: Hashable
+
+
+Index = Sum | Part | Other
+Point = tuple[Index, ...]
+Points = frozenset[Point]
+Reads = Mapping[str, Points]  # by buffer; of inlined stages by their names, too
+
+
+def itself(op: StageOp) -> Points:
+    """Where a stage stands: at its own axes."""
+    return frozenset({tuple(Sum(((a.name, 1),), 0) for a in op.axes)})
+
+
+def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[StageOp]) -> Reads | None:
+    """Buffers that an evaluation of `stored` reads, with the points; of inlined stages by their names too.
+
+    order: all stages, producers first. None where there are more points than are told apart.
+    """
+    made = {b.name: op for op in order for b in op.buffers}
+    at: dict[str, Points] = {stored.name: itself(stored)}
+    found: dict[str, Points] = {}
+    for op in reversed(order):
+        here = at.get(op.name)
+        if here is None or (op.name != stored.name and op.name not in inlined):
+            continue
+        for name, loads in _by_buffer(op):
+            more = frozenset(moved(p, op, indices) for p in here for indices in loads)
+            found[name] = found.get(name, frozenset()) | more
+            if len(found[name]) > MOST_POINTS:
+                return None
+            producer = made.get(name)
+            if producer is not None and producer.name in inlined:
+                at[producer.name] = at.get(producer.name, frozenset()) | more
+    return {**found, **{name: points for name, points in at.items() if name != stored.name}}
+
+
+@lru_cache(maxsize=4096)
+def _by_buffer(op: StageOp) -> tuple[tuple[str, tuple[tuple[Access | Other, ...], ...]], ...]:
+    out: dict[str, list[tuple[Access | Other, ...]]] = {}
+    for load in op.loads():
+        indices = tuple(access(i) or Other(i, ()) for i in load.indices)
+        out.setdefault(load.buffer.name, []).append(indices)
+    return tuple((name, tuple(loads)) for name, loads in out.items())
+
+
+def moved(point: Point, op: StageOp, indices: tuple[Access | Other, ...]) -> Point:
+    """A read of `op` at one of its points, said in the axes in which the point is."""
+    where = dict(zip((a.name for a in op.axes), point, strict=True))
+    return tuple(_index(i, where, point) for i in indices)
+
+
+def _index(index: Access | Other, where: Mapping[str, Index], point: Point) -> Index:
+    if isinstance(index, Other):
+        return Other(index.what, point)
+    steps: dict[str, int] = {}
+    constant = index.constant
+    for axis, k in index.steps.items():
+        form = where.get(axis, Sum(((axis, 1),), 0))  # a reduction's own axis is itself
+        if not isinstance(form, Sum):
+            return Other((tuple(index.steps.items()), index.constant, index.div, index.mod), point)
+        constant += k * form.constant
+        for name, c in form.steps:
+            steps[name] = steps.get(name, 0) + k * c
+    total = Sum(tuple(sorted((n, c) for n, c in steps.items() if c)), constant)
+    return total if index.is_sum else Part(total, index.div, index.mod)

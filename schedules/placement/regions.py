@@ -1,0 +1,72 @@
+"""What a tile of a pipeline's last stage needs of every stage and input in front of it, per dimension.
+
+    out[64 rows] ──▶ by[64 rows] ──▶ bx[66 rows] ──▶ in[66 rows]
+
+A tile in the middle is looked at; those at borders need less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotensor.ir.bounds import Interval, bounds
+from autotensor.ir.expr import Expr
+from autotensor.ir.visit import free_vars
+from autotensor.schedule.extents import access
+from autotensor.te.dag import StageOp
+
+Side = tuple[int, int]  # the first and the last
+Box = tuple[Side, ...]
+FAR = 1 << 40
+
+
+def regions(last: StageOp, tile: Mapping[str, int], order: Sequence[StageOp]) -> dict[str, Box]:
+    """Per buffer the box that one tile needs.
+
+    tile: extents of the last stage's axes; whole where there is none. order: the stages in front of it and
+    itself, producers first.
+    """
+    own = tuple(_middle(a.extent, tile.get(a.name, a.extent)) for a in last.axes)
+    found: dict[str, Box] = {b.name: own for b in last.buffers}
+    for op in reversed(order):
+        here = next((found[b.name] for b in op.buffers if b.name in found), None)
+        if here is None:
+            continue
+        ranges = {a.name: side for a, side in zip(op.axes, here, strict=True)}
+        ranges.update({a.name: (0, a.extent - 1) for a in op.reduce_axes})
+        for load in op.loads():
+            sides = zip(load.indices, load.buffer.shape, strict=True)
+            box = tuple(_side(i, n, ranges) for i, n in sides)
+            found[load.buffer.name] = _joined(found.get(load.buffer.name), box)
+    return found
+
+
+def extents_of(box: Box) -> tuple[int, ...]:
+    return tuple(high - low + 1 for low, high in box)
+
+
+def _middle(extent: int, size: int) -> Side:
+    size = min(size, extent)
+    first = (extent - size) // 2 // size * size
+    return first, first + size - 1
+
+
+def _side(index: Expr, extent: int, ranges: Mapping[str, Side]) -> Side:
+    """What an index touches of a dimension."""
+    form = access(index)
+    if form is not None and form.is_sum and form.steps.keys() <= ranges.keys():
+        ends = [(k * ranges[a][0], k * ranges[a][1]) for a, k in form.steps.items()]
+        low = form.constant + sum(min(e) for e in ends)
+        high = form.constant + sum(max(e) for e in ends)
+    else:
+        known = {v: Interval(*ranges[v.name]) for v in free_vars(index) if v.name in ranges}
+        found = bounds(known).of(index)
+        low = -FAR if found.lo is None else found.lo
+        high = FAR if found.hi is None else found.hi
+    return max(0, min(low, extent - 1)), max(0, min(high, extent - 1))
+
+
+def _joined(a: Box | None, b: Box) -> Box:
+    if a is None:
+        return b
+    return tuple((min(x[0], y[0]), max(x[1], y[1])) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,154 @@
+"""The cheapest plans of a pipeline: tiles of its last stage, and a place for every stage in front of it.
+
+For each tile the places are found by descent from both ends, all inlined and all kept: one stage at a time is
+moved while that is cheaper. Source: grouping by an estimated cost, as in Mullapudi et al., "Automatically
+scheduling Halide image processing pipelines" (SIGGRAPH 2016); descent instead of its greedy merges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, prod
+
+from schedules.placement.cost import Group, Plan, Tiling, cycles
+from schedules.placement.reads import Reads, points_read
+from schedules.placement.regions import regions
+
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
+COLUMNS = (64, 128, 256, 512)
+PLANES = (1, 4, 16)
+SWEEPS = 4  # of the descent over all stages
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A plan with the tile that suits it, and what they cost."""
+
+    plan: Plan
+    tile: tuple[int, ...]  # extents of the tile along the last stage's axes
+    cycles: float
+
+
+def tiles_of(group: Group) -> list[tuple[int, ...]]:
+    """Tiles that are looked at: rows and columns of the last two long axes, planes of the one before."""
+    extents = [a.extent for a in group.last.axes]
+    columns = len(extents) - 1
+    if extents[columns] < group.lanes and columns:
+        columns -= 1
+    found: list[tuple[int, ...]] = []
+    widths = [extents[columns], *(c for c in COLUMNS if c < extents[columns])]
+    heights = [r for r in ROWS if r <= extents[columns - 1]] if columns else [1]
+    depths = [p for p in PLANES if p <= extents[columns - 2]] if columns > 1 else [1]
+    for width in widths:
+        for height in heights:
+            for depth in depths:
+                tile = [1] * columns + extents[columns:]
+                tile[columns] = width
+                if columns:
+                    tile[columns - 1] = height
+                if columns > 1:
+                    tile[columns - 2] = depth
+                found.append(tuple(tile))
+    return found
+
+
+class Places:
+    """Plans of one group, with what is known of each."""
+
+    def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
+        """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole"."""
+        self.group, self.free = group, free
+        self._read: dict[tuple[str, frozenset[str]], Reads | None] = {}
+        self._consumers = _consumers(group)
+        self._tilings = [self._tiling(t) for t in tiles_of(group)]
+
+    def _tiling(self, tile: tuple[int, ...]) -> Tiling:
+        last = self.group.last
+        named = {a.name: t for a, t in zip(last.axes, tile, strict=True)}
+        count = prod(ceil(a.extent / t) for a, t in zip(last.axes, tile, strict=True))
+        return Tiling(named, count, regions(last, named, self.group.order))
+
+    def legal(self, where: Mapping[str, str]) -> bool:
+        """Whether every stage in a tile is read within the tile only."""
+        for name, place in where.items():
+            if place == "tile" and any(not self._inside(c, where) for c in self._consumers[name]):
+                return False
+        return True
+
+    def _inside(self, name: str, where: Mapping[str, str]) -> bool:
+        if name == self.group.last.name or where[name] == "tile":
+            return True
+        return where[name] == "inline" and all(self._inside(c, where) for c in self._consumers[name])
+
+    def cost(self, where: Mapping[str, str], tiling: Tiling) -> float:
+        if not self.legal(where):
+            return float("inf")
+        plan = _plan(where)
+        read = {
+            o.name: self._reads(o.name, plan.inlined) for o in self.group.order if o.name not in plan.inlined
+        }
+        return cycles(self.group, plan, tiling, read)
+
+    def _reads(self, name: str, inlined: frozenset[str]) -> Reads | None:
+        key = (name, inlined)
+        if key not in self._read:
+            self._read[key] = points_read(self.group.op(name), inlined, self.group.order)
+        return self._read[key]
+
+    def best(self) -> list[Placed]:
+        """The cheapest tile of every plan that was looked at, the cheapest plan first."""
+        found: dict[Plan, Placed] = {}
+        starts = [self._start(p) for p in ("inline", "tile", "whole")]
+        for tiling in self._tilings:
+            for start in starts:
+                self._descend(dict(start), tiling, found)
+        return sorted(found.values(), key=lambda p: p.cycles)
+
+    def plain(self) -> Placed:
+        """What the cheapest tile costs with all inlined that can be, and sums computed whole."""
+        where = {n: "inline" if "inline" in free else "whole" for n, free in self.free.items()}
+        found = ((self.cost(where, t), t) for t in self._tilings)
+        cost, tiling = min(found, key=lambda x: x[0])
+        return Placed(_plan(where), tuple(tiling.tile.values()), cost)
+
+    def _start(self, wanted: str) -> dict[str, str]:
+        where = {}
+        for name, free in self.free.items():
+            where[name] = wanted if wanted in free else "tile" if "tile" in free else "whole"
+        return where if self.legal(where) else dict.fromkeys(self.free, "whole")
+
+    def _descend(self, where: dict[str, str], tiling: Tiling, found: dict[Plan, Placed]) -> None:
+        now = self._looked_at(where, tiling, found)
+        for _ in range(SWEEPS):
+            before = now
+            for name in reversed([*where]):
+                for place in self.free[name]:
+                    if place == where[name]:
+                        continue
+                    other = {**where, name: place}
+                    cost = self._looked_at(other, tiling, found)
+                    if cost < now:
+                        where, now = other, cost
+            if now >= before:
+                return
+
+    def _looked_at(self, where: Mapping[str, str], tiling: Tiling, found: dict[Plan, Placed]) -> float:
+        cost = self.cost(where, tiling)
+        plan = _plan(where)
+        if cost < float("inf") and (plan not in found or cost < found[plan].cycles):
+            found[plan] = Placed(plan, tuple(tiling.tile.values()), cost)
+        return cost
+
+
+def _plan(where: Mapping[str, str]) -> Plan:
+    return Plan(
+        frozenset(n for n, p in where.items() if p == "inline"),
+        frozenset(n for n, p in where.items() if p == "tile"),
+    )
+
+
+def _consumers(group: Group) -> dict[str, list[str]]:
+    return {
+        o.name: [c.name for c in group.order if any(b in c.reads() for b in o.buffers)] for o in group.order
+    }

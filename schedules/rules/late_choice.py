@@ -1,0 +1,22 @@
+"""Sums under a choice that is the same for all of their terms: the choice is made of the sum, always.
+
+It is made once instead of for every term, whatever the loops are; so there is nothing to decide.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.target import Target
+from autotensor.schedule.primitives.algorithm import UseAlgorithm
+from autotensor.schedule.state import Root, Stage, State
+from schedules.algorithms.late_choice import NAME
+from schedules.algorithms.late_choice import late_choice as expand
+from schedules.kit.stage_analysis import untouched
+from schedules.registry import Extension
+
+
+def late_choice(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if not untouched(stage) or not isinstance(stage.place, Root) or state.attached(stage.name):
+        return ()
+    if expand(state, stage) is None:
+        return ()
+    return (Extension((UseAlgorithm(stage.name, NAME),), again=(stage.name,)),)

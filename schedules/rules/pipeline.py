@@ -1,0 +1,240 @@
+"""Pipelines: chains of stencils, each stage computed where that is cheapest.
+
+    parallel over tiles of the last stage:
+      for each stage that is kept:   as much as the tile needs, in vectors      recomputed where tiles overlap
+      the tile of the last stage, with the stages that are inlined in it
+
+Which stages are inlined, kept in a tile or computed whole, and the tile, are chosen by `placement`: the plan
+that it holds for cheapest comes first, others that differ in a place follow, and what the rules behind would
+make of it (everything cheap inlined) stands among them by its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from autotensor.base.target import Target
+from autotensor.ir.visit import MOST_NESTED
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
+from autotensor.te.dag import IterDef, StageOp
+from schedules.kit.parallel_region import is_worth_a_region
+from schedules.kit.sketch_writer import SketchWriter
+from schedules.kit.stage_analysis import is_constant, is_padding, lanes_of, reads, untouched
+from schedules.kit.tiles import powers, singles
+from schedules.placement.cost import Group
+from schedules.placement.search import Placed, Places
+from schedules.registry import Extension
+
+MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
+SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
+WRITTEN_OUT = 32  # terms of it that are
+MOST_STAGES = 40  # of one pipeline
+PLANS = 6  # on offer
+# times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
+SURE = 1.15
+
+
+def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    if target.kind != "llvm" or not _can_host(state, stage):
+        return ()
+    group = group_of(state, stage, target)
+    if group is None or not tiled_axes(stage.op, group.lanes):
+        return ()
+    places = Places(group, {o.name: _places(state, state.stage(o.name)) for o in group.order[:-1]})
+    plain = places.plain()
+    plans = [p for p in places.best() if p.plan != plain.plan]
+    apart = [p for p in plans if not p.plan.tiled]
+    first = [p for p in plans[:PLANS] if SURE * p.cycles < plain.cycles]
+    rest = [p for p in dict.fromkeys((*plans[:PLANS], *apart[:1])) if p not in first]
+    made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
+    return (*(made[p] for p in first), Extension(onward=True), *(made[p] for p in rest))
+
+
+def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
+    """A plan as an extension; one without a tile leaves the loops to the rules behind."""
+    if placed.plan.tiled:
+        return _Pipeline(state, group, placed, target).build()
+    gone = [o.name for o in reversed(group.order) if o.name in placed.plan.inlined]
+    stays = tuple(o.name for o in group.order[:-1] if o.name not in gone)
+    return Extension(tuple(Inline(n) for n in gone), stays=stays, onward=True)
+
+
+def _can_host(state: State, stage: Stage) -> bool:
+    op = stage.op
+    return (
+        bool(op.axes)
+        and len(op.buffers) == 1
+        and untouched(stage)
+        and not state.attached(stage.name)
+        and (not op.is_reduction or _is_window(op))
+    )
+
+
+def _reads_around(reader: StageOp, op: StageOp) -> bool:
+    """Whether one point of the reader takes several points of `op`: at places told, or in a window."""
+    mine = [r for r in reads(reader) if r.load.buffer in op.buffers]
+    terms = {a.name for a in reader.reduce_axes}
+    return len(mine) > 1 or any(
+        d is not None and terms & d.steps.keys() and d.steps.keys() - terms for r in mine for d in r.dims
+    )
+
+
+def _is_window(op: StageOp) -> bool:
+    """Whether each point sums a few terms of its own: no operand but a small one serves many points, as those
+    of products do, which want register tiles."""
+    long = [a.name for a in op.axes if a.extent > 1]
+    return prod(a.extent for a in op.reduce_axes) <= MOST_TERMS and all(
+        r.load.buffer.bytes <= SMALL or all(r.uses(a) for a in long) for r in reads(op)
+    )
+
+
+def group_of(state: State, stage: Stage, target: Target) -> Group | None:
+    """The stages in front of one that may be computed with it; None where no stage is read at several points
+    or summed, so that there is nothing to decide."""
+    inside = [stage]
+    names = {stage.name}
+    worth = again = False
+    for s in reversed(state.stages[: state.names.index(stage.name)]):
+        consumers = state.consumers(s)
+        if not consumers or isinstance(s.place, Inlined) or not any(c.name in names for c in consumers):
+            continue
+        if state.is_output(s) or is_constant(state, s) or not _can_host(state, s):
+            continue
+        if not all(c.name in names for c in consumers):
+            continue
+        if len(inside) >= MOST_STAGES:
+            return None
+        inside.append(s)
+        names.add(s.name)
+        worth = worth or (not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers))
+        again = again or any(not c.op.is_reduction and c.op.points() >= 2 * s.op.points() for c in consumers)
+    if any(s.op.is_reduction for s in inside):
+        again = False
+    closed = all(
+        p is None or p.name in names for s in inside for b in s.op.reads() for p in [state.producer(b)]
+    )
+    if not worth and not (again and closed):
+        return None
+    return Group(tuple(s.op for s in reversed(inside)), lanes_of(stage.op, target), target)
+
+
+def _is_closed(state: State, inside: Sequence[Stage]) -> bool:
+    """Whether the stages are all pointwise, and nothing computed stands in front of them."""
+    names = {s.name for s in inside}
+    producers = (state.producer(b) for s in inside for b in s.op.reads())
+    return not any(s.op.is_reduction for s in inside) and all(p is None or p.name in names for p in producers)
+
+
+def _places(state: State, stage: Stage) -> frozenset[str]:
+    found = {"tile", "whole"}
+    if not stage.op.is_reduction and all(
+        nested(c.op, stage.op) <= MOST_NESTED for c in state.consumers(stage)
+    ):
+        found.add("inline")
+    return frozenset(found)
+
+
+class _Pipeline(SketchWriter):
+    """Writes the sketch of one plan."""
+
+    def __init__(self, state: State, group: Group, placed: Placed, target: Target) -> None:
+        super().__init__()
+        self.state, self.group, self.placed, self.target = state, group, placed, target
+        self.lanes = group.lanes
+
+    def build(self) -> Extension:
+        plan, last = self.placed.plan, self.group.last
+        for op in reversed(self.group.order):
+            if op.name in plan.inlined:
+                self.write(Inline(op.name))
+        summed = [o for o in self.group.order if o.is_reduction and (o.name in plan.tiled or o is last)]
+        self.write(*(CacheWrite(o.name, "local") for o in summed))
+        at = self._host(last)
+        if last in summed:
+            self._sum(last, self._last_loop)
+        for op in reversed(self.group.order):
+            if op.name in plan.tiled:
+                self.write(ComputeAt(op.name, last.name, at))
+                inner = self._vectors(op, [a.name for a in op.axes])
+                if op in summed:
+                    self._sum(op, inner)
+        others = [
+            o.name for o in self.group.order[:-1] if o.name not in plan.tiled and o.name not in plan.inlined
+        ]
+        done = [o.name for o in self.group.order if o.name not in others]
+        found = self.extension(*done, *(f"{o.name}.local" for o in summed))
+        return Extension(found.steps, found.holes, found.done, stays=tuple(others))
+
+    def _host(self, op: StageOp) -> str:
+        """The loops of the last stage: over tiles, then inside one; gives the loop over tiles."""
+        outer, inside = [], []
+        tiled = tiled_axes(op, self.lanes)
+        for a, size in zip(op.axes, self.placed.tile, strict=True):
+            if a not in tiled:
+                inside.append(a.name)
+                continue
+            self.hole(f"{op.name}/{a.name}", *_sizes(a, size, self.lanes if a is tiled[-1] else 1))
+            self.split(op.name, a.name, Ref(self.holes[-1].name))
+            outer.append(f"{a.name}.0")
+            inside.append(f"{a.name}.1")
+        self.write(Reorder(op.name, (*outer, *inside)))
+        at = self.fuse(op.name, outer)
+        self._last_loop = self._vectors(op, inside)
+        if is_worth_a_region(self.placed.cycles, self.target):
+            self.write(Parallel(op.name, at))
+        return at
+
+    def _vectors(self, op: StageOp, loops: list[str]) -> str:
+        """The innermost loops in vectors; gives the loop around them."""
+        name, last, lanes = op.name, loops[-1], self.lanes
+        small = op.axes[-1].extent
+        if small < lanes and len(loops) > 1:
+            last = self.fuse(name, loops[-2:])
+            self.split(name, last, small, lanes)
+            self.write(Unroll(name, f"{last}.1"), Vectorize(name, f"{last}.2"))
+            return f"{last}.0"
+        if small < lanes:
+            return loops[-1]
+        self.split(name, last, lanes)
+        self.write(Vectorize(name, f"{last}.1"))
+        return f"{last}.0"
+
+    def _sum(self, op: StageOp, at: str) -> None:
+        """The terms of the sums of a vector, which the loop `at` is around: inner ones written out."""
+        name = f"{op.name}.local"
+        self.write(ComputeAt(name, op.name, at))
+        axes, terms = [a.name for a in op.axes], [*op.reduce_axes]
+        small = op.axes[-1].extent
+        vectors: tuple[str, ...] = (axes[-1],)
+        if small >= self.lanes:
+            self.split(name, axes[-1], self.lanes)
+            vectors = (f"{axes[-1]}.0", f"{axes[-1]}.1")
+        self.write(Reorder(name, (*(a.name for a in terms), *axes[:-1], *vectors)))
+        count = 1
+        for a in reversed(terms):
+            count *= a.extent
+            if count > WRITTEN_OUT:
+                break
+            self.write(Unroll(name, a.name))
+        if small >= self.lanes:
+            self.write(Unroll(name, vectors[0]), Vectorize(name, vectors[1]))
+
+
+def tiled_axes(op: StageOp, lanes: int) -> tuple[IterDef, ...]:
+    """The axes that tiles are cut along: all but a last one of less than a vector."""
+    axes = op.axes[:-1] if len(op.axes) > 1 and op.axes[-1].extent < lanes else op.axes
+    return tuple(a for a in axes if a.extent > 1)
+
+
+def _sizes(axis: IterDef, wanted: int, least: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Sizes of a tile along an axis that are on offer, and the one that the plan has."""
+    found = {n for n in powers(axis.extent) if least <= n <= 512} | {wanted, axis.extent}
+    return singles(tuple(sorted(found))), (wanted,)
+
+
+__all__ = ["group_of", "pipeline"]

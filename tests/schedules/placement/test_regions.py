@@ -1,0 +1,51 @@
+"""What a tile needs, against counting out what its points read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotensor import te
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate
+from schedules.placement.regions import extents_of, regions
+
+BODIES = {
+    "stencil": lambda x, i, j: x[i, j + 1] + x[i + 2, j],
+    "every other": lambda x, i, j: x[2 * i, j] + x[2 * i + 1, j],
+    "doubled": lambda x, i, j: x[i // 2, j] + x[i // 2 + 1, j],
+    "turned": lambda x, i, j: x[j, i],
+    "around": lambda x, i, j: x[(i + 3) % 40, j],
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_box_holds_what_is_read(name: str) -> None:
+    x = te.placeholder((40, 40), name="x")
+    y = te.compute((16, 16), lambda i, j: BODIES[name](x, i, j), name="y")
+    z = te.compute((16, 16), lambda i, j: y[i, j] * 2.0, name="z")
+    dag = ComputeDAG.of([x, z])
+    found = regions(dag.stages[-1], {"i": 4, "j": 8}, dag.stages)
+    assert extents_of(found["y"]) == (4, 8)
+    rows, columns = found["z"]
+    read = np.zeros((40, 40), bool)
+    for at in np.ndindex(40, 40):
+        one = np.zeros((40, 40), np.float32)
+        one[at] = 1.0
+        out = next(iter(evaluate(dag, {"x": one}).values()))
+        read[at] = out[rows[0] : rows[1] + 1, columns[0] : columns[1] + 1].any()
+    inside = tuple(slice(low, high + 1) for low, high in found["x"])
+    outside = read.copy()
+    outside[inside] = False
+    assert not outside.any()
+    if name != "around":  # a remainder may be anything
+        assert [int(np.ptp(axis)) + 1 for axis in np.nonzero(read)] == [*extents_of(found["x"])]
+
+
+def test_data_may_say_anything() -> None:
+    x = te.placeholder((40, 40), name="x")
+    at = te.placeholder((16,), "int32", name="at")
+    y = te.compute((16, 16), lambda i, j: x[at[i], j], name="y")
+    dag = ComputeDAG.of([x, at, y])
+    found = regions(dag.stages[-1], {"i": 1, "j": 1}, dag.stages)
+    assert extents_of(found["x"]) == (40, 1)

@@ -1,0 +1,93 @@
+"""Plans: what is cheap, what is legal, and that descent finds what trying everything finds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.schedule.state import State
+from autotensor.te.dag import ComputeDAG
+from schedules.placement import search
+from schedules.placement.search import Places
+from schedules.rules.pipeline import _places, group_of
+
+TARGET = parse("llvm -mcpu=znver4 -threads=2")
+
+
+def taps(x, count: int, axis: int, name: str):  # type: ignore[no-untyped-def]
+    shape = tuple(n - (count - 1) * (a == axis) for a, n in enumerate(x.shape))
+
+    def body(i, j):  # type: ignore[no-untyped-def]
+        parts = [x[i + d, j] if axis == 0 else x[i, j + d] for d in range(count)]
+        return sum(parts[1:], parts[0])
+
+    return te.compute(shape, body, name=name)
+
+
+def places(*outputs) -> Places:  # type: ignore[no-untyped-def]
+    dag = ComputeDAG.of([*outputs])
+    state = State.initial(dag)
+    group = group_of(state, state.stages[-1], TARGET)
+    assert group is not None
+    return Places(group, {o.name: _places(state, state.stage(o.name)) for o in group.order[:-1]})
+
+
+def image():  # type: ignore[no-untyped-def]
+    return te.placeholder((1024, 1024), name="x")
+
+
+def test_few_taps_are_computed_again_and_many_are_kept() -> None:
+    x = image()
+    two = places(x, taps(taps(x, 2, 0, "a"), 2, 1, "b")).best()[0].plan
+    many = places(x, taps(taps(x, 15, 0, "a"), 15, 1, "b")).best()[0].plan
+    assert two.inlined == {"a"}
+    assert many.tiled == {"a"}
+
+
+def test_a_tile_holds_rows_enough_for_what_they_share() -> None:
+    x = image()
+    best = places(x, taps(taps(x, 15, 1, "a"), 15, 0, "b")).best()[0]
+    assert best.plan.tiled == {"a"}
+    assert best.tile[0] >= 16
+
+
+def test_a_stage_that_is_read_outside_is_not_in_the_tile() -> None:
+    x = image()
+    a = taps(x, 3, 0, "a")
+    b = taps(a, 3, 1, "b")
+    found = places(x, taps(b, 3, 0, "c"))
+    assert found.legal({"a": "tile", "b": "tile"})
+    assert not found.legal({"a": "tile", "b": "whole"})
+    assert found.legal({"a": "tile", "b": "inline"})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_descent_finds_what_trying_all_finds(seed: int) -> None:
+    x = y = image()
+    for n in range(4):
+        y = taps(y, (2, 3, 5, 9)[(seed + n * (seed + 1)) % 4], n % 2, f"s{n}")
+    found = places(x, y)
+    names = [*found.free]
+    every = [
+        found.cost(dict(zip(names, choice, strict=True)), tiling)
+        for choice in product(*(sorted(found.free[n]) for n in names))
+        for tiling in found._tilings
+    ]
+    assert found.best()[0].cycles <= 1.02 * min(every)
+
+
+def test_an_expression_that_grows_without_bounds_is_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = image()
+    found = places(x, taps(taps(taps(x, 15, 0, "a"), 15, 1, "b"), 15, 0, "c"))
+    assert found.plain().cycles == float("inf")
+
+
+def test_tiles_are_of_rows_and_columns() -> None:
+    x = image()
+    found = places(x, taps(taps(x, 3, 0, "a"), 3, 1, "b"))
+    tiles = search.tiles_of(found.group)
+    assert (1022, 1022) not in tiles
+    assert {t[1] for t in tiles} == {1022, 64, 128, 256, 512}

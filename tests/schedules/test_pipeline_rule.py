@@ -1,0 +1,163 @@
+"""Pipelines: right under any plan and any decision, and what is on offer differs in places."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from comparison import check
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+from schedules.placement.cost import nodes
+
+WIDE = parse("llvm -mcpu=x86-64-v4 -threads=2")
+TARGETS = (WIDE, parse("llvm -mcpu=haswell -threads=3"))
+Tensor = Any
+
+
+# -- random pipelines ---------------------------------------------------------------------------------------
+def cross(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    h, w = x.shape[-2] - 2, x.shape[-1] - 2
+    return te.compute(
+        (h, w), lambda i, j: x[i + 1, j] + x[i + 1, j + 2] - x[i, j + 1] + x[i + 2, j + 1], name=name
+    )
+
+
+def window(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    taps, axis, most = rng.choice((2, 3, 5)), rng.randint(0, 1), rng.random() < 0.5
+    k = te.reduce_axis(taps, name=f"{name}_k")
+    shape = tuple(n - (taps - 1) * (a == axis) for a, n in enumerate(x.shape))
+
+    def body(i: Any, j: Any) -> Any:
+        v = x[i + k, j] if axis == 0 else x[i, j + k]
+        return te.max(v, axis=k) if most else te.sum(v, axis=k)
+
+    return te.compute(shape, body, name=name)
+
+
+def halved(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    shape = (x.shape[0], (x.shape[1] - 1) // 2)
+    return te.compute(shape, lambda i, j: x[i, 2 * j] + x[i, 2 * j + 1] + x[i, 2 * j + 2], name=name)
+
+
+def doubled(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    shape = (2 * x.shape[0] - 2, x.shape[1])
+    return te.compute(shape, lambda i, j: x[i // 2, j] + x[i // 2 + i % 2, j], name=name)
+
+
+def bordered(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    n = x.shape[1]
+    return te.compute(
+        x.shape,
+        lambda i, j: te.select(te.all(j > 0, j < n - 1), x[i, j - 1] + x[i, j + 1], x[i, j]),
+        name=name,
+    )
+
+
+def coloured(x: Tensor, rng: random.Random, name: str) -> Tensor:
+    """Three colours, and grey again."""
+    c = te.compute((*x.shape, 3), lambda i, j, c: x[i, j] * te.cast("float32", c + 1), name=f"{name}c")
+    return te.compute(x.shape, lambda i, j: c[i, j, 0] + c[i, j, 1] - c[i, j, 2], name=name)
+
+
+STEPS: Sequence[Callable[[Tensor, random.Random, str], Tensor]] = (
+    *(cross, cross, window, window, halved, doubled, bordered, coloured),
+)
+
+
+def pipeline(seed: int) -> ComputeDAG:
+    rng = random.Random(seed)
+    x = te.placeholder((rng.randint(14, 40), rng.randint(30, 90)), name="x")
+    values = [x]
+    for n in range(rng.randint(2, 5)):
+        y = rng.choice(values[-2:])
+        fitting = [s for s in STEPS if min(y.shape) > 10]
+        if fitting:
+            values.append(rng.choice(fitting)(y, rng, f"s{n}"))
+    if rng.random() < 0.5:
+        a, b = values[-1], rng.choice(values)
+        shape = tuple(min(n, m) for n, m in zip(a.shape, b.shape, strict=True))
+        values.append(te.compute(shape, lambda i, j: a[i, j] - b[i, j], name="mixed"))
+    read = {id(t) for v in values for t in getattr(v.op, "inputs", ())}
+    outputs = [v for v in values[1:] if id(v) not in read] or values[-1:]
+    return ComputeDAG.of([x, *outputs[-2:]])
+
+
+def draws(seed: int, sketches: int) -> None:
+    dag, rng = pipeline(seed), random.Random(seed)
+    target = TARGETS[seed % 2]
+    found = generate(dag, target)
+    for sketch in (found[0], *rng.sample(found, min(sketches, len(found)))):
+        check(dag, sketch.fill(sketch.random(rng)), seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_plan_and_decision_gives_the_same(seed: int) -> None:
+    draws(seed, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 600))
+def test_many_plans_and_decisions_give_the_same(seed: int) -> None:
+    draws(seed, 3)
+
+
+# -- what is on offer ---------------------------------------------------------------------------------------
+def blur(taps: int = 9) -> ComputeDAG:
+    x = te.placeholder((512, 768), name="x")
+
+    def along(v: Tensor, axis: int, name: str) -> Tensor:
+        shape = tuple(n - (taps - 1) * (a == axis) for a, n in enumerate(v.shape))
+
+        def body(i: Any, j: Any) -> Any:
+            parts = [v[i + d, j] if axis == 0 else v[i, j + d] for d in range(taps)]
+            return sum(parts[1:], parts[0])
+
+        return te.compute(shape, body, name=name)
+
+    return ComputeDAG.of([x, along(along(x, 0, "a"), 1, "b")])
+
+
+def places(sketch: Any) -> tuple[frozenset[str], frozenset[str]]:
+    inlined = frozenset(s.stage for s in sketch.steps if isinstance(s, Inline))
+    return inlined, frozenset(s.stage for s in sketch.steps if isinstance(s, ComputeAt))
+
+
+def test_sketches_differ_in_places() -> None:
+    assert {places(s) for s in generate(blur(), WIDE)} >= {
+        (frozenset(), frozenset({"a"})),
+        (frozenset({"a"}), frozenset()),
+        (frozenset(), frozenset()),
+    }
+
+
+def test_many_taps_are_not_computed_again_for_each_other() -> None:
+    state = default_trace(blur(), WIDE).replay(blur())
+    assert state.stage("a").place.stage == "b"  # type: ignore[union-attr]
+
+
+def test_one_window_with_its_activation_is_no_pipeline() -> None:
+    x = te.placeholder((1, 30, 30, 32), name="x")
+    p, q = te.reduce_axis(3, name="p"), te.reduce_axis(3, name="q")
+    pool = te.compute(
+        (1, 28, 28, 32), lambda n, i, j, c: te.max(x[n, i + p, j + q, c], axis=[p, q]), name="pool"
+    )
+    relu = te.compute(pool.shape, lambda n, i, j, c: te.maximum(pool[n, i, j, c], 0.0), name="relu")
+    assert "pipeline" not in generate(ComputeDAG.of([x, relu]), WIDE)[0].made_by
+
+
+def test_a_deep_chain_of_stencils_stays_small() -> None:
+    x = y = te.placeholder((512, 512), name="x")
+    for n in range(10):
+        y = cross(y, random.Random(0), f"s{n}")
+    dag = ComputeDAG.of([x, y])
+    trace = default_trace(dag, WIDE)
+    assert sum(isinstance(s, ComputeAt) for s in trace.steps) >= 1
+    state = trace.replay(dag)
+    assert max(nodes(s.op) for s in state.live()) < 4000
