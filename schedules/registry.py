@@ -33,8 +33,8 @@ class Extension:
 
     `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
     untouched. `stays` are stages that keep loops of their own: no rule may inline them any more. `onward`
-    stands for what the rules behind this one make of the stage, after the steps. `again` are stages that the steps have made
-    anew, and that all rules are asked of.
+    stands for what the rules behind this one make of the stage, after the steps. `again` are stages that the
+    steps have made anew, and that all rules are asked of.
     """
 
     steps: tuple[Step, ...] = ()

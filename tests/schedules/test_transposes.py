@@ -80,3 +80,15 @@ def test_a_load_ends_with_the_last_that_some_lane_wants() -> None:
     ]
     assert "shufflevector" in text
     assert max(ends) == 31
+
+
+def test_threads_meet_before_what_others_wrote_is_turned() -> None:
+    """The loads of squares are made together, ahead of the stores that want them."""
+    x = te.placeholder((128, 128), name="x")
+    k = te.reduce_axis(128, name="k")
+    y = te.compute((128, 128), lambda i, j: te.sum(x[i, k] * x[k, j], axis=k), name="y")
+    z = te.compute((128, 128), lambda i, j: y[j, i], name="z")
+    dag = ComputeDAG.of([x, z])
+    text = compile_trace(dag, default_trace(dag, WIDE), WIDE).texts["llvm"]
+    calls = [line for line in text.splitlines() if "call void @run." in line or "call void @meet" in line]
+    assert ["run" in c for c in calls] == [True, False, True]

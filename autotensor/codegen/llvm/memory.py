@@ -125,7 +125,8 @@ def load_shared(w: ValueWriter, shared: SharedVectors) -> None:
     for n, wanted in enumerate(shared.wanted):
         value = columns[n] if columns else picked(w, t, vectors, shared.sources(wanted))
         w.remember(wanted, value, w.depth)
-        w.readers[buffer].append(wanted)
+        for read in w.reads(wanted):  # asked for, it is noted: threads meet for what a kernel has read
+            w.readers[read].append(wanted)
 
 
 def _flat_index(w: ValueWriter, access: Load | Store) -> Expr:
