@@ -1,6 +1,8 @@
 """Random tensor programs: graphs of stencils, filters, contractions, reductions and pointwise work.
 
-    drawn(7)        program number 7: the same te and the same array functions for ever
+    drawn(7)                    program number 7: the same te and the same array functions for ever
+    drawn(7, "stencils")        number 7 of that class
+    drawn(7, small=True)        another one, of few elements: to be checked, not timed
 
 A program is a few steps over a pool of values; each step takes values from the pool and puts one in. Every
 kind of step says what it is in te and in NumPy's words. What nothing reads is a result.
@@ -17,7 +19,7 @@ from typing import Any
 from autotensor import te
 from suite.programs.program import Program
 
-LEAST, MOST = 1 << 14, 1 << 21  # elements of a value
+MOST = 1 << 21  # elements of a value
 MOST_WORK = 1 << 28  # multiplications of a contraction
 
 
@@ -36,6 +38,7 @@ class Draw:
     """A program in the making."""
 
     rng: random.Random
+    small: bool = False
     inputs: list[tuple[int, ...]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -53,6 +56,10 @@ class Draw:
         self.shapes.append(shape)
         self.read.update(args)
         return len(self.shapes) - 1
+
+    def least(self, extent: int) -> int:
+        """The least extent that a step takes."""
+        return min(extent, 16) if self.small else extent
 
     def some(self, rank: int = 0) -> int | None:
         """A value, the latest more often; of a rank if one is asked for."""
@@ -139,7 +146,7 @@ def broadcast(d: Draw) -> int | None:
 def stencil(d: Draw) -> int | None:
     """A weighted sum of points around, of those that lie within: a cross or a box."""
     x = d.some()
-    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < 24:
+    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(24):
         return None
     shape = d.shapes[x]
     rank, radius = len(shape), d.rng.choice((1, 1, 1, 2))
@@ -173,7 +180,7 @@ def stencil(d: Draw) -> int | None:
 def filtered(d: Draw) -> int | None:
     """A window along one of the last two axes, written as a reduction."""
     x = d.some()
-    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < 48:
+    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(48):
         return None
     shape, taps = d.shapes[x], d.rng.choice((3, 5, 7, 9, 13))
     axis = len(shape) - d.rng.choice((1, 2))
@@ -208,7 +215,7 @@ def filtered(d: Draw) -> int | None:
 
 def halved(d: Draw) -> int | None:
     x = d.some()
-    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < 64:
+    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(64):
         return None
     shape = d.shapes[x]
     axis = len(shape) - d.rng.choice((1, 2))
@@ -236,7 +243,7 @@ def halved(d: Draw) -> int | None:
 
 def doubled(d: Draw) -> int | None:
     x = d.some()
-    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < 24 or prod(d.shapes[x]) > MOST // 2:
+    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(24) or prod(d.shapes[x]) > MOST // 2:
         return None
     shape = d.shapes[x]
     axis = len(shape) - d.rng.choice((1, 2))
@@ -267,7 +274,7 @@ def reduced(d: Draw) -> int | None:
     shape = d.shapes[x]
     axis, kind = d.rng.randrange(len(shape)), d.rng.choice(("sum", "max", "squares"))
     out = tuple(n for a, n in enumerate(shape) if a != axis)
-    if prod(out) < 64:
+    if prod(out) < d.least(64):
         return None
 
     def of(name: str, t: Any) -> Any:
@@ -294,7 +301,7 @@ def contracted(d: Draw) -> int | None:
     letters = "abc"[: len(shape)]
     summed = d.rng.sample(letters, d.rng.choice((1, 1, min(2, len(shape) - 1))))
     batch = [c for c in letters if c not in summed and d.rng.random() < 0.25]
-    fresh = d.rng.choice((24, 40, 64, 96, 128))
+    fresh = d.rng.choice((1, 3, 8, 17, 33) if d.small else (24, 40, 64, 96, 128))
     right = [*summed, *batch, "z"]
     d.rng.shuffle(right)
     out = [c for c in letters if c not in summed] + ["z"]
@@ -302,7 +309,7 @@ def contracted(d: Draw) -> int | None:
         d.rng.shuffle(out)
     size = {**dict(zip(letters, shape, strict=True)), "z": fresh}
     shape_out = tuple(size[c] for c in out)
-    if prod(size.values()) > MOST_WORK or not 256 <= prod(shape_out) <= MOST:
+    if prod(size.values()) > MOST_WORK or not d.least(256) <= prod(shape_out) <= MOST:
         return None
     if prod(size[c] for c in right) > MOST:
         return None
@@ -351,7 +358,7 @@ def contracted(d: Draw) -> int | None:
 
 def triangular(d: Draw) -> int | None:
     """A square product whose sums begin or end at the diagonal."""
-    n = d.rng.choice((192, 256, 384))
+    n = d.rng.choice((17, 40, 64) if d.small else (192, 256, 384))
     alike = [m for m, s in enumerate(d.shapes) if s == (n, n)]
     x = d.rng.choice(alike) if alike else d.given((n, n))
     y = d.given((n, n))
@@ -430,15 +437,18 @@ CLASSES: dict[str, tuple[str, ...]] = {
 }
 
 
-def drawn(number: int, kind: str = "") -> Program:
+def drawn(number: int, kind: str = "", small: bool = False) -> Program:
     """Program of that number; of one class if it is named. The same number is the same program."""
-    rng = random.Random(f"{kind}/{number}")
+    rng = random.Random(f"{kind}/{number}" + "/small" * small)
     chosen = kind or rng.choice([*CLASSES])
-    d = Draw(rng)
+    d = Draw(rng, small)
     if chosen in ("contractions", "graphs") and rng.random() < 0.5:
-        d.given(tuple(rng.choice((24, 48, 96, 160)) for _ in range(3)))
+        d.given(tuple(rng.choice((3, 7, 16, 20) if small else (24, 48, 96, 160)) for _ in range(3)))
     else:
-        d.given((rng.choice((240, 384, 512, 900, 1024)), rng.choice((256, 500, 768, 1024, 1536))))
+        rows, columns = (240, 384, 512, 900, 1024), (256, 500, 768, 1024, 1536)
+        if small:
+            rows, columns = (17, 24, 33, 40, 50), (20, 32, 45, 67, 90)
+        d.given((rng.choice(rows), rng.choice(columns)))
     wanted, tries = rng.randint(2, 7), 0
     while len(d.steps) - len(d.inputs) < wanted and tries < 60:
         tries += 1
