@@ -3,7 +3,7 @@
     select(p == 0, a + b, select(p == 1, a - b, a))      2 of 3 rows add: 2/3 of an operation
 
 Choices between rows by position, as transforms have them, cost one row only: where positions are unrolled the
-others vanish. Everything else is counted as `te.terms.flops` does.
+others vanish. What an expression says twice is computed once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from autotensor.ir.expr import Cmp, Compare, Expr, Load, Select
 from autotensor.ir.visit import any_node
-from autotensor.te.stage import StageOp, operations
+from autotensor.te.stage import StageOp, distinct_operations
 
 
 def executed(op: StageOp) -> float:
@@ -24,7 +24,7 @@ def executed(op: StageOp) -> float:
 def _executed(body: Expr) -> float:
     rows = _rows(body)
     if len(rows) == 1:
-        return float(operations(body))
+        return float(distinct_operations(body))
     return sum(_executed(row) for row in rows) / len(rows)
 
 

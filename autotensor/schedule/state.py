@@ -19,6 +19,7 @@ from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import height
 from autotensor.schedule.axis import Axis
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.scan import hosts, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,14 @@ class State:
 
     @staticmethod
     def initial(dag: ComputeDAG) -> State:
-        return State(dag, tuple(Stage.of(op) for op in dag.stages))
+        """Each stage by itself; but what a step of a scan computes on its way, where the step begins."""
+        inside = {
+            op.name: At(host.name, host.axes[0].name)
+            for host in hosts(dag.stages, dag.carried)
+            for op in steps_of(host, dag.stages, dag.carried)[:-1]
+        }
+        made = (Stage.of(op) for op in dag.stages)
+        return State(dag, tuple(replace(s, place=inside.get(s.name, s.place)) for s in made))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -425,7 +425,7 @@ class _Loop:
             winner = run.final.winner
             best_s, default_s = run.final.seconds, run.final.default_s
             best_candidate = run.tuner.candidate(winner.sketch_hash, decisions_of(winner), winner.made_by)
-        reason = self._reason(run) or "the budget ended"
+        reason = self._reason(run) or (LATE if self._trials_left() > 0 else "the budget ended")
         raced = run.final is not None
         if reason == NEAR_LIMIT and (best_s is None or best_s > CLOSE * run.bound_s):
             reason = RACED_SLOWER

@@ -61,6 +61,7 @@ from autotensor.te.math import (
     tanh,
     trunc,
 )
+from autotensor.te.scan import scan
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, placeholder
 from autotensor.te.thread import ThreadAxis, thread_axis
 
@@ -80,7 +81,6 @@ def create_schedule(outputs: Any) -> Any:
 _ELSEWHERE = {
     "var": "shapes are plain numbers here: write n = 1024",
     "size_var": "shapes are plain numbers here: write n = 1024",
-    "scan": "there are no loops that carry state; write one step and call it in a loop",
     "extern": "a stage is always an expression; call other code between two kernels",
     "gradient": "at.gradients differentiates graphs, a te function in them (at.call) included",
     "hybrid": "a stage is always an expression; write it with te.compute",
@@ -157,6 +157,7 @@ __all__ = [
     "round",
     "rounded",
     "rsqrt",
+    "scan",
     "select",
     "sigmoid",
     "sin",

@@ -18,6 +18,7 @@ from autotensor.ir.expr import Combiner, Expr, Load, Reduce, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
 from autotensor.ir.visit import walk
+from autotensor.te.scan import Carried, check_steps
 from autotensor.te.stage import IterDef, StageOp
 from autotensor.te.tensor import Compute, Placeholder, Tensor
 from autotensor.te.terms import flops
@@ -32,6 +33,8 @@ class ComputeDAG:
     stages: tuple[StageOp, ...]
     outputs: tuple[Buffer, ...]
     args: tuple[str, ...]  # names of inputs and outputs, in calling order
+    # of scans: what a step reads of those before it, and the result that it is of
+    carried: Carried = ()
     # id(te op), index → Buffer
     tensors: Mapping[tuple[int, int], Buffer] = field(default_factory=dict, compare=False, repr=False)
     keep: tuple[object, ...] = field(default=(), compare=False, repr=False)  # te objects: ids stay theirs
@@ -100,6 +103,7 @@ class ComputeDAG:
                 names[b.name] = f"t{n}" if m == 0 else f"t{n}_v{m}"
             names.update({f"{s.name}.{a.name}": f"i{m}" for m, a in enumerate(s.axes)})
             names.update({f"{s.name}.{a.name}": f"r{m}" for m, a in enumerate(s.reduce_axes)})
+        names.update({before.name: f"{names[after.name]}.before" for before, after in self.carried})
         renamed = self.renamed(names)
         return replace(renamed, stages=tuple(_anonymous(s) for s in renamed.stages)), names
 
@@ -137,6 +141,7 @@ class ComputeDAG:
             tuple(stage(s) for s in self.stages),
             tuple(buffer(b) for b in self.outputs),
             tuple(names.get(a, a) for a in self.args),
+            tuple((buffer(before), buffer(after)) for before, after in self.carried),
             {key: buffer(b) for key, b in self.tensors.items()},
             self.keep,
         )
@@ -199,7 +204,14 @@ def _topological(outputs: Iterable[Tensor]) -> list[object]:
 
 def placeholders_of(outputs: Iterable[Tensor]) -> list[Placeholder]:
     """What the tensors are computed from, in order of use."""
-    return [op for op in _topological(outputs) if isinstance(op, Placeholder)]
+    ops = _topological(outputs)
+    states = _states(ops)
+    return [op for op in ops if isinstance(op, Placeholder) and op not in states]
+
+
+def _states(ops: Iterable[object]) -> dict[Placeholder, str]:
+    """Placeholders that stand for the steps of scans, with the names that these have in the DAG."""
+    return {s: f"{op.name}.before" for op in ops if isinstance(op, Compute) for s in op.states}
 
 
 def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
@@ -209,6 +221,8 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
     ops = _topological(outputs)
     placeholders = {id(t.op): t for t in listed if isinstance(t.op, Placeholder)}
     for t in listed:
+        if t.op in _states(ops):
+            raise TensorError(f"{t.name!r} is the state of a scan; it is no argument.", fix="Leave it out.")
         if isinstance(t.op, Placeholder) and t.op not in [op for op in ops if isinstance(op, Placeholder)]:
             raise TensorError(f"placeholder {t.name!r} is listed but nothing reads it.")
     taken: set[str] = set()
@@ -220,6 +234,8 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
             for t in op.input_tensors:  # type: ignore[attr-defined]
                 if isinstance(t.op, Placeholder):
                     read.setdefault(id(t.op), t)
+    before = _states(ops)
+    read = {key: t for key, t in read.items() if t.op not in before}
     unlisted = [t for key, t in read.items() if key not in placeholders]
     inputs: list[Buffer] = []
     constants: set[str] = set()
@@ -230,14 +246,32 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         inputs.append(b)
         if t.op.constant:
             constants.add(b.name)
+    for state, name in before.items():
+        found = next(t for op in ops if isinstance(op, Compute) for t in op.input_tensors if t.op is state)
+        tensors[id(state), 0] = Buffer(free_name(name, taken), found.shape, found.dtype)
     stages = [_stage(op, taken, tensors) for op in ops if not isinstance(op, Placeholder)]
+    carried = tuple(
+        (tensors[id(state), 0], tensors[id(op), n])
+        for op in ops
+        if isinstance(op, Compute)
+        for n, state in enumerate(op.states)
+        if (id(state), 0) in tensors
+    )
     out_buffers = tuple(tensors[id(t.op), t.index] for t in outputs)
     args = (
         *(b.name for b in inputs[: len(unlisted)]),
         *(tensors[id(t.op), t.index].name for t in listed),
     )
+    check_steps(stages, out_buffers, carried)
     return ComputeDAG(
-        tuple(inputs), frozenset(constants), tuple(stages), out_buffers, args, tensors, (*listed, *ops)
+        tuple(inputs),
+        frozenset(constants),
+        tuple(stages),
+        out_buffers,
+        args,
+        carried,
+        tensors,
+        (*listed, *ops),
     )
 
 

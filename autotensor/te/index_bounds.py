@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from autotensor.base.errors import TensorError
-from autotensor.ir.expr import Expr, Select
+from autotensor.ir.expr import Expr, Select, const
 from autotensor.ir.func import Buffer
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.indices import reads_memory
@@ -31,8 +31,9 @@ def check_reads(dag: ComputeDAG) -> None:
     """Raises TensorError naming a read outside its tensor, or a stage with nothing to compute."""
     shapes = {
         b.name: np.broadcast_to(np.zeros((), b.dtype.numpy), b.shape)
-        for b in (*dag.inputs, *(b for s in dag.stages for b in s.buffers))
+        for b in (*dag.inputs, *(b for s in dag.stages for b in s.buffers), *(b for b, _ in dag.carried))
     }
+    steps = frozenset(before.name for before, _ in dag.carried)
     with np.errstate(all="ignore"):
         for stage in dag.stages:
             empty = next((a for a in stage.all_axes if a.extent == 0), None)
@@ -42,10 +43,11 @@ def check_reads(dag: ComputeDAG) -> None:
                     "nothing to compute.",
                     fix="Leave empty tensors out of what is compiled.",
                 )
-            _check(stage, shapes)
+            _check(stage, shapes, steps)
 
 
-def _check(stage: StageOp, shapes: Mapping[str, Array]) -> None:
+def _check(stage: StageOp, shapes: Mapping[str, Array], steps: frozenset[str]) -> None:
+    """steps: what scans read of the steps before; which step that is has been checked."""
     axes = stage.all_axes
     few = 5 ** len(axes) > POINTS
     grid = {}
@@ -55,12 +57,15 @@ def _check(stage: StageOp, shapes: Mapping[str, Array]) -> None:
         shape = [-1 if m == n else 1 for m in range(len(axes))]
         grid[a.var] = np.asarray(places, dtype=np.int64).reshape(shape)
     values = _Places(stage, grid, shapes, Types(None))
+    values.steps = steps
     for body in stage.bodies:
         values.value(body, None)
 
 
 class _Places(Values):
     """Values of which only the indices count."""
+
+    steps: frozenset[str] = frozenset()
 
     def _value(self, e: Expr, mask: Any) -> Any:
         if isinstance(e, Select) and reads_memory(e.cond):
@@ -72,6 +77,8 @@ class _Places(Values):
     def load(self, buffer: Buffer, indices: tuple[Expr, ...], own: Expr | None, mask: Any) -> Any:
         if any(reads_memory(i) for i in indices):
             return np.zeros((), self.types.of(buffer.dtype))
+        if buffer.name in self.steps:
+            indices = (const(0), *indices[1:])
         return super().load(buffer, indices, own, mask)
 
 

@@ -12,7 +12,7 @@ program may be from the result is in `tolerance.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -34,11 +34,15 @@ from autotensor.ir.expr import (
     Select,
     Unary,
     Var,
+    const,
 )
 from autotensor.ir.func import Buffer
+from autotensor.ir.rewrite import substitute
 from autotensor.ir.semantics import COMPARISONS, FUNCTIONS, OPERATORS, converted
+from autotensor.ir.simplify import simplify
 from autotensor.te.contraction import contracted
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.scan import first_steps, hosts, steps_of
 
 Array = np.ndarray[Any, Any]
 
@@ -68,10 +72,45 @@ def evaluate(dag: ComputeDAG, arrays: Mapping[str, Array], accumulate: Any = Non
         known[b.name] = array.astype(accumulate, copy=False) if types else array
     out: dict[str, Array] = {}
     with np.errstate(all="ignore"):
+        on_the_way = {s.name for h in hosts(dag.stages, dag.carried) for s in _steps(dag, h)[:-1]}
         for stage in dag.stages:
-            for buffer, array in zip(stage.buffers, _stage(stage, known, accumulate), strict=True):
+            if stage.name in on_the_way:
+                continue
+            found = _scanned(dag, stage, known, accumulate) or _stage(stage, known, accumulate)
+            for buffer, array in zip(stage.buffers, found, strict=True):
                 known[buffer.name] = out[buffer.name] = array
     return out
+
+
+def _steps(dag: ComputeDAG, host: StageOp) -> tuple[StageOp, ...]:
+    return steps_of(host, dag.stages, dag.carried)
+
+
+def _scanned(
+    dag: ComputeDAG, host: StageOp, arrays: Mapping[str, Array], accumulate: Any
+) -> tuple[Array, ...] | None:
+    """The results of a stage that carries state, step by step; None for any other stage."""
+    inside = _steps(dag, host)
+    if not inside:
+        return None
+    types = Types(accumulate)
+    known = dict(arrays)
+    for s in inside:
+        known.update({b.name: np.zeros([a.extent for a in s.axes], types.of(b.dtype)) for b in s.buffers})
+    known.update({before.name: known[after.name] for before, after in dag.carried if after in host.buffers})
+    first = first_steps(host)
+    for t in range(host.axes[0].extent):
+        for s in inside if t >= first else (host,):
+            at = s.axes[0].var
+            one = replace(
+                s,
+                axes=s.axes[1:],
+                bodies=tuple(simplify(substitute(b, {at: const(t)})) for b in s.bodies),
+                buffers=tuple(Buffer(b.name, b.shape[1:], b.dtype) for b in s.buffers),
+            )
+            for b, array in zip(s.buffers, _stage(one, known, accumulate), strict=True):
+                known[b.name][t] = array
+    return tuple(known[b.name] for b in host.buffers)
 
 
 def _stage(stage: StageOp, arrays: Mapping[str, Array], accumulate: Any) -> tuple[Array, ...]:

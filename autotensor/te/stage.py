@@ -93,6 +93,23 @@ def operations(body: Expr) -> int:
     return count(body)
 
 
+@lru_cache(maxsize=4096)
+def distinct_operations(body: Expr) -> int:
+    """Float operations of a body, those that occur again counted once: code computes them once, too."""
+    total, seen, waiting = 0, {body}, [body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Load):
+            continue
+        total += _own(node)
+        for f in node.fields():
+            for v in f if isinstance(f, tuple) else (f,):
+                if isinstance(v, Expr) and v not in seen:
+                    seen.add(v)
+                    waiting.append(v)
+    return total
+
+
 def _own(node: Expr) -> int:
     """Float operations of a node by itself."""
     if isinstance(node, (Binary, Compare)):

@@ -130,7 +130,7 @@ class Tensor(Operable):
 class Compute:
     """A stage: `bodies[n]` over `axes` (and over `reduce_axes` inside a reduction) defines output n."""
 
-    __slots__ = ("axes", "bodies", "name", "reduce_axes", "tag")
+    __slots__ = ("axes", "bodies", "name", "reduce_axes", "states", "tag")
 
     def __init__(
         self,
@@ -139,12 +139,15 @@ class Compute:
         reduce_axes: tuple[IterVar, ...],
         bodies: tuple[Expr, ...],
         tag: str,
+        states: tuple[Placeholder, ...] = (),
     ) -> None:
+        """states: of a scan, what stands for the steps before, one for each output."""
         self.name = name
         self.axes = axes
         self.reduce_axes = reduce_axes
         self.bodies = bodies
         self.tag = tag
+        self.states = states
 
     @property
     def axis(self) -> tuple[IterVar, ...]:

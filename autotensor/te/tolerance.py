@@ -92,13 +92,15 @@ def error_bound(dag: ComputeDAG) -> dict[str, float]:
     magnify the errors of their arguments. Integers and bools that depend on rounded floats (argmax of near
     ties, round of near halves) may differ by anything: inf.
     """
-    bounds = {b.name: 0.0 for b in dag.inputs}
+    bounds = {b.name: 0.0 for b in (*dag.inputs, *(before for before, _ in dag.carried))}
     for s in dag.stages:
         bound = max((bounds[b.name] for b in s.reads()), default=0.0)
         bound += OPERATIONS * max(_rounding(body) for body in s.bodies)
         if s.combiner is not None:
             length = prod(a.extent for a in s.reduce_axes)
             bound += GROWTH * sqrt(length) * max(_rounding(r) for r in s.combiner.result)
+        if any(after in s.buffers for _, after in dag.carried):
+            bound *= s.axes[0].extent  # each step hands its error on
         for b in s.buffers:
             bounds[b.name] = bound if b.dtype.is_float or bound == 0.0 else inf
     return {b.name: bounds[b.name] for s in dag.stages for b in s.buffers}
@@ -118,8 +120,10 @@ def term_sizes(dag: ComputeDAG, arrays: Mapping[str, Array]) -> dict[str, float]
 
     It is what the sum would typically be if the signs of its terms were random. Where terms cancel, a result
     is far smaller than that, and its roundings are not. Ordinary outputs hold an element that is as large, so
-    that this allows nothing more. Cost: that of `evaluate`, about three times.
+    that this allows nothing more. Nothing is said of scans. Cost: that of `evaluate`, about three times.
     """
+    if dag.carried:
+        return {}
     squares = evaluate(with_squares(dag), arrays, accumulate=np.float64)
     found = {}
     for b in dag.outputs:

@@ -38,9 +38,8 @@ def widen_halves(dag: ComputeDAG) -> ComputeDAG:
 def _widened(dag: ComputeDAG, wide: Widening, *, round_casts: bool) -> ComputeDAG:
     """round_casts: conversions to a narrow type are kept, and what they give is converted back."""
     inputs = {b.name for b in dag.inputs}
-    buffers = {
-        b: Buffer(b.name, b.shape, wide(b.dtype), b.scope, b.strides) for s in dag.stages for b in s.buffers
-    }
+    made = (*(b for s in dag.stages for b in s.buffers), *(before for before, _ in dag.carried))
+    buffers = {b: Buffer(b.name, b.shape, wide(b.dtype), b.scope, b.strides) for b in made}
 
     def widened(node: Any) -> Expr | None:
         match node:
@@ -68,7 +67,14 @@ def _widened(dag: ComputeDAG, wide: Widening, *, round_casts: bool) -> ComputeDA
         )
 
     stages = tuple(stage(s) for s in dag.stages)
-    return ComputeDAG(dag.inputs, dag.constants, stages, tuple(buffers[b] for b in dag.outputs), dag.args)
+    return ComputeDAG(
+        dag.inputs,
+        dag.constants,
+        stages,
+        tuple(buffers[b] for b in dag.outputs),
+        dag.args,
+        tuple((buffers[before], buffers[after]) for before, after in dag.carried),
+    )
 
 
 def _combiner(c: Combiner, wide: Widening, fn: Callable[[Any], Expr | None]) -> Combiner:

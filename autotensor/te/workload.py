@@ -82,6 +82,7 @@ def dag_to_json(dag: ComputeDAG) -> dict[str, Any]:
         "stages": [_stage_to_json(s) for s in dag.stages],
         "outputs": [b.name for b in dag.outputs],
         "args": list(dag.args),
+        **({"carried": [[b.name, a.name] for b, a in dag.carried]} if dag.carried else {}),
     }
 
 
@@ -103,6 +104,11 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
         )
     buffers = {n: Buffer(n, tuple(shape), dtype_of(t)) for n, shape, t in data["inputs"]}
     inputs = tuple(buffers.values())
+    carried = {after: before for before, after in data.get("carried", ())}
+    for s in data["stages"]:  # what scans read of the steps before stands ahead of what it is of
+        shape = tuple(extent for _, extent in s["axes"])
+        found = ((carried[n], t) for n, t in s["outputs"] if n in carried)
+        buffers.update({before: Buffer(before, shape, dtype_of(t)) for before, t in found})
     stages = []
     for s in data["stages"]:
         axes = tuple(IterDef(n, e) for n, e in s["axes"])
@@ -118,6 +124,7 @@ def dag_from_json(data: dict[str, Any]) -> ComputeDAG:
         tuple(stages),
         tuple(buffers[n] for n in data["outputs"]),
         tuple(data["args"]),
+        tuple((buffers[before], buffers[after]) for before, after in data.get("carried", ())),
     )
 
 

@@ -26,6 +26,7 @@ from schedules.rules import (
     one_pass,
     pipeline,
     pointwise,
+    recurrence,
     row_chain,
     split_k,
     tile_cpu,
@@ -37,6 +38,8 @@ from schedules.rules import (
 RULES: tuple[SketchRule, ...] = (
     # before all: what is computed once needs no good loops, and inline would compute it in every call
     SketchRule("constants", constant_stages.constants),
+    # before all others that give loops: those over steps come in order
+    SketchRule("recurrence", recurrence.recurrence, ANY),
     # before inline and pointwise, which would decide a stage whose loops a reduction wants
     SketchRule("joined", joined_axes.joined),
     # before all other reductions, which would ask for every term

@@ -1,4 +1,4 @@
-"""Programs drawn from a grammar: the default, and schedules drawn from their spaces, against NumPy in float64."""
+"""Programs drawn from a grammar: defaults, and schedules from their spaces, against NumPy in float64."""
 
 from __future__ import annotations
 
@@ -64,10 +64,12 @@ def test_many_drawn(number: int) -> None:
 def test_the_same_number_is_the_same_program(kind: str) -> None:
     a, b = drawn(3, kind), drawn(3, kind)
     assert ComputeDAG.of(list(a.te())).canonical()[0] == ComputeDAG.of(list(b.te())).canonical()[0]
-    assert drawn(4, kind).te()[-1].shape != () and a.name == f"{kind} 3"
+    assert a.name == f"{kind} 3"
 
 
-@pytest.mark.parametrize("p", [p for p in PROGRAMS if p.suite in ("images", "stencils")], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "p", [p for p in PROGRAMS if p.suite in ("images", "stencils")], ids=lambda p: p.name
+)
 def test_defaults_of_the_suites(p: Program) -> None:
     compare(p, at.build(list(p.te()))(*p.inputs()), p.reference())
 

@@ -179,7 +179,7 @@ class ValueWriter(FunctionWriter):
                 return self._compare(op, a.dtype, self.value(a), self.value(b))
             case Select(cond, a, b):
                 t = ty(e.dtype)
-                if e.dtype.lanes > 1 and cond.dtype.lanes == 1 and self.registers and is_data(cond):
+                if cond.dtype.lanes == 1 and is_data(cond) and self._fills_register(e.dtype):
                     c, kind = self._in_lanes(cond, e.dtype.lanes), cond.dtype.with_lanes(e.dtype.lanes)
                 else:
                     c, kind = self.value(cond), cond.dtype
@@ -349,6 +349,12 @@ class ValueWriter(FunctionWriter):
                 x = self.splat(self.op(f"zext i1 {self.value(cond)} to i32"), wide)
                 return self.op(f"icmp ne {ty(wide)} {self._hidden(wide, x)}, {literal(0, wide)}")
         return self.splat(self.value(cond), t)
+
+    def _fills_register(self, t: DType) -> bool:
+        """Whether as many 32-bit lanes are one register, where choices between registers are to be masks:
+        LLVM ends the process for what it cannot put into one."""
+        widths = {"x": (128, 256), "v": (128, 256, 512)}.get(self.registers, ())
+        return t.lanes > 1 and 32 * t.lanes in widths
 
     def _hidden(self, t: DType, value: str) -> str:
         """The same vector, of which LLVM knows nothing."""

@@ -7,7 +7,7 @@ Body(…).redirected(P[i, k] * 2)  ──▶  P[0, k] * 2          reads of kept
 from __future__ import annotations
 
 from autotensor.ir.bounds import Interval
-from autotensor.ir.expr import Expr, Load, Select, Var, all_of
+from autotensor.ir.expr import Expr, Load, Select, Var, all_of, const, maximum
 from autotensor.ir.func import Buffer, Scope
 from autotensor.ir.node import map_children
 from autotensor.ir.rewrite import substitute
@@ -32,6 +32,7 @@ class Boxes:
         self.kept: dict[Buffer, Buffer] = {}  # a stage's buffer → its small replacement
         self.touched: list[Buffer] = []  # buffers as they are: the kernel's parameters, in order of use
         self._bases: dict[Buffer, tuple[Expr, ...]] = {}
+        self.steps = dict(state.dag.carried)  # what scans read of the steps before → what these wrote
         self.slots: dict[Buffer, tuple[Expr, ...]] = {}  # which turn's box, where several are kept
 
     def keep(self, stage: Stage) -> None:
@@ -112,6 +113,8 @@ class Body:
             case Load(buffer, indices, mask):
                 pairs = zip(indices, buffer.shape, strict=True)
                 index = tuple(clamped(self.redirected(i, guarded), n) for i, n in pairs)
+                if buffer in self._boxes.steps:
+                    buffer, index = self._boxes.steps[buffer], (maximum(index[0], const(0)), *index[1:])
                 near = self._boxes.kept.get(buffer)
                 if near is None:
                     self._boxes.touched.append(buffer)

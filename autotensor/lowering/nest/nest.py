@@ -26,7 +26,7 @@ from autotensor.ir.expr import Cmp, Expr, Var, compare, const
 from autotensor.ir.func import Buffer, PrimFunc, Program, Role
 from autotensor.ir.rewrite import substitute
 from autotensor.ir.simplify import simplify
-from autotensor.ir.stmt import Alloc, For, ForKind, Let, Stmt, Store, seq
+from autotensor.ir.stmt import Alloc, For, ForKind, If, Let, Stmt, Store, seq
 from autotensor.ir.visit import free_vars
 from autotensor.lowering.device_features import PLAIN, Device, block_of
 from autotensor.lowering.nest.boxes import Body, Boxes, base_of
@@ -45,6 +45,7 @@ from autotensor.lowering.nest.when.prefetched_stages import Ahead, before, check
 from autotensor.lowering.nest.when.skipped_terms import skipping
 from autotensor.lowering.nest.when.unread_points import needed
 from autotensor.schedule.axis import Axis, Mark
+from autotensor.schedule.carried import check_scans, steps_given
 from autotensor.schedule.extents import Extents, derive, in_block, leaf_var
 from autotensor.schedule.primitives.storage import in_storage_order
 from autotensor.schedule.state import At, Fuse, Root, Split, Stage, State
@@ -61,6 +62,7 @@ KINDS = {
 
 def build_program(state: State, device: Device = PLAIN) -> Program:
     """The program of a state at loop level: one kernel per root stage, those of constants in `prepare`."""
+    check_scans(state)
     extents = derive(state, symbolic=True)
     fixed = state.constant_stages()
     args = _arguments(state, fixed)
@@ -241,8 +243,12 @@ class _Nest:
         if hosted:
             more = some_point(loops, placed | frozenset(ready), stage.leaves[: depth + 1], ranges)
             ready += self._uniform(loops, depth, more)
-        body = self._allocating([p for p in hosted if not is_ahead(p)], seq(*now, inner))
+        body = self._allocating(
+            [p for p in hosted if not is_ahead(p)], seq(*self._later(loops, leaf, now), inner)
+        )
         body = self._guarded(loops, leaf, ready, body)
+        if first := steps_given(self.state, stage, leaf.name):
+            body = If(loops.values[leaf.name] >= first, body, body)  # the loop is cut there
         if leaf.name in stage.solved or leaf.name == stage.scanned:
             seen = self._body(loops, ranges).redirected
             return known(stage, leaf, self._extent(stage, leaf.name), loops.values, seen, ranges, body)
@@ -251,6 +257,11 @@ class _Nest:
         # what a turn computes for later ones is needed even if nobody needs the turn itself
         loop = self._wrap(loops, leaf, seq(*within(ahead, self.device.copies), body))
         return self._allocating([a.stage for a in ahead], seq(before(ahead, self.device.copies), loop))
+
+    def _later(self, loops: Loops, leaf: Axis, producers: list[Stmt]) -> list[Stmt]:
+        """What a step of a scan computes on its way, from the first step on that is not given."""
+        first = steps_given(self.state, loops.stage, leaf.name)
+        return [If(loops.values[leaf.name] >= first, p) for p in producers] if first else producers
 
     def _allocating(self, stages: list[Stage], body: Stmt) -> Stmt:
         for stage in reversed(stages):

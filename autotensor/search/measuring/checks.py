@@ -348,6 +348,8 @@ def exact_on_integers(dag: ComputeDAG) -> bool:
     True only when it can be shown: sums, products, minima, choices, whose values stay multiples of a unit
     within the mantissa. Divisions and transcendental functions round.
     """
+    if dag.carried:  # numbers may grow from step to step
+        return False
     grids: dict[str, _Grid] = {}
     for b in dag.inputs:
         t = b.dtype

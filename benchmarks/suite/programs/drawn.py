@@ -243,7 +243,12 @@ def halved(d: Draw) -> int | None:
 
 def doubled(d: Draw) -> int | None:
     x = d.some()
-    if x is None or len(d.shapes[x]) < 2 or min(d.shapes[x][-2:]) < d.least(24) or prod(d.shapes[x]) > MOST // 2:
+    if (
+        x is None
+        or len(d.shapes[x]) < 2
+        or min(d.shapes[x][-2:]) < d.least(24)
+        or prod(d.shapes[x]) > MOST // 2
+    ):
         return None
     shape = d.shapes[x]
     axis = len(shape) - d.rng.choice((1, 2))

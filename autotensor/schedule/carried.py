@@ -1,0 +1,90 @@
+"""Scans: what a step reads of those before it is what these wrote, and steps come one after the other.
+
+    y[t, i] = 0.9 * y.before[t - 1, i] + x[t, i]      ──▶     for t: for i: y[t, i] = 0.9 * y[t - 1, i] + …
+
+Loops over axes along which steps keep apart may be anywhere; all others stand inside the loop over steps,
+and so does whatever a step computes on its way.
+"""
+
+from __future__ import annotations
+
+from autotensor.base.errors import ScheduleError
+from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import is_within
+from autotensor.schedule.state import Fuse, Root, Split, Stage, State
+from autotensor.te.dag import StageOp
+from autotensor.te.scan import first_steps, steps_of
+
+
+def check_scans(state: State) -> None:
+    """Raises ScheduleError where loops do not run the steps of a scan in order."""
+    if not state.dag.carried:
+        return
+    live = state.live()
+    for host in live:
+        inside = steps_of(host.op, [s.op for s in live], state.dag.carried)
+        if inside:
+            _check(state, host, inside)
+
+
+def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
+    t = host.op.axes[0].name
+    leaf = next((a for a in host.leaves if a.name == t), None)
+    if not isinstance(host.place, Root):
+        raise ScheduleError(f"compute_at: stage {host.name!r} carries state; it is computed by itself.")
+    if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED):
+        raise ScheduleError(
+            f"stage {host.name!r} carries state along axis {t!r}: that loop stays whole and serial.",
+            fix="Schedule its other axes.",
+        )
+    at = host.position(t)
+    free = {a.name for n, a in enumerate(host.op.axes) if n in apart(host.op, inside, state.dag.carried)}
+    for other in host.leaves[:at]:
+        if not axes_of(host, other.name) <= free:
+            raise ScheduleError(
+                f"reorder: axis {other.name!r} of stage {host.name!r} is outside {t!r}, but steps read "
+                "others along it.",
+                fix=f"Put {t!r} outside.",
+            )
+    for op in inside[:-1]:
+        if not is_within(state, state.stage(op.name), host.name, at):
+            raise ScheduleError(
+                f"stage {op.name!r} reads the state of {host.name!r}; it is computed inside {t!r}.",
+                fix=f's["{op.name}"].compute_at(s["{host.name}"], "{t}"), or compute_inline().',
+            )
+
+
+def steps_given(state: State, stage: Stage, axis: str) -> int:
+    """How many steps of a scan its init gives, if the axis is the stage's loop over steps; else 0."""
+    carries = any(after in stage.op.buffers for _, after in state.dag.carried)
+    if not carries or stage.op.axes[0].name != axis:
+        return 0
+    return first_steps(state.dag.stage(stage.name))
+
+
+def apart(host: StageOp, inside: tuple[StageOp, ...], carried: tuple[tuple[object, object], ...]) -> set[int]:
+    """Dimensions along which no step reads another place than its own."""
+    ours = {before for before, after in carried if after in host.buffers}
+    ours |= {b for op in inside for b in op.buffers}
+    rank = len(host.axes)
+    found = set(range(1, rank))
+    for op in inside:
+        for load in op.loads():
+            if load.buffer in ours:
+                found &= {
+                    n
+                    for n in found
+                    if n < len(load.indices) and n < len(op.axes) and load.indices[n] is op.axes[n].var
+                }
+    return found
+
+
+def axes_of(stage: Stage, leaf: str) -> set[str]:
+    """The axes of the stage that a loop is a part of."""
+    for relation in stage.relations:
+        match relation:
+            case Split(parent, children, _, _) if leaf in children:
+                return axes_of(stage, parent)
+            case Fuse(a, b, fused) if fused == leaf:
+                return axes_of(stage, a) | axes_of(stage, b)
+    return {leaf}

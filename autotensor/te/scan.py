@@ -1,0 +1,164 @@
+"""Loops that carry state: a tensor of which each step is computed from steps before it.
+
+    s = te.placeholder((T, n), name="s")                        stands for what the steps before gave
+    y = te.scan(te.compute((1, n), lambda t, i: x[0, i]),       the first step, or the first few
+                te.compute((T, n), lambda t, i: 0.9 * s[t - 1, i] + x[t, i]),
+                s)
+
+The update may go by way of other computes that read the state (the gates of a recurrent layer), each with the
+step as its first axis. In the DAG the state is a buffer of its own, so that stages stay in order; `carried`
+says of which result it holds the steps before. Source: `te.scan` of TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autotensor.base.errors import TensorError
+from autotensor.ir.affine import affine
+from autotensor.ir.expr import Load, select
+from autotensor.ir.func import Buffer
+from autotensor.te.compute import _distinct
+from autotensor.te.stage import StageOp
+from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, check_name
+
+Carried = tuple[
+    tuple[Buffer, Buffer], ...
+]  # (what a step reads of those before it, the result that it is of)
+
+
+def scan(
+    init: Any, update: Any, state_placeholder: Any, inputs: Any = None, name: str = "scan", tag: str = ""
+) -> Any:
+    """The steps of a recurrence: as `init` says at first, then as `update` does; a list for several states.
+
+    init: [steps, …], the first steps. update: [T, …], any later step, in which `state_placeholder`, of the
+    same shape, is read at steps before: s[t - 1, …]. Several states are lists of each, all of one shape.
+    inputs: as in TVM, where other tensors are named; not needed.
+    Raises TensorError for shapes and types that do not fit.
+    """
+    firsts, updates, states = (_listed(x) for x in (init, update, state_placeholder))
+    if not firsts or len({len(firsts), len(updates), len(states)}) != 1:
+        raise TensorError(
+            f"scan {name!r}: {len(firsts)} init, {len(updates)} update and {len(states)} state tensors.",
+            fix="Give as many of each.",
+        )
+    shape = states[0].shape
+    for a, u, s in zip(firsts, updates, states, strict=True):
+        _check(name, shape, a, u, s)
+    axes = tuple(
+        IterVar(n, e, AxisKind.SPATIAL)
+        for n, e in zip(_distinct(("t", *(f"i{k}" for k in range(len(shape) - 1)))), shape, strict=True)
+    )
+    at = tuple(a.var for a in axes)
+    bodies = tuple(select(at[0] < a.shape[0], a[at], u[at]) for a, u in zip(firsts, updates, strict=True))
+    op = Compute(check_name(name), axes, (), bodies, tag, tuple(s.op for s in states))  # type: ignore[misc]
+    outputs = [op.output(n) for n in range(len(bodies))]
+    return outputs if isinstance(state_placeholder, (list, tuple)) else outputs[0]
+
+
+def _listed(x: Any) -> list[Tensor]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+def _check(name: str, shape: tuple[int, ...], first: Tensor, update: Tensor, state: Tensor) -> None:
+    if not isinstance(state.op, Placeholder):
+        raise TensorError(f"scan {name!r}: state {state.name!r} is computed; it must be a placeholder.")
+    if state.shape != shape or not shape:
+        raise TensorError(
+            f"scan {name!r}: states have shapes {shape} and {state.shape}; all must have one, steps first."
+        )
+    if update.shape != shape or not first.shape or first.shape[1:] != shape[1:]:
+        raise TensorError(
+            f"scan {name!r}: state {state.name!r} has shape {shape}, its init {first.shape} and its update "
+            f"{update.shape}.",
+            fix="Init differs in the number of steps only, update in nothing.",
+        )
+    if not 0 < first.shape[0] <= shape[0]:
+        raise TensorError(f"scan {name!r}: init has {first.shape[0]} of {shape[0]} steps; give at least one.")
+    if len({first.dtype, update.dtype, state.dtype}) != 1:
+        raise TensorError(
+            f"scan {name!r}: state, init and update of {state.name!r} have types {state.dtype}, "
+            f"{first.dtype} and {update.dtype}.",
+            fix="Cast them to one.",
+        )
+
+
+# -- in a DAG ----------------------------------------------------------------------------------------------
+
+
+def steps_of(host: StageOp, stages: Sequence[StageOp], carried: Carried) -> tuple[StageOp, ...]:
+    """The stages that each step of a recurrence computes anew, producers first, its own (`host`) last; none
+    where `host` carries nothing."""
+    known = {before for before, after in carried if after in host.buffers}
+    if not known:
+        return ()
+    found = []
+    for s in stages:
+        if s is host or any(b in known for b in s.reads()):
+            found.append(s)
+            known.update(s.buffers)
+        if s is host:
+            break
+    return tuple(found)
+
+
+def hosts(stages: Iterable[StageOp], carried: Carried) -> tuple[StageOp, ...]:
+    """The stages that carry state from step to step."""
+    return tuple(s for s in stages if any(after in s.buffers for _, after in carried))
+
+
+def check_steps(stages: Sequence[StageOp], outputs: Sequence[Buffer], carried: Carried) -> None:
+    """Raises TensorError where a step reads what it cannot have, or is read outside of its recurrence."""
+    for host in hosts(stages, carried):
+        first = first_steps(host)
+        inside = steps_of(host, stages, carried)
+        before = {b for b, after in carried if after in host.buffers}
+        mine = {b: s for s in inside for b in s.buffers}
+        for s in inside:
+            if not s.axes or s.axes[0].extent != host.axes[0].extent:
+                raise TensorError(
+                    f"scan {host.name!r}: {s.name!r} reads its state; its first axis must be the steps, "
+                    f"{host.axes[0].extent} of them."
+                )
+            for load in s.loads():
+                if load.buffer in before:
+                    back = _back(load, s)
+                    if back is None or not 1 <= back <= first:
+                        raise TensorError(
+                            f"scan {host.name!r}: {s.name!r} reads its state at {load.indices[0]}; it can "
+                            f"read steps {s.axes[0].name} - 1 to {s.axes[0].name} - {first}, as many as init "
+                            "has."
+                        )
+                elif load.buffer in mine and load.indices[0] is not s.axes[0].var:
+                    raise TensorError(
+                        f"scan {host.name!r}: {s.name!r} reads {load.buffer.name!r} of another step, "
+                        f"{load.indices[0]}.",
+                        fix="Make it a state of the scan, too.",
+                    )
+        for s in stages:
+            if s not in inside and any(b in mine and mine[b] is not host for b in s.reads()):
+                raise TensorError(
+                    f"scan {host.name!r}: {s.name!r} reads what its steps compute on their way.",
+                    fix="Make it a state of the scan.",
+                )
+        if lost := [b.name for b in outputs if b in mine and mine[b] is not host]:
+            raise TensorError(
+                f"scan {host.name!r}: {lost[0]!r}, which its steps compute on their way, is a result.",
+                fix="Make it a state of the scan.",
+            )
+
+
+def _back(load: Load, s: StageOp) -> int | None:
+    """How many steps before its own a stage reads; None for anything else."""
+    a = affine(load.indices[0])
+    if a is None or dict(a.terms) != {s.axes[0].var: 1}:
+        return None
+    return -int(a.constant)
+
+
+def first_steps(host: StageOp) -> int:
+    """How many steps of a scan's stage `init` gives."""
+    cond = host.bodies[0].cond  # type: ignore[attr-defined]
+    return int(cond.b.value)

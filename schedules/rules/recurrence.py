@@ -1,0 +1,144 @@
+"""Scans: a loop over steps, with whatever a step computes inside.
+
+    parallel over parts of the axes along which steps keep apart:
+      for t:                                     what a step computes on its way, in vectors
+        the part, in vectors
+
+Where no axis keeps steps apart (a recurrent layer), one thread goes through the steps. Cheap pointwise stages
+of a step are inlined; sums are computed where the step begins.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from autotensor.base.target import Target
+from autotensor.schedule.carried import apart
+from autotensor.schedule.primitives.compute_at import Inline
+from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.state import Ref, Stage, State
+from autotensor.te.dag import IterDef, StageOp
+from autotensor.te.scan import steps_of
+from schedules.cpu import cpu_of
+from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.sketch_writer import SketchWriter
+from schedules.kit.stage_analysis import is_expensive, lanes_of, reads, untouched
+from schedules.kit.tiles import nearest, powers, singles
+from schedules.registry import Extension
+
+LONGEST = 16 << 10  # bytes of a part's row: the step before is still in the nearest cache
+SUMS = (1, 2, 4, 8)  # vectors of sums at a time
+
+
+def recurrence(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
+    ops = [s.op for s in state.live()]
+    inside = steps_of(stage.op, ops, state.dag.carried)
+    if not inside or not untouched(stage):
+        return ()
+    return (_Steps(state, stage, inside, target).build(),)
+
+
+class _Steps(SketchWriter):
+    """Writes the sketch of one scan."""
+
+    def __init__(self, state: State, host: Stage, inside: tuple[StageOp, ...], target: Target) -> None:
+        super().__init__()
+        self.state, self.host, self.inside, self.target = state, host, inside, target
+        self.vectors = target.kind == "llvm"
+
+    def build(self) -> Extension:
+        host, op = self.host.name, self.host.op
+        gone = [s for s in self.inside[:-1] if self._is_inlined(s)]
+        kept = [s for s in self.inside[:-1] if s not in gone]
+        self.write(*(Inline(s.name) for s in reversed(gone)))
+        free = apart(op, self.inside, self.state.dag.carried) if not kept else set()
+        lanes = lanes_of(op, self.target)
+        t = op.axes[0].name
+        outer: list[str] = []
+        inner: list[str] = []
+        last: list[str] = []
+        for n, a in enumerate(op.axes[1:], 1):
+            if n == len(op.axes) - 1 and self.vectors and a.extent >= lanes:
+                last = self._columns(host, a, lanes, n in free, outer)
+            elif n in free:
+                outer.append(a.name)
+            else:
+                inner.append(a.name)
+        self.write(Reorder(host, (*outer, t, *inner, *last)))
+        if last:
+            self.write(Vectorize(host, last[-1]))
+        if outer:
+            at = self.fuse(host, outer)
+            if self.vectors and is_worth_a_region(cycles(op, lanes, self.target), self.target):
+                self.write(Parallel(host, at))
+        for s in kept:
+            self._inner(s)
+        return self.extension(host, *(s.name for s in self.inside))
+
+    def _is_inlined(self, op: StageOp) -> bool:
+        """Whether a stage of a step is cheap, and read at its own point."""
+        stage = self.state.stage(op.name)
+        readers = self.state.consumers(stage)
+        own = all(
+            all(i is a.var for i, a in zip(r.load.indices, c.op.axes, strict=False))
+            for c in readers
+            for r in reads(c.op)
+            if r.load.buffer in op.buffers
+        )
+        return not op.is_reduction and own and (len(readers) == 1 or not is_expensive(op))
+
+    def _columns(self, host: str, axis: IterDef, lanes: int, free: bool, outer: list[str]) -> list[str]:
+        """Loops of the last axis: parts that keep apart go outside, rows of vectors stay inside."""
+        if not free:
+            self.split(host, axis.name, lanes)
+            return [f"{axis.name}.0", f"{axis.name}.1"]
+        vectors = ceil(axis.extent / lanes)
+        most = max(1, LONGEST // (lanes * 4))
+        wanted = max(1, min(most, ceil(vectors / self.target.num_cores)))
+        options = powers(vectors)
+        self.hole(f"{host}/part", singles(options), (nearest(options, wanted),))
+        self.split(host, axis.name, Ref(self.holes[-1].name), lanes)
+        outer.append(f"{axis.name}.0")
+        return [f"{axis.name}.1", f"{axis.name}.2"]
+
+    def _inner(self, op: StageOp) -> None:
+        """Loops of what a step computes on its way: sums of several vectors at a time."""
+        name, lanes = op.name, lanes_of(op, self.target)
+        if not self.vectors or not op.axes or op.axes[-1].extent < lanes:
+            return
+        last = op.axes[-1]
+        spatial = [a.name for a in op.axes[:-1]]
+        if not op.is_reduction:
+            self.split(name, last.name, lanes)
+            self.write(Vectorize(name, f"{last.name}.1"))
+            return
+        along = [r for r in reads(op) if r.uses(last.name)]
+        if not all(r.strides.get(last.name) == 1 for r in along):
+            self._dots(op)
+            return
+        terms = [a.name for a in op.reduce_axes]
+        options = tuple(n for n in SUMS if n * lanes <= last.extent)
+        self.hole(f"{name}/vectors", singles(options), (nearest(options, cpu_of(self.target).latency),))
+        self.split(name, last.name, Ref(self.holes[-1].name), lanes)
+        self.write(
+            Reorder(name, (*spatial, f"{last.name}.0", *terms, f"{last.name}.1", f"{last.name}.2")),
+            Unroll(name, f"{last.name}.1"),
+            Vectorize(name, f"{last.name}.2"),
+        )
+
+    def _dots(self, op: StageOp) -> None:
+        """Sums along memory, in lanes that are joined at the end."""
+        term = op.reduce_axes[-1]
+        lanes = lanes_of(op, self.target)
+        if term.extent < lanes or any(r.uses(term.name) and r.strides.get(term.name) != 1 for r in reads(op)):
+            return
+        others = [a.name for a in op.reduce_axes[:-1]]
+        options = tuple(n * lanes for n in SUMS if n * lanes <= term.extent)
+        own = nearest(options, cpu_of(self.target).latency * lanes)
+        self.hole(f"{op.name}/lanes", singles(options), (own,))
+        self.split(op.name, term.name, Ref(self.holes[-1].name))
+        self.write(
+            Reorder(op.name, (*(a.name for a in op.axes), f"{term.name}.1", *others, f"{term.name}.0")),
+            Vectorize(op.name, f"{term.name}.1"),
+        )

@@ -1,0 +1,73 @@
+"""Scans under schedules: right whatever is decided, and steps in order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from comparison import check
+from recurrences import CASES, iir, wave
+
+from autotensor import te
+from autotensor.base.errors import ScheduleError
+from autotensor.base.target import parse
+from autotensor.lowering.pipeline import lower
+from autotensor.schedule.primitives.compute_at import ComputeRoot
+from autotensor.schedule.primitives.mark import Parallel
+from autotensor.schedule.trace import Trace
+from autotensor.te.dag import ComputeDAG
+from schedules.generate import default_trace, generate
+
+TARGETS = tuple(
+    parse(t)
+    for t in ("llvm -mcpu=x86-64-v4 -threads=2", "llvm -mcpu=haswell -threads=3", "llvm -mcpu=x86-64")
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_decision_gives_the_same(name: str) -> None:
+    dag, rng = ComputeDAG.of([*CASES[name]()]), random.Random(name)
+    for n, target in enumerate(TARGETS):
+        for sketch in generate(dag, target)[:2]:
+            check(dag, sketch.fill(sketch.random(rng) if n else sketch.defaults()), seed=n)
+
+
+def test_axes_that_steps_keep_apart_are_divided() -> None:
+    dag = ComputeDAG.of([*iir(2000, 4096)])
+    assert any(isinstance(s, Parallel) for s in default_trace(dag, TARGETS[0]).steps)
+
+
+def schedule(make):  # type: ignore[no-untyped-def]
+    tensors = make()
+    s = te.create_schedule(tensors[-1])
+    return s, tensors[-1]
+
+
+def test_what_steps_compute_on_their_way_stays_inside() -> None:
+    dag = ComputeDAG.of([*wave()])
+    lower(Trace().replay(dag))
+    with pytest.raises(ScheduleError, match=r"'step' reads the state of 'y'; it is computed inside 't'"):
+        lower(Trace((ComputeRoot("step"),)).replay(dag))
+
+
+def test_steps_stay_in_order() -> None:
+    s, y = schedule(wave)
+    s[y.op.input_tensors[1]].compute_inline()
+    t, _ = s[y].op.axis
+    s[y].parallel(t)
+    with pytest.raises(ScheduleError, match="carries state along axis 't': that loop stays whole and serial"):
+        lower(s.trace.replay(s.dag))
+
+
+def test_neighbours_that_steps_read_stay_inside() -> None:
+    s, y = schedule(wave)
+    s[y.op.input_tensors[1]].compute_inline()
+    t, i = s[y].op.axis
+    s[y].reorder(i, t)
+    with pytest.raises(ScheduleError, match="outside 't', but steps read others along it"):
+        lower(s.trace.replay(s.dag))
+    s, y = schedule(iir)
+    s[y.op.input_tensors[1]].compute_inline()
+    t, i = s[y].op.axis
+    s[y].reorder(i, t)
+    lower(s.trace.replay(s.dag))

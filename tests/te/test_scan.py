@@ -1,0 +1,88 @@
+"""Scans: what they mean, what is refused, and that they are equal whatever names they have."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from recurrences import CASES, iir, one_channel
+
+from autotensor import te
+from autotensor.base.errors import TensorError
+from autotensor.te.dag import ComputeDAG
+from autotensor.te.reference import evaluate
+from autotensor.te.workload import Workload
+
+
+def test_of_one_channel() -> None:
+    x = np.arange(50, dtype=np.float32)
+    found = evaluate(ComputeDAG.of([*one_channel()]), {"x": x})["y"]
+    expected = x.copy()
+    for t in range(1, 50):
+        expected[t] = np.float32(0.5) * expected[t - 1] + x[t]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_of_several_first_steps() -> None:
+    x = np.random.default_rng(0).standard_normal((40, 37)).astype(np.float32)
+    found = evaluate(ComputeDAG.of([*iir(order=3)]), {"x": x}, accumulate=np.float64)["y"]
+    expected = x.astype(np.float64)
+    for t in range(3, 40):
+        expected[t] = x[t] + sum(0.5**k * expected[t - k] for k in (1, 2, 3))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_text_of_a_workload_holds_it(name: str) -> None:
+    dag = ComputeDAG.of([*CASES[name]()])
+    w = Workload.of(dag, name)
+    again = Workload.from_text(w.text, key=w.key)
+    assert again.dag.carried == w.dag.carried != ()
+    assert again.dag.stages == w.dag.stages
+
+
+def test_names_are_no_part_of_the_key() -> None:
+    x, s = te.placeholder((50,), name="other"), te.placeholder((50,), name="before")
+    first = te.compute((1,), lambda i: x[0], name="one")
+    y = te.scan(first, te.compute((50,), lambda i: 0.5 * s[i - 1] + x[i], name="two"), s, name="three")
+    assert Workload.of(ComputeDAG.of([x, y])).key == Workload.of(ComputeDAG.of([*one_channel()])).key
+
+
+def scan(update: Any, first: Any = None, n: int = 8) -> Any:
+    x, s = te.placeholder((20, n), name="x"), te.placeholder((20, n), name="s")
+    init = first if first is not None else te.compute((1, n), lambda i, j: x[i, j], name="init")
+    u = te.compute((20, n), lambda i, j: update(x, s, i, j), name="u")
+    return ComputeDAG.of([te.scan(init, u, s, name="y")])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: scan(lambda x, s, i, j: s[i, j]), "scan 'y': 'u' reads its state at u"),
+        (lambda: scan(lambda x, s, i, j: s[i - 2, j]), "it can read steps i - 1 to i - 1"),
+        (lambda: scan(lambda x, s, i, j: s[2 * i - 1, j]), "as many as init has"),
+        (lambda: scan(lambda x, s, i, j: s[i - 1, j], te.placeholder((1, 9))), "its init (1, 9)"),
+        (lambda: scan(lambda x, s, i, j: s[i - 1, j], te.placeholder((21, 8))), "init has 21 of 20 steps"),
+        (lambda: scan(lambda x, s, i, j: s[i - 1, j] > 0), "have types float32, float32 and bool"),
+    ],
+)
+def test_what_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(TensorError, match=re.escape(says.replace("at u", "at"))):
+        make()
+
+
+def test_what_steps_compute_on_their_way_is_no_result() -> None:
+    x, s = te.placeholder((20,), name="x"), te.placeholder((20,), name="s")
+    g = te.compute((20,), lambda i: s[i - 1] * 2.0, name="g")
+    y = te.scan(
+        te.compute((1,), lambda i: x[i]), te.compute((20,), lambda i: g[i] + x[i], name="u"), s, name="y"
+    )
+    with pytest.raises(TensorError, match="'g', which its steps compute on their way, is a result"):
+        ComputeDAG.of([x, y, g])
+    z = te.compute((20,), lambda i: g[i] + y[i], name="z")
+    with pytest.raises(TensorError, match="'z' reads what its steps compute"):
+        ComputeDAG.of([x, z])
+    with pytest.raises(TensorError, match="'s' is the state of a scan; it is no argument"):
+        ComputeDAG.of([x, s, y])
