@@ -38,6 +38,7 @@ from autotensor.api.tuning import run_tuning, shown
 from autotensor.base.deadline import Deadline
 from autotensor.base.target import host_caches
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.lock_file import read_lock, write_lock
 from autotensor.resolve import Metric, Resolved, gain, median_s, resolve
 from autotensor.runtime.files import artifact_file as artifacts
 from autotensor.runtime.files.artifact import Artifact
@@ -61,6 +62,7 @@ SAVING_SHARE = 0.05  # of the search, at most, goes into such files
 ROUNDS = (3, 15)  # inferences of each model in the last race, at least and at most
 INSIDE_ROUNDS = (3, 7)  # inferences, kernel by kernel: before the search, at its end
 IN_MODEL_SHARE = 0.1  # of a deadline, for races of schedules inside the model
+LOCKED = "the lock has all choices"
 CAUTION = 1.3  # times what the first link took
 WAIT_SHARE = 0.1  # of a deadline, to wait for others who time something, before the search
 KEPT_LINK_BYTES = 256 << 20  # of weights: a larger model is linked a second time rather than kept all along
@@ -103,6 +105,7 @@ def tune_model(
     stopped: Callable[[], bool] = lambda: False,
     progress: bool = True,
     deadline: Deadline | None = None,
+    lock: str | Path | None = None,
 ) -> ModelReport:
     """Tunes all tasks of a model and links the winners.
 
@@ -110,12 +113,17 @@ def tune_model(
     path: where the model is written, at once with what is known, and again, atomically, as it improves.
     progress: say on standard error how it goes: a bar on a terminal, a line per batch elsewhere.
     deadline: when everything must be over; None: as the options say, from now on.
+    lock: a file of choices: taken from it if it is there, without a search; else written in the end.
+    Raises InputError for a lock that is damaged, or another model's or target's.
     """
     until = deadline or Deadline.after(options.limit_s)
     plan = model if isinstance(model, ModelPlan) else plan_model(model)
     with open_log(db) as store, shown(options, listener, progress) as heard:
         place, metric = None if path is None else Path(path), checked_metric(options.metric)
         work = _TunedModel(plan, store, place, heard, until, metric)
+        work.lock = None if lock is None else Path(lock)
+        if work.lock is not None and work.lock.exists():
+            return work.locked(read_lock(work.lock, plan.tasks, plan.target))
         held = work.held()
         linked = held or work.start()
         hashes = {key: trace.hash for key, trace in work.defaults.items()}
@@ -189,6 +197,7 @@ class _TunedModel:
     `linked` and what comes of it is there after `start`.
     """
 
+    lock: Path | None = None  # where the choices are written in the end
     linked: Artifact
     default_link: Artifact | None  # of the default schedules, for the last race; None: to be linked then
 
@@ -341,6 +350,17 @@ class _TunedModel:
             self.save()
         return self.report(tuning, tuned, self.outcome)
 
+    def locked(self, traces: Mapping[str, Trace]) -> ModelReport:
+        """The model with given schedules: nothing is searched, or asked of the log."""
+        self.found = {key: Resolved(trace, LOCKED) for key, trace in traces.items()}
+        self.linked = self.default_link = self.link(self.traces)
+        self.save()
+        (module,), (seconds,) = self._race(self.linked)
+        self.outcome = Outcome(seconds, seconds)
+        note = f"all schedules are those of {self.lock}"
+        done = self.report(TuneReport((), 0, 0, 0.0, LOCKED), module, self.outcome)
+        return replace(done, notes=(note,))
+
     def _are_defaults(self, traces: Mapping[str, Trace]) -> bool:
         return all(trace.hash == self.defaults[key].hash for key, trace in traces.items())
 
@@ -386,6 +406,8 @@ class _TunedModel:
             note_use(self.store, self.found.values(), self.path)
         elif self.path is not None:  # the log was told when it was written
             self.say(ModelSaved(self.path, first=True, written=False))
+        if self.lock is not None and not self.lock.exists():
+            write_lock(self.lock, self.plan.tasks, self.plan.target, self.traces)
         weights = {t.workload.key: (t.name, float(t.weight)) for t in self.plan.tasks}
         timed = {key: r.seconds for key, r in self.found.items() if r.source == "log" and r.seconds}
         times = task_times(weights, timed, outcome.inside)

@@ -50,6 +50,10 @@ def job_of(suite: str, name: str) -> Any:
         from jobs.training_job import TrainingJob
 
         return TrainingJob.named(name)
+    if suite == "programs":
+        from jobs.program_job import ProgramJob
+
+        return ProgramJob.named(name)
     if suite == "architectures":
         from jobs.architecture_job import Drawn
 

@@ -38,5 +38,8 @@ KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "backend": pytorch.backend,
     "numpy": local_peers.numpy,
     "tvm": local_peers.tvm,
+    "reference": local_peers.reference,
+    "jax": local_peers.jax,
+    "numba": local_peers.numba,
     **RUNTIMES,
 }

@@ -1,4 +1,4 @@
-"""autotensor, NumPy, and what TVM's MetaSchedule left as a library: no conversion of a model is needed."""
+"""autotensor, NumPy, XLA, numba, and what TVM's MetaSchedule left: no conversion of a model is needed."""
 
 from __future__ import annotations
 
@@ -45,3 +45,30 @@ def tvm(job: Any, spec: Spec) -> Ready:
         return np.asarray(take(out.numpy()))
 
     return run, output
+
+
+def reference(job: Any, spec: Spec) -> Ready:
+    """A program by NumPy in float64."""
+    return (lambda: None), job.reference
+
+
+def jax(job: Any, spec: Spec) -> Ready:
+    """A program by XLA: its array functions, compiled as one; results are new arrays, as always there."""
+    import jax as package
+    import jax.numpy as jnp
+
+    given = [jnp.asarray(a) for a in job.inputs]
+    function = package.jit(lambda *arrays: job.program.arrays(jnp, *arrays))
+
+    def run() -> object:
+        return package.block_until_ready(function(*given))
+
+    return run, lambda: job.flat(run())
+
+
+def numba(job: Any, spec: Spec) -> Ready:
+    """A program by numba, in the loops that a person would write."""
+    if job.program.numba is None:
+        raise Skip("nobody has written loops for it")
+    function = job.program.numba()
+    return (lambda: function(*job.inputs)), lambda: job.flat(function(*job.inputs))

@@ -22,9 +22,11 @@ from autotensor.ir.expr import Load
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
+from autotensor.schedule.primitives.rfactor import RFactor
 from autotensor.schedule.primitives.solve import Scan, Solve, Sort
+from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.state import Root, Stage, State
-from autotensor.te.dag import IterDef
+from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.terms import ranking, running, solutions
 from schedules.cpu import cpu_of
 from schedules.kit.sketch_writer import SketchWriter
@@ -32,6 +34,7 @@ from schedules.kit.stage_analysis import lanes_of, untouched
 from schedules.registry import Extension
 
 COUNTED = 32  # elements: their ranks are counted in vectors
+FEWER = 4  # times as many terms as results of all threads (chosen, 2026-11)
 SHORT = 4  # terms or elements: so few are looked at faster than they are told apart
 
 
@@ -48,6 +51,7 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     near = [a for a in op.axes if a.name not in found and a.name in telling]
     apart = [a for a in op.axes if a.name not in found and a.name not in telling]
     plan = _Plan(stage, target)
+    parts = _in_parts(op, near, apart, target)
     terms = [a.name for a in op.reduce_axes]
     divided = next((a for a in near if a.extent >= target.num_cores), solved[0])
     outer, inner = plan.divided(divided)
@@ -57,7 +61,22 @@ def scatter(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]
     plan.write(Reorder(op.name, (*outer, *terms, *order, *vectors)))
     plan.marked(outer)
     plan.write(*(Solve(op.name, names.get(a.name, a.name)) for a in solved))
-    return (plan.extension(op.name),)
+    return (*parts, plan.extension(op.name))
+
+
+def _in_parts(
+    op: StageOp, near: Sequence[IterDef], apart: Sequence[IterDef], target: Target
+) -> tuple[Extension, ...]:
+    """Results of its own for each thread, added in the end: where there are few, so narrow that to look at a
+    term takes as long as to add it."""
+    narrow = prod(a.extent for a in apart) < lanes_of(op, target)
+    if target.num_cores == 1 or near or not narrow or len(op.reduce_axes) != 1 or op.name.endswith(".rf"):
+        return ()
+    (k,) = op.reduce_axes
+    if prod(a.extent for a in op.axes) * target.num_cores * FEWER > k.extent:
+        return ()
+    steps = (SplitStep(op.name, k.name, (-(-k.extent // target.num_cores),)), RFactor(op.name, f"{k.name}.0"))
+    return (Extension(steps, (), (op.name,)),)
 
 
 def running_reduction(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:

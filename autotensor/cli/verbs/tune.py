@@ -131,6 +131,14 @@ def tune(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE.atm", help="The model file. Default: ./MODEL.atm."),
     ] = None,
+    lock: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take the schedules of this file, without a search; where there is none, write it in the "
+            "end.",
+        ),
+    ] = None,
     source: FixedSource,
     seed: Seed = 0,
     machine: NumericMachine,
@@ -168,7 +176,7 @@ def tune(
             plan = plan_model(graph, target, facts=facts(model, source))
             check_replaced(path, plan, force)
             check_known(path, plan, log, force)
-            report, statuses = _tuned(plan, options, path, log, stop, until)
+            report, statuses = _tuned(plan, options, path, log, stop, until, lock)
     except KeyboardInterrupt:
         written = path.is_file() and path.stat().st_mtime >= began
         tell(f"\nStopped at once; {path} {'has the best until then' if written else 'was not written'}.")
@@ -187,7 +195,13 @@ def tune(
 
 
 def _tuned(
-    plan: ModelPlan, options: TuneOptions, path: Path, log: Log, stop: Interrupts, until: Deadline
+    plan: ModelPlan,
+    options: TuneOptions,
+    path: Path,
+    log: Log,
+    stop: Interrupts,
+    until: Deadline,
+    lock: Path | None,
 ) -> tuple[ModelReport, Mapping[str, int]]:
     """The report, and how many trials have which status."""
     from autotensor.api.model_tuning import tune_model
@@ -204,6 +218,7 @@ def _tuned(
             stopped=stop.asked,
             progress=False,
             deadline=until,
+            lock=lock,
         )
     return report, progress.statuses
 

@@ -7,8 +7,9 @@ from suite.programs.images import IMAGES
 from suite.programs.odd import ODD
 from suite.programs.polybench import POLYBENCH
 from suite.programs.program import Program
+from suite.programs.scans import SCANS
 from suite.programs.stencils import STENCILS
 
-PROGRAMS: tuple[Program, ...] = (*POLYBENCH, *CONTRACTIONS, *STENCILS, *IMAGES, *ODD)
+PROGRAMS: tuple[Program, ...] = (*POLYBENCH, *CONTRACTIONS, *STENCILS, *IMAGES, *ODD, *SCANS)
 
 __all__ = ["PROGRAMS", "Program"]

@@ -22,6 +22,7 @@ class Program:
     arrays: Callable[..., Any]
     integers: tuple[int, ...] = ()  # inputs that are int32, drawn below `below`
     below: int = 0
+    numba: Callable[[], Callable[..., Any]] | None = None  # loops as a person would write them
 
     def inputs(self) -> list[Array]:
         """The same arrays in every process: normal numbers, or integers below `below`."""

@@ -1,0 +1,75 @@
+"""A lock: a file that says which schedule each task of a model has, so that the next one has the same.
+
+    {"format": 1, "target": "llvm/znver5/…", "tasks": [
+    {"name": …, "workload": key, "trace": {…}},        a line for each task
+    …]}
+
+It is text, sorted, and the same for the same choices; it is meant to be kept beside the model's source. What
+is compiled by it is the same code, byte for byte, wherever the program and its version are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from autotensor.base.errors import InputError, ScheduleError
+from autotensor.base.target import Target
+from autotensor.graph.partition import KernelTask
+from autotensor.schedule.trace import Trace
+
+FORMAT = 1
+
+
+def write_lock(path: Path, tasks: Sequence[KernelTask], target: Target, traces: Mapping[str, Trace]) -> None:
+    """Writes the choices, at once: who reads the file never sees half of it."""
+    found = (
+        {"name": t.name, "workload": t.workload.key, "trace": json.loads(traces[t.workload.key].to_json())}
+        for t in sorted(tasks, key=lambda t: t.workload.key)
+    )
+    lines = ",\n".join(json.dumps(t) for t in found)
+    text = f'{{"format": {FORMAT}, "target": {json.dumps(target.key())}, "tasks": [\n{lines}\n]}}'
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_text(text + "\n")
+        os.replace(scratch, path)
+    except OSError as error:
+        raise InputError(f"the lock {path} cannot be written: {error.strerror}.") from error
+
+
+def read_lock(path: Path, tasks: Sequence[KernelTask], target: Target) -> dict[str, Trace]:
+    """The choices for a model's tasks, by workload key.
+
+    Raises InputError for a file that is no lock, or one of another target or model.
+    """
+    try:
+        data = json.loads(path.read_text())
+        format_, of = data["format"], data["target"]
+        found = {t["workload"]: Trace.from_json(json.dumps(t["trace"])) for t in data["tasks"]}
+    except OSError as error:
+        raise InputError(f"the lock {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, ScheduleError) as error:
+        raise InputError(
+            f"{path} is no lock, or damaged: {error}.",
+            fix="Delete it, and tune again to have it written anew.",
+        ) from error
+    if format_ != FORMAT:
+        raise InputError(f"the lock {path} has format {format_!r}; this version reads {FORMAT}.")
+    if of != target.key():
+        raise InputError(f"the lock {path} is for target {of}, not {target.key()}.", fix="Name another file.")
+    missing = [t.name for t in tasks if t.workload.key not in found]
+    if missing:
+        raise InputError(
+            f"the lock {path} lacks {len(missing)} of {len(tasks)} tasks of this model, {missing[0]!r} "
+            "among them.",
+            fix="It was written for another model; name another file, or delete it and tune again.",
+        )
+    mine = {t.workload.key: found[t.workload.key] for t in tasks}
+    for t in tasks:
+        try:
+            mine[t.workload.key].replay(t.workload.dag)
+        except ScheduleError as error:
+            raise InputError(f"the lock {path} no longer applies to {t.name!r}: {error.what}.") from error
+    return mine
