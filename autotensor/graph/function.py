@@ -82,7 +82,7 @@ class TeFunction:
     @property
     def kind(self) -> Kind:
         """How it may be fused: ELEMENTWISE when it provably is, ANCHOR (takes an epilogue) if it reduces."""
-        if len(self.outputs) > 1:
+        if len(self.outputs) > 1 or self.dag.carried:
             return Kind.OPAQUE
         if any(s.is_reduction for s in self.dag.stages):
             return Kind.ANCHOR
@@ -114,8 +114,10 @@ class TeFunction:
     def compute(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The traced computation on other tensors of the same types."""
         made: dict[str, Tensor] = {b.name: t for b, t in zip(self.dag.inputs, inputs, strict=True)}
+        made |= {b.name: placeholder(b.shape, b.dtype, name="state") for b, _ in self.dag.carried}
+        carries = {after: made[before.name].op for before, after in self.dag.carried}
         for stage in self.dag.stages:
-            op = instantiate(stage, made)
+            op = instantiate(stage, made, tuple(carries[b] for b in stage.buffers if b in carries))
             made |= {b.name: op.output(n) for n, b in enumerate(stage.buffers)}
         return tuple(made[n] for n in self.outputs)
 
@@ -131,8 +133,8 @@ def _listed(types: Sequence[TensorType]) -> str:
     return ", ".join(f"{t.dtype}{list(t.shape)}" for t in types) or "nothing"
 
 
-def instantiate(stage: StageOp, tensors: Mapping[str, Tensor]) -> Compute:
-    """The stage as a new te compute over the given tensors."""
+def instantiate(stage: StageOp, tensors: Mapping[str, Tensor], states: tuple[Any, ...] = ()) -> Compute:
+    """The stage as a new te compute over the given tensors. states: of a scan, what stands for the steps."""
     axes = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.axes)
     reduces = tuple(IterVar(a.name, a.extent, a.kind) for a in stage.reduce_axes)
     swap = {old.var: new.var for old, new in zip(stage.all_axes, (*axes, *reduces), strict=True)}
@@ -145,7 +147,7 @@ def instantiate(stage: StageOp, tensors: Mapping[str, Tensor]) -> Compute:
     bodies: tuple[Expr, ...] = tuple(substitute(transform(b, read), swap) for b in stage.bodies)
     if stage.combiner is not None:
         bodies = tuple(Reduce(stage.combiner, bodies, reduces, n) for n in range(len(bodies)))
-    return Compute(stage.name, axes, reduces, bodies, stage.tag)
+    return Compute(stage.name, axes, reduces, bodies, stage.tag, states)
 
 
 def _elementwise(stage: StageOp, shape: tuple[int, ...]) -> bool:

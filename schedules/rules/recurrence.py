@@ -15,18 +15,29 @@ from math import ceil
 from autotensor.base.target import Target
 from autotensor.schedule.carried import apart
 from autotensor.schedule.primitives.compute_at import Inline
-from autotensor.schedule.primitives.mark import Parallel, Unroll, Vectorize
+from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel, Vectorize
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Ref, Stage, State
 from autotensor.te.dag import IterDef, StageOp
 from autotensor.te.scan import steps_of
 from schedules.cpu import cpu_of
 from schedules.kit.parallel_region import cycles, is_worth_a_region
+from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
-from schedules.kit.stage_analysis import is_expensive, lanes_of, reads, untouched
+from schedules.kit.stage_analysis import (
+    Read,
+    divisors,
+    is_expensive,
+    lanes_of,
+    packable,
+    reads,
+    untouched,
+)
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
 
+MOST_ROWS = 6  # of sums at a time
 LONGEST = 16 << 10  # bytes of a part's row: the step before is still in the nearest cache
 SUMS = (1, 2, 4, 8)  # vectors of sums at a time
 
@@ -113,19 +124,40 @@ class _Steps(SketchWriter):
             self.split(name, last.name, lanes)
             self.write(Vectorize(name, f"{last.name}.1"))
             return
-        along = [r for r in reads(op) if r.uses(last.name)]
-        if not all(r.strides.get(last.name) == 1 for r in along):
+        across = [r for r in reads(op) if r.uses(last.name) and r.strides.get(last.name) != 1]
+        constants = self.state.dag.constants
+        if not all(r.load.buffer.name in constants and packable(r, last.name) for r in across):
             self._dots(op)
             return
+        for r in across:
+            self._pack(r, last.name, lanes)
         terms = [a.name for a in op.reduce_axes]
+        rows = self._rows(op, spatial)
         options = tuple(n for n in SUMS if n * lanes <= last.extent)
         self.hole(f"{name}/vectors", singles(options), (nearest(options, cpu_of(self.target).latency),))
         self.split(name, last.name, Ref(self.holes[-1].name), lanes)
         self.write(
-            Reorder(name, (*spatial, f"{last.name}.0", *terms, f"{last.name}.1", f"{last.name}.2")),
-            Unroll(name, f"{last.name}.1"),
-            Vectorize(name, f"{last.name}.2"),
+            Reorder(name, (*spatial, f"{last.name}.0", *terms, *rows, f"{last.name}.1", f"{last.name}.2")),
+            *in_vectors(name, *rows, f"{last.name}.1", f"{last.name}.2"),
         )
+
+    def _pack(self, r: Read, axis: str, lanes: int) -> None:
+        """A constant whose vectors lie side by side then."""
+        along = next(n for n, d in enumerate(r.dims) if d is not None and axis in d.steps)
+        rest = [str(n) for n in range(len(r.dims)) if n != along]
+        order = " ".join([f"{along}.0", *rest, f"{along}.1"])
+        self.write(Layout(r.load.buffer.name, ((along, lanes),), order))
+
+    def _rows(self, op: StageOp, spatial: list[str]) -> list[str]:
+        """Rows that share the vectors of a step's operand, written out: a part of the last axis but one."""
+        row = op.axes[-2] if len(op.axes) > 2 else None
+        if row is None or row.extent < 2:
+            return []
+        options = divisors(row.extent, MOST_ROWS)
+        self.hole(f"{op.name}/rows", singles(options), (options[-1],))
+        self.split(op.name, row.name, Ref(self.holes[-1].name))
+        spatial[-1] = f"{row.name}.0"
+        return [f"{row.name}.1"]
 
     def _dots(self, op: StageOp) -> None:
         """Sums along memory, in lanes that are joined at the end."""
