@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotensor.base.target import Target
+from autotensor.ir.visit import free_vars
 from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.primitives.split import SplitStep
 from autotensor.schedule.sketch import Hole
@@ -31,7 +32,7 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     hole = Hole(f"{stage.name}/unroll", singles((1, 2, 4)), (1,))
     axes = [a.name for a in op.axes]
     extent = op.axes[-1].extent
-    if _is_one_row(state, op):
+    if _is_one_row(state, op, lanes):
         extent = op.points()
         steps, flat = fused(stage.name, axes)
         axes = [flat]
@@ -46,12 +47,16 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), (hole,), (stage.name,)))
 
 
-def _is_one_row(state: State, op: StageOp) -> bool:
-    """Whether all axes may be one: so the stage reads, and so does what may still be inlined into it."""
+def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:
+    """Whether all axes may be one: so the stage reads, and so does what may still be inlined into it, or by
+    whole vectors of a row."""
+    if not walks_one_row(op):
+        return False
+    whole = op.axes[-1].extent % lanes == 0
     waiting, seen = [op], {op.name}
     while waiting:
         reader = waiting.pop()
-        if not walks_one_row(reader):
+        if not walks_one_row(reader) and not (whole and _by_vectors(reader)):
             return False
         for b in reader.reads():
             p = state.producer(b)
@@ -59,6 +64,16 @@ def _is_one_row(state: State, op: StageOp) -> bool:
                 seen.add(p.name)
                 waiting.append(p.op)
     return True
+
+
+def _by_vectors(op: StageOp) -> bool:
+    """Whether every operand is read along the last axis in step with it, or not at all."""
+    last = op.axes[-1] if op.axes else None
+    return last is not None and all(
+        (bool(load.indices) and load.indices[-1] is last.var)
+        or not any(v.name == last.name for i in load.indices for v in free_vars(i))
+        for load in op.loads()
+    )
 
 
 def _transposed(op: StageOp, name: str, lanes: int, target: Target) -> tuple[Extension, ...]:
