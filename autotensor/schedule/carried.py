@@ -11,7 +11,7 @@ from __future__ import annotations
 from autotensor.base.errors import ScheduleError
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import is_within
-from autotensor.schedule.state import Fuse, Root, Split, Stage, State
+from autotensor.schedule.state import Fuse, Split, Stage, State
 from autotensor.te.dag import StageOp
 from autotensor.te.scan import first_steps, steps_of
 
@@ -30,8 +30,6 @@ def check_scans(state: State) -> None:
 def _check(state: State, host: Stage, inside: tuple[StageOp, ...]) -> None:
     t = host.op.axes[0].name
     leaf = next((a for a in host.leaves if a.name == t), None)
-    if not isinstance(host.place, Root):
-        raise ScheduleError(f"compute_at: stage {host.name!r} carries state; it is computed by itself.")
     if leaf is None or leaf.mark not in (Mark.SERIAL, Mark.UNROLLED):
         raise ScheduleError(
             f"stage {host.name!r} carries state along axis {t!r}: that loop stays whole and serial.",

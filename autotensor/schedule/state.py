@@ -94,6 +94,7 @@ class Stage:
     solved: tuple[str, ...] = ()  # spatial: where the term goes
     scanned: str = ""  # of the reduction: the term that an element has more than the one before it
     sorted: str = ""  # along which the elements are sorted for their ranks
+    carries: bool = False  # state, from step to step along its first axis: it is computed by itself
 
     @staticmethod
     def of(op: StageOp, scope: Scope = Scope.GLOBAL) -> Stage:
@@ -105,8 +106,8 @@ class Stage:
 
     @property
     def touched(self) -> bool:
-        """Whether a loop primitive has been applied."""
-        return bool(self.relations) or self.leaves != Stage.of(self.op).leaves
+        """Whether a loop primitive has been applied, or its loops are not anybody's to choose."""
+        return self.carries or bool(self.relations) or self.leaves != Stage.of(self.op).leaves
 
     def leaf(self, axis: str) -> Axis:
         """The loop of that name. Raises ScheduleError with the names that exist."""
@@ -142,7 +143,11 @@ class State:
             for op in steps_of(host, dag.stages, dag.carried)[:-1]
         }
         made = (Stage.of(op) for op in dag.stages)
-        return State(dag, tuple(replace(s, place=inside.get(s.name, s.place)) for s in made))
+        carrying = {op.name for op in hosts(dag.stages, dag.carried)}
+        return State(
+            dag,
+            tuple(replace(s, place=inside.get(s.name, s.place), carries=s.name in carrying) for s in made),
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

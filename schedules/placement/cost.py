@@ -18,7 +18,7 @@ from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.placement.reads import Other, Part, Point, Reads, Sum
-from schedules.placement.regions import Box, extents_of
+from schedules.placement.regions import extents_of, regions
 
 DIVISION = 4.0  # cycles of a vector division, or square root, beside an addition's one (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
@@ -96,48 +96,65 @@ class Tiling:
 
     tile: Mapping[str, int]
     count: int
-    boxes: Mapping[str, Box]  # by buffer
+    vectors: Mapping[str, int]  # of each stage's box
+    bytes: Mapping[str, float]  # of each buffer's box
+
+    @staticmethod
+    def of(group: Group, tile: tuple[int, ...]) -> Tiling:
+        """tile: extents along the axes of the group's last stage."""
+        named = {a.name: t for a, t in zip(group.last.axes, tile, strict=True)}
+        count = prod(ceil(a.extent / t) for a, t in zip(group.last.axes, tile, strict=True))
+        boxes = {name: extents_of(b) for name, b in regions(group.last, named, group.order).items()}
+        sizes = {b.name: b.dtype.bytes for o in group.order for b in (*o.buffers, *o.reads())}
+        return Tiling(
+            named,
+            count,
+            {o.name: vectors(boxes[o.buffers[0].name], group.lanes) for o in group.order},
+            {name: float(prod(shape) * sizes[name]) for name, shape in boxes.items()},
+        )
 
 
-def cycles(group: Group, plan: Plan, tiling: Tiling, read: Mapping[str, Reads | None]) -> float:
+def cycles(group: Group, plan: Plan, tiling: Tiling, each: Mapping[str, float]) -> float:
     """Cycles until all cores are done; infinite where an expression would grow without bounds.
 
-    read: per stored stage what one of its evaluations reads, through the inlined ones.
+    each: of a stored stage, cycles for a vector of its elements (`evaluation`).
     """
     stored = [o for o in group.order if o.name not in plan.inlined]
+    whole = [o for o in stored if o.name not in plan.tiled and o is not group.last]
     work = 0.0
     for op in stored:
-        each = _evaluation(group, plan, op, read[op.name])
         inside = op.name in plan.tiled or op is group.last
-        if inside:
-            times = tiling.count * _vectors(extents_of(tiling.boxes[op.buffers[0].name]), group.lanes)
-        else:
-            times = _vectors([a.extent for a in op.axes], group.lanes)
-        work += times * (prod(a.extent for a in op.reduce_axes) * each + 1.0)
-    whole = [o for o in stored if o.name not in plan.tiled and o is not group.last]
+        times = tiling.count * tiling.vectors[op.name] if inside else _vectors_of(op, group.lanes)
+        work += times * each[op.name]
     work += _moved(group, plan, tiling, whole)
     cores = group.target.num_cores
     busiest = ceil(tiling.count / cores) / tiling.count
     return work * busiest + (1 + len(whole)) * cpu_of(group.target).region
 
 
-def _evaluation(group: Group, plan: Plan, op: StageOp, reads: Reads | None) -> float:
-    """Cycles of a vector of a stage's elements, or of terms of them: its own operations, those of what is
-    inlined, and loads."""
+def evaluation(group: Group, op: StageOp, inlined: frozenset[str], reads: Reads | None) -> float:
+    """Cycles of a vector of a stage's elements: its own operations, those of what is inlined, loads, for each
+    of its terms, and a store. reads: at which points, by `points_read`."""
     if reads is None:
         return inf
     called = cpu_of(group.target).called
-    vanished = [(group.op(name), len(reads[name])) for name in plan.inlined if name in reads]
+    vanished = [(group.op(name), len(reads[name])) for name in inlined if name in reads]
     if nodes(op) + sum(count * nodes(p) for p, count in vanished) > MOST_NODES:
         return inf
     gone = {p.name for p, _ in vanished} | {b.name for p, _ in vanished for b in p.buffers}
     along = op.axes[-1].name if op.axes else ""
     total = weight(op, called) + sum(count * weight(p, called) for p, count in vanished)
     loads = (p for name, points in reads.items() if name not in gone for p in points)
-    return total + sum(_load(p, along, group.lanes) for p in loads)
+    total += sum(_load(p, along, group.lanes) for p in loads)
+    return prod(a.extent for a in op.reduce_axes) * total + 1.0
 
 
-def _vectors(shape: Sequence[int], lanes: int) -> int:
+@lru_cache(maxsize=4096)
+def _vectors_of(op: StageOp, lanes: int) -> int:
+    return vectors([a.extent for a in op.axes], lanes)
+
+
+def vectors(shape: Sequence[int], lanes: int) -> int:
     """Vectors that hold a box: short rows are taken together with those around."""
     if not shape:
         return 1
@@ -168,10 +185,10 @@ def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -
     cpu, caches = cpu_of(group.target), group.target.cache_bytes
     inside = {b.name: b for o in group.order if o.name in plan.tiled for b in o.buffers}
     made = {b.name for o in group.order for b in o.buffers}
-    held = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in inside.values())
+    held = sum(tiling.bytes[b.name] for b in inside.values())
     inputs = {b.name: b for o in group.order for b in o.reads() if b.name not in made}
-    taken = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in inputs.values() if b.name in tiling.boxes)
-    result = sum(_bytes(tiling, b.name, b.dtype.bytes) for b in group.last.buffers)
+    taken = sum(tiling.bytes[name] for name in inputs if name in tiling.bytes)
+    result = sum(tiling.bytes[b.name] for b in group.last.buffers)
     rate = _rate(held + taken + result, group.target)
     total = 2.0 * held / rate * tiling.count if rate else 0.0
     total += taken * tiling.count / cpu.l3_rate
@@ -188,8 +205,3 @@ def _rate(held: float, target: Target) -> float:
     if held <= 0.8 * caches[0]:
         return 0.0
     return cpu.l2_rate if len(caches) > 1 and held <= 0.8 * caches[1] else cpu.l3_rate
-
-
-def _bytes(tiling: Tiling, name: str, each: int) -> float:
-    box = tiling.boxes.get(name)
-    return float(prod(extents_of(box)) * each) if box is not None else 0.0

@@ -80,6 +80,24 @@ def points_read(stored: StageOp, inlined: Collection[str], order: Sequence[Stage
     return {**found, **{name: points for name, points in at.items() if name != stored.name}}
 
 
+def shares_rows(op: StageOp, seen: Reads) -> bool:
+    """Whether neighbouring rows of a stage read the same: some tensor at several places along the last axis
+    but one. seen: what an evaluation reads."""
+    if len(op.axes) < 2:
+        return False
+    row = op.axes[-2].name
+    for points in seen.values():
+        places: dict[object, set[int]] = {}
+        for p in points:
+            for n, index in enumerate(p):
+                if isinstance(index, Sum) and index.step(row):
+                    rest = (n, index.steps, *(i for m, i in enumerate(p) if m != n))
+                    places.setdefault(rest, set()).add(index.constant)
+        if any(len(found) > 1 for found in places.values()):
+            return True
+    return False
+
+
 @lru_cache(maxsize=4096)
 def _by_buffer(op: StageOp) -> tuple[tuple[str, tuple[tuple[Access | Other, ...], ...]], ...]:
     out: dict[str, list[tuple[Access | Other, ...]]] = {}

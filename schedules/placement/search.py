@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, prod
 
-from schedules.placement.cost import Group, Plan, Tiling, cycles
-from schedules.placement.reads import Reads, points_read
-from schedules.placement.regions import regions
+from schedules.placement.cost import Group, Plan, Tiling, cycles, evaluation
+from schedules.placement.reads import points_read
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128)
 COLUMNS = (64, 128, 256, 512)
@@ -59,15 +57,9 @@ class Places:
     def __init__(self, group: Group, free: Mapping[str, frozenset[str]]) -> None:
         """free: per stage in front of the last one the places on offer, of "inline", "tile", "whole"."""
         self.group, self.free = group, free
-        self._read: dict[tuple[str, frozenset[str]], Reads | None] = {}
+        self._each: dict[frozenset[str], Mapping[str, float]] = {}
         self._consumers = _consumers(group)
-        self._tilings = [self._tiling(t) for t in tiles_of(group)]
-
-    def _tiling(self, tile: tuple[int, ...]) -> Tiling:
-        last = self.group.last
-        named = {a.name: t for a, t in zip(last.axes, tile, strict=True)}
-        count = prod(ceil(a.extent / t) for a, t in zip(last.axes, tile, strict=True))
-        return Tiling(named, count, regions(last, named, self.group.order))
+        self._tilings = [Tiling.of(group, t) for t in tiles_of(group)]
 
     def legal(self, where: Mapping[str, str]) -> bool:
         """Whether every stage in a tile is read within the tile only."""
@@ -85,16 +77,18 @@ class Places:
         if not self.legal(where):
             return float("inf")
         plan = _plan(where)
-        read = {
-            o.name: self._reads(o.name, plan.inlined) for o in self.group.order if o.name not in plan.inlined
-        }
-        return cycles(self.group, plan, tiling, read)
+        return cycles(self.group, plan, tiling, self._evaluations(plan.inlined))
 
-    def _reads(self, name: str, inlined: frozenset[str]) -> Reads | None:
-        key = (name, inlined)
-        if key not in self._read:
-            self._read[key] = points_read(self.group.op(name), inlined, self.group.order)
-        return self._read[key]
+    def _evaluations(self, inlined: frozenset[str]) -> Mapping[str, float]:
+        """Cycles for a vector of each stored stage's elements; they are the same for all tiles."""
+        if inlined not in self._each:
+            order = self.group.order
+            self._each[inlined] = {
+                o.name: evaluation(self.group, o, inlined, points_read(o, inlined, order))
+                for o in order
+                if o.name not in inlined
+            }
+        return self._each[inlined]
 
     def best(self) -> list[Placed]:
         """The cheapest tile of every plan that was looked at, the cheapest plan first."""

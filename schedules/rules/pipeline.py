@@ -23,10 +23,13 @@ from autotensor.schedule.primitives.reorder import Reorder
 from autotensor.schedule.state import Inlined, Ref, Stage, State, nested
 from autotensor.te.dag import IterDef, StageOp
 from schedules.kit.parallel_region import is_worth_a_region
+from schedules.kit.shared_steps import in_vectors
 from schedules.kit.sketch_writer import SketchWriter
 from schedules.kit.stage_analysis import is_constant, is_padding, lanes_of, reads, untouched
 from schedules.kit.tiles import powers, singles
 from schedules.placement.cost import Group
+from schedules.placement.reads import points_read, shares_rows
+from schedules.placement.rows import rows_hole
 from schedules.placement.search import Placed, Places
 from schedules.registry import Extension
 
@@ -201,8 +204,18 @@ class _Pipeline(SketchWriter):
         if small < lanes:
             return loops[-1]
         self.split(name, last, lanes)
-        self.write(Vectorize(name, f"{last}.1"))
+        inner = [f"{last}.1"]
+        if len(loops) > 1 and not op.is_reduction and self._shares_rows(op):
+            self.holes.append(rows_hole(name, op.axes[-2].extent, self.target))
+            self.split(name, loops[-2], Ref(self.holes[-1].name))
+            inner.insert(0, f"{loops[-2]}.1")
+            self.write(Reorder(name, (f"{loops[-2]}.0", f"{last}.0", *inner)))
+        self.write(*in_vectors(name, *inner))
         return f"{last}.0"
+
+    def _shares_rows(self, op: StageOp) -> bool:
+        seen = points_read(op, self.placed.plan.inlined, self.group.order)
+        return op.axes[-2].extent > 1 and seen is not None and shares_rows(op, seen)
 
     def _sum(self, op: StageOp, at: str) -> None:
         """The terms of the sums of a vector, which the loop `at` is around: inner ones written out."""

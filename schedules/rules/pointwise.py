@@ -14,6 +14,8 @@ from schedules.kit.parallel_region import divided_as_one
 from schedules.kit.shared_steps import fused, in_vectors
 from schedules.kit.stage_analysis import lanes_of, untouched, walks_one_row
 from schedules.kit.tiles import singles
+from schedules.placement.reads import points_read, shares_rows
+from schedules.placement.rows import rows_hole
 from schedules.registry import Extension
 
 
@@ -41,10 +43,17 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
         scalar = (*steps, *divided_as_one(stage.name, axes[:-1] or axes, op, lanes, target))
         return (*_interleaved(op, stage.name, lanes, target), Extension(scalar, (), (stage.name,)))
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
-    steps += in_vectors(stage.name, f"{last}.1", f"{last}.2")
+    inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
+    if len(axes) > 1 and shares_rows(op, points_read(op, (), (op,)) or {}):
+        row = op.axes[-2]
+        holes.append(rows_hole(stage.name, row.extent, target))
+        steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
+        outer[-2], inner = f"{row.name}.0", [f"{row.name}.1", *inner]
+        steps.append(Reorder(stage.name, (*outer, *inner)))
+    steps += in_vectors(stage.name, *inner)
     steps.extend(divided_as_one(stage.name, outer, op, lanes, target))
-    return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), (hole,), (stage.name,)))
+    return (*_transposed(op, stage.name, lanes, target), Extension(tuple(steps), tuple(holes), (stage.name,)))
 
 
 def _is_one_row(state: State, op: StageOp, lanes: int) -> bool:

@@ -32,7 +32,6 @@ from schedules.kit.stage_analysis import (
     lanes_of,
     packable,
     reads,
-    untouched,
 )
 from schedules.kit.tiles import nearest, powers, singles
 from schedules.registry import Extension
@@ -43,10 +42,9 @@ SUMS = (1, 2, 4, 8)  # vectors of sums at a time
 
 
 def recurrence(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
-    ops = [s.op for s in state.live()]
-    inside = steps_of(stage.op, ops, state.dag.carried)
-    if not inside or not untouched(stage):
+    if not stage.carries or stage.relations:
         return ()
+    inside = steps_of(stage.op, [s.op for s in state.live()], state.dag.carried)
     return (_Steps(state, stage, inside, target).build(),)
 
 

@@ -12,7 +12,7 @@ from autotensor import te
 from autotensor.base.errors import ScheduleError
 from autotensor.base.target import parse
 from autotensor.lowering.pipeline import lower
-from autotensor.schedule.primitives.compute_at import ComputeRoot
+from autotensor.schedule.primitives.compute_at import ComputeAt, ComputeRoot, Inline
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
@@ -48,6 +48,22 @@ def test_what_steps_compute_on_their_way_stays_inside() -> None:
     lower(Trace().replay(dag))
     with pytest.raises(ScheduleError, match=r"'step' reads the state of 'y'; it is computed inside 't'"):
         lower(Trace((ComputeRoot("step"),)).replay(dag))
+
+
+def test_what_carries_state_is_computed_by_itself() -> None:
+    """A stencil over a scan: neither is it inlined, nor a part of a tile."""
+    x, s = te.placeholder((40, 90), name="x"), te.placeholder((40, 90), name="s")
+    first = te.compute((1, 90), lambda i, j: x[i, j], name="first")
+    y = te.scan(
+        first, te.compute((40, 90), lambda i, j: 0.5 * s[i - 1, j] + x[i, j], name="step"), s, name="y"
+    )
+    z = te.compute((38, 88), lambda i, j: y[i, j] + y[i + 2, j + 1] - y[i + 1, j + 2], name="z")
+    dag = ComputeDAG.of([x, z])
+    for sketch in generate(dag, TARGETS[0])[:4]:
+        check(dag, sketch.fill(sketch.defaults()))
+    for step, verb in ((Inline("y"), "compute_inline"), (ComputeAt("y", "z", "i"), "compute_at")):
+        with pytest.raises(ScheduleError, match=f"{verb}: stage 'y' carries state; it is computed by itself"):
+            Trace((step,)).replay(dag)
 
 
 def test_steps_stay_in_order() -> None:

@@ -39,6 +39,8 @@ class ComputeAt:
             )
         if isinstance(stage.place, Inlined):
             raise ScheduleError(f"compute_at: stage {stage.name!r} is inlined and computed nowhere.")
+        if stage.carries:
+            raise ScheduleError(f"compute_at: stage {stage.name!r} carries state; it is computed by itself.")
         if isinstance(host.place, Inlined):
             raise ScheduleError(
                 f"compute_at: stage {host.name!r} is inlined and has no loops.", fix="Attach it to a reader."
@@ -123,6 +125,10 @@ class Inline:
             raise ScheduleError(
                 f"compute_inline: stage {stage.name!r} is an output; it must be computed.",
                 fix="Inline its producers into it.",
+            )
+        if stage.carries:
+            raise ScheduleError(
+                f"compute_inline: stage {stage.name!r} carries state; it is computed by itself."
             )
         if stage.op.is_reduction:
             raise ScheduleError(

@@ -17,6 +17,7 @@ from typing import Any
 from autotensor.schedule.schedule import Schedule
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG, StageOp
+from autotensor.te.scan import hosts, steps_of
 from autotensor.te.wider_floats import widen
 from autotensor.te.workload import Workload
 
@@ -36,9 +37,16 @@ def oracle_trace(dag: ComputeDAG, long_points: int = LONG_POINTS) -> Trace:
     """The empty trace, or one that divides the outer loops of long stages among threads.
 
     for n in 0..1: for h in 0..224: for w …     ──▶     parallel for (n*h) in 0..224: for w …
+
+    Steps of scans stay as they are: they come in order.
     """
     s = Schedule(dag)
+    ordered = {
+        op for host in hosts(dag.stages, dag.carried) for op in steps_of(host, dag.stages, dag.carried)
+    }
     for stage in dag.stages:
+        if stage in ordered:
+            continue
         if stage.points() >= long_points and (outer := _outer(stage)):
             fused = s[stage.name].op.axis[0]
             for axis in s[stage.name].op.axis[1:outer]:

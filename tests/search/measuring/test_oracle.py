@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from comparison import check
+from recurrences import recurrent
 from strategies import case_of
 
 from autotensor import te
+from autotensor.lowering.pipeline import lower
 from autotensor.schedule.trace import Trace
 from autotensor.search.measuring.oracle import LONG_POINTS, oracle_trace, wide_workload
 from autotensor.te.dag import ComputeDAG
@@ -16,6 +18,14 @@ from autotensor.te.workload import Workload
 def image(n: int, h: int, c: int) -> ComputeDAG:
     x = te.placeholder((n, h, h, c), name="x")
     return ComputeDAG.of(te.compute((n, h, h, c), lambda n, h, w, c: x[n, h, w, c] * 2.0, name="y"))
+
+
+def test_steps_of_scans_stay_in_order() -> None:
+    """However long they are; what stands beside them is divided."""
+    dag = ComputeDAG.of([*recurrent(64, 8, 128)])
+    trace = oracle_trace(dag, long_points=1)
+    lower(trace.replay(dag))
+    assert {s.stage for s in trace.steps} == {"first"}  # type: ignore[attr-defined]
 
 
 def test_short_loops_stay_as_they_are() -> None:
