@@ -12,6 +12,7 @@ make of it (everything cheap inlined) stands among them by its cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from autotensor.base.target import Target
@@ -36,8 +37,9 @@ from schedules.registry import Extension
 MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
 WRITTEN_OUT = 32  # terms of it that are
-MOST_STAGES = 40  # of one pipeline
-PLANS = 6  # on offer
+MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
+PLANS = 6  # on offer, and fewer of many stages, which have
+MOST_PLACES = 48  # places in all of them
 # times as fast a plan must seem to come before what the rules behind make of a stage (chosen, 2026-11)
 SURE = 1.15
 
@@ -48,14 +50,22 @@ def pipeline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...
     group = group_of(state, stage, target)
     if group is None or not tiled_axes(stage.op, group.lanes):
         return ()
-    places = Places(group, {o.name: _places(state, state.stage(o.name)) for o in group.order[:-1]})
-    plain = places.plain()
-    plans = [p for p in places.best() if p.plan != plain.plan]
+    free = tuple((o.name, _places(state, state.stage(o.name))) for o in group.order[:-1])
+    plain, found = _plans(group, free)
+    plans = [p for p in found if p.plan != plain.plan]
     apart = [p for p in plans if not p.plan.tiled]
-    first = [p for p in plans[:PLANS] if SURE * p.cycles < plain.cycles]
-    rest = [p for p in dict.fromkeys((*plans[:PLANS], *apart[:1])) if p not in first]
+    most = max(1, min(PLANS, MOST_PLACES // len(group.order)))
+    first = [p for p in plans[:most] if SURE * p.cycles < plain.cycles]
+    rest = [p for p in dict.fromkeys((*plans[:most], *apart[:1])) if p not in first]
     made = {p: _extension(state, group, p, target) for p in (*first, *rest)}
     return (*(made[p] for p in first), Extension(onward=True), *(made[p] for p in rest))
+
+
+@lru_cache(maxsize=64)  # sketches that differ elsewhere ask for the same
+def _plans(group: Group, free: tuple[tuple[str, frozenset[str]], ...]) -> tuple[Placed, tuple[Placed, ...]]:
+    """All inlined that can be; and the plans, the cheapest first."""
+    places = Places(group, dict(free))
+    return places.plain(), tuple(places.best())
 
 
 def _extension(state: State, group: Group, placed: Placed, target: Target) -> Extension:
@@ -111,7 +121,7 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
         if not all(c.name in names for c in consumers):
             continue
         if len(inside) >= MOST_STAGES:
-            return None
+            break  # what is in front is a pipeline of its own
         inside.append(s)
         names.add(s.name)
         worth = worth or (not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers))
