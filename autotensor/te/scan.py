@@ -19,7 +19,6 @@ from autotensor.base.errors import TensorError
 from autotensor.ir.affine import affine
 from autotensor.ir.expr import Load, select
 from autotensor.ir.func import Buffer
-from autotensor.te.compute import _distinct
 from autotensor.te.stage import StageOp
 from autotensor.te.tensor import AxisKind, Compute, IterVar, Placeholder, Tensor, check_name
 
@@ -49,7 +48,7 @@ def scan(
         _check(name, shape, a, u, s)
     axes = tuple(
         IterVar(n, e, AxisKind.SPATIAL)
-        for n, e in zip(_distinct(("t", *(f"i{k}" for k in range(len(shape) - 1)))), shape, strict=True)
+        for n, e in zip(("t", *(f"i{k}" for k in range(len(shape) - 1))), shape, strict=True)
     )
     at = tuple(a.var for a in axes)
     bodies = tuple(select(at[0] < a.shape[0], a[at], u[at]) for a, u in zip(firsts, updates, strict=True))

@@ -6,6 +6,7 @@ C = te.compute((32, 32), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k))
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -13,6 +14,7 @@ from math import prod
 from autotensor.base.dtype import int64
 from autotensor.ir.expr import Binary, Call, Combiner, Compare, Expr, Load, Var
 from autotensor.ir.func import Buffer
+from autotensor.ir.node import children
 from autotensor.ir.visit import walk
 from autotensor.te.tensor import AxisKind
 
@@ -86,8 +88,7 @@ def operations(body: Expr) -> int:
         if isinstance(node, Load):
             return 0  # index arithmetic is not counted
         if node not in found:
-            values = (v for f in node.fields() for v in (f if isinstance(f, tuple) else (f,)))
-            found[node] = _own(node) + sum(count(v) for v in values if isinstance(v, Expr))
+            found[node] = _own(node) + sum(count(c) for c in children(node) if isinstance(c, Expr))
         return found[node]
 
     return count(body)
@@ -96,18 +97,19 @@ def operations(body: Expr) -> int:
 @lru_cache(maxsize=4096)
 def distinct_operations(body: Expr) -> int:
     """Float operations of a body, those that occur again counted once: code computes them once, too."""
-    total, seen, waiting = 0, {body}, [body]
+    return sum(_own(e) for e in evaluated((body,)))
+
+
+def evaluated(bodies: Sequence[Expr]) -> list[Expr]:
+    """The distinct expressions that bodies evaluate: all but loads, and the arithmetic of their indices."""
+    seen: set[Expr] = set()
+    waiting = list(bodies)
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, Load):
-            continue
-        total += _own(node)
-        for f in node.fields():
-            for v in f if isinstance(f, tuple) else (f,):
-                if isinstance(v, Expr) and v not in seen:
-                    seen.add(v)
-                    waiting.append(v)
-    return total
+        e = waiting.pop()
+        if e not in seen and not isinstance(e, Load):
+            seen.add(e)
+            waiting.extend(c for c in children(e) if isinstance(c, Expr))
+    return list(seen)
 
 
 def _own(node: Expr) -> int:

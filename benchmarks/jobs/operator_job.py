@@ -10,6 +10,8 @@ from peers import Ready, Skip, Spec
 from suite import get
 from suite.case import Case
 
+from jobs.tune_report import of_one_task
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -68,16 +70,7 @@ class OperatorJob:
             raise Skip("as strict: no fast algorithm applies")
         name = self.case.name
         report = at.tune(tensors, trials, target, db=spec.log, seed=seed, name=name, progress=False)
-        (task,) = report.tasks
-        return {
-            "trials": report.trials,
-            "reused": report.reused,
-            "failures": task.failures,
-            "elapsed_s": report.elapsed_s,
-            "default_s": task.default_s,
-            "best_s": task.best_s,
-            "reason": task.reason,
-        }
+        return of_one_task(report)
 
 
 def target_of(spec: Spec) -> Any:

@@ -11,6 +11,8 @@ from suite.programs import PROGRAMS
 from suite.programs.drawn import drawn
 from suite.programs.program import Array, Program
 
+from jobs.tune_report import of_one_task
+
 
 class ProgramJob:
     """A program of the suites, or one that is drawn: "drawn 7"."""
@@ -57,13 +59,4 @@ class ProgramJob:
         report = at.tune(
             tensors, trials, target, db=spec.log, seed=seed, name=self.program.name, progress=False
         )
-        (task,) = report.tasks
-        return {
-            "trials": report.trials,
-            "reused": report.reused,
-            "failures": task.failures,
-            "elapsed_s": report.elapsed_s,
-            "default_s": task.default_s,
-            "best_s": task.best_s,
-            "reason": task.reason,
-        }
+        return of_one_task(report)

@@ -12,15 +12,16 @@ A matrix product is (1, 1, 1), and holds one vector of each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select, Unary, Var
+from autotensor.ir.node import children
 from autotensor.ir.visit import free_vars
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 
+SINGLE = ("abs", "floor", "ceil", "round", "trunc")  # one instruction each
 DIVISION = 4.0  # operations that a division or a square root counts for (chosen, 2026-11)
 
 
@@ -66,8 +67,11 @@ def body_work(op: StageOp, vector: str, target: Target) -> BodyWork:
         if isinstance(e, Load):
             loads[mine] += 1
             return
-        counts[mine] += _operations(e, called)
-        for c in _values(e):
+        if not _is_whole(e):
+            counts[mine] += vector_operations(e, called)
+        for c in children(e):
+            if not isinstance(c, Expr):
+                continue
             if mine == "both" and (theirs := kind(c)) != "both" and not c.dtype.is_int and _moves(c):
                 held[theirs].add(c)
             visit(c)
@@ -105,23 +109,22 @@ def _products(e: Expr) -> int:
     return 0
 
 
-def _operations(e: Expr, called: float) -> float:
+def vector_operations(e: Expr, called: float) -> float:
+    """Operations of an expression, without those inside it. called: those of a function of a number."""
     match e:
         case Binary(Op.DIV):
             return DIVISION
         case Binary() | Compare() | Select() | Unary():
-            return 1.0 if not e.dtype.is_int else 0.0
+            return 1.0
         case Call(name):
-            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name == "abs" else called
+            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name in SINGLE else called
         case _:
             return 0.0
 
 
-def _values(e: Expr) -> Iterable[Expr]:
-    for f in e.fields():
-        for v in f if isinstance(f, tuple) else (f,):
-            if isinstance(v, Expr):
-                yield v
+def _is_whole(e: Expr) -> bool:
+    """Whether it is arithmetic of whole numbers: the scalar units do that beside."""
+    return e.dtype.is_int and not isinstance(e, Call)
 
 
 def _moves(e: Expr) -> bool:

@@ -7,6 +7,7 @@ from math import prod
 
 from autotensor.base.target import Target
 from autotensor.ir.expr import Binary, Call, Const, Expr, Load, Op, Select, Var
+from autotensor.ir.node import children
 from autotensor.ir.visit import any_node, free_vars
 from autotensor.schedule.extents import Access, access
 from autotensor.schedule.state import Inlined, Root, Stage, State
@@ -239,8 +240,7 @@ def read_by_choice(state: State, stage: Stage) -> bool:
                 return buffer in mine
             case Select(cond, then, otherwise) if not any_node(cond, lambda n: isinstance(n, Load)):
                 return bare(then) and bare(otherwise)
-        values = (v for f in e.fields() for v in (f if isinstance(f, tuple) else (f,)))
-        return any(bare(v) for v in values if isinstance(v, Expr))
+        return any(bare(c) for c in children(e) if isinstance(c, Expr))
 
     readers = state.consumers(stage)
     return bool(readers) and not any(bare(b) for r in readers for b in r.op.bodies)

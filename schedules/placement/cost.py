@@ -14,15 +14,18 @@ from math import ceil, inf, prod
 
 from autotensor.base.target import Target
 from autotensor.ir.bounds import is_data
-from autotensor.ir.expr import Binary, Call, Compare, Expr, Load, Op, Select
+from autotensor.ir.expr import Binary, Compare, Expr
 from autotensor.te.dag import StageOp
+from autotensor.te.stage import evaluated
 from schedules.cpu import cpu_of
+from schedules.kit.body_work import vector_operations
 from schedules.placement.reads import Other, Part, Point, Reads, Sum
 from schedules.placement.regions import extents_of, regions
 
-DIVISION = 4.0  # cycles of a vector division, or square root, beside an addition's one (chosen, 2026-11)
+INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
 APART = 3.0  # vectors loaded for one whose lanes are two apart (chosen, 2026-11)
+FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
 MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
 
 
@@ -37,41 +40,19 @@ class Plan:
 @lru_cache(maxsize=4096)
 def weight(op: StageOp, called: float) -> float:
     """Vector operations of one evaluation, each distinct expression once; joins included."""
-    return sum(_weights(op.bodies, called)) + op.joins()
-
-
-def _weights(bodies: Sequence[Expr], called: float) -> list[float]:
-    seen: set[Expr] = set()
-    out: list[float] = []
-    waiting = list(bodies)
-    while waiting:
-        e = waiting.pop()
-        if e in seen or isinstance(e, Load):
-            continue
-        seen.add(e)
-        out.append(_own(e, called))
-        values = (v for f in e.fields() for v in (f if isinstance(f, tuple) else (f,)))
-        waiting.extend(v for v in values if isinstance(v, Expr))
-    return out
+    return sum(_own(e, called) for e in evaluated(op.bodies)) + op.joins()
 
 
 def _own(e: Expr, called: float) -> float:
     match e:
-        case Binary(Op.DIV, a, _) if a.dtype.is_float:
-            return DIVISION
-        case Binary(_, a, _) | Compare(_, a, _):
-            return 1.0 if a.dtype.is_float else 0.25
-        case Select():
-            return 1.0
-        case Call(name):
-            return DIVISION if name in ("sqrt", "rsqrt") else 1.0 if name in ("abs", "floor") else called
-        case _:
-            return 0.0
+        case Binary(_, a, _) | Compare(_, a, _) if not a.dtype.is_float:
+            return INTEGER
+    return vector_operations(e, called)
 
 
 @lru_cache(maxsize=4096)
 def nodes(op: StageOp) -> int:
-    return len(_weights(op.bodies, 1.0)) + len(op.loads())
+    return len(evaluated(op.bodies)) + len(op.loads())
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +183,6 @@ def _moved(group: Group, plan: Plan, tiling: Tiling, whole: Sequence[StageOp]) -
 def _rate(held: float, target: Target) -> float:
     """Bytes a cycle at which a tile's arrays come back; 0 where they never left the nearest cache."""
     cpu, caches = cpu_of(target), target.cache_bytes
-    if held <= 0.8 * caches[0]:
+    if held <= FILLED * caches[0]:
         return 0.0
-    return cpu.l2_rate if len(caches) > 1 and held <= 0.8 * caches[1] else cpu.l3_rate
+    return cpu.l2_rate if len(caches) > 1 and held <= FILLED * caches[1] else cpu.l3_rate

@@ -35,8 +35,8 @@ from schedules.placement.search import Placed, Places
 from schedules.registry import Extension
 
 MOST_TERMS = 128  # of a reduction that is computed inside a tile: more are a product, which has rules
+WRITTEN_OUT = 32  # terms of it that are written out in code
 SMALL = 2048  # bytes of an operand that is in the nearest cache anyway: a window's weights
-WRITTEN_OUT = 32  # terms of it that are
 MOST_STAGES = 12  # of one pipeline: a tile of more would be computed again mostly
 PLANS = 6  # on offer, and fewer of many stages, which have
 MOST_PLACES = 48  # places in all of them
@@ -126,12 +126,7 @@ def group_of(state: State, stage: Stage, target: Target) -> Group | None:
         names.add(s.name)
         worth = worth or (not is_padding(s.op) and any(_reads_around(c.op, s.op) for c in consumers))
         again = again or any(not c.op.is_reduction and c.op.points() >= 2 * s.op.points() for c in consumers)
-    if any(s.op.is_reduction for s in inside):
-        again = False
-    closed = all(
-        p is None or p.name in names for s in inside for b in s.op.reads() for p in [state.producer(b)]
-    )
-    if not worth and not (again and closed):
+    if not worth and not (again and _is_closed(state, inside)):
         return None
     return Group(tuple(s.op for s in reversed(inside)), lanes_of(stage.op, target), target)
 
@@ -167,9 +162,9 @@ class _Pipeline(SketchWriter):
                 self.write(Inline(op.name))
         summed = [o for o in self.group.order if o.is_reduction and (o.name in plan.tiled or o is last)]
         self.write(*(CacheWrite(o.name, "local") for o in summed))
-        at = self._host(last)
+        at, inner = self._host(last)
         if last in summed:
-            self._sum(last, self._last_loop)
+            self._sum(last, inner)
         for op in reversed(self.group.order):
             if op.name in plan.tiled:
                 self.write(ComputeAt(op.name, last.name, at))
@@ -183,8 +178,8 @@ class _Pipeline(SketchWriter):
         found = self.extension(*done, *(f"{o.name}.local" for o in summed))
         return Extension(found.steps, found.holes, found.done, stays=tuple(others))
 
-    def _host(self, op: StageOp) -> str:
-        """The loops of the last stage: over tiles, then inside one; gives the loop over tiles."""
+    def _host(self, op: StageOp) -> tuple[str, str]:
+        """The loops of the last stage; gives the one over tiles, and the one around a tile's vectors."""
         outer, inside = [], []
         tiled = tiled_axes(op, self.lanes)
         for a, size in zip(op.axes, self.placed.tile, strict=True):
@@ -197,10 +192,10 @@ class _Pipeline(SketchWriter):
             inside.append(f"{a.name}.1")
         self.write(Reorder(op.name, (*outer, *inside)))
         at = self.fuse(op.name, outer)
-        self._last_loop = self._vectors(op, inside)
+        inner = self._vectors(op, inside)
         if is_worth_a_region(self.placed.cycles, self.target):
             self.write(Parallel(op.name, at))
-        return at
+        return at, inner
 
     def _vectors(self, op: StageOp, loops: list[str]) -> str:
         """The innermost loops in vectors; gives the loop around them."""

@@ -331,8 +331,8 @@ class ValueWriter(FunctionWriter):
     def _in_lanes(self, cond: Expr, lanes: int) -> str:
         """A condition that is the same for all lanes, asked in each of them.
 
-        x86 has no choice between vectors by one bit, and LLVM makes a branch of it. Of data nobody can
-        foresee which way that goes; so LLVM is not told that all lanes agree.
+        x86 has no choice between vectors by one bit: LLVM makes a branch of it. Where data decide, the
+        processor cannot predict that branch; so LLVM is not told that all lanes agree.
         """
         t = cond.dtype.with_lanes(lanes)
         match cond:

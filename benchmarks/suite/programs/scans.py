@@ -114,8 +114,11 @@ def _scatter(xp: Any, to: Any, m: Any) -> Any:
 # -- as a person would write them for numba -----------------------------------------------------------------
 
 
-def numba_iir() -> Any:
+def numba_iir(kept: float = 0.9) -> Any:
+    """kept: of the step before."""
     import numba
+
+    factor = np.float32(kept)
 
     @numba.njit(parallel=True, fastmath=True)
     def run(x: Any) -> Any:
@@ -127,7 +130,7 @@ def numba_iir() -> Any:
                 y[0, i] = x[0, i]
             for s in range(1, t):
                 for i in range(low, high):
-                    y[s, i] = np.float32(0.9) * y[s - 1, i] + x[s, i]
+                    y[s, i] = factor * y[s - 1, i] + x[s, i]
         return y
 
     return run
@@ -167,25 +170,6 @@ def numba_recurrent() -> Any:
                         g[j] += v * u[k, j]
                 for j in range(n):
                     y[s, r, j] = np.tanh(x[s, r, j] + np.float32(0.05) * g[j])
-        return y
-
-    return run
-
-
-def numba_running() -> Any:
-    import numba
-
-    @numba.njit(parallel=True, fastmath=True)
-    def run(x: Any) -> Any:
-        t, n = x.shape
-        y, parts = np.empty_like(x), numba.get_num_threads()
-        for p in numba.prange(parts):
-            low, high = p * n // parts, (p + 1) * n // parts
-            for i in range(low, high):
-                y[0, i] = x[0, i]
-            for s in range(1, t):
-                for i in range(low, high):
-                    y[s, i] = y[s - 1, i] + x[s, i]
         return y
 
     return run
@@ -235,7 +219,9 @@ SCANS = (
     Program("filter of one channel", SUITE, one_channel, _iir, numba=numba_one),
     Program("recurrent layer", SUITE, recurrent, _recurrent, numba=numba_recurrent),
     Program("sixty steps of heat", SUITE, heat_in_time, _heat),
-    Program("running sums", SUITE, running_sums, lambda xp, x: xp.cumsum(x, axis=0), numba=numba_running),
+    Program(
+        "running sums", SUITE, running_sums, lambda xp, x: xp.cumsum(x, axis=0), numba=lambda: numba_iir(1.0)
+    ),
     Program("histogram", SUITE, histogram, _histogram, integers=(0,), below=256, numba=numba_histogram),
     Program("scatter", SUITE, scatter, _scatter, integers=(0,), below=2000, numba=numba_scatter),
 )

@@ -1,0 +1,19 @@
+"""What a contestant's child tells of a tuning run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def of_one_task(report: Any) -> dict[str, Any]:
+    """A `TuneReport` of a single task as plain data; times in seconds."""
+    (task,) = report.tasks
+    return {
+        "trials": report.trials,
+        "reused": report.reused,
+        "failures": task.failures,
+        "elapsed_s": report.elapsed_s,
+        "default_s": task.default_s,
+        "best_s": task.best_s,
+        "reason": task.reason,
+    }
