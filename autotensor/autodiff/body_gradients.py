@@ -8,17 +8,19 @@ so several derivatives share them); the operator's own result is the forward nod
 sum        every term gets the adjoint of the sum
 max, min   terms that equal the result share its adjoint equally
 others     a result as a function of one term (reducer_gradients.py): `prod` is right where terms are 0, too
+scans      a recurrence backwards gives the adjoints of all steps (scan_gradients.py); then steps are stages
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from autotensor.autodiff.derivatives import partials
 from autotensor.autodiff.gradient_functions import Reading, adjoint_function, function_over, stage_function
 from autotensor.autodiff.reducer_gradients import around, complaint
+from autotensor.autodiff.scan_gradients import Scan, apart, backwards, scan_function
 from autotensor.base.errors import GraphError
 from autotensor.base.names import free_name
 from autotensor.graph.function import TeFunction
@@ -30,7 +32,9 @@ from autotensor.ir.rewrite import substitute
 from autotensor.te import AxisKind, Compute, placeholder, reduce_axis
 from autotensor.te import sum as te_sum
 from autotensor.te.dag import ComputeDAG, IterDef, StageOp
+from autotensor.te.scan import Carried, hosts, steps_of
 
+BEST = ("max", "min")
 NOTHING: Mapping[str, GraphNode] = MappingProxyType({})
 
 
@@ -53,6 +57,7 @@ class _Body:
     inputs: Mapping[Buffer, int]  # which input each is
     outputs: Mapping[Buffer, int]  # which result each is
     result: Buffer | None
+    carried: Carried = ()
     passes: int | None = None  # the input that is given back as it is
 
 
@@ -67,13 +72,13 @@ def _body(node: Apply) -> _Body:
         made = compute_te(node.op, tensors, node.attrs)
         for n, t in enumerate(tensors):
             if made[node.output] is t:
-                return _Body((), {}, {}, None, n)
+                return _Body((), {}, {}, None, passes=n)
         dag = ComputeDAG.of([t for t in made if isinstance(t.op, Compute)])
         inputs = {b: int(b.name[1:]) for b in dag.inputs}
         results = [dag.buffer_of(t) for t in made if isinstance(t.op, Compute)]
     stages = tuple(part for s in dag.stages for part in _terms_apart(s))
     outputs = {b: n for n, b in enumerate(results)}
-    return _Body(stages, inputs, outputs, results[node.output])
+    return _Body(stages, inputs, outputs, results[node.output], dag.carried)
 
 
 def _terms_apart(stage: StageOp) -> tuple[StageOp, ...]:
@@ -101,26 +106,35 @@ class _Backward:
     def __init__(self, node: Apply, body: _Body, wanted: Collection[int]) -> None:
         self.node = node
         self.body = body
-        self.producer = {b: s for s in body.stages for b in s.buffers}
+        self.parts = _parts(body)
+        self.states = {b: after for b, after in body.carried}
+        self.producer = {b: s for s in self.parts if isinstance(s, StageOp) for b in s.buffers}
         self.values: dict[Buffer, GraphNode] = {b: node.inputs[n] for b, n in body.inputs.items()}
         for b, n in body.outputs.items():
             same = n == node.output
             self.values[b] = node if same else apply(node.op, node.inputs, dict(node.attrs), n)
         self.targets = [b for b, n in body.inputs.items() if n in wanted and b.dtype.is_float]
         self.live = set(self.targets)  # what depends on a target
-        for s in body.stages:
-            if any(b in self.live for b in s.reads()):
-                self.live |= {b for b in s.buffers if b.dtype.is_float}
+        known = -1
+        while known < len(self.live):  # what a recurrence depends on, its steps do from the first on
+            known = len(self.live)
+            for s, given in (pair for part in self.parts for pair in _given(part)):
+                if any(b in self.live for b in s.reads()):
+                    self.live |= {b for b in given if b.dtype.is_float}
+            self.live |= {b for b, after in self.states.items() if after in self.live}
         self.adjoint: dict[Buffer, GraphNode] = {}
         # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
         # derivative, with a `grad` of its own: equal buffers are one object.
         taken = {b.name for b in (*body.inputs, *self.producer)}
-        self.grad, self.shared = free_name("grad", taken), free_name("grad_shared", taken)
+        self.grad = free_name("grad", taken)
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None
         self.adjoint[self.body.result] = g
-        for stage in reversed(self.body.stages):
+        for stage in reversed(self.parts):
+            if isinstance(stage, Scan):
+                self.through_steps(stage)
+                continue
             for n, b in enumerate(stage.buffers):
                 if b in self.adjoint and b in self.live:
                     self.backward(stage, n, self.adjoint[b])
@@ -128,10 +142,17 @@ class _Backward:
 
     def value(self, buffer: Buffer) -> GraphNode:
         """A value of the forward pass."""
+        if buffer in self.states:
+            return self.value(self.states[buffer])
         if buffer not in self.values:
-            stage = self.producer[buffer]
+            stage = self.producer.get(buffer)
+            if stage is None:
+                stage = next(s for s in hosts(self.body.stages, self.body.carried) if buffer in s.buffers)
+                made = scan_function(stage, self.body.stages, self.body.carried)
+            else:
+                made = stage_function(stage)
             for n, b in enumerate(stage.buffers):
-                self.values[b] = self.node_of(stage_function(stage), n)
+                self.values[b] = self.node_of(made, n)
         return self.values[buffer]
 
     def node_of(
@@ -143,24 +164,32 @@ class _Backward:
 
     # -- one stage -------------------------------------------------------------------------------------------
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
-        at = tuple(a.var for a in stage.axes)
-        adjoint = Buffer(self.grad, stage.buffers[n].shape, g.dtype)
-        seed: Expr = Load(adjoint, at)
-        given = {self.grad: g}
-        body = stage.bodies[n]
-        reducer = "" if stage.combiner is None else stage.combiner.name
-        if reducer in ("max", "min"):
-            seed, more = self.share_of_best(stage, g)
-            given |= more
-        elif reducer not in ("", "sum"):
-            body = self.through_one_term(stage, n)
-        for load, guarded in partials(body, seed).items():
-            if load.buffer not in self.live:
+        """Adds what result n, of adjoint `g`, gives to the adjoints of what its stage reads."""
+        if stage.combiner is not None and stage.combiner.name in BEST:
+            g = g / self.value(self.ties(stage))
+        seed = Load(Buffer(self.grad, stage.buffers[n].shape, g.dtype), tuple(a.var for a in stage.axes))
+        for load, guarded in partials(*self.one_term(stage, n, seed)).items():
+            if load.buffer not in self.live or load.buffer in self.states:
                 continue
             name = f"d_{self.node.op_name}_{load.buffer.name}"
-            made = self.node_of(adjoint_function(name, stage, load, guarded), given=given)
-            before = self.adjoint.get(load.buffer)
-            self.adjoint[load.buffer] = made if before is None else before + made
+            self.add(
+                load.buffer, self.node_of(adjoint_function(name, stage, load, guarded), given={self.grad: g})
+            )
+
+    def add(self, buffer: Buffer, g: GraphNode) -> None:
+        before = self.adjoint.get(buffer)
+        self.adjoint[buffer] = g if before is None else before + g
+
+    def one_term(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
+        """Result n as a function of one term, the others being values; and the adjoint of that term.
+
+        seed: the adjoint of the result; of a maximum, the part of each term that equals it.
+        """
+        reducer = "" if stage.combiner is None else stage.combiner.name
+        body = stage.bodies[n]
+        if reducer in BEST:
+            return body, select(body.equal(Load(stage.buffers[n], seed.indices)), seed, const(0, seed.dtype))
+        return body if reducer in ("", "sum") else self.through_one_term(stage, n), seed
 
     def through_one_term(self, stage: StageOp, n: int) -> Expr:
         """Result n of an author's own reducer as a function of one term, the others being values."""
@@ -176,8 +205,8 @@ class _Backward:
             self.producer |= dict.fromkeys(part.buffers, part)
         return parts.results[n]
 
-    def share_of_best(self, stage: StageOp, g: GraphNode) -> tuple[Expr, dict[str, GraphNode]]:
-        """The adjoint divided among all terms that equal the result."""
+    def ties(self, stage: StageOp) -> Buffer:
+        """How many terms equal the result, a value of its own."""
         term, out = stage.bodies[0], stage.buffers[0]
 
         def count(*i: Expr) -> Expr:
@@ -186,8 +215,59 @@ class _Backward:
             same = cast(out.dtype, substitute(term, swap).equal(Load(out, i)))
             return te_sum(same, axis=ks) if ks else same
 
-        ties = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
-        shared = Buffer(self.shared, out.shape, g.dtype)
-        at = tuple(a.var for a in stage.axes)
-        own = select(term.equal(Load(out, at)), Load(shared, at), const(0, g.dtype))
-        return own, {self.shared: g / ties}
+        counted = Buffer(f"ties_{out.name}", out.shape, out.dtype)
+        if counted not in self.values:
+            self.values[counted] = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
+        return counted
+
+    # -- the steps of a recurrence ---------------------------------------------------------------------------
+    def through_steps(self, scan: Scan) -> None:
+        """Makes the adjoints of all steps, and goes on with what gave the first steps and the later ones."""
+        results = [b for b in scan.host.buffers if b in self.live]
+        grads = {b: Buffer(f"{self.grad}_{b.name}", b.shape, b.dtype) for b in results if b in self.adjoint}
+        if not grads:
+            return
+        given = {grad.name: self.adjoint[b] for b, grad in grads.items()}
+        reading = backwards(scan, self.live, grads, self.one_of_scan)
+        last = scan.reach + scan.length - 1
+        for n, b in enumerate(scan.host.buffers):
+            rows = Buffer(self.grad, (last + 1, *b.shape[1:]), b.dtype)
+            made = {self.grad: self.node_of(reading, n, given)}
+            for stage, start in ((scan.first[n], 0), (scan.updates[n], scan.given)):
+                (buffer,) = stage.buffers
+
+                def row(t: Expr, *i: Expr, rows: Buffer = rows, start: int = start) -> Expr:
+                    return Load(rows, (last - start - t, *i))
+
+                self.backward(
+                    stage, 0, self.node_of(function_over(f"d_{buffer.name}", buffer.shape, row), given=made)
+                )
+
+    def one_of_scan(self, stage: StageOp, n: int, seed: Load) -> tuple[Expr, Expr]:
+        """As `one_term`; a maximum's adjoint is shared among its terms where it is read."""
+        if stage.combiner is not None and stage.combiner.name in BEST:
+            body, mine = self.one_term(stage, n, seed)
+            return body, mine / Load(self.ties(stage), seed.indices)
+        return self.one_term(stage, n, seed)
+
+
+def _parts(body: _Body) -> tuple[StageOp | Scan, ...]:
+    """Stages in order; the steps of a recurrence over all steps at once, and the recurrence."""
+    scans = {h: apart(h, body.stages, body.carried) for h in hosts(body.stages, body.carried)}
+    inside = {s: h for h in scans for s in steps_of(h, body.stages, body.carried) if s is not h}
+    found: list[StageOp | Scan] = []
+    for s in body.stages:
+        if s in scans:
+            found += [*scans[s].steps, scans[s]]
+        elif s not in inside:
+            found.append(s)
+    return tuple(found)
+
+
+def _given(part: StageOp | Scan) -> Iterator[tuple[StageOp, tuple[Buffer, ...]]]:
+    """Stages, and what each gives."""
+    if isinstance(part, StageOp):
+        yield part, part.buffers
+        return
+    for stages in (part.first, part.updates):
+        yield from ((s, (b,)) for s, b in zip(stages, part.host.buffers, strict=True))

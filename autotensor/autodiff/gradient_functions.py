@@ -20,7 +20,7 @@ from autotensor.graph.function import TeFunction, instantiate
 from autotensor.ir.expr import Expr, Load, Var
 from autotensor.ir.func import Buffer
 from autotensor.ir.rewrite import substitute, transform
-from autotensor.te import Tensor, placeholder
+from autotensor.te import Compute, Tensor, placeholder
 from autotensor.te.dag import ComputeDAG, StageOp
 from autotensor.te.workload import Workload
 
@@ -41,14 +41,16 @@ class Placeholders:
 
     def of(self, buffer: Buffer) -> Tensor:
         if buffer not in self.made:
-            self.made[buffer] = placeholder(buffer.shape, buffer.dtype, name=buffer.name)
+            name = buffer.name.replace(".", "_")  # a state's, of which a derivative reads the steps
+            self.made[buffer] = placeholder(buffer.shape, buffer.dtype, name=name)
         return self.made[buffer]
 
     def read(self, e: Expr) -> Expr:
         """The expression over placeholders."""
-        return transform(e, self._load)
+        return transform(e, self.load)
 
-    def _load(self, node: object) -> Expr | None:
+    def load(self, node: object) -> Expr | None:
+        """A load of a buffer over its placeholder; None for anything else."""
         if isinstance(node, Load) and isinstance(node.buffer, Buffer):
             return Load(self.of(node.buffer), node.indices, node.mask)
         return None
@@ -58,7 +60,7 @@ def stage_function(stage: StageOp) -> Reading:
     """The stage by itself."""
     reads = Placeholders()
     op = instantiate(stage, {b.name: reads.of(b) for b in stage.reads()})
-    return _reading(stage.name, reads, [op.output(n) for n in range(len(stage.buffers))])
+    return reading_of(stage.name, reads, [op.output(n) for n in range(len(stage.buffers))])
 
 
 def adjoint_function(name: str, stage: StageOp, load: Load, guarded: Guarded) -> Reading:
@@ -102,11 +104,17 @@ def _made(
             f"the derivative {name!r} cannot be written: {error.what}",
             fix="Give the operator a gradient of its own: @operator(…, gradient=…).",
         ) from error
-    return _reading(name, reads, [result])
+    return reading_of(name, reads, [result])
 
 
-def _reading(name: str, reads: Placeholders, results: list[Tensor]) -> Reading:
-    used = {id(t) for t in results[0].op.input_tensors}  # type: ignore[union-attr]
+def reading_of(name: str, reads: Placeholders, results: list[Tensor]) -> Reading:
+    """The function of results that were computed from those placeholders."""
+    used, pending = set[int](), [*results]
+    while pending:
+        t = pending.pop()
+        if id(t) not in used and isinstance(t.op, Compute):
+            pending += t.op.input_tensors
+        used.add(id(t))
     inputs = {b: t for b, t in reads.made.items() if id(t) in used}
     dag = ComputeDAG.of([*inputs.values(), *results])
     outputs = tuple(dag.buffer_of(r).name for r in results)

@@ -209,9 +209,9 @@ def placeholders_of(outputs: Iterable[Tensor]) -> list[Placeholder]:
     return [op for op in ops if isinstance(op, Placeholder) and op not in states]
 
 
-def _states(ops: Iterable[object]) -> dict[Placeholder, str]:
-    """Placeholders that stand for the steps of scans, with the names that these have in the DAG."""
-    return {s: f"{op.name}.before" for op in ops if isinstance(op, Compute) for s in op.states}
+def _states(ops: Iterable[object]) -> dict[Placeholder, Tensor]:
+    """Placeholders that stand for the steps of scans, with the results whose steps these are."""
+    return {s: op.output(n) for op in ops if isinstance(op, Compute) for n, s in enumerate(op.states)}
 
 
 def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
@@ -246,9 +246,10 @@ def _build(listed: tuple[Tensor, ...]) -> ComputeDAG:
         inputs.append(b)
         if t.op.constant:
             constants.add(b.name)
-    for state, name in before.items():
-        found = next(t for op in ops if isinstance(op, Compute) for t in op.input_tensors if t.op is state)
-        tensors[id(state), 0] = Buffer(free_name(name, taken), found.shape, found.dtype)
+    for state, result in before.items():
+        tensors[id(state), 0] = Buffer(
+            free_name(f"{result.op.name}.before", taken), result.shape, result.dtype
+        )
     stages = [_stage(op, taken, tensors) for op in ops if not isinstance(op, Placeholder)]
     carried = tuple(
         (tensors[id(state), 0], tensors[id(op), n])

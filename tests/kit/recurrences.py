@@ -116,6 +116,13 @@ def followed(t: int = 16, n: int = 33) -> Sequence[Any]:
     return x, te.compute((n,), lambda j: te.sum(y[k, j], axis=k), name="total")
 
 
+def unread(t: int = 12, n: int = 20) -> Sequence[Any]:
+    """No step reads a state."""
+    x, s = te.placeholder((t, n), name="x"), te.placeholder((t, n), name="s")
+    step = te.compute((t, n), lambda i, j: te.tanh(x[i, j]), name="step")
+    return x, te.scan(zeros(1, n, name="first"), step, s, name="y")
+
+
 CASES: dict[str, Callable[[], Sequence[Any]]] = {
     "one pole": iir,
     "three poles": lambda: iir(order=3),
@@ -126,4 +133,5 @@ CASES: dict[str, Callable[[], Sequence[Any]]] = {
     "lstm": lstm,
     "soft-DTW": soft_dtw,
     "followed": followed,
+    "unread": unread,
 }

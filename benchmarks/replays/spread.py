@@ -1,0 +1,33 @@
+"""Spread: a policy that measures what a cost model is to learn from, not what one holds for best.
+
+Of every batch a half is drawn by chance, each sketch as often as another; the other half is the prior's best
+of a few drawn so. Small spaces are told whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from autotensor.search.propose.policy import Policy
+from autotensor.search.propose.population import sample
+from autotensor.search.score.prior import predict
+from autotensor.search.task import Candidate
+
+DRAWN = 48  # candidates of which the prior takes one
+
+
+class Spread(Policy):
+    """Candidates from everywhere, promising ones more often."""
+
+    warm = False
+
+    def propose(self, count: int, rng: np.random.Generator) -> Iterable[Candidate]:
+        for turn in range(16 * count):
+            number = int(rng.integers(0, len(self.sketches)))
+            s = self.sketches[number]
+            rows = sample(s, self.states[number], DRAWN if turn % 2 else 1, rng)
+            prior, _ = predict(rows.picture, self.task.target, self.rates)
+            row = int(np.argmin(prior))
+            yield Candidate(s, rows.decisions(row), "promising" if turn % 2 else "random")
