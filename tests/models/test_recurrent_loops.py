@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import autotensor as at
-from autotensor.graph.ir import GraphNode
+from autotensor.graph import steps as step_loops
+from autotensor.graph.ir import Constant, GraphNode, topological
 from autotensor.models import recurrent
 from autotensor.models.weights import WeightSource
 
@@ -21,7 +22,7 @@ def layer(kind: str, reverse: bool, steps: int, batch: int = 3) -> GraphNode:
 def test_equals_step_by_step(kind: str, reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).standard_normal((12, 3, 20)).astype(np.float32)
     written_out = at.compile_model(layer(kind, reverse, 12))(x)
-    monkeypatch.setattr(recurrent, "MOST_WRITTEN_OUT", 4)
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 4)
     looped = at.compile_model(layer(kind, reverse, 12))(x)
     np.testing.assert_allclose(looped, written_out, atol=2e-6)
 
@@ -45,3 +46,44 @@ def test_scans_in_graphs() -> None:
     model = at.compile_model(at.ops.relu(at.call(smoothed, at.ops.tanh(given))))
     expected = np.maximum(at.build(list(iir()))(np.tanh(x)), 0.0)
     np.testing.assert_allclose(model(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_equal_those_of_written_out_steps(reverse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = at.input((12, 3, 20))
+
+    def slopes() -> list[np.ndarray]:
+        made = recurrent.recurrent("lstm", x, WeightSource("layer", None, 0), "r", 24, 0, reverse)
+        constants = (n for n in topological([made]) if isinstance(n, Constant))
+        weights = sorted((n for n in constants if n.shape[0] == 4 * 24), key=lambda n: n.shape)
+        graph = at.Graph((x,), at.gradients(made * made, [x, *weights]), "backward")
+        return [np.asarray(g) for g in at.compile_model(graph)(given)]
+
+    given = np.random.default_rng(0).standard_normal((12, 3, 20)).astype(np.float32)
+    written_out = slopes()
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 4)
+    for a, b in zip(slopes(), written_out, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_step_whose_state_stays() -> None:
+    """What a step gives back as it is, a sequence of integers, and weights of the graph outside."""
+    x, n = at.input((80, 3, 4)), at.input((80, 3, 1), "int64")
+    a, b = at.input((3, 4)), at.input((3, 4))
+
+    def step(h: GraphNode, kept: GraphNode, row: GraphNode, count: GraphNode) -> list[GraphNode]:
+        return [at.ops.where(at.ops.greater(count, 2), h * 0.5 + row, h), kept]
+
+    (hs, ks), (h, _) = step_loops.over_steps(step, [a, b], [x, n])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(v.shape).astype(np.float32) for v in (x, a, b)]
+    counts = rng.integers(0, 5, (80, 3, 1))
+    graph = at.Graph((x, n, a, b), (hs, ks, h), "steps")
+    got = at.compile_model(graph)(arrays[0], counts, *arrays[1:])
+    state, expected = arrays[1], []
+    for row, count in zip(arrays[0], counts, strict=True):
+        state = np.where(count > 2, state * np.float32(0.5) + row, state)
+        expected.append(state)
+    np.testing.assert_allclose(got[0], expected, atol=1e-6)
+    np.testing.assert_array_equal(got[1], np.broadcast_to(arrays[2], (80, 3, 4)))
+    np.testing.assert_allclose(got[2], state, atol=1e-6)

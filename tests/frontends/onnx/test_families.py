@@ -10,7 +10,7 @@ from onnx import TensorProto
 import autotensor as at
 from autotensor.frontends.onnx import NeedsValue, Unsupported
 from autotensor.frontends.onnx.errors import Malformed
-from autotensor.frontends.onnx.families import recurrent
+from autotensor.graph import steps as step_loops
 from autotensor.graph.evaluate import evaluate
 
 INT32, INT64, UINT8, INT8 = TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8, TensorProto.INT8
@@ -321,18 +321,16 @@ def test_a_bidirectional_lstm_stops_with_each_sequence():
             assert not y[n:, d, k].any()
 
 
-def test_sequences_that_are_too_long_are_refused():
-    weights = {"w": floats(1, 4, 2), "r": floats(1, 4, 4)}
-    m = model([node("RNN", ["x", "w", "r"], hidden_size=4)], {"x": (600, 1, 2)}, weights=weights)
-    said = r"\(RNN, opset 18\) has 600 steps; at most 512 are unrolled in a graph\. Call the mod"
-    with pytest.raises(NeedsValue, match=said):
-        at.from_onnx(m)
+def test_a_long_sequence_is_one_loop():
+    weights = {"w": floats(1, 16, 8), "r": floats(1, 16, 4)}
+    m = model([node("LSTM", ["x", "w", "r"], hidden_size=4)], {"x": (600, 1, 8)}, weights=weights)
+    assert len(at.plan_model(at.from_onnx(m)).tasks) <= 3
 
 
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 @pytest.mark.parametrize("layout", [0, 1])
-def test_a_long_sequence_is_run_in_chunks(op, layout, monkeypatch):
-    """Both directions, lengths, initial states: the same as unrolled whole; the last chunk is shorter."""
+def test_a_loop_over_steps_equals_steps_written_out(op, layout, monkeypatch):
+    """Both directions, lengths, initial states: the same as written out."""
     steps, batch, depth, hidden = 11, 3, 4, 5
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
     weights = {
@@ -361,17 +359,13 @@ def test_a_long_sequence_is_run_in_chunks(op, layout, monkeypatch):
         types={"n": INT32},
     )  # fmt: skip
     whole = at.OnnxModel(m)(**given)
-    monkeypatch.setattr(recurrent, "MOST_STEPS", 8)
-    monkeypatch.setattr(recurrent, "CHUNK", 4)
-    chunked = at.OnnxModel(m)
-    for _ in range(2):  # the second call takes the parts of the first
-        for a, b in zip(whole, chunked(**given), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 4)
+    for a, b in zip(whole, at.OnnxModel(m)(**given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_that_are_inputs_reach_every_chunk(monkeypatch):
-    monkeypatch.setattr(recurrent, "MOST_STEPS", 4)
-    monkeypatch.setattr(recurrent, "CHUNK", 2)
+def test_weights_that_are_inputs_reach_every_step(monkeypatch):
+    monkeypatch.setattr(step_loops, "MOST_WRITTEN_OUT", 4)
     arrays = {"x": floats(5, 1, 3), "w": floats(1, 2, 3, seed=1), "r": floats(1, 2, 2, seed=2)}
     m = model([node("RNN", ["x", "w", "r"], hidden_size=2)], {n: a.shape for n, a in arrays.items()})
     (y,) = at.OnnxModel(m)(**arrays)

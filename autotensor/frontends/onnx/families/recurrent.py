@@ -1,36 +1,28 @@
-"""RNN, GRU, LSTM, forwards and backwards, unrolled over the steps of the sequence.
-
-A long sequence is cut into chunks when the model runs: one chunk is compiled, and called with the state of
-the one before until the sequence ends. A graph, which has no loops, is refused such a sequence.
+"""RNN, GRU, LSTM, forwards and backwards.
 
     x: [steps, batch, input]   w: [directions, gates*hidden, input]   r: [directions, gates*hidden, hidden]
     ──▶ y: [steps, directions, batch, hidden], and the last states [directions, batch, hidden]
 
-All steps' products with w (of a chunk) are one matrix product before the loop. With layout 1 batch is the
+All steps' products with w are one matrix product before the loop. With layout 1 batch is the
 first axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from autotensor.frontends.onnx.element_types import Array
-from autotensor.frontends.onnx.errors import NeedsValue
 from autotensor.frontends.onnx.families.elementwise import ACTIVATIONS
 from autotensor.frontends.onnx.families.shape import stacked
-from autotensor.frontends.onnx.importer import Importer, Runtime
 from autotensor.frontends.onnx.node_call import Call, Value
 from autotensor.frontends.onnx.registry import converts
 from autotensor.frontends.values import as_type, pieces, row
 from autotensor.graph.build import constant, ops
 from autotensor.graph.ir import GraphNode
-
-MOST_STEPS = 512  # unrolled; more are left to the executor, as a Loop's rounds are
-CHUNK = 64  # steps compiled together then: few calls for each sequence, and no more code than they need
+from autotensor.graph.steps import over_steps
 
 Activation = Callable[[GraphNode], GraphNode]
 
@@ -39,7 +31,7 @@ Activation = Callable[[GraphNode], GraphNode]
 class Direction:
     """Operands of one direction."""
 
-    gates: tuple[GraphNode, ...]  # x times w plus w's bias, for each step: [batch, gates*hidden]
+    gates: GraphNode  # x times w plus w's bias: [steps, batch, gates*hidden]
     r: GraphNode  # [gates*hidden, hidden]
     w_bias: GraphNode  # [gates*hidden]
     r_bias: GraphNode
@@ -139,12 +131,6 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
             )
         if count != (2 if mode == "bidirectional" else 1) or w.shape[1] != gates * hidden:
             raise c.malformed(f"weights of shapes {w.shape} and {r.shape} do not fit direction {mode!r}.")
-        is_long = steps > MOST_STEPS
-        if is_long and not c.importer.runs:
-            raise NeedsValue(
-                f"{c.where} has {steps} steps; at most {MOST_STEPS} are unrolled in a graph.",
-                fix="Call the model through autotensor.OnnxModel, which runs it in parts.",
-            )
         lengths, known = c.get(4), c.known(4)
         if known is not None and ((known < 0) | (known > steps)).any():
             raise c.malformed(f"sequences of {known.min()} to {known.max()} steps; there are {steps}.")
@@ -153,8 +139,8 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
         for d in range(count):
             back = mode == "reverse" or d == 1
             start = _start(c, d, (batch, hidden), by_batch)
-            walk = partial(_part_walked, step=step, d=d, gates=gates, activations=activations[d], back=back)
-            y, h, state = _in_chunks(c, walk, x, start, back) if is_long else walk(c, x, lengths, *start)
+            found = _direction(c, x, *start, d=d, gates=gates, activations=activations[d])
+            y, h, state = _walk(step, found, lengths, back)
             ys.append(y)
             hs.append(h)
             cs.append(state)
@@ -168,20 +154,17 @@ def _recurrent(step: Step, gates: int) -> Callable[[Call], Value]:
     return convert
 
 
-def _part_walked(
+def _direction(
     c: Call,
     x: GraphNode,
-    lengths: GraphNode | None,
     h: GraphNode,
     cell: GraphNode,
     *,
-    step: Step,
     d: int,
     gates: int,
     activations: tuple[Activation, ...],
-    back: bool,
-) -> tuple[GraphNode, GraphNode, GraphNode]:
-    """Outputs [steps, batch, hidden] of direction d on x from the states given, and the last states."""
+) -> Direction:
+    """The operands of direction d on x: [steps, batch, input], from the states given."""
     steps, batch, depth = x.shape
     hidden = h.shape[1]
     width = gates * hidden
@@ -190,13 +173,11 @@ def _part_walked(
     bias = c.get(3)
     w_bias, r_bias = (zeros, zeros) if bias is None else pieces(row(bias, 0, d), 0, (width, width))
     rows = ops.dense(ops.reshape(x, shape=(steps * batch, depth)), row(c[1], 0, d), w_bias)
-    parts = pieces(rows, 0, (batch,) * steps)
+    parts = ops.reshape(rows, shape=(steps, batch, width))
     holes = c.get(7) if c.op == "LSTM" else None
     peephole = () if holes is None else pieces(row(holes, 0, d), 0, (hidden,) * 3)
-    found = Direction(
-        tuple(parts), row(c[2], 0, d), w_bias, r_bias, h, cell, tuple(peephole), activations, hidden, c
-    )
-    return _walk(step, found, steps, batch, lengths, back)
+    r = row(c[2], 0, d)
+    return Direction(parts, r, w_bias, r_bias, h, cell, tuple(peephole), activations, hidden, c)
 
 
 def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[GraphNode, GraphNode]:
@@ -212,60 +193,29 @@ def _start(c: Call, d: int, shape: tuple[int, int], by_batch: bool) -> tuple[Gra
 
 
 def _walk(
-    step: Step, d: Direction, steps: int, batch: int, lengths: GraphNode | None, back: bool
+    step: Step, d: Direction, lengths: GraphNode | None, back: bool
 ) -> tuple[GraphNode, GraphNode, GraphNode]:
     """All outputs [steps, batch, hidden] and the last states; shorter sequences stop early and give 0."""
-    h, c = d.h, d.c
-    ys: list[GraphNode] = []
-    order: Sequence[int] = range(steps)[::-1] if back else range(steps)
-    zero = constant(0, dtype=h.dtype)
-    for t in order:
-        new_h, new_c = step(d, d.gates[t], h, c)
-        y = new_h
-        if lengths is not None:
-            runs = ops.reshape(ops.greater(as_type(lengths, "int64"), t), shape=(batch, 1))
-            y = ops.where(runs, new_h, zero)
-            new_h, new_c = ops.where(runs, new_h, h), ops.where(runs, new_c, c)
-        h, c = new_h, new_c
-        ys.append(y)
-    return stacked(ys[::-1] if back else ys, 0), h, c
+    steps, batch, _ = d.gates.shape
+    keeps = d.call.op == "LSTM"  # a cell's state
 
+    def one(h: GraphNode, *rest: GraphNode) -> tuple[GraphNode, ...]:
+        cell, gates = (rest[0] if keeps else d.c), rest[keeps]
+        new = step(d, gates, h, cell)[: 1 + keeps]
+        if lengths is None:
+            return new
+        return tuple(ops.where(rest[-1], n, old) for n, old in zip(new, (h, cell), strict=False))
 
-def _in_chunks(
-    c: Call,
-    walk: Callable[..., tuple[GraphNode, GraphNode, GraphNode]],
-    x: GraphNode,
-    start: tuple[GraphNode, GraphNode],
-    back: bool,
-) -> tuple[GraphNode, ...]:
-    """What `walk` gives for the whole of x, with one chunk compiled and called again and again."""
-    importer, lengths = c.importer, c.get(4)
-    weights = [n for n in (1, 2, 3, 7) if c.get(n) is not None]
-    open_ = [n for n in weights if importer.is_open(c[n])]
-    known = {n: constant(importer.demand(c[n], c.where)) for n in weights if n not in open_}  # packed once
-
-    def build(runtime: Runtime, values: tuple[Value, ...]) -> tuple[Value, ...]:
-        part, h, cell, *rest = values
-        given = {**known, **dict(zip(open_, rest, strict=False))}
-        inputs = [part, *(given.get(n) for n in range(1, 8))]
-        call = Call(Importer(importer.model, runtime), c.node, c.opset, inputs, c.attrs)
-        return walk(call, part, None if lengths is None else rest[-1], h, cell)
-
-    chunk = importer.runtime.nested(build)
-
-    def run(*arrays: Array) -> tuple[Array, ...]:
-        whole, h, cell, *rest = arrays
-        fixed, left = rest[: len(open_)], rest[len(open_) :]
-        begins = range(0, len(whole), CHUNK)
-        ys: list[Array] = []
-        for begin in reversed(begins) if back else begins:
-            ahead = [np.maximum(n.astype(np.int64) - begin, 0) for n in left]
-            y, h, cell = chunk(whole[begin : begin + CHUNK], h, cell, *fixed, *ahead)
-            ys.append(y)
-        return np.concatenate(ys[::-1] if back else ys), h, cell
-
-    more = [] if lengths is None else [lengths]
-    return c.on_host(run, [x, *start, *(c[n] for n in open_), *more])
+    sequences = [d.gates]
+    if lengths is not None:
+        numbers = constant(np.arange(steps).reshape(steps, 1))
+        runs = ops.greater(ops.reshape(as_type(lengths, "int64"), shape=(1, batch)), numbers)
+        sequences.append(ops.reshape(runs, shape=(steps, batch, 1)))
+    states = [d.h, d.c][: 1 + keeps]
+    (y, *_), (h, *cell) = over_steps(one, states, sequences, back)
+    if lengths is not None:
+        y = ops.where(sequences[1], y, constant(0, dtype=y.dtype))
+    return y, h, cell[0] if keeps else d.c
 
 
 converts("LSTM")(_recurrent(_lstm, 4))

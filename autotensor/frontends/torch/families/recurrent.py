@@ -1,4 +1,4 @@
-"""LSTM layers as torch's CPU library has them: one direction of one layer, unrolled over its time steps.
+"""LSTM layers as torch's CPU library has them: one direction of one layer.
 
     gates = x_t @ Wᵀ + h @ Uᵀ + b          i, f, g, o in this order, each [batch, hidden]
     c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotensor.frontends.errors import Unsupported
-from autotensor.frontends.torch.families.shape import select, slice_, stack
+from autotensor.frontends.torch.families.shape import slice_
 from autotensor.frontends.torch.registry import Missing, converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
+from autotensor.graph.steps import over_steps
 
 LSTM = 2  # the library's number
 
@@ -47,13 +48,13 @@ def rnn_layer(
     into = ops.dense(ops.reshape(x, shape=(steps * batch, width)), w)
     into = ops.add(into, ops.add(b, more)) if biases else into
     into = ops.reshape(into, shape=(steps, batch, 4 * hidden))
-    seen: list[GraphNode] = []
-    for t in reversed(range(steps)) if reverse else range(steps):
-        gates = ops.add(ops.dense(h, u), select(into, 0, t))
+
+    def step(h: GraphNode, c: GraphNode, x: GraphNode) -> tuple[GraphNode, GraphNode]:
+        gates = ops.add(ops.dense(h, u), x)
         i, f, g, o = (slice_(gates, 1, n * hidden, (n + 1) * hidden) for n in range(4))
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
-        h = ops.sigmoid(o) * ops.tanh(c)
-        seen.append(h)
-    y = stack(seen[::-1] if reverse else seen, 0)
+        return ops.sigmoid(o) * ops.tanh(c), c
+
+    (y, _), (h, c) = over_steps(step, [h, c], [into], reverse)
     last = (ops.reshape(v, shape=state) for v in (h, c))
     return y, *last, Missing("the workspace of a recurrent layer")

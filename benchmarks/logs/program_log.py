@@ -1,6 +1,6 @@
 """Measures random tensor programs as a data set for cost models: the log is the data set.
 
-    python benchmarks/cost_model_data.py --log data.db --programs 2000
+    python benchmarks/logs/program_log.py --log data.db --programs 2000
     python benchmarks/cost_model.py --log data.db --folds 10
 
 Every program (suite/programs/drawn.py) is a run of the tuner with candidates from all over its space
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from replays.spread import Spread
 from suite.programs.drawn import drawn
