@@ -1,9 +1,12 @@
 """How well cost models predict networks that they have never seen, replayed from a tuning log.
 
     python benchmarks/cost_model.py --log tuning.db [--online] [--acquisition] [--json FILE]
+    python benchmarks/cost_model.py --log programs.db --folds 5    of logs/program_log.py
+    python benchmarks/cost_model.py --log programs.db --classes    the same, by class
 
 A network is a run of the tuner (`at.tune_model` is one); all its workloads are held out together, and rows of
-the same workloads in other runs with them. Per task with eight measured candidates or more:
+the same workloads in other runs with them. --folds, --classes: many at a time. Per task with eight measured
+candidates or more:
 
     spearman, pairs     predicted against measured order
     recall              of the fastest 1 % (at least one) among the 16 predicted to be fastest; pools from 32
@@ -35,7 +38,7 @@ from typing import Any
 import numpy as np
 from contests.markdown import grid
 from contests.results import machine
-from replays.model_rows import TaskRows, load
+from replays.model_rows import TaskRows, load, load_table, save_table
 from replays.model_scores import Scores, mean_scores, scores
 from replays.model_variants import VARIANTS
 
@@ -51,6 +54,7 @@ LONG = 24  # measured candidates of a task on which policies are replayed
 WITHIN = (0.01, 0.05)
 FAMILY_SHARE = 3
 
+PartOf = Callable[[str], str]  # which part of all networks one is in
 Policy = Callable[[Prediction, float], Floats]  # prediction, best so far → what is wanted most is least
 
 POLICIES: Mapping[str, Policy] = {
@@ -72,14 +76,24 @@ class ScoredTask:
     scores: Scores
 
 
-def networks(tasks: Sequence[TaskRows]) -> list[tuple[list[TaskRows], list[TaskRows]]]:
-    """Per network: its tasks, and those of other networks without the workloads that occur in it."""
+def held_out(tasks: Sequence[TaskRows], part_of: PartOf) -> list[tuple[list[TaskRows], list[TaskRows]]]:
+    """Per part of the networks: its tasks, and those of the others without the workloads that occur in it."""
     out = []
-    for name in dict.fromkeys(t.network for t in tasks):
-        held = [t for t in tasks if t.network == name]
+    parts = {t.network: part_of(t.network) for t in tasks}
+    for part in dict.fromkeys(parts.values()):
+        held = [t for t in tasks if parts[t.network] == part]
         keys = {t.group for t in held}
-        out.append((held, [t for t in tasks if t.network != name and t.group not in keys]))
+        out.append((held, [t for t in tasks if parts[t.network] != part and t.group not in keys]))
     return out
+
+
+def part_in(tasks: Sequence[TaskRows], folds: int, classes: bool) -> PartOf:
+    """Each network by itself; or so many parts; or by the first word of its first task, a program's class."""
+    first = {t.network: t.name for t in reversed(tasks)}
+    if classes:
+        return lambda network: first[network].split()[0]
+    number = {network: n for n, network in enumerate(first)}
+    return lambda network: str(number[network] % folds) if folds else network
 
 
 def taught(make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> CostModel:
@@ -89,10 +103,12 @@ def taught(make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> CostMode
     return model
 
 
-def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) -> list[ScoredTask]:
+def cold(
+    name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], part_of: PartOf
+) -> list[ScoredTask]:
     """Networks that the model has never seen."""
     found = []
-    for held, rest in networks(tasks):
+    for held, rest in held_out(tasks, part_of):
         model = taught(make, rest)
         for t in held:
             ok = t.worked
@@ -103,11 +119,11 @@ def cold(name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows]) ->
 
 
 def online(
-    name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], batches: int
+    name: str, make: Callable[[], CostModel], tasks: Sequence[TaskRows], part_of: PartOf, batches: int
 ) -> list[ScoredTask]:
     """The rest of a task's candidates, after its first batches."""
     found = []
-    for held, rest in networks(tasks):
+    for held, rest in held_out(tasks, part_of):
         for t in held:
             seen = t.rounds < batches
             ok = t.worked & ~seen
@@ -151,10 +167,10 @@ def _diverse(ranking: Sequence[int], t: TaskRows) -> list[int]:
     return (out + [n for n in ranking if n not in out])[:BATCH]
 
 
-def acquisition(tasks: Sequence[TaskRows]) -> dict[str, dict[str, Any]]:
+def acquisition(tasks: Sequence[TaskRows], part_of: PartOf) -> dict[str, dict[str, Any]]:
     """Policies with our model, which knows the other networks."""
     found: dict[str, list[list[int]]] = {name: [] for name in POLICIES}
-    for held, rest in networks(tasks):
+    for held, rest in held_out(tasks, part_of):
         before = taught(XGBModel, rest)
         start = before.ensemble() if isinstance(before, XGBModel) else None
         for t in held:
@@ -209,34 +225,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--log", type=Path, required=True, help="a tuning log, or a table of one: *.npz")
+    parser.add_argument("--table", type=Path, help="keep the log's rows as a table: *.npz")
     parser.add_argument("--online", action="store_true")
     parser.add_argument("--acquisition", action="store_true")
+    parser.add_argument("--folds", type=int, default=0, help="parts of networks; 0: each by itself")
+    parser.add_argument("--classes", action="store_true", help="parts are classes of programs")
     parser.add_argument("--models", default=",".join(VARIANTS), help=f"of {', '.join(VARIANTS)}")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     names = asked.models.split(",")
     if unknown := sorted(set(names) - set(VARIANTS)):
         parser.error(f"no model is called {unknown[0]!r}; there are {', '.join(VARIANTS)}.")
-    with connect(str(asked.log), readonly=True) as store:
-        tasks = load(store)
+    if asked.log.suffix == ".npz":
+        tasks = load_table(asked.log)
+    else:
+        with connect(str(asked.log), readonly=True) as store:
+            tasks = load(store)
+    if asked.table:
+        save_table(tasks, asked.table)
     trials = sum(len(t.seconds) for t in tasks)
     failed = sum(int((~t.worked).sum()) for t in tasks)
+    part_of = part_in(tasks, asked.folds, asked.classes)
+    count, parts = len({t.network for t in tasks}), len(held_out(tasks, part_of))
     print(
-        f"{trials} trials, {failed} of them failed, of {len(tasks)} tasks in {len(networks(tasks))} networks"
+        f"{trials} trials, {failed} of them failed, of {len(tasks)} tasks in {count} networks, {parts} parts"
     )
-    if len(networks(tasks)) < 2:
+    if parts < 2:
         raise SystemExit("a log of two networks is needed, for one is held out; tune another model.")
     rows: list[ScoredTask] = []
     for name in names:
-        rows += cold(name, VARIANTS[name], tasks)
+        rows += cold(name, VARIANTS[name], tasks, part_of)
         for batches in BATCHES if asked.online else ():
-            rows += online(name, VARIANTS[name], tasks, batches)
+            rows += online(name, VARIANTS[name], tasks, part_of, batches)
     print(table(rows))
     report: dict[str, Any] = {"speed": speed(tasks)}
     print(", ".join(f"{k} {v:.3g}" for k, v in report["speed"].items()))
     if asked.acquisition:
-        report["acquisition"] = acquisition(tasks)
+        report["acquisition"] = acquisition(tasks, part_of)
         for name, found in report["acquisition"].items():
             print(f"{name}: {json.dumps(found)}")
     if asked.json:

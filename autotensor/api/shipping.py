@@ -78,9 +78,11 @@ def export_tuned(store: TrialStore, folder: Path) -> list[Exported]:
 def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Path]:
     """Fits a cost model to what a log knows of each class of machines that is in the folder, and saves it.
 
-    Trials of the target that has the most, failed ones, too. What was there before is replaced.
+    Trials of all targets of the kind that has the most, failed ones, too. What was there before is replaced.
     """
     done = []
+    targets = {t.key: Target.from_json(t.text) for t in store.targets()}
+    workloads = {w.key: w for w in store.workloads()}
     for machine in store.machines():
         host = HostMachine(machine.cpu_model, machine.features, machine.cores, machine.caches)
         values = {name: c.value for name, c in store.calibration(machine.fingerprint).items()}
@@ -88,12 +90,15 @@ def export_cost_model(store: TrialStore, folder: Path, seed: int = 0) -> list[Pa
         path = _file_of(folder, host).with_name(COST_MODEL)
         if not rows or not values or not path.parent.is_dir():
             continue
-        most, _ = Counter(r.target for r in rows).most_common(1)[0]
-        target = next(Target.from_json(t.text) for t in store.targets() if t.key == most)
-        model, rates = XGBModel(seed), rates_of(values, target)
-        for w in store.workloads():
-            mine = [r for r in rows if (r.workload, r.target) == (w.key, most)]
-            timed = as_timed(rates, (s.residency for r in mine for s in r.samples))
+        most, _ = Counter(targets[r.target].kind for r in rows).most_common(1)[0]
+        of_tasks: dict[tuple[str, str], list[TrialRecord]] = {}
+        for r in rows:
+            if targets[r.target].kind == most:
+                of_tasks.setdefault((r.workload, r.target), []).append(r)
+        model = XGBModel(seed, most=len(rows))
+        for (key, name), mine in of_tasks.items():
+            w, target = workloads[key], targets[name]
+            timed = as_timed(rates_of(values, target), (s.residency for r in mine for s in r.samples))
             retell(Policy(Task(Workload.from_text(w.text, w.name, w.key), target), model, timed), mine)
         if model.ensemble() is not None:
             model.save(path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,13 @@ from autotensor.search.machine.calibration import rates_of
 from autotensor.search.machine.rates import Rates, as_timed
 from autotensor.search.propose.tuner import Tuner
 from autotensor.search.score.cost_model import PriorModel
+from autotensor.search.score.features import NAMES, SCHEMA
 from autotensor.search.task import Task
 from autotensor.te.workload import Workload
 from tuning_db import SessionKind, TrialStore
 from tuning_db.records import Session, TrialRecord
+
+COLUMNS = ("features", "prior", "seconds", "rounds", "families")
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -124,3 +128,34 @@ def _task(network: str, task: Task, trials: Sequence[TrialRecord], rates: Rates)
         np.asarray([r.round or 0 for r in known]),
         np.unique(np.asarray([repr(t) for t in tiles]), return_inverse=True)[1].astype(np.int64),
     )
+
+
+# -- as a table --------------------------------------------------------------------------------------------
+
+
+def save_table(tasks: Sequence[TaskRows], path: Path) -> None:
+    """All rows as arrays of one file (NumPy's `.npz`), a row a trial, whatever rules there will be."""
+    count = [len(t.seconds) for t in tasks]
+    words = {n: np.repeat([getattr(t, n) for t in tasks], count) for n in ("network", "group", "name")}
+    columns = {
+        n: np.concatenate([getattr(t, n) for t in tasks]) for n in ("prior", "seconds", "rounds", "families")
+    }
+    features = np.concatenate([t.features for t in tasks]).astype(np.float32)
+    np.savez_compressed(path, schema=SCHEMA, names=NAMES, features=features, **words, **columns)
+
+
+def load_table(path: Path) -> list[TaskRows]:
+    """Raises SystemExit for a table of other features than today's."""
+    with np.load(path) as table:
+        if list(table["names"]) != list(NAMES):
+            raise SystemExit(f"{path} holds features of schema {table['schema']}; today's is {SCHEMA}.")
+        arrays = {n: table[n] for n in table.files}
+    network, group = arrays["network"], arrays["group"]
+    begins = np.flatnonzero((network[1:] != network[:-1]) | (group[1:] != group[:-1])) + 1
+    return [
+        TaskRows(
+            *(str(arrays[n][rows[0]]) for n in ("network", "group", "name")),
+            *(arrays[n][rows] for n in COLUMNS),
+        )
+        for rows in np.split(np.arange(len(network)), begins)
+    ]

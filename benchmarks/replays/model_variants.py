@@ -1,6 +1,6 @@
-"""Cost models that were tried beside ours: one booster, and ranking objectives with the prior as margin.
+"""Cost models that were tried beside ours: one booster, ranking objectives with the prior as margin, ridge.
 
-All take the same rows and the same trees (`ensemble.PARAMETERS`), so that the objective is what differs.
+All take the same rows, boosters the same trees (`ensemble.PARAMETERS`): the objective is what differs.
 """
 
 from __future__ import annotations
@@ -57,6 +57,23 @@ class Regression(TriedModel):
         return Prediction(np.log(prior) + self._booster.inplace_predict(features), SPREAD * ones, ones)
 
 
+class Ridge(TriedModel):
+    """A linear model on log(measured / prior), less its median in the workload."""
+
+    def predict(self, features: Floats, prior: Floats, group: str) -> Prediction:
+        from sklearn.linear_model import Ridge as Linear
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        if self._booster is None:
+            x, p, s, g = self._columns()
+            labels, weights, _ = centred(np.log(s / p), np.zeros(len(s)), s, g)
+            self._booster = make_pipeline(StandardScaler(), Linear(10.0))
+            self._booster.fit(x, labels, ridge__sample_weight=weights)
+        ones = np.ones(len(prior))
+        return Prediction(np.log(prior) + self._booster.predict(features), SPREAD * ones, ones)
+
+
 class Ranking(TriedModel):
     """A ranking objective within each workload; margin: minus the logarithm of the prior."""
 
@@ -88,6 +105,7 @@ class Ranking(TriedModel):
 
 VARIANTS: Mapping[str, Callable[[], CostModel]] = {
     "prior": PriorModel,
+    "ridge": Ridge,
     "regression": Regression,
     "rank:pairwise": lambda: Ranking("rank:pairwise"),
     "rank:ndcg": lambda: Ranking("rank:ndcg"),

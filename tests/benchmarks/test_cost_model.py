@@ -4,14 +4,17 @@ replayed."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cost_model import POLICIES, networks, trials_to
-from replays.model_rows import TaskRows
+from cost_model import POLICIES, PartOf, held_out, part_in, trials_to
+from replays.model_rows import COLUMNS, TaskRows, load_table, save_table
 from replays.model_scores import mean_scores, pairs_in_order, recall, regret, scores
 
 from autotensor.search.score.cost_model import Prediction, PriorModel
+from autotensor.search.score.features import NAMES
 
 SECONDS = np.asarray([1.0, 2.0, 4.0, 8.0])
 
@@ -78,11 +81,34 @@ def test_what_cannot_be_said_of_a_task_is_left_out_of_the_mean() -> None:
 
 def test_a_network_is_held_out_with_its_workloads_wherever_they_occur() -> None:
     a, b, c = (rows(*names, [1.0], [1.0]) for names in (("n", "x"), ("m", "x"), ("m", "y")))
-    (held, rest), (other, others) = networks([a, b, c])
+    (held, rest), (other, others) = held_out([a, b, c], part_in([a, b, c], 0, False))
     assert held == [a]
     assert rest == [c]
     assert other == [b, c]
     assert others == []
+
+
+def test_programs_are_held_out_in_parts_and_in_classes() -> None:
+    tasks = [
+        rows(f"run {n}", f"{kind} {n}", [1.0], [1.0]) for n, kind in enumerate(("a", "b", "a", "b", "c"))
+    ]
+
+    def groups(part_of: PartOf) -> list[list[str]]:
+        return [[t.group for t in held] for held, _ in held_out(tasks, part_of)]
+
+    assert groups(part_in(tasks, 2, False)) == [["a 0", "a 2", "c 4"], ["b 1", "b 3"]]
+    assert groups(part_in(tasks, 0, True)) == [["a 0", "a 2"], ["b 1", "b 3"], ["c 4"]]
+
+
+def test_a_table_holds_all_rows(tmp_path: Path) -> None:
+    tasks = [replace(rows("n", "x", [1.0, 2.0], [3.0, math.nan]), features=np.ones((2, len(NAMES))))]
+    tasks.append(replace(tasks[0], group="y", rounds=np.asarray([4, 5])))
+    save_table(tasks, tmp_path / "t.npz")
+    again = load_table(tmp_path / "t.npz")
+    assert [(t.network, t.group, t.name) for t in again] == [("n", "x", "x"), ("n", "y", "x")]
+    for a, b in zip(again, tasks, strict=True):
+        for column in COLUMNS:
+            np.testing.assert_array_equal(getattr(a, column), getattr(b, column))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

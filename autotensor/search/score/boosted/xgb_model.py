@@ -27,7 +27,7 @@ from schedules import shipped
 
 MIN_ROWS = 16  # fewer samples say nothing that the prior does not
 REFIT = 16  # new rows until the next fit: two batches
-MAX_ROWS = 4000  # newest kept: a refit stays below a second
+MAX_ROWS = 4000  # of a run, newest kept: a refit stays below a second
 
 
 class XGBModel:
@@ -37,8 +37,10 @@ class XGBModel:
 
     learns = True
 
-    def __init__(self, seed: int = 0, start: Ensemble | None = None) -> None:
+    def __init__(self, seed: int = 0, start: Ensemble | None = None, most: int = MAX_ROWS) -> None:
+        """start: what was learned before. most: of the newest rows, are kept."""
         self.seed = seed
+        self.most = most
         self.start = start
         self._rows: list[tuple[Floats, Floats, Floats, str]] = []  # features, prior, seconds, group
         self._count = 0
@@ -80,7 +82,7 @@ class XGBModel:
 
     def _newest(self, count: int) -> tuple[npt.NDArray[np.float32], Floats, Floats, npt.NDArray[np.str_]]:
         """Features, prior, seconds and groups of the first `count` rows, less those that are too old."""
-        kept = slice(max(0, count - MAX_ROWS), count)
+        kept = slice(max(0, count - self.most), count)
         x, prior, seconds = (np.concatenate([r[n] for r in self._rows])[kept] for n in range(3))
         groups = np.concatenate([np.full(len(s), g) for _, _, s, g in self._rows])[kept]
         return x.astype(np.float32), prior, seconds, groups
