@@ -36,6 +36,7 @@ KEPT = frozenset(
         "aten.matmul.default",
         "aten.scaled_dot_product_attention.default",
         "aten.rms_norm.default",
+        *(f"aten.{layer}.input" for layer in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
     }
 )
 _CHANGED = {

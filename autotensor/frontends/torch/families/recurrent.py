@@ -1,18 +1,21 @@
-"""LSTM layers as torch's CPU library has them: one direction of one layer.
+"""Recurrent layers: whole ones as torch exports them, and one direction of an LSTM as its CPU library has it.
 
-    gates = x_t @ Wᵀ + h @ Uᵀ + b          i, f, g, o in this order, each [batch, hidden]
-    c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
+    LSTM:  gates = x_t @ Wᵀ + h @ Uᵀ + b       i, f, g, o in this order, each [batch, hidden]
+           c = sigmoid(f)*c + sigmoid(i)*tanh(g)      h = sigmoid(o)*tanh(c)
+    GRU:   r, z = sigmoid(sums of both parts)         h = (1-z)*tanh(n_x + r*n_h) + z*h
+    RNN:   h = tanh(sum of both parts), or relu
 
-The products with the inputs of all steps are one. What torch unrolls itself (GRU, RNN) never comes here.
+The products with the inputs of all steps are one. `torch.compile` takes GRU and RNN apart, step by step,
+before they come here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotensor.frontends.errors import Unsupported
-from autotensor.frontends.torch.families.shape import slice_
+from autotensor.frontends.torch.families.shape import select, slice_, stack
 from autotensor.frontends.torch.registry import Missing, converts
 from autotensor.graph.build import ops
 from autotensor.graph.ir import GraphNode
@@ -49,12 +52,110 @@ def rnn_layer(
     into = ops.add(into, ops.add(b, more)) if biases else into
     into = ops.reshape(into, shape=(steps, batch, 4 * hidden))
 
-    def step(h: GraphNode, c: GraphNode, x: GraphNode) -> tuple[GraphNode, GraphNode]:
-        gates = ops.add(ops.dense(h, u), x)
-        i, f, g, o = (slice_(gates, 1, n * hidden, (n + 1) * hidden) for n in range(4))
-        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
-        return ops.sigmoid(o) * ops.tanh(c), c
+    def step(h: GraphNode, c: GraphNode, x: GraphNode) -> tuple[GraphNode, ...]:
+        return _lstm(x, ops.dense(h, u), h, c)
 
     (y, _), (h, c) = over_steps(step, [h, c], [into], reverse)
     last = (ops.reshape(v, shape=state) for v in (h, c))
     return y, *last, Missing("the workspace of a recurrent layer")
+
+
+# -- whole layers ------------------------------------------------------------------------------------------
+
+# (part of the inputs, part of the state, states) ▶ the next states
+Cell = Callable[..., tuple[GraphNode, ...]]
+
+
+def _lstm(x: GraphNode, u: GraphNode, h: GraphNode, c: GraphNode) -> tuple[GraphNode, ...]:
+    i, f, g, o = _gates(ops.add(u, x), 4)
+    c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+    return ops.sigmoid(o) * ops.tanh(c), c
+
+
+def _gru(x: GraphNode, u: GraphNode, h: GraphNode) -> tuple[GraphNode, ...]:
+    (r_x, z_x, n_x), (r_u, z_u, n_u) = _gates(x, 3), _gates(u, 3)
+    z = ops.sigmoid(z_x + z_u)
+    new = ops.tanh(n_x + ops.sigmoid(r_x + r_u) * n_u)
+    return ((1.0 - z) * new + z * h,)
+
+
+def _gates(x: GraphNode, count: int) -> list[GraphNode]:
+    hidden = x.shape[1] // count
+    return [slice_(x, 1, n * hidden, (n + 1) * hidden) for n in range(count)]
+
+
+def _layers(
+    cell: Cell,
+    x: GraphNode,
+    states: Sequence[GraphNode],
+    weights: Sequence[GraphNode],
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[GraphNode, ...]:
+    """The outputs of the last layer, and the last states of all: [layers*directions, batch, hidden] each.
+
+    x: [time, batch, k]. states: each as the last ones are. weights: of each direction of each layer w, u and,
+    with `biases`, theirs.
+    """
+    if train and dropout:
+        raise Unsupported("dropout between recurrent layers draws numbers.", fix="Call it in eval mode.")
+    x = ops.transpose(x, axes=(1, 0, 2)) if batch_first else x
+    ways, each = 1 + bidirectional, 4 if biases else 2
+    last: list[tuple[GraphNode, ...]] = []
+    for layer in range(layers):
+        seen = []
+        for way in range(ways):
+            n = layer * ways + way
+            w, u, *bias = weights[n * each : (n + 1) * each]
+            before = [select(s, 0, n) for s in states]
+            y, after = _direction(cell, x, before, w, u, bias, reverse=way == 1)
+            seen.append(y)
+            last.append(after)
+        x = ops.concat(*seen, axis=2) if ways > 1 else seen[0]
+    x = ops.transpose(x, axes=(1, 0, 2)) if batch_first else x
+    return x, *(stack(s, 0) for s in zip(*last, strict=True))
+
+
+def _direction(
+    cell: Cell,
+    x: GraphNode,
+    states: Sequence[GraphNode],
+    w: GraphNode,
+    u: GraphNode,
+    bias: Sequence[GraphNode],
+    reverse: bool,
+) -> tuple[GraphNode, tuple[GraphNode, ...]]:
+    steps, batch, width = x.shape
+    into = ops.dense(ops.reshape(x, shape=(steps * batch, width)), w, *bias[:1])
+    into = ops.reshape(into, shape=(steps, batch, w.shape[0]))
+
+    def step(h: GraphNode, *rest: GraphNode) -> tuple[GraphNode, ...]:
+        *more, mine = rest
+        return cell(mine, ops.dense(h, u, *bias[1:]), h, *more)
+
+    (y, *_), after = over_steps(step, states, [into], reverse)
+    return y, after
+
+
+@converts("aten.lstm.input")
+def lstm(x: GraphNode, states: Sequence[GraphNode], *given: Any) -> Any:
+    return _layers(_lstm, x, states, *given)
+
+
+@converts("aten.gru.input")
+def gru(x: GraphNode, state: GraphNode, *given: Any) -> Any:
+    return _layers(_gru, x, [state], *given)
+
+
+@converts("aten.rnn_tanh.input")
+def rnn_tanh(x: GraphNode, state: GraphNode, *given: Any) -> Any:
+    return _layers(lambda x, u, h: (ops.tanh(x + u),), x, [state], *given)
+
+
+@converts("aten.rnn_relu.input")
+def rnn_relu(x: GraphNode, state: GraphNode, *given: Any) -> Any:
+    return _layers(lambda x, u, h: (ops.relu(x + u),), x, [state], *given)
