@@ -230,10 +230,12 @@ class _Backward:
         given = {grad.name: self.adjoint[b] for b, grad in grads.items()}
         reading = backwards(scan, self.live, grads, self.one_of_scan)
         last = scan.reach + scan.length - 1
-        for n, b in enumerate(scan.host.buffers):
+        for b, first, update in zip(scan.host.buffers, scan.first, scan.updates, strict=True):
+            if b not in results:
+                continue
             rows = Buffer(self.grad, (last + 1, *b.shape[1:]), b.dtype)
-            made = {self.grad: self.node_of(reading, n, given)}
-            for stage, start in ((scan.first[n], 0), (scan.updates[n], scan.given)):
+            made = {self.grad: self.node_of(reading, results.index(b), given)}
+            for stage, start in ((first, 0), (update, scan.given)):
                 (buffer,) = stage.buffers
 
                 def row(t: Expr, *i: Expr, rows: Buffer = rows, start: int = start) -> Expr:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
 
 from autotensor import te
 from autotensor.autodiff.derivatives import Guarded, joined, partials, under
@@ -149,9 +148,9 @@ def _parts(host: StageOp, given: int, first: bool) -> tuple[StageOp, ...]:
 def backwards(
     scan: Scan, live: Collection[Buffer], grads: Mapping[Buffer, Buffer], one_term: OneTerm
 ) -> Reading:
-    """The adjoints of all results from `grads`, what is given of each: [reach + steps, …], last step first.
+    """The adjoints of live results from `grads`, what is given of each: [reach + steps, …], last step first.
 
-    live: of whose buffers adjoints are asked. grads: result → buffer of its shape; what lacks is 0.
+    live: of which buffers adjoints are asked. grads: result → buffer of its shape; what lacks is 0.
     Raises GraphError for a step that has no derivative.
     """
     walk = _Backwards(scan, live, one_term)
@@ -166,21 +165,19 @@ class _Backwards:
         self.inside = {b for s in scan.steps for b in s.buffers}
         self.rows = scan.reach + scan.length
         self.reads = Placeholders()
-        self.own = Buffer(
-            "adjoint", (1,), scan.host.buffers[0].dtype
-        )  # of the stage at hand, in its derivative
-        self.states = [
-            te.placeholder((self.rows, *b.shape[1:]), b.dtype, name=f"later_{b.name}")
+        self.states = {
+            b: te.placeholder((self.rows, *b.shape[1:]), b.dtype, name=f"later_{b.name}")
             for b in scan.host.buffers
-        ]
+            if b in live
+        }
 
-    def scan_of(self, grads: Mapping[Buffer, Buffer]) -> list[Any]:
+    def scan_of(self, grads: Mapping[Buffer, Buffer]) -> list[Tensor]:
         scan = self.scan
-        parts: dict[Buffer, list[Tensor]] = {b: [] for b in scan.host.buffers}
+        parts: dict[Buffer, list[Tensor]] = {b: [] for b in self.states}
         for distance in scan.distances:
             self.add_parts(distance, parts)
         nothing, rows = [], []
-        for b in scan.host.buffers:
+        for b in self.states:
 
             def row(r: Var, *i: Var, b: Buffer = b) -> Expr:
                 terms: list[Expr] = [p[(r, *i)] for p in parts[b]]
@@ -191,7 +188,8 @@ class _Backwards:
 
             nothing.append(self.rows_of(f"none_{b.name}", scan.reach, b, lambda *_, b=b: _total((), b)))
             rows.append(self.rows_of(f"back_{b.name}", self.rows, b, row))
-        return te.scan(nothing, rows, self.states, name=f"d_{scan.host.name}")  # type: ignore[no-any-return]
+        found: list[Tensor] = te.scan(nothing, rows, [*self.states.values()], name=f"d_{scan.host.name}")
+        return found
 
     def rows_of(self, name: str, rows: int, b: Buffer, body: Callable[..., Expr]) -> Tensor:
         names = ("r", *(f"i{n}" for n in range(len(b.shape) - 1)))
@@ -201,10 +199,10 @@ class _Backwards:
         """Adds to the parts of each result's adjoint what steps give that read it from so far."""
         scan = self.scan
         pending: dict[Buffer, list[Tensor]] = {b: [] for b in self.inside}
-        for state, s in zip(self.states, scan.updates, strict=True):
-            self.add_accesses(
-                s, 0, lambda r, *i, state=state: state[(r - distance, *i)], distance, pending, parts
-            )
+        for b, s in zip(scan.host.buffers, scan.updates, strict=True):
+            if b in self.states:
+                later = lambda r, *i, b=b: self.states[b][(r - distance, *i)]  # noqa: E731
+                self.add_accesses(s, 0, later, distance, pending, parts)
         for s in reversed(scan.steps):
             for n, b in enumerate(s.buffers):
                 if pending[b]:
@@ -224,18 +222,28 @@ class _Backwards:
 
         pending: of the same step. parts: of that many steps before it.
         """
-        body, seed = self.one_term(s, n, Load(self.own, tuple(a.var for a in s.axes)))
+        own = Buffer("adjoint", (1,), s.buffers[n].dtype)
+        body, seed = self.one_term(s, n, Load(own, tuple(a.var for a in s.axes)))
         for load, guarded in partials(body, seed).items():
             if load.buffer in self.live and load.buffer in self.inside:
-                pending[load.buffer].append(self.access(s, load, guarded, adjoint, distance))
+                pending[load.buffer].append(self.access(s, load, guarded, own, adjoint, distance))
             elif load.buffer in self.live and self.scan.distance(load) == distance:
                 read = self.scan.states[load.buffer]
-                parts[read].append(self.access(s, load, guarded, adjoint, distance))
+                parts[read].append(self.access(s, load, guarded, own, adjoint, distance))
 
     def access(
-        self, s: StageOp, load: Load, guarded: Guarded, adjoint: Callable[..., Expr], distance: int
+        self,
+        s: StageOp,
+        load: Load,
+        guarded: Guarded,
+        own: Buffer,
+        adjoint: Callable[..., Expr],
+        distance: int,
     ) -> Tensor:
-        """What one access gives, in rows: row r is of what the step reads that is its adjoint's row r."""
+        """What one access gives, in rows: row r is of what the step reads whose adjoint is in row r.
+
+        own: stands for the adjoint of the stage in `guarded`.
+        """
         scan, buffer = self.scan, load.buffer
         assert isinstance(buffer, Buffer)
         later = scan.length - scan.given
@@ -253,7 +261,7 @@ class _Backwards:
             def read(node: object) -> Expr | None:
                 if not isinstance(node, Load) or not isinstance(node.buffer, Buffer):
                     return None
-                return adjoint(r, *node.indices[1:]) if node.buffer is self.own else self.reads.load(node)
+                return adjoint(r, *node.indices[1:]) if node.buffer is own else self.reads.load(node)
 
             is_step = [r >= scan.reach + distance] + [step >= 0] * (distance < scan.given)
             guards = [*is_step, *(transform(substitute(g, swap), read) for g in inverse.guards)]

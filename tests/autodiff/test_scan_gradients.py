@@ -66,7 +66,21 @@ def twice() -> Sequence[Any]:
     )
 
 
+def counted() -> Sequence[Any]:
+    """A state of integers beside one of floats."""
+    x, s = te.placeholder((T, N), name="x"), te.placeholder((T, N), name="s")
+    n = te.placeholder((T, N), "int64", name="n")
+    u = te.compute((T, N), lambda t, i: s[t - 1, i] * te.select(n[t - 1, i] % 2 == 0, x[t, i], 0.5), name="u")
+    m = te.compute((T, N), lambda t, i: n[t - 1, i] + i, name="m")
+    firsts = [
+        te.compute((1, N), lambda t, i: x[t, i], name="a"),
+        te.compute((1, N), lambda t, i: te.const(0, "int64"), name="b"),
+    ]
+    return x, te.scan(firsts, [u, m], [s, n], name="y")[0]
+
+
 MORE = {
+    "counted": counted,
     "maximum on its way": lambda: scan(lambda x, w, t, i: w[t, i] * 0.5 + x[t, i], reduced(te.max)),
     "product on its way": lambda: scan(lambda x, w, t, i: w[t, i] + x[t, i], reduced(te.prod)),
     "two sums on its way": lambda: scan(lambda x, w, t, i: te.tanh(w[t, i] + x[t, i]), reduced(te.sum)),
