@@ -125,8 +125,9 @@ class _Backward:
         self.adjoint: dict[Buffer, GraphNode] = {}
         # Buffers of a derivative that are no value of the forward pass. What is differentiated may be a
         # derivative, with a `grad` of its own: equal buffers are one object.
-        taken = {b.name for b in (*body.inputs, *self.producer)}
-        self.grad = free_name("grad", taken)
+        self.taken = {b.name for b in (*body.inputs, *self.producer, *self.states, *self.states.values())}
+        self.grad = free_name("grad", self.taken)
+        self.ties: dict[StageOp, Buffer] = {}  # how many terms equal the result
 
     def run(self, g: GraphNode) -> dict[int, GraphNode]:
         assert self.body.result is not None
@@ -166,7 +167,7 @@ class _Backward:
     def backward(self, stage: StageOp, n: int, g: GraphNode) -> None:
         """Adds what result n, of adjoint `g`, gives to the adjoints of what its stage reads."""
         if stage.combiner is not None and stage.combiner.name in BEST:
-            g = g / self.value(self.ties(stage))
+            g = g / self.value(self.ties_of(stage))
         seed = Load(Buffer(self.grad, stage.buffers[n].shape, g.dtype), tuple(a.var for a in stage.axes))
         for load, guarded in partials(*self.one_term(stage, n, seed)).items():
             if load.buffer not in self.live or load.buffer in self.states:
@@ -205,8 +206,8 @@ class _Backward:
             self.producer |= dict.fromkeys(part.buffers, part)
         return parts.results[n]
 
-    def ties(self, stage: StageOp) -> Buffer:
-        """How many terms equal the result, a value of its own."""
+    def ties_of(self, stage: StageOp) -> Buffer:
+        """How many terms equal the result, as a value of its own."""
         term, out = stage.bodies[0], stage.buffers[0]
 
         def count(*i: Expr) -> Expr:
@@ -215,16 +216,22 @@ class _Backward:
             same = cast(out.dtype, substitute(term, swap).equal(Load(out, i)))
             return te_sum(same, axis=ks) if ks else same
 
-        counted = Buffer(f"ties_{out.name}", out.shape, out.dtype)
-        if counted not in self.values:
-            self.values[counted] = self.node_of(function_over(f"ties_{stage.name}", out.shape, count))
-        return counted
+        if stage not in self.ties:
+            name = f"ties_{stage.name}"
+            counted = Buffer(free_name(name, self.taken), out.shape, out.dtype)
+            self.values[counted] = self.node_of(function_over(name, out.shape, count))
+            self.ties[stage] = counted
+        return self.ties[stage]
 
     # -- the steps of a recurrence ---------------------------------------------------------------------------
     def through_steps(self, scan: Scan) -> None:
         """Makes the adjoints of all steps, and goes on with what gave the first steps and the later ones."""
         results = [b for b in scan.host.buffers if b in self.live]
-        grads = {b: Buffer(f"{self.grad}_{b.name}", b.shape, b.dtype) for b in results if b in self.adjoint}
+        grads = {
+            b: Buffer(free_name(f"grad_{b.name}", self.taken), b.shape, b.dtype)
+            for b in results
+            if b in self.adjoint
+        }
         if not grads:
             return
         given = {grad.name: self.adjoint[b] for b, grad in grads.items()}
@@ -249,7 +256,7 @@ class _Backward:
         """As `one_term`; a maximum's adjoint is shared among its terms where it is read."""
         if stage.combiner is not None and stage.combiner.name in BEST:
             body, mine = self.one_term(stage, n, seed)
-            return body, mine / Load(self.ties(stage), seed.indices)
+            return body, mine / Load(self.ties_of(stage), seed.indices)
         return self.one_term(stage, n, seed)
 
 

@@ -132,16 +132,8 @@ def _parts(host: StageOp, given: int, first: bool) -> tuple[StageOp, ...]:
     for body, b in zip(host.bodies, host.buffers, strict=True):
         assert isinstance(body, Select)
         name = f"{b.name}_{'first' if first else 'update'}"
-        found.append(
-            StageOp(
-                name,
-                axes,
-                (),
-                (body.then if first else body.otherwise,),
-                None,
-                (Buffer(name, (rows, *b.shape[1:]), b.dtype),),
-            )
-        )
+        mine, buffer = body.then if first else body.otherwise, Buffer(name, (rows, *b.shape[1:]), b.dtype)
+        found.append(StageOp(name, axes, (), (mine,), None, (buffer,)))
     return tuple(found)
 
 
@@ -222,7 +214,7 @@ class _Backwards:
 
         pending: of the same step. parts: of that many steps before it.
         """
-        own = Buffer("adjoint", (1,), s.buffers[n].dtype)
+        own = Buffer(".adjoint", (1,), s.buffers[n].dtype)  # a name that no tensor has
         body, seed = self.one_term(s, n, Load(own, tuple(a.var for a in s.axes)))
         for load, guarded in partials(body, seed).items():
             if load.buffer in self.live and load.buffer in self.inside:
@@ -246,13 +238,13 @@ class _Backwards:
         """
         scan, buffer = self.scan, load.buffer
         assert isinstance(buffer, Buffer)
-        later = scan.length - scan.given
+        steps = scan.length - scan.given
         axes = {a.var: a.extent for a in s.all_axes}
 
         def body(r: Var, *rest: Var) -> Expr:
-            step = later - 1 + scan.reach + distance - r
-            place = (Var("step", int64), *rest)
-            inverse = invert((s.axes[0].var, *load.indices[1:]), (later, *buffer.shape[1:]), place, axes)
+            step = steps - 1 + scan.reach + distance - r
+            place = (Var(".step", int64), *rest)  # a name that no axis has
+            inverse = invert((s.axes[0].var, *load.indices[1:]), (steps, *buffer.shape[1:]), place, axes)
             open_ = {v: te.reduce_axis(n, f"r{k}") for k, (v, n) in enumerate(inverse.remaining.items())}
             swap = {v: x.var for v, x in open_.items()} | {place[0]: step}
             values = {v: substitute(e, swap) for v, e in inverse.values.items()}

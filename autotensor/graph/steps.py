@@ -89,9 +89,12 @@ def _scanned(
             n: te.placeholder(n.shape, n.dtype, name="leaf") for n in (*before, *parts)
         }
         values: dict[GraphNode, Tensor] = {**leaves, **dict(zip(outside, mine, strict=True))}
+        made: dict[object, tuple[Tensor, ...]] = {}  # results of one application are nodes of their own
         for node in nodes:
-            inputs = [values[x] for x in node.inputs]
-            values[node] = compute_te(node.op, inputs, node.attrs)[node.output]
+            key = node.op, node.inputs, node.attrs
+            if key not in made:
+                made[key] = compute_te(node.op, [values[x] for x in node.inputs], node.attrs)
+            values[node] = made[key][node.output]
         rows = [te.placeholder((steps, *s.shape), s.dtype, name="before") for s in states]
 
         def of_step(t: Var) -> Expr:
@@ -105,8 +108,8 @@ def _scanned(
         found = te.scan(first, update, rows, name="states")
         return tuple(map(_turned, found) if reverse else found)
 
-    made = call(loop, *states, *sequences, *outside, name="steps")
-    return made if isinstance(made, tuple) else (made,)
+    found = call(loop, *states, *sequences, *outside, name="steps")
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _apart(

@@ -1,7 +1,7 @@
 """Spread: a policy that measures what a cost model is to learn from, not what one holds for best.
 
-Of every batch a half is drawn by chance, each sketch as often as another; the other half is the prior's best
-of a few drawn so. Small spaces are told whole.
+Half of every batch is drawn by chance; all sketches are drawn equally often. The other half is the best, by the
+prior, of a few candidates that are drawn in the same way.
 """
 
 from __future__ import annotations

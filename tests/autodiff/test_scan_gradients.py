@@ -66,6 +66,21 @@ def twice() -> Sequence[Any]:
     )
 
 
+def names() -> Sequence[Any]:
+    """Tensors and axes that are called what a derivative might call its own."""
+    grad = te.placeholder((T, N), name="grad_y")
+    x, w, s = (
+        te.placeholder(*how)
+        for how in (((T, N), "float32", "grad"), ((T, N), "float32", "adjoint"), ((T, N), "float32", "s"))
+    )
+    k = te.reduce_axis(N, name="r0")
+    ties = te.compute((T, N), lambda step, i0: x[step, i0] * w[step, N - 1 - i0], name="ties_way")
+    way = te.compute((T, N), lambda step, i0: te.max(s[step - 1, k] * grad[step, i0], axis=k), name="way")
+    u = te.compute((T, N), lambda step, i0: way[step, i0] * ties[step, i0] + grad[step, i0], name="y_update")
+    y = te.scan(te.compute((1, N), lambda t, i: grad[t, i], name="y_first"), u, s, name="y")
+    return grad, x, w, y
+
+
 def counted() -> Sequence[Any]:
     """A state of integers beside one of floats."""
     x, s = te.placeholder((T, N), name="x"), te.placeholder((T, N), name="s")
@@ -81,6 +96,7 @@ def counted() -> Sequence[Any]:
 
 MORE = {
     "counted": counted,
+    "names": names,
     "maximum on its way": lambda: scan(lambda x, w, t, i: w[t, i] * 0.5 + x[t, i], reduced(te.max)),
     "product on its way": lambda: scan(lambda x, w, t, i: w[t, i] + x[t, i], reduced(te.prod)),
     "two sums on its way": lambda: scan(lambda x, w, t, i: te.tanh(w[t, i] + x[t, i]), reduced(te.sum)),

@@ -46,17 +46,10 @@ def rnn_layer(
     """x: [time, batch, k], w: [4*hidden, k], u: [4*hidden, hidden], h and c: [1, batch, hidden]."""
     if mode != LSTM or train or batch_sizes:
         raise Unsupported("this recurrent layer is not supported.", fix="Give it dense inputs, in eval mode.")
-    (steps, batch, width), state = x.shape, h.shape
-    h, c = (ops.reshape(v, shape=(batch, hidden)) for v in (h, c))
-    into = ops.dense(ops.reshape(x, shape=(steps * batch, width)), w)
-    into = ops.add(into, ops.add(b, more)) if biases else into
-    into = ops.reshape(into, shape=(steps, batch, 4 * hidden))
-
-    def step(h: GraphNode, c: GraphNode, x: GraphNode) -> tuple[GraphNode, ...]:
-        return _lstm(x, ops.dense(h, u), h, c)
-
-    (y, _), (h, c) = over_steps(step, [h, c], [into], reverse)
-    last = (ops.reshape(v, shape=state) for v in (h, c))
+    state = h.shape
+    before = [ops.reshape(v, shape=state[1:]) for v in (h, c)]
+    y, after = _direction(_lstm, x, before, w, u, [b, more] if biases else [], reverse)
+    last = (ops.reshape(v, shape=state) for v in after)
     return y, *last, Missing("the workspace of a recurrent layer")
 
 
