@@ -1,7 +1,7 @@
 """Spread: a policy that measures what a cost model is to learn from, not what one holds for best.
 
-Half of every batch is drawn by chance; all sketches are drawn equally often. The other half is the best, by the
-prior, of a few candidates that are drawn in the same way.
+Half of every batch is drawn by chance; all sketches are drawn equally often. For the other half a few
+candidates are drawn in the same way, and the prior takes one.
 """
 
 from __future__ import annotations
