@@ -103,6 +103,10 @@ class Cpu:
     scattered: float = 0.97  # speed where neither rows nor columns of tiles divide evenly (chosen, 2026-11)
     called: float = 8.0  # operations that a function of a number (tanh) counts for (chosen, 2026-11)
 
+    # cycles to fetch a line that another core has written, while others are on their way; fitted to products
+    # in networks, made with what stands in front of them and after it (Xeon, 2026-11)
+    line: float = 20.0
+
     # -- caches
     ways: int = 8  # lines of a set of L1 (Zen 4, 2026-11)
     free_ways: int = 6  # of these, for rows; others are for weights (Zen 4, 2026-11)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import chain
 
 from autotensor.base import log, switches
 from autotensor.base.plugins import plugin
 from autotensor.base.target import Target
+from autotensor.schedule.primitives.cache import CacheWrite
+from autotensor.schedule.primitives.compute_at import ComputeAt, Inline
 from autotensor.schedule.primitives.layout import Layout
+from autotensor.schedule.primitives.mark import Parallel
 from autotensor.schedule.sketch import Sketch
-from autotensor.schedule.state import Inlined, Stage, State
+from autotensor.schedule.state import At, Inlined, Root, Stage, State
 from autotensor.schedule.step import Step, refs
 from autotensor.schedule.trace import Trace
 from autotensor.te.dag import ComputeDAG
@@ -34,7 +37,18 @@ class _Partial:
     done: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     stays: frozenset[str] = frozenset()  # stages that are not inlined
+    inside: tuple[ComputeAt, ...] = ()  # where stages are to go that no rule has decided
     choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
+
+    @property
+    def seen(self) -> State:
+        """The state as rules see it: what they have not decided is at root, wherever it is to go."""
+        state = self.state
+        for p in self.inside:
+            stage = state.stage(p.stage)
+            if p.stage not in self.done and isinstance(stage.place, At) and not stage.touched:
+                state = state.with_stage(replace(stage, place=Root()))
+        return state
 
 
 def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
@@ -49,6 +63,15 @@ def generate(dag: ComputeDAG, target: Target) -> tuple[Sketch, ...]:
 def preferred(dag: ComputeDAG, target: Target) -> Sketch:
     """The first sketch of `generate`, made alone: the rules' first choices."""
     return _preferred(dag, target.processor(), rules())
+
+
+def is_one_nest(dag: ComputeDAG, target: Target) -> bool:
+    """Whether the preferred sketch computes everything inside one stage's loops, constants aside."""
+    if target.kind != "llvm":
+        return False
+    state = structure(preferred(dag, target), dag)
+    roots = [s.name for s in state.stages if isinstance(s.place, Root)]
+    return len(set(roots) - state.constant_stages()) == 1
 
 
 def rules() -> tuple[SketchRule, ...]:
@@ -84,7 +107,7 @@ def _generated(dag: ComputeDAG, target: Target, rules: tuple[SketchRule, ...]) -
 
 def _next_stage(current: _Partial) -> tuple[Stage | None, bool]:
     """The last stage that no rule has decided; then those that waited and are still untouched (True)."""
-    state = current.state
+    state = current.seen
     open_ = [
         s for s in reversed(state.stages) if s.name not in current.done and not isinstance(s.place, Inlined)
     ]
@@ -103,12 +126,14 @@ def _expand(
 ) -> Iterator[_Partial]:
     """What the first rule that answers makes of a stage, in its order; made when asked for."""
     done = current.done | {stage.name}
+    if any(place.stage == stage.name for place in current.inside):
+        target = target.with_threads(1)
     for at, rule in enumerate(rules):
         if target.kind not in rule.devices or 0 in (a.extent for a in stage.op.axes):
             continue
         if rule.name == "inline" and stage.name in current.stays:
             continue
-        answers = _answers(rule, current.state, stage, target)
+        answers = _answers(rule, current, stage, target)
         first = next(answers, None)
         if first is None or (last_call and first[0].defer):
             continue
@@ -121,6 +146,7 @@ def _expand(
                 sketch=current.sketch.extended(e.steps, e.holes, rule.name) if e.steps else current.sketch,
                 state=state,
                 stays=current.stays | set(e.stays),
+                inside=(*current.inside, *e.inside),
                 choices=(*current.choices, n),
             )
             if e.onward:
@@ -132,7 +158,7 @@ def _expand(
 
 
 def _answers(
-    rule: SketchRule, state: State, stage: Stage, target: Target
+    rule: SketchRule, current: _Partial, stage: Stage, target: Target
 ) -> Iterator[tuple[Extension, State]]:
     """The rule's extensions, each with what it leads to.
 
@@ -140,8 +166,9 @@ def _answers(
     only makes it faster. AUTOTENSOR_STRICT=1 raises instead.
     """
     try:
-        for e in rule.expand(state, stage, target):
-            yield e, _applied(state, e.steps)
+        for e in rule.expand(current.seen, stage, target):
+            placed = _placed(e, stage.name, current)
+            yield placed, _applied(current.state, placed.steps)
     except Exception as error:
         if switches.strict():
             raise
@@ -149,6 +176,39 @@ def _answers(
             f"Sketch rule {rule.name} fails on stage {stage.name!r} and is left out "
             f"({type(error).__name__}: {error}); the kernel may be slower. Please report this."
         )
+
+
+def _placed(e: Extension, stage: str, current: _Partial) -> Extension:
+    """The extension with its stages where they are to go, unless it has places of its own for them.
+
+    Who reads them is there before. Loops in there are one core's.
+    """
+    own = {s.stage for s in e.steps if isinstance(s, ComputeAt | Inline)}
+    mine = {p.stage for p in current.inside} & {stage, *e.done} - own
+    if not mine or not e.steps:
+        return e
+    steps: list[Step] = [s for s in e.steps if not isinstance(s, Parallel)]
+    for p in current.inside:  # producers first, so that who reads them comes to stand in front
+        if p.stage in mine:  # before its loops: what makes stages of a stage wants it at root
+            its = (n for n, s in enumerate(steps) if _of(s) == p.stage and not isinstance(s, CacheWrite))
+            steps.insert(next(its, len(steps)), p)
+    return replace(e, steps=(*_readers(mine, current), *steps))
+
+
+def _readers(stages: set[str], current: _Partial) -> Iterator[ComputeAt]:
+    """Steps that put readers of stages where they are to go, if they are not there: whose turn is to come."""
+    state, waiting = current.state, []
+    for p in current.inside:  # producers first
+        read = {s.name for s in state.stages if p.stage in {c.name for c in state.consumers(s)}}
+        if p.stage not in stages and isinstance(state.stage(p.stage).place, Root) and read & stages:
+            stages = {*stages, p.stage}
+            waiting.append(p)
+    yield from reversed(waiting)
+
+
+def _of(step: Step) -> str:
+    """The stage that a step is about; of a layout, the tensor."""
+    return str(getattr(step, fields(step)[0].name))
 
 
 def structure(sketch: Sketch, dag: ComputeDAG) -> State:

@@ -22,6 +22,7 @@ from autotensor.base.doors import Door
 from autotensor.base.errors import ScheduleError
 from autotensor.base.registry import suggest
 from autotensor.base.target import GPU_KINDS, Target
+from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.sketch import Hole
 from autotensor.schedule.state import Stage, State
 from autotensor.schedule.step import Step
@@ -34,7 +35,8 @@ class Extension:
     `defer` leaves the stage for later: it is looked at again when all others are done, if it is still
     untouched. `stays` are stages that keep loops of their own: no rule may inline them any more. `onward`
     stands for what the rules behind this one make of the stage, after the steps. `again` are stages that the
-    steps have made anew, and that all rules are asked of.
+    steps have made anew, and that all rules are asked of. `inside` puts stages into loops of this one; the
+    rules then give them loops as on one core.
     """
 
     steps: tuple[Step, ...] = ()
@@ -44,6 +46,7 @@ class Extension:
     stays: tuple[str, ...] = ()
     onward: bool = False
     again: tuple[str, ...] = ()
+    inside: tuple[ComputeAt, ...] = ()
 
 
 CPU, GPU = ("llvm", "interp"), GPU_KINDS

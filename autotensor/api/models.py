@@ -20,11 +20,13 @@ from autotensor.base.source_hash import source_digest
 from autotensor.base.target import GPU_KINDS, Target, parse
 from autotensor.codegen.c.resources import refuse_unfit
 from autotensor.compiler import compile_workload, made_of
+from autotensor.graph.groups import Group
 from autotensor.graph.in_place_values import overlapping_arguments, updating_groups
 from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.joined_groups import joined
 from autotensor.graph.link_groups import link
 from autotensor.graph.open_graphs import OpenGraph
-from autotensor.graph.partition import Group, KernelTask, own_outputs, partition
+from autotensor.graph.partition import KernelTask, own_outputs, partition
 from autotensor.graph.partition import tasks as tasks_of
 from autotensor.graph.rules import GPU_PASSES, PASSES, optimize
 from autotensor.resolve import Metric, Resolved, median_s, resolve, safe_default
@@ -33,6 +35,7 @@ from autotensor.runtime.files.artifact import Artifact
 from autotensor.runtime.files.object_cache import default_cache, object_key
 from autotensor.schedule.trace import Trace
 from autotensor.search.task import Task
+from schedules.generate import is_one_nest
 from tuning_db import TrialStore
 
 LINKED = ("llvm", *GPU_KINDS)  # kinds of targets that models are linked for
@@ -79,6 +82,7 @@ def plan_model(
         ready, groups = updating_groups(ready, updates)
     else:
         groups = partition(ready, windows=not chosen.is_gpu)
+        groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
     return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
 
 

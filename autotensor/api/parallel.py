@@ -21,8 +21,9 @@ from autotensor.api.models import as_graph
 from autotensor.base.errors import ArgumentError
 from autotensor.base.target import Target, parse
 from autotensor.compiler import compile_workload
+from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode
-from autotensor.graph.partition import Group, own_outputs, partition
+from autotensor.graph.partition import own_outputs, partition
 from autotensor.graph.storage import storage
 from autotensor.insight.timeline import Span, Timeline
 from autotensor.operators import Kind

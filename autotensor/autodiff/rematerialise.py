@@ -18,9 +18,10 @@ from math import isqrt, prod
 
 from autotensor.base.errors import GraphError
 from autotensor.graph.graph_rewriting import with_inputs
+from autotensor.graph.groups import Group
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply, topological
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, last_readers, own_outputs, partition
+from autotensor.graph.partition import last_readers, own_outputs, partition
 from autotensor.graph.replace_nodes import replaced
 from autotensor.graph.rules import optimize
 from autotensor.graph.storage import storage

@@ -13,10 +13,11 @@ from math import prod
 
 from autotensor.base.errors import GraphError
 from autotensor.base.registry import suggest
+from autotensor.graph.groups import Group
 from autotensor.graph.infer_types import type_text
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, last_readers, own_outputs, partition
+from autotensor.graph.partition import last_readers, own_outputs, partition
 from autotensor.graph.rules import PASSES, Pass
 from autotensor.graph.storage import storage
 

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from autotensor.base.errors import GraphError
+from autotensor.graph.groups import Group
 from autotensor.graph.infer_types import type_text
 from autotensor.graph.ir import Apply, Graph, GraphNode, Input, apply
-from autotensor.graph.partition import Group, partition
+from autotensor.graph.partition import partition
 from autotensor.graph.storage import storage
 from autotensor.ir.expr import Const, Load
 from autotensor.te.dag import ComputeDAG, StageOp

@@ -25,9 +25,10 @@ from autotensor.base.names import free_name
 from autotensor.base.target import Target
 from autotensor.codegen.llvm.backend import Call, emit_plan
 from autotensor.graph.aliasing import KernelUse, Place, Touch, check_plan
+from autotensor.graph.groups import Group
 from autotensor.graph.ir import Array, Constant, Graph, GraphNode, Input
 from autotensor.graph.memory import Lifetime, MemoryPlan, plan
-from autotensor.graph.partition import Group, check_groups, last_readers
+from autotensor.graph.partition import check_groups, last_readers
 from autotensor.graph.storage import place as place_of
 from autotensor.graph.storage import storage
 from autotensor.runtime.files.artifact import ArgSpec, Artifact

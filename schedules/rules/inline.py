@@ -27,7 +27,7 @@ from schedules.kit.stage_analysis import (
     second_cache,
     untouched,
 )
-from schedules.placement.cost import weight
+from schedules.placement.cost import GATHER, weight
 from schedules.registry import Extension
 
 HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
@@ -67,7 +67,8 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:
     """Cycles that a reduction spends on the stage's elements, if it computes them where it reads them."""
-    lanes, work, total = lanes_of(op, target), weight(op, cpu_of(target).called), 0.0
+    lanes, total = lanes_of(op, target), 0.0
+    work, turned = weight(op, cpu_of(target).called), _turned(op) * GATHER * lanes
     vector = consumer.axes[-1].name if consumer.axes else ""
     for r in reads(consumer):
         if r.load.buffer not in op.buffers:
@@ -76,8 +77,14 @@ def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:
         serves = 1.0
         if others:
             serves = COLUMN_SERVES if r.uses(vector) else ROW_SERVES / lanes
-        total += consumer.points() / lanes / serves * work
+        total += consumer.points() / lanes / serves * (work + turned * r.uses(vector))
     return total
+
+
+def _turned(op: StageOp) -> int:
+    """Loads that do not run along the last axis, though they change with it."""
+    last = op.axes[-1].name if op.axes else ""
+    return sum(r.strides.get(last, 1) not in (0, 1) for r in reads(op))
 
 
 def _stored(op: StageOp, target: Target) -> float:

@@ -21,7 +21,7 @@ high-performance deep learning convolutions on SIMD architectures" (SC 2018).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import ceil, prod
 
@@ -59,6 +59,7 @@ from schedules.kit.stage_analysis import (
     untouched,
 )
 from schedules.kit.tiles import best_tile, column_lanes, singles, steps_written, tiles_of
+from schedules.placement.blocks import Front, front_of
 from schedules.registry import Extension
 
 
@@ -71,6 +72,7 @@ class _Form:
     pad_at_block: bool = False
     copied: bool = False  # panels of direct operands are copied; needs rows inside
     turned: bool = False  # standing operands that run along the rows are transposed per block
+    front: Front | None = None  # what stands in front is computed per block, which holds all columns
 
 
 def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
@@ -85,6 +87,10 @@ def tile_cpu(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     across = crosswise(op, roles)
     far = any(is_far(op, roles, r, target) for r in across)
     forms = _forms(roles, way, bool(pads), bool(across), far, _by_rows(state, stage, roles, target))
+    front = None if pads else front_of(state, stage, roles, target)
+    if front is not None:
+        at_block = [_Form(True, rows_inside, front=front) for rows_inside in (True, False)]
+        forms = [*at_block, *forms] if front.seems_faster else [*forms[:1], *at_block, *forms[1:]]
     whole = (_TileSketch(state, stage, roles, target, pads).build(form) for form in forms)
     cut = () if pads else blocked_forms(state, stage, roles, target)
     made: set[Extension] = set()
@@ -158,8 +164,10 @@ class _TileSketch(SketchWriter):
     def build(self, form: _Form) -> Extension:
         roles, anchor = self.roles, self.stage.name
         tile = f"{anchor}/tile"
-        best = best_tile(roles, self.target)
-        self.hole(tile, tiles_of(roles, self.target), best)
+        options, best = tiles_of(roles, self.target), best_tile(roles, self.target)
+        if form.front is not None:
+            options, best = form.front.tiles
+        self.hole(tile, options, best)
         host, inner, first = host_and_anchor(epilogue(self.state, self.stage), anchor)
         self.write(*first)
         self._pack(tile)
@@ -173,7 +181,11 @@ class _TileSketch(SketchWriter):
         for pad in self.pads:
             done.append(pad.name)
             self._copy_padding(pad, host, block if form.pad_at_block else None)
-        return self.extension(*done)
+        found = self.extension(*done)
+        if form.front is None:
+            return found
+        places = tuple(ComputeAt(op.name, host, block) for op in form.front.stages)
+        return replace(found, inside=places, stays=tuple(op.name for op in form.front.handed_on))
 
     def _copies(
         self, form: _Form, inner: str, host: str, block: str, column: str
@@ -221,33 +233,37 @@ class _TileSketch(SketchWriter):
         v = names[roles.vector.name]
         rows = [names[a.name] for a in roles.rows]
         row_block, col_block = self._block_holes(best, form)
+        inner_rows: list[str] = []
+        tiles: list[str] = []
         for n, axis in enumerate(rows):
             component = 1 if n == len(rows) - 1 else 0
-            if n == 0 and row_block is not None:
+            if n == 0 and form.front is not None:  # a block of rows, cut into tiles and what is left
+                self.split(host, axis, Ref(row_block))
+                self.split(host, f"{axis}.1", Ref(tile, component))
+                inner_rows, tiles = [f"{axis}.1.0"], [f"{axis}.1.1"]
+            elif n == 0:  # a block of tiles
                 self.split(host, axis, Ref(row_block), Ref(tile, component))
+                inner_rows, tiles = [f"{axis}.1"], [f"{axis}.2"]
             else:
                 self.split(host, axis, Ref(tile, component))
-        self.split(host, v, Ref(col_block), Ref(tile, 2), roles.lanes)
-        outer_rows = [f"{rows[0]}.0"] if rows and row_block is not None else []
-        inner_rows = (
-            [f"{rows[0]}.1" if row_block is not None else f"{rows[0]}.0", *(f"{r}.0" for r in rows[1:])]
-            if rows
-            else []
-        )
-        tiles = [f"{r}.2" if n == 0 and row_block is not None else f"{r}.1" for n, r in enumerate(rows)]
+                inner_rows, tiles = [*inner_rows, f"{axis}.0"], [*tiles, f"{axis}.1"]
+        block = [] if col_block is None else [Ref(col_block)]
+        self.split(host, v, *block, Ref(tile, 2), roles.lanes)
+        *columns, column, vectors, vector = [f"{v}.{n}" for n in range(3 + len(block))]
+        outer_rows = [f"{rows[0]}.0"] if rows else []
         others = [names[a.name] for a in roles.others]
-        outside = [*others, f"{v}.0", *outer_rows] if form.columns_first else [*others, *outer_rows, f"{v}.0"]
+        outside = [*others, *columns, *outer_rows] if form.columns_first else [*others, *outer_rows, *columns]
         if form.columns_first and self.looked_up:
-            outside = [f"{v}.0", *others, *outer_rows]
-        inside = [f"{v}.1", *inner_rows] if form.rows_inside else [*inner_rows, f"{v}.1"]
-        self.write(Reorder(host, (*outside, *inside, *tiles, f"{v}.2", f"{v}.3")))
+            outside = [*columns, *others, *outer_rows]
+        inside = [column, *inner_rows] if form.rows_inside else [*inner_rows, column]
+        self.write(Reorder(host, (*outside, *inside, *tiles, vectors, vector)))
         outer = self.fuse(host, outside)
-        self.write(*in_vectors(host, *tiles, f"{v}.2", f"{v}.3"))
+        self.write(*in_vectors(host, *tiles, vectors, vector))
         self.write(*divided(host, outer, self.stage.op, roles.lanes, self.target))
-        return outer, f"{v}.1", inside[-1]
+        return outer, column, inside[-1]
 
-    def _block_holes(self, best: Option, form: _Form) -> tuple[str | None, str]:
-        """How many row tiles and column tiles a parallel block holds."""
+    def _block_holes(self, best: Option, form: _Form) -> tuple[str, str | None]:
+        """How many row tiles and column tiles a block holds; how many rows, where it holds all columns."""
         roles, anchor = self.roles, self.stage.name
         columns = ceil(roles.columns / best[3])
         cores = self.target.num_cores
@@ -255,6 +271,9 @@ class _TileSketch(SketchWriter):
         col, row = f"{anchor}/columns", f"{anchor}/rows"
         tall = best[0] if len(roles.rows) == 2 else best[1]
         rows = ceil(roles.rows[0].extent / tall) if roles.rows else 1
+        if form.front is not None:
+            self.hole(row, singles(form.front.sizes), (form.front.best,))
+            return row, None
         height = best[0] * best[1] * max(1, ceil(roles.inner / best[1]) if len(roles.rows) == 2 else 1)
         cpu = cpu_of(self.target)
         stream = cpu.memory_cost if beyond_caches(self.stage.op, roles, self.target) else cpu.stream_cost
@@ -267,7 +286,7 @@ class _TileSketch(SketchWriter):
         c = 1 if self.looked_up else c
         self.hole(col, singles(cuts(columns, cores)), (c,))
         if not roles.rows:
-            return None, col
+            return row, col
         self.hole(row, singles(cuts(rows, cores)), (r,))
         return row, col
 

@@ -10,7 +10,9 @@ import pytest
 
 from autotensor import te
 from autotensor.graph.build import call, input, ops
-from autotensor.graph.ir import Graph, GraphNode
+from autotensor.graph.ir import Constant, Graph, GraphNode
+from autotensor.graph.storage import storage
+from autotensor.te import reference
 
 
 def swish(x: te.Tensor) -> te.Tensor:
@@ -135,3 +137,23 @@ def array() -> Callable[..., Any]:
     """Standard normal float32 arrays; always the same ones in a test."""
     rng = np.random.default_rng(7)
     return lambda *shape: rng.standard_normal(shape).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def run_groups() -> Callable[..., list[Any]]:
+    """The graph's outputs, group by group through the te reference."""
+
+    def run(graph: Graph, groups: Any, *arrays: Any) -> list[Any]:
+        values = dict(zip(graph.inputs, arrays, strict=True))
+        for g in groups:
+            dag = g.workload.dag
+            given = {}
+            for buffer, node in zip(dag.inputs, g.inputs, strict=True):
+                array = node.array if isinstance(node, Constant) else values[node]
+                given[buffer.name] = array.reshape(buffer.shape)
+            results = reference.evaluate(dag, given)
+            for buffer, node in zip(dag.outputs, g.outputs, strict=True):
+                values[node] = results[buffer.name].reshape(node.shape)
+        return [values[storage(o)].reshape(o.shape) for o in graph.outputs]
+
+    return run

@@ -11,26 +11,10 @@ from autotensor import te
 from autotensor.base.errors import GraphError
 from autotensor.graph.build import call, constant, input, ops
 from autotensor.graph.evaluate import evaluate
-from autotensor.graph.ir import Constant, Graph
+from autotensor.graph.ir import Graph
 from autotensor.graph.partition import check_groups, own_outputs, partition, tasks
 from autotensor.graph.rules import optimize
 from autotensor.graph.storage import storage
-from autotensor.te import reference
-
-
-def run(graph, groups, *arrays):
-    """The graph's outputs, group by group through the te reference."""
-    values = dict(zip(graph.inputs, arrays, strict=True))
-    for g in groups:
-        dag = g.workload.dag
-        given = {}
-        for buffer, node in zip(dag.inputs, g.inputs, strict=True):
-            array = node.array if isinstance(node, Constant) else values[node]
-            given[buffer.name] = array.reshape(buffer.shape)
-        results = reference.evaluate(dag, given)
-        for buffer, node in zip(dag.outputs, g.outputs, strict=True):
-            values[node] = results[buffer.name].reshape(node.shape)
-    return [values[storage(o)].reshape(o.shape) for o in graph.outputs]
 
 
 def names(graph):
@@ -38,7 +22,7 @@ def names(graph):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_groups_mean_what_the_graph_means(random_graph, seed):
+def test_groups_mean_what_the_graph_means(run_groups, random_graph, seed):
     graph = random_graph(seed + 1000)
     x = np.random.default_rng(seed).standard_normal(graph.inputs[0].shape).astype(np.float32)
     for form in (own_outputs(graph), own_outputs(optimize(graph))):
@@ -46,7 +30,7 @@ def test_groups_mean_what_the_graph_means(random_graph, seed):
         check_groups(form, groups)
         kernels = [n for g in groups for n in g.nodes]
         assert len(kernels) == len(set(kernels)) == sum(n.kind.value != "view" for n in form.applies)
-        for got, expected in zip(run(form, groups, x), evaluate(graph, x), strict=True):
+        for got, expected in zip(run_groups(form, groups, x), evaluate(graph, x), strict=True):
             scale = max(1.0, float(np.abs(expected).max(initial=0)))
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=2e-5 * scale)
 
@@ -130,14 +114,14 @@ def test_views_cost_no_kernel_and_outputs_behind_views_are_made_directly():
     assert storage(graph.outputs[0]) is group.outputs[0]
 
 
-def test_outputs_without_bytes_of_their_own_are_copied(array):
+def test_outputs_without_bytes_of_their_own_are_copied(run_groups, array):
     x, c = input((2, 3)), array(4)
     y = ops.relu(x)
     graph = own_outputs(Graph(x, (x, constant(c), y, y, ops.reshape(y, (6,)))))
     groups = partition(graph)
     check_groups(graph, groups)
     a = array(2, 3)
-    got = run(graph, groups, a)
+    got = run_groups(graph, groups, a)
     for value, expected in zip(got, (a, c, a.clip(0), a.clip(0), a.clip(0).reshape(6)), strict=True):
         np.testing.assert_array_equal(value, expected)
 
@@ -159,17 +143,17 @@ def test_user_functions_fuse_as_far_as_is_known(array, user_functions):
     ]
 
 
-def test_pointwise_user_functions_join_flat_epilogues(array, user_functions):
+def test_pointwise_user_functions_join_flat_epilogues(run_groups, array, user_functions):
     x = input((1, 4, 8, 6))
     y = call(user_functions["swish"], ops.conv2d(x, array(5, 6, 1, 1), layout="NHWC") + array(5))
     graph = Graph(x, y)
     (group,) = partition(graph)
     assert [b.shape for b in group.workload.dag.inputs] == [(32, 6), (5, 6), (5,)]
     a = array(1, 4, 8, 6)
-    np.testing.assert_allclose(run(graph, [group], a)[0], evaluate(graph, a)[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(run_groups(graph, [group], a)[0], evaluate(graph, a)[0], rtol=1e-4, atol=1e-5)
 
 
-def test_functions_that_know_where_they_are_are_not_flattened(array):
+def test_functions_that_know_where_they_are_are_not_flattened(run_groups, array):
     def ramp(x):
         return te.compute(x.shape, lambda n, c: x[n, c] + te.cast("float32", c), name="ramp")
 
@@ -178,10 +162,10 @@ def test_functions_that_know_where_they_are_are_not_flattened(array):
     (group,) = partition(graph)
     assert group.workload.dag.inputs[0].shape == (4, 6)
     a = array(4, 6)
-    np.testing.assert_allclose(run(graph, [group], a)[0], a.clip(0) + np.arange(6), rtol=1e-6)
+    np.testing.assert_allclose(run_groups(graph, [group], a)[0], a.clip(0) + np.arange(6), rtol=1e-6)
 
 
-def test_several_results_are_one_group(array):
+def test_several_results_are_one_group(run_groups, array):
     def split(x):
         return te.compute(x.shape, lambda i: (x[i] * 2.0, x[i] + 1.0), name="two")
 
@@ -191,7 +175,7 @@ def test_several_results_are_one_group(array):
     groups = partition(graph)
     assert [len(g.outputs) for g in groups] == [2, 1]
     a = array(5)
-    got = run(graph, groups, a)
+    got = run_groups(graph, groups, a)
     np.testing.assert_allclose(got[0], (a * 2).clip(0))
     np.testing.assert_allclose(got[1], a + 1)
 

@@ -67,8 +67,13 @@ def _shorter(program: Program, loop: For | None) -> Program | None:
 
 
 def stale_tile(program: Program) -> Program | None:
-    """The last turn of the outermost loop never runs: a tile keeps what was in memory."""
-    return _shorter(program, next((loop for f in program.run for loop in _loops(f)), None))
+    """The last turn of the outermost loop around a result never runs: a tile keeps what was in memory."""
+    results = _outputs(program)
+
+    def writes(loop: For) -> bool:
+        return any(isinstance(n, Store) and n.buffer in results for n in walk(loop.body))
+
+    return _shorter(program, next((loop for f in program.run for loop in _loops(f) if writes(loop)), None))
 
 
 def short_sum(program: Program) -> Program | None:

@@ -1,0 +1,102 @@
+"""Groups that become one: a product and what stands in front of it, where a block of rows is made at once.
+
+    depthwise conv2d ─▶ conv2d 1x1            one group; within it, schedules say what is computed where
+    layer_norm ─▶ dense
+    multiply (of a squeeze) ─▶ conv2d 1x1
+
+Whether the two are one nest of loops is a matter of schedules: who asks says when it is worth it, by what a
+search would begin with. In a group that was joined the search may still compute one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from autotensor.graph.groups import Group, GroupWriter, is_pointwise, write_over
+from autotensor.graph.ir import Apply, Graph, GraphNode
+from autotensor.graph.storage import storage
+from autotensor.operators import Kind
+from autotensor.te.workload import Workload
+
+MOST = 3  # kernels that become one
+
+
+def joined(
+    graph: Graph, groups: Sequence[Group], is_worth_it: Callable[[Workload], bool]
+) -> tuple[Group, ...]:
+    """The groups, some of them joined; in an order in which they can run.
+
+    is_worth_it: whether a workload of two had better be one kernel.
+    """
+    made: dict[GraphNode, Group] = {o: g for g in groups for o in g.outputs}
+    gone: set[Group] = set()
+    found: dict[Group, Group] = {}
+    for product in reversed(groups):
+        if product in gone or not _can_begin(product):
+            continue
+        parts: tuple[Group, ...] = (product,)
+        while len(parts) < MOST:
+            front = next((g for g in _in_front(graph, parts, made) if g not in gone), None)
+            whole = None if front is None else _joined((front, *parts))
+            if front is None or whole is None or not is_worth_it(whole.workload):
+                break
+            parts = (front, *parts)
+            gone.add(front)
+            found[product] = whole
+    return tuple(found.get(g, g) for g in groups if g not in gone)
+
+
+def _can_begin(group: Group) -> bool:
+    return len(group.head.inputs) == 2 and is_pointwise(group.head)
+
+
+def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]) -> list[Group]:
+    """Groups of one result that only the first of the parts reads, once, as what its product multiplies."""
+    first, found = parts[0], []
+    for x in map(storage, first.head.inputs[:1] if len(parts) == 1 else first.inputs):
+        group = made.get(x)
+        if group is None or len(group.outputs) > 1 or x in map(storage, graph.outputs):
+            continue
+        reads = [i for n in first.nodes for i in n.inputs if storage(i) is x]
+        if len(reads) == 1 and (len(parts) == 1 or reads[0] is x) and _readers(graph, x) <= {*first.nodes}:
+            found.append(group)
+    return found
+
+
+def _readers(graph: Graph, x: GraphNode) -> set[Apply]:
+    """Who reads a value, also through other names for its bytes."""
+    found: set[Apply] = set()
+    for c in graph.consumers[x]:
+        found |= _readers(graph, c) if c.kind is Kind.VIEW else {c}
+    return found
+
+
+def _joined(parts: Sequence[Group]) -> Group | None:
+    """The groups as one; None where the product's rows are no rows of what stands in front."""
+    nodes = tuple(n for p in parts[:-1] for n in p.nodes)
+    product, after = parts[-1].nodes[0], parts[-1].nodes[1:]
+    made, depth = nodes[-1], product.inputs[0].shape[-1]
+    if made.shape[-1] != depth:
+        return None
+    writer = _in_rows(nodes, (prod(made.shape[:-1]), depth)) or _in_own_shapes(nodes)
+    rows = writer.values[made]
+    writer.multiply(product, rows)
+    if not write_over(writer, after, writer.values[product].shape):
+        return None
+    name = " > ".join(p.name for p in parts)
+    return writer.group(name, (*nodes, product, *after), parts[-1].outputs)
+
+
+def _in_rows(nodes: Sequence[Apply], shape: tuple[int, int]) -> GroupWriter | None:
+    """Elementwise nodes over [rows, channels]; None where some are not, or cannot be written so."""
+    writer = GroupWriter(rounded=False)
+    flat = all(n.kind is Kind.ELEMENTWISE for n in nodes)
+    return writer if flat and write_over(writer, nodes, shape) else None
+
+
+def _in_own_shapes(nodes: Sequence[Apply]) -> GroupWriter:
+    writer = GroupWriter(rounded=False)
+    for n in nodes:
+        writer.write(n, [x.shape for x in n.inputs])
+    return writer

@@ -1,0 +1,274 @@
+"""What stands in front of a product, computed with it: each block of rows on the core that multiplies it.
+
+    for blocks of rows, divided among cores:
+      the stages in front, as much as the block needs      a depthwise convolution, a normalised row, a sum
+      the product of these rows
+
+What is handed on then stays in a core's own cache, and costs no parallel region of its own. In return
+cores divide nothing but rows. What blocks overlap in is no part of it: they would compute it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, prod
+
+from autotensor.base.target import Target
+from autotensor.schedule.sketch import Option
+from autotensor.schedule.state import Stage, State
+from autotensor.te.dag import StageOp
+from schedules.cpu import LINE, cpu_of
+from schedules.kit.block_grain import cuts, parts_of, slowest
+from schedules.kit.operand_roles import Roles
+from schedules.kit.stage_analysis import (
+    is_constant,
+    is_padding,
+    lanes_of,
+    matches_elementwise,
+    reads,
+    second_cache,
+    untouched,
+)
+from schedules.kit.tiles import best_tile, tiles_of
+from schedules.placement.cost import FILLED, vectors, weight
+from schedules.placement.regions import Box, extents_of, regions
+
+# of several cores that meet between stages, the time beside work and what is fetched; of one, how much faster
+# blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
+WAIT, SURE = 1.05, 0.995
+# times as long as the fastest blocks: smaller ones leave more of the caches to others (Xeon, 2026-11)
+NEAR = 1.02
+EVEN = 1.08  # times the mean that the busiest core may have of lines (chosen, 2026-11)
+
+
+@dataclass(frozen=True)
+class Front:
+    """The stages in front of a product that can be computed for a block of its rows."""
+
+    stages: tuple[StageOp, ...]  # producers first
+    product: StageOp
+    roles: Roles
+    target: Target
+
+    @cached_property
+    def handed_on(self) -> tuple[StageOp, ...]:
+        """Those whose values are stored: what the product reads, and sums that do not end in registers."""
+        read = {b.name for b in self.product.reads()}
+        ended = {p.name for p in self.stages for s in self.stages if p is not s and matches_elementwise(s, p)}
+        return tuple(
+            op
+            for op in self.stages
+            if any(b.name in read for b in op.buffers) or (op.is_reduction and op.name not in ended)
+        )
+
+    def overlaps(self, op: StageOp) -> bool:
+        """Whether blocks need parts of a stage that others need, too."""
+        rows = self.line.rows[0].extent if self.line is not self.roles else 1
+        (shape,) = self._shapes(rows, (op,))
+        return prod(shape) * self._blocks(rows) > op.points()
+
+    @cached_property
+    def line(self) -> Roles:
+        """The product of what blocks are made of: of a line of pixels, or of any rows.
+
+        Any rows where they are no pixels, or where cores cannot divide the lines evenly.
+        """
+        rows, extent, cores = self.roles.rows, self._extent, self._cores
+        lines = {d.div for r in self.roles.standing for d in r.dims if d is not None and 1 < d.div < extent}
+        if len(rows) != 1 or not lines:
+            return self.roles
+        line = min(lines)
+        count = extent // line
+        if ceil(count / cores) * cores > EVEN * count:
+            return self.roles
+        return replace(self.roles, rows=(replace(rows[0], extent=line),))
+
+    @cached_property
+    def tiles(self) -> tuple[tuple[Option, ...], Option]:
+        """Register tiles on offer, and the one taken without measuring: whole ones of a line of pixels."""
+        options, line = tiles_of(self.line, self.target), self.line.rows[0].extent
+        if line < self._extent:
+            options = tuple(o for o in options if line % o[1] == 0)
+        return options, best_tile(self.line, self.target, options)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Rows of blocks on offer: of whole tiles; of whole lines of pixels, as many in each block."""
+        extent, line = self._extent, self.line.rows[0].extent
+        if line == extent:
+            line = self.tiles[1][0 if len(self.roles.rows) == 2 else 1]
+            return tuple(dict.fromkeys(min(n * line, extent) for n in cuts(ceil(extent / line), self._cores)))
+        lines = extent // line
+        even = {n for n in range(1, lines + 1) if lines % n == 0}
+        return tuple(n * line for n in sorted(even | {ceil(lines / self._cores)}))
+
+    @cached_property
+    def best(self) -> int:
+        """The smallest blocks that seem about as fast as any."""
+        fastest = min(map(self.inside, self.sizes))
+        return next(rows for rows in sorted(self.sizes) if self.inside(rows) <= NEAR * fastest)
+
+    @cached_property
+    def seems_faster(self) -> bool:
+        """Whether the product had better compute them for each block of its rows.
+
+        Weights that a core's second cache cannot keep would be fetched for every block: then not.
+        """
+        if self._panels > cpu_of(self.target).panel * second_cache(self.target):
+            return False
+        return self.inside(self.best) < self.apart() * (WAIT if self._cores > 1 else SURE)
+
+    def _held(self, rows: int) -> int:
+        """Bytes that a block hands on."""
+        shapes = zip(self.handed_on, self._shapes(rows, self.handed_on), strict=True)
+        return sum(prod(shape) * op.buffers[0].dtype.bytes for op, shape in shapes)
+
+    def inside(self, rows: int) -> float:
+        """Cycles until all cores are done, with blocks of so many rows."""
+        cpu, cores = cpu_of(self.target), self._cores
+        count = self._blocks(rows)
+        work = self._product() + self._work(self._shapes(rows, self.stages), count)
+        taken, held = self._taken(rows), self._held(rows)
+        once = self._taken(self._extent) * self._blocks(self._extent)
+        work += once / cpu.l3_rate + (taken * count - once) / cpu.l2_rate
+        block = held + taken + sum(b.bytes for b in self.product.buffers) / count
+        if held > FILLED * self.target.cache_bytes[0]:
+            work += 2.0 * self._bytes / (cpu.l2_rate if block <= self._kept else cpu.l3_rate)
+        times = 1 if self._panels + block <= self._kept else ceil(count / cores)
+        return work * self._busiest(rows) + self._weights(1.0) * times + cpu.region
+
+    def apart(self) -> float:
+        """Cycles until all cores are done, one stage after the other.
+
+        Cores divide rows throughout; or what serves each stage best, and then fetch what others wrote.
+        """
+        cpu, cores = cpu_of(self.target), self._cores
+        work = self._product() + self._work([[a.extent for a in op.axes] for op in self.stages], 1)
+        work += self._taken(self._extent) * self._blocks(self._extent) / cpu.l3_rate
+        work += 2.0 * self._bytes / (cpu.l2_rate if self._bytes <= self._kept * cores else cpu.l3_rate)
+        by_rows = work * self._busiest(ceil(self._extent / cores)) + self._weights(1.0)
+        fetched = self._bytes * (1.0 - 1.0 / cores) / LINE * cpu.line
+        freely = work / cores + fetched + self._weights(1.0 / cores)
+        return min(by_rows, freely) + (1 + len(self.handed_on)) * cpu.region
+
+    @property
+    def _kept(self) -> float:
+        """Bytes that stay in a core's second cache."""
+        return cpu_of(self.target).l2_share * second_cache(self.target)
+
+    @property
+    def _panels(self) -> int:
+        """Bytes of the product's other operand."""
+        return sum(int(r.load.buffer.bytes) for r in (*self.roles.packed, *self.roles.direct))
+
+    def _weights(self, share: float) -> float:
+        """Cycles in which each core fetches a share of them from memory, where those of a network are."""
+        cpu = cpu_of(self.target)
+        return share * self._panels * self._cores * cpu.clock / cpu.memory
+
+    def _busiest(self, rows: int) -> float:
+        """Share of all work that the core has which has most, with blocks of so many rows."""
+        blocks = parts_of(self._extent, rows) * prod(a.extent for a in self.roles.others)
+        return slowest(blocks, self._cores) / self._cores
+
+    @property
+    def _cores(self) -> int:
+        return self.target.num_cores
+
+    @property
+    def _extent(self) -> int:
+        return self.roles.rows[0].extent
+
+    @property
+    def _bytes(self) -> int:
+        return sum(b.bytes for op in self.handed_on for b in op.buffers)
+
+    def _blocks(self, rows: int) -> int:
+        return ceil(self._extent / rows) * prod(a.extent for a in self.roles.others)
+
+    def _product(self) -> float:
+        cpu, op = cpu_of(self.target), self.product
+        terms = prod(a.extent for a in op.reduce_axes)
+        return terms * vectors([a.extent for a in op.axes], self.roles.lanes) / cpu.multiplies
+
+    def _work(self, shapes: Sequence[Sequence[int]], times: int) -> float:
+        """Cycles of one core for the stages in front, on boxes of these shapes."""
+        cpu = cpu_of(self.target)
+        total = 0.0
+        for op, shape in zip(self.stages, shapes, strict=True):
+            terms = prod(a.extent for a in op.reduce_axes)
+            total += vectors(shape, lanes_of(op, self.target)) * terms * weight(op, cpu.called)
+        return total * times
+
+    def _taken(self, rows: int) -> int:
+        """Bytes that the stages of a block read of others."""
+        boxes, mine = self._boxes(rows), {b for op in self.stages for b in op.buffers}
+        inputs = {b for op in self.stages for b in op.reads()} - mine
+        return sum(prod(extents_of(boxes[b.name])) * b.dtype.bytes for b in inputs)
+
+    def _shapes(self, rows: int, ops: Sequence[StageOp]) -> list[Sequence[int]]:
+        boxes = self._boxes(rows)
+        return [extents_of(boxes[op.buffers[0].name]) for op in ops]
+
+    def _boxes(self, rows: int) -> dict[str, Box]:
+        block = {**{a.name: 1 for a in self.roles.others}, self.roles.rows[0].name: rows}
+        return regions(self.product, block, (*self.stages, self.product))
+
+
+def front_of(state: State, stage: Stage, roles: Roles, target: Target) -> Front | None:
+    """What may be computed for each block of a product's rows; None where there is nothing."""
+    if not roles.rows:
+        return None
+    standing = {r.load.buffer for r in roles.standing}
+    before = state.stages[: state.names.index(stage.name)]
+    others = _products(state, before)
+    inside = {stage.name}
+    front = Front((), stage.op, roles, target)
+    for s in reversed(before):
+        consumers = state.consumers(s)
+        if s.name in others or not consumers or not all(c.name in inside for c in consumers):
+            continue
+        if not _can_join(state, s) or (stage in consumers and not standing.issuperset(s.op.buffers)):
+            continue
+        more = replace(front, stages=(s.op, *front.stages))
+        if is_padding(s.op) or not more.overlaps(s.op):
+            inside.add(s.name)
+            front = more
+    return None if all(map(is_padding, front.stages)) else front
+
+
+def _can_join(state: State, s: Stage) -> bool:
+    return (
+        untouched(s)
+        and not state.attached(s.name)
+        and not state.is_output(s)
+        and not is_constant(state, s)
+        and len(s.op.buffers) == 1
+        and bool(s.op.axes)
+        and not s.carries
+    )
+
+
+def _products(state: State, stages: Sequence[Stage]) -> set[str]:
+    """Products among stages, producers first, and what ends them: they want each other's loops."""
+    found: set[str] = set()
+    for s in stages:
+        ends = not s.op.is_reduction and any(
+            p is not None and p.name in found and matches_elementwise(s.op, p.op)
+            for p in map(state.producer, s.op.reads())
+        )
+        if ends or _is_product(s.op):
+            found.add(s.name)
+    return found
+
+
+def _is_product(op: StageOp) -> bool:
+    """Whether a term is the same for all results along the last axis, as those of products are."""
+    last = next((a.name for a in reversed(op.axes) if a.extent > 1), None)
+    terms = [a.name for a in op.reduce_axes]
+    return last is not None and any(not r.uses(last) and any(map(r.uses, terms)) for r in reads(op))
+
+
+__all__ = ["Front", "front_of"]
