@@ -76,6 +76,33 @@ def near_options(hole: Hole) -> Ints:
     return np.argsort(apart, axis=1, kind="stable")[:, :count].astype(np.int64)
 
 
+@lru_cache(maxsize=4096)
+def _alike(
+    source: tuple[Hole, ...], target: tuple[Hole, ...]
+) -> tuple[Ints, tuple[tuple[int, int, Ints], ...]]:
+    """The target's defaults [holes]; and of holes with the same name: its number there, its number here, and
+    per option here the nearest one there."""
+    here = {h.name: n for n, h in enumerate(source)}
+    pairs = []
+    for n, hole in enumerate(target):
+        m = here.get(hole.name)
+        if m is not None and len(hole.default) == len(source[m].default):
+            a, b = (np.log2(np.asarray(h.options, dtype=np.float64) + 1.0) for h in (source[m], hole))
+            apart = np.abs(a[:, None, :] - b[None, :, :]).sum(axis=2)
+            pairs.append((n, m, apart.argmin(axis=1).astype(np.int64)))
+    defaults = np.asarray([h.options.index(h.default) for h in target], dtype=np.int64)
+    return defaults, tuple(pairs)
+
+
+def transplant(rows: Ints, source: Sketch, target: Sketch) -> Ints:
+    """Rows of another sketch with the same decisions, or the nearest on offer; else with its own."""
+    defaults, pairs = _alike(source.holes, target.holes)
+    out = np.tile(defaults, (len(rows), 1))
+    for there, here, nearest in pairs:
+        out[:, there] = nearest[rows[:, here]]
+    return out
+
+
 @lru_cache(maxsize=256)
 def moves_of(holes: tuple[Hole, ...]) -> tuple[Ints, ...]:
     """`near_options` of every hole; sketches of one task mostly share their holes."""

@@ -11,7 +11,9 @@
 The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
 kept is described by features. A little of every batch is left to chance. For sketches of the general rules,
 whose spaces are too large to be drafted well, mutants and crossovers of the best told stand beside the
-drafts. `Candidate.made_by` says where each came from, so that the log can tell what ever wins.
+drafts. Structure is bred like any other choice: the decisions of the best told are carried to other sketches,
+as steps of the descent and crossed with what was best there. `Candidate.made_by` says where each came from,
+so that the log can tell what ever wins.
 Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
 was killed continues as if it had not been.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
@@ -31,7 +33,15 @@ from autotensor.search.propose.acquisition import diverse, order
 from autotensor.search.propose.drafts import draft
 from autotensor.search.propose.phases import Phase, phase, relative_gain
 from autotensor.search.propose.policy import Described, Place, Policy, Told
-from autotensor.search.propose.population import Ints, crossover, moves_of, mutate, neighbours, unique
+from autotensor.search.propose.population import (
+    Ints,
+    crossover,
+    moves_of,
+    mutate,
+    neighbours,
+    transplant,
+    unique,
+)
 from autotensor.search.propose.stopping import Outlook, outlook
 from autotensor.search.score.cost_model import CostModel, Prediction
 from autotensor.search.score.prior import Rates
@@ -41,7 +51,8 @@ from tuning_db.records import Parent
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
 MADE_OF_OTHERS = ("bred", "descent")
-MUTATED, CROSSED, NEIGHBOUR = "mutated", "crossed", "neighbour"  # how a child was made of its parents
+# how a child was made of its parents
+MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
 CORNER = 2  # options of a hole that count as alike in sketches without register tiles: sizes, in order
 REACH = 2  # holes in which a step of the descent differs, at most
 
@@ -57,6 +68,7 @@ class SearchOptions:
     parents: int = 16  # told candidates that breed
     children: int = 192  # mutants and crossovers per round
     descents: int = 2  # told candidates from which single steps are taken
+    transplants: int = 2  # of a batch of the descent, their decisions in other sketches
     random_share: float = 0.1  # of a batch, drawn without looking at the model
 
 
@@ -76,7 +88,6 @@ class Tuner(Policy):
         super().__init__(task, model, rates, seed=seed, sketches=sketches)
         self.options = options
         self._moves = [moves_of(s.holes) for s in self.sketches]
-        self._siblings = _siblings(self.sketches)
         self._algorithms = tuple(algorithms_of(s.steps) for s in self.sketches)
         self._drafts: list[Described] | None = None
         self._origins: dict[Place, tuple[str, tuple[Told, ...]]] = {}  # of this round's children and steps
@@ -121,34 +132,46 @@ class Tuner(Policy):
         self._rest(pool, ranking, out, count, self._is_open)
 
     def _descend(self, out: list[Candidate], count: int) -> None:
-        """Fills the batch with small steps from the best told, the most promising first.
+        """Fills the batch from the best told: their decisions in other sketches, then small steps.
 
         In one hole while there are such; then in two, lest a valley that runs askew looks like its end.
         """
-        near = [(t.sketch, t.row, t) for t in self._best(self.options.descents)]
+        best = self._best(self.options.descents)
+        others = [(m, row, t) for t in best for m, row in self._transplants(t)]
+        self._take_steps(others, TRANSPLANTED, out, min(count, len(out) + self.options.transplants))
+        near = [(t.sketch, t.row, t) for t in best]
         for _ in range(REACH):
             near = self._neighbours(near)
-            if len(out) >= count or not near:
-                return
-            for sketch, choices, began in near:
-                self._came_from(sketch, choices, NEIGHBOUR, began)
-            steps = self._describe([place[:2] for place in near], "descent")
-            for seconds, n, row in self._ranking(steps) if steps else ():
-                if steps[n].look(row) not in self._looks:
-                    self._take_row(steps[n], row, seconds, out, count)
+            self._take_steps(near, NEIGHBOUR, out, count)
+
+    def _take_steps(
+        self, places: Sequence[tuple[int, Ints, Told]], how: str, out: list[Candidate], count: int
+    ) -> None:
+        """Adds candidates that were made of told ones to the batch, the most promising first."""
+        if len(out) >= count:
+            return
+        for sketch, choices, began in places:
+            self._came_from(sketch, choices, how, began)
+        steps = self._describe([place[:2] for place in places], "descent")
+        for seconds, n, row in self._ranking(steps) if steps else ():
+            if steps[n].look(row) not in self._looks:
+                self._take_row(steps[n], row, seconds, out, count)
 
     def _best(self, count: int) -> list[Told]:
         return sorted(self._told, key=lambda t: t.seconds)[:count]
 
     def _neighbours(self, places: Sequence[tuple[int, Ints, Told]]) -> list[tuple[int, Ints, Told]]:
-        """One step away in one hole; and the same decisions in sketches with equal holes. Each with the
-        measured candidate from which the descent began."""
+        """One step away in one hole, each with the measured candidate from which the descent began."""
         found: dict[Place, tuple[int, Ints, Told]] = {}
         for n, row, began in places:
-            steps = [(n, moved) for moved in neighbours(row, self._moves[n])]
-            for m, moved in (*steps, *((m, row) for m in self._siblings[n])):
-                found.setdefault((m, moved.tobytes()), (m, moved, began))
+            for moved in neighbours(row, self._moves[n]):
+                found.setdefault((n, moved.tobytes()), (n, moved, began))
         return list(found.values())
+
+    def _transplants(self, told: Told) -> list[tuple[int, Ints]]:
+        """Its decisions in every other sketch."""
+        here, rows = self.sketches[told.sketch], told.row[None]
+        return [(m, transplant(rows, here, s)[0]) for m, s in enumerate(self.sketches) if m != told.sketch]
 
     # -- lineage -------------------------------------------------------------------------------------------
 
@@ -179,9 +202,11 @@ class Tuner(Policy):
         return self._drafts
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
-        """Mutants and crossovers of the best told, of sketches that general rules made."""
-        best = [t for t in self._best(self.options.parents) if is_general(self.sketches[t.sketch])]
-        found: list[tuple[int, Ints]] = []
+        """Mutants and crossovers of the best told, of sketches that general rules made; and crossovers of the
+        best told of different sketches."""
+        told = self._best(self.options.parents)
+        found = self._crossed(told, rng)
+        best = [t for t in told if is_general(self.sketches[t.sketch])]
         for n in sorted({t.sketch for t in best}):
             mine = [t for t in best if t.sketch == n]
             parents = np.stack([t.row for t in mine])
@@ -195,6 +220,17 @@ class Tuner(Policy):
                 self._came_from(n, row, CROSSED, *((mine[a], mine[b]) if a != b else (mine[a],)))
             found += [(n, row) for row in unique(np.concatenate((mutants, crossed)))]
         return self._describe(found, "bred")
+
+    def _crossed(self, told: Sequence[Told], rng: np.random.Generator) -> list[tuple[int, Ints]]:
+        """Children of two candidates of different sketches, in the sketch of the faster one."""
+        pairs = [(a, b) for n, a in enumerate(told) for b in told[n + 1 :] if a.sketch != b.sketch]
+        found = []
+        for a, b in pairs[: self.options.children // 2]:
+            brought = transplant(b.row[None], self.sketches[b.sketch], self.sketches[a.sketch])
+            child = crossover(a.row[None], brought, rng)[0]
+            self._came_from(a.sketch, child, CROSSED, a, b)
+            found.append((a.sketch, child))
+        return found
 
     def _describe(self, places: Sequence[tuple[int, Ints]], made_by: str) -> list[Described]:
         """What was not asked of these, by sketch."""
@@ -286,11 +322,3 @@ class Tuner(Policy):
 def is_general(sketch: Sketch) -> bool:
     """Whether no rule that knows the computation made it."""
     return not GENERAL_RULES.isdisjoint(sketch.made_by)
-
-
-def _siblings(sketches: Sequence[Sketch]) -> tuple[tuple[int, ...], ...]:
-    """Per sketch the others with equal holes."""
-    return tuple(
-        tuple(m for m, o in enumerate(sketches) if m != n and o.holes == s.holes)
-        for n, s in enumerate(sketches)
-    )

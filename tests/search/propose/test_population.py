@@ -19,6 +19,7 @@ from autotensor.search.propose.population import (
     near_options,
     neighbours,
     sample,
+    transplant,
     unique,
 )
 from schedules.generate import generate, structure
@@ -133,3 +134,27 @@ def test_components_of_an_option_are_one_decision() -> None:
     pop = Population(sketch, State.initial(gemm(5, 4, 3).dag), np.asarray([[1], [0]]))
     assert pop.decisions(0) == {"tile": (4, 1)}
     assert pop.decisions(1) == {"tile": (2, 3)}
+
+
+def test_decisions_are_carried_to_another_sketch() -> None:
+    """By name: the same option, or the nearest one; what only the other asks keeps its default."""
+    here = Sketch(holes=(Hole("rows", ((1,), (4,), (16,)), (4,)), Hole("unroll", ((1,), (2,)), (1,))))
+    there = Sketch(
+        holes=(Hole("lanes", ((8,), (16,)), (16,)), Hole("rows", ((2,), (3,), (16,), (32,)), (2,)))
+    )
+    rows = np.asarray([[0, 1], [1, 0], [2, 0]])
+    assert transplant(rows, here, there).tolist() == [[1, 0], [1, 1], [1, 2]]
+
+
+@pytest.mark.parametrize("workload", SMALL[:6], ids=lambda w: w.name)
+def test_transplants_can_be_filled(workload: object) -> None:
+    dag = workload.dag  # type: ignore[attr-defined]
+    sketches = generate(dag, TARGET)
+    for a in sketches[:4]:
+        pop = sample(a, structure(a, dag), 8, rng())
+        for b in sketches[:4]:
+            carried = Population(b, structure(b, dag), transplant(pop.choices, a, b))
+            for row in range(len(carried)):
+                b.fill(carried.decisions(row)).replay(dag)
+            if a is b:
+                assert (carried.choices == pop.choices).all()
