@@ -22,7 +22,7 @@ from autotensor.api.model_tuning import tune_model
 from autotensor.api.models import ModelPlan, default_traces, link_model
 from autotensor.base import switches
 from autotensor.base.target import Target, parse
-from autotensor.graph import partition
+from autotensor.graph import joined_groups, partition
 from autotensor.graph.build import input as graph_input
 from autotensor.graph.graph_rewriting import with_inputs
 from autotensor.graph.ir import Apply, Constant, Graph, GraphNode, Input
@@ -52,6 +52,7 @@ class Variant:
     model: str = "xgb"
     threads: int | None = None
     fuse: bool = True
+    join: bool = True  # products with what stands in front of them
     fold: bool = True  # batch norms into weights
     known: str = "all"  # what may be computed ahead: "all", "graph" (not by kernels), "nothing"
     panels: bool = True  # operands arranged for the kernels that read them
@@ -66,6 +67,7 @@ VARIANTS = {
     "chance": Variant("candidates drawn at random, neither model", model="random"),
     "no-winograd": Variant("strict numerics: direct convolutions only", strict=True),
     "no-fusion": Variant("bias, shortcut and relu in kernels of their own", fuse=False),
+    "no-joining": Variant("products in kernels of their own, what stands in front in others", join=False),
     "no-folding": Variant("batch norms computed, not folded into weights", fold=False),
     "no-packing": Variant("folded weights given at every call: nothing packed", known="graph"),
     "no-constants": Variant("weights given at every call: nothing folded or packed", known="nothing"),
@@ -97,15 +99,18 @@ def build(
 
 @contextmanager
 def without(variant: Variant) -> Iterator[None]:
-    """What the variant lacks is gone inside the block: epilogues, rules, panels. Not for several threads."""
-    epilogue, rules = partition.MAX_EPILOGUE, generate.RULES
+    """What the variant lacks is gone inside the block: epilogues, fronts, rules, panels. Not for several
+    threads."""
+    epilogue, joined, rules = partition.MAX_EPILOGUE, joined_groups.MOST, generate.RULES
     kept = [r for r in rules if variant.rules is None or r.name in variant.rules]
     try:
         partition.MAX_EPILOGUE = epilogue if variant.fuse else 0
+        joined_groups.MOST = joined if variant.fuse and variant.join else 1
         generate.RULES = tuple(kept if variant.panels else map(_without_panels, kept))
         yield
     finally:
         partition.MAX_EPILOGUE = epilogue
+        joined_groups.MOST = joined
         generate.RULES = rules
 
 

@@ -47,11 +47,8 @@ def tiles_of(roles: Roles, target: Target) -> tuple[Option, ...]:
     return tile_options(roles.outer, roles.inner, roles.columns, roles.lanes, target, roles.work)
 
 
-def best_tile(roles: Roles, target: Target, among: tuple[Option, ...] = ()) -> Option:
-    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2.
-
-    among: options to choose from; all, where there are none.
-    """
+def best_tile(roles: Roles, target: Target) -> Option:
+    """The tile that a rule takes without measuring; of equals the widest whose panel stays in L2."""
     others = prod(a.extent for a in roles.others)
     cpu, l2 = cpu_of(target), second_cache(target)
     packed, standing = (sum(r.load.buffer.bytes for r in of) for of in (roles.packed, roles.standing))
@@ -72,7 +69,7 @@ def best_tile(roles: Roles, target: Target, among: tuple[Option, ...] = ()) -> O
         whole = cpu.pushed_out if is_pushed_out(o[0] * o[1], o[2], roles.depth, target) else 1.0
         return share * even * fed * runs * whole, column * o[3] <= cpu.panel * l2, o[2]
 
-    return max(among or tiles_of(roles, target), key=quality)
+    return max(tiles_of(roles, target), key=quality)
 
 
 def steps_written(extent: int, target: Target) -> tuple[tuple[int, ...], int]:

@@ -31,7 +31,7 @@ from schedules.kit.stage_analysis import (
     second_cache,
     untouched,
 )
-from schedules.kit.tiles import best_tile, tiles_of
+from schedules.kit.tiles import best_tile, tile_quality, tiles_of
 from schedules.placement.cost import FILLED, vectors, weight
 from schedules.placement.regions import Box, extents_of, regions
 
@@ -88,10 +88,17 @@ class Front:
     @cached_property
     def tiles(self) -> tuple[tuple[Option, ...], Option]:
         """Register tiles on offer, and the one taken without measuring: whole ones of a line of pixels."""
-        options, line = tiles_of(self.line, self.target), self.line.rows[0].extent
-        if line < self._extent:
-            options = tuple(o for o in options if line % o[1] == 0)
-        return options, best_tile(self.line, self.target, options)
+        roles, line = self.line, self.line.rows[0].extent
+        if line == self._extent:
+            return tiles_of(roles, self.target), best_tile(roles, self.target)
+        whole = tuple(o for o in tiles_of(roles, self.target) if line % o[1] == 0)
+        cpu, registers = cpu_of(self.target), self.target.vector_registers
+
+        def quality(o: Option) -> tuple[float, int]:
+            extents = roles.outer, roles.inner, roles.columns, roles.lanes
+            return tile_quality(o, *extents, registers, cpu, roles.row_bytes, roles.work), o[2]
+
+        return whole, max(whole, key=quality)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -1,16 +1,19 @@
-"""Does the search beat chance? The same sketches, the same number of trials, model-guided against uniform.
+"""What is a cost model worth to the search? The same sketches, prior and number of trials; others propose.
 
-    python benchmarks/search_vs_random.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
+    python benchmarks/search_arms.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
+    python benchmarks/search_arms.py --drawn 500:520 --arms xgb,prior,random --trials 64
 
-Winners are timed again side by side, each as two copies; a win counts only beyond what the copies of one
-winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the guided search
-needs to reach what chance found in all of its own. Takes about 0.2 s a trial: tasks × seeds × 2 × trials ×
-0.2 s, 20 minutes in all.
+Arms: `xgb` learns, `prior` does not, `random` draws evenly. Of the random programs those count whose space
+has 10,000 candidates. Winners are timed again side by side, each as two copies; a win counts only beyond what
+the copies of one winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the
+first arm needs to reach what each other one found in all of its own. Takes about 0.2 s a trial: tasks × seeds
+× arms × trials × 0.2 s.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -20,9 +23,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from contests.results import machine
 from replays.search_tasks import SAMPLE, chosen
 from replays.search_tasks import workload as task_workload
+from suite.programs.drawn import drawn
 
 from autotensor.base.deadline import NEVER
 from autotensor.base.target import Target, host
@@ -41,13 +46,16 @@ from autotensor.search.options import TuneOptions
 from autotensor.search.run import TuningRun
 from autotensor.search.score.prior import Rates
 from autotensor.search.task import Task
+from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import random_inputs
 from autotensor.te.workload import Workload
-from schedules.generate import generate
+from schedules.generate import default_trace, generate
 from tuning_db import connect
 
 ROUNDS = 41  # of the final comparison
 LEAST_SPREAD = 0.005
+LEAST_SPACE = 10_000  # candidates of a random program that counts
+RESAMPLED = 10_000  # times, for the bounds of a mean
 
 
 @dataclass(frozen=True)
@@ -135,30 +143,51 @@ def reached(curve: tuple[float, ...], goal: float) -> int | None:
     return next((n for n, s in enumerate(curve, start=1) if s <= goal), None)
 
 
-def contest(name: str, seed: int, trials: int, target: Target, rates: Rates, busy: bool) -> dict[str, Any]:
-    """Guided against random on one task and seed."""
-    workload = task_workload(name)
-    order = ("xgb", "random") if seed % 2 == 0 else ("random", "xgb")
-    found = {model: search(workload, model, seed, trials, target, rates, busy) for model in order}
-    guided, blind = found["xgb"], found["random"]
-    (guided_s, blind_s), spread = compare(workload, [guided.trace, blind.trace], target, busy)
-    gain = blind_s / guided_s - 1.0
-    score = 0.5 if abs(gain) <= spread else float(gain > 0)
-    needed = reached(guided.curve, blind.curve[-1] * (1.0 + spread))
+def contest(
+    workload: Workload, arms: Sequence[str], seed: int, trials: int, target: Target, rates: Rates, busy: bool
+) -> dict[str, Any]:
+    """The arms on one task and seed, in another order for each seed."""
+    order = [*arms[seed % len(arms) :], *arms[: seed % len(arms)]]
+    found = {arm: search(workload, arm, seed, trials, target, rates, busy) for arm in order}
+    default = default_trace(workload.dag, target)
+    times, spread = compare(workload, [default, *(found[arm].trace for arm in arms)], target, busy)
+    seconds = dict(zip(("default", *arms), times, strict=True))
+    first = arms[0]
+    others = {}
+    for arm in arms[1:]:
+        gain = seconds[arm] / seconds[first] - 1.0
+        goal = found[arm].curve[-1] * (1.0 + spread)
+        others[arm] = {
+            "gain": gain,
+            "score": 0.5 if abs(gain) <= spread else float(gain > 0),
+            "trials_to_reach": reached(found[first].curve, goal),
+        }
+    sketches = generate(workload.dag, target)
     return {
-        "task": name,
         "workload": workload.name,
         "seed": seed,
-        "space": sum(s.size for s in generate(workload.dag, target)),
-        "guided_s": guided_s,
-        "random_s": blind_s,
-        "gain": gain,
+        "sketches": len(sketches),
+        "space": sum(s.size for s in sketches),
+        "space_hash": hashlib.sha256("".join(s.hash for s in sketches).encode()).hexdigest()[:12],
+        "seconds": seconds,
         "spread": spread,
-        "score": score,
-        "trials_to_reach_random": needed,
-        "gflops": workload.dag.flops() / guided_s / 1e9,
+        "against": others,
+        "gflops": workload.dag.flops() / seconds[first] / 1e9,
         "searches": {m: {k: v for k, v in asdict(s).items() if k != "trace"} for m, s in found.items()},
     }
+
+
+def workloads(tasks: str, numbers: str, target: Target) -> list[Workload]:
+    """Tasks by name, or random programs `first:last` with spaces large enough."""
+    if not numbers:
+        return [task_workload(name) for name in chosen(tasks, None)]
+    first, _, last = numbers.partition(":")
+    found = []
+    for n in range(int(first), int(last)):
+        workload = Workload.of(ComputeDAG.of(drawn(n).te()), f"drawn {n}")
+        if sum(s.size for s in generate(workload.dag, target)) >= LEAST_SPACE:
+            found.append(workload)
+    return found
 
 
 def main() -> None:
@@ -166,46 +195,65 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tasks", default=",".join(SAMPLE), help="of replays/search_tasks.py, or families")
+    parser.add_argument("--drawn", default="", help="random programs instead, as first:last")
+    parser.add_argument("--arms", default="xgb,random", help="the first one is compared with the others")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument(
-        "--json", type=Path, default=Path(__file__).parent / "results" / "search_vs_random.json"
-    )
+    parser.add_argument("--json", type=Path, default=Path(__file__).parent / "results" / "search_arms.json")
     parser.add_argument(
         "--threads", type=int, default=0, help="of a kernel; 0: all cores (the machine must be idle)"
     )
     parser.add_argument("--busy", action="store_true", help="the machine is not idle; fastest samples count")
-    arguments = parser.parse_args()
-    target = host().with_threads(arguments.threads) if arguments.threads else host()
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which none begins")
+    asked = parser.parse_args()
+    arms = asked.arms.split(",")
+    target = host().with_threads(asked.threads) if asked.threads else host()
     rates = calibrated(None, target)
     began = time.perf_counter()
-    rows = []
-    print(f"{'task':34} seed  guided us  random us    gain  spread score  trials to reach random")
-    for name in chosen(arguments.tasks, None):
-        for seed in range(arguments.seeds):
-            r = contest(name, seed, arguments.trials, target, rates, arguments.busy)
+    rows: list[dict[str, Any]] = []
+    print(f"{'task':28} seed  {'default us':>10} " + " ".join(f"{a + ' us':>10}" for a in arms) + "  spread")
+    for seed in range(asked.seeds):
+        for workload in workloads(asked.tasks, asked.drawn, target):
+            if time.perf_counter() - began > asked.limit:
+                break
+            r = contest(workload, arms, seed, asked.trials, target, rates, asked.busy)
             rows.append(r)
-            print(
-                f"{r['workload']:34} {seed:4} {r['guided_s'] * 1e6:10.1f} {r['random_s'] * 1e6:10.1f} "
-                f"{r['gain']:+7.1%} {r['spread']:7.1%} {r['score']:5} "
-                f"{r['trials_to_reach_random'] or 'never':>8}",
-                flush=True,
-            )
-            write(arguments.json, arguments.busy, target, arguments.trials, rows, time.perf_counter() - began)
-    summary = summarise(rows, arguments.trials)
-    print(
-        f"score {summary['score']:.1f} of {len(rows)}; guided reaches random's best after "
-        f"{summary['median_trials_to_reach_random']:g} trials (median); {time.perf_counter() - began:.0f} s"
-    )
+            times = " ".join(f"{r['seconds'][a] * 1e6:10.1f}" for a in ("default", *arms))
+            print(f"{r['workload']:28} {seed:4}  {times} {r['spread']:7.1%}", flush=True)
+            write(asked.json, asked.busy, target, asked.trials, rows, time.perf_counter() - began)
+    for arm, said in summarise(rows, asked.trials).items():
+        low, high = said["bounds"]
+        print(
+            f"{arms[0]} against {arm}: {said['mean_gain']:+.1%} in the geometric mean ({low:+.1%} to "
+            f"{high:+.1%}), score {said['score']:.1f} of {len(rows)}, reached after "
+            f"{said['median_trials_to_reach']:g} trials (median)"
+        )
 
 
-def summarise(rows: list[dict[str, Any]], trials: int) -> dict[str, Any]:
-    return {
-        "score": sum(r["score"] for r in rows),
-        "of": len(rows),
-        "median_trials_to_reach_random": median(r["trials_to_reach_random"] or trials + 1 for r in rows),
-        "geometric_mean_gain": float(np.exp(np.mean([np.log1p(r["gain"]) for r in rows]))) - 1.0,
-    }
+def summarise(rows: Sequence[dict[str, Any]], trials: int) -> dict[str, dict[str, Any]]:
+    """By arm, how the first one compares: gains in the geometric mean, over programs."""
+    arms = list(rows[0]["against"]) if rows else []
+    out = {}
+    for arm in arms:
+        mine = [r["against"][arm] for r in rows]
+        of = {r["workload"]: [] for r in rows}
+        for r in rows:
+            of[r["workload"]].append(np.log1p(r["against"][arm]["gain"]))
+        means = np.asarray([np.mean(v) for v in of.values()])
+        out[arm] = {
+            "mean_gain": float(np.expm1(means.mean())),
+            "bounds": bounds(means),
+            "score": sum(m["score"] for m in mine),
+            "median_trials_to_reach": median(m["trials_to_reach"] or trials + 1 for m in mine),
+        }
+    return out
+
+
+def bounds(means: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Of the mean gain over programs drawn anew: nine of ten lie between (bootstrap; Efron, 1979)."""
+    drawn_again = np.random.default_rng(0).choice(means, (RESAMPLED, len(means))).mean(axis=1)
+    low, high = np.expm1(np.quantile(drawn_again, (0.05, 0.95)))
+    return float(low), float(high)
 
 
 def write(
