@@ -92,13 +92,19 @@ class Front:
         if line == self._extent:
             return tiles_of(roles, self.target), best_tile(roles, self.target)
         whole = tuple(o for o in tiles_of(roles, self.target) if line % o[1] == 0)
-        cpu, registers = cpu_of(self.target), self.target.vector_registers
+        return whole, max(whole, key=lambda o: (self._speed(o, roles), o[2]))
 
-        def quality(o: Option) -> tuple[float, int]:
-            extents = roles.outer, roles.inner, roles.columns, roles.lanes
-            return tile_quality(o, *extents, registers, cpu, roles.row_bytes, roles.work), o[2]
+    @cached_property
+    def _slower(self) -> float:
+        """Times that the product takes with whole tiles of a line, compared with any."""
+        apart = best_tile(self.roles, self.target)
+        return max(1.0, self._speed(apart, self.roles) / self._speed(self.tiles[1], self.line))
 
-        return whole, max(whole, key=quality)
+    def _speed(self, tile: Option, roles: Roles) -> float:
+        """Share of peak of a register tile."""
+        extents = roles.outer, roles.inner, roles.columns, roles.lanes
+        registers = self.target.vector_registers
+        return tile_quality(tile, *extents, registers, cpu_of(self.target), roles.row_bytes, roles.work)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -136,7 +142,7 @@ class Front:
         """Cycles until all cores are done, with blocks of so many rows."""
         cpu, cores = cpu_of(self.target), self._cores
         count = self._blocks(rows)
-        work = self._product() + self._work(self._shapes(rows, self.stages), count)
+        work = self._slower * self._product() + self._work(self._shapes(rows, self.stages), count)
         taken, held = self._taken(rows), self._held(rows)
         once = self._taken(self._extent) * self._blocks(self._extent)
         work += once / cpu.l3_rate + (taken * count - once) / cpu.l2_rate

@@ -9,11 +9,11 @@
     descend   best two told ──single steps──▶ neighbours ──model──▶ batch             ┘ (`phases.py`)
 
 The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
-kept is described by features. A little of every batch is left to chance. For sketches of the general rules,
-whose spaces are too large to be drafted well, mutants and crossovers of the best told stand beside the
-drafts. Structure is bred like any other choice: the decisions of the best told are carried to other sketches,
-as steps of the descent and crossed with what was best there. `Candidate.made_by` says where each came from,
-so that the log can tell what ever wins.
+kept is described by features. A little of every batch is left to chance. For sketches of the general rules
+and of many stages, whose spaces are too large to be drafted well, mutants and crossovers of the best told
+stand beside the drafts. Structure is bred like any other choice: the decisions of the best told are carried
+to other sketches, as steps of the descent and crossed with what was best there. `Candidate.made_by` says
+where each came from, so that the log can tell what ever wins.
 Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
 was killed continues as if it had not been.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
@@ -50,6 +50,7 @@ from tuning_db.records import Parent
 
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
+LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
@@ -202,11 +203,11 @@ class Tuner(Policy):
         return self._drafts
 
     def _children(self, rng: np.random.Generator) -> list[Described]:
-        """Mutants and crossovers of the best told, of sketches that general rules made; and crossovers of the
-        best told of different sketches."""
+        """Mutants and crossovers of the best told, of sketches that cannot be drafted well; and crossovers of
+        the best told of different sketches."""
         told = self._best(self.options.parents)
         found = self._crossed(told, rng)
-        best = [t for t in told if is_general(self.sketches[t.sketch])]
+        best = [t for t in told if is_bred(self.sketches[t.sketch])]
         for n in sorted({t.sketch for t in best}):
             mine = [t for t in best if t.sketch == n]
             parents = np.stack([t.row for t in mine])
@@ -317,6 +318,11 @@ class Tuner(Policy):
         pairs = zip(self.sketches[d.sketch].holes, d.choices[row].tolist(), strict=True)
         tiles = tuple(k for h, k in pairs if h.name.endswith("/tile"))
         return tiles or tuple(k // CORNER for k in d.choices[row].tolist())
+
+
+def is_bred(sketch: Sketch) -> bool:
+    """Whether a sample says little of its space: general rules made it, or the choices of many stages."""
+    return is_general(sketch) or sketch.size > LARGE
 
 
 def is_general(sketch: Sketch) -> bool:
