@@ -45,7 +45,7 @@ def test_children_know_their_parents_and_how_they_were_made(store: TrialStore) -
         assert child.parents
         for parent in child.parents:
             assert measured[child.workload, parent.trace_hash] < (child.round or 0)
-            assert parent.how == "neighbour"
+            assert parent.how in ("neighbour", "transplanted")
     assert {len(t.parents) for t in rows if t.made_by in ("default", "random", "drafted")} == {0}
 
 
