@@ -3,11 +3,11 @@
     python benchmarks/search_arms.py [--tasks odd,softmax] [--seeds 3] [--trials 200] [--json FILE]
     python benchmarks/search_arms.py --drawn 500:520 --arms xgb,prior,random --trials 64
 
-Arms: `xgb` learns, `prior` does not, `random` draws evenly. Of the random programs those count whose space
-has 10,000 candidates. Winners are timed again side by side, each as two copies; a win counts only beyond what
-the copies of one winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the
-first arm needs to reach what each other one found in all of its own. Takes about 0.2 s a trial: tasks × seeds
-× arms × trials × 0.2 s.
+Arms: `xgb` learns, `prior` does not, `random` draws evenly. A random program counts if its space has 10,000
+candidates. Winners are timed again side by side, each as two copies; a win counts only beyond what the copies
+of one winner differ by (A/A), everything else is a tie and counts half. Also: how many trials the first arm
+needs to reach what each other one found in all of its own. Takes about 0.2 s a trial: tasks × seeds × arms ×
+trials × 0.2 s.
 """
 
 from __future__ import annotations

@@ -40,6 +40,10 @@ class _Partial:
     inside: tuple[ComputeAt, ...] = ()  # where stages are to go that no rule has decided
     choices: tuple[int, ...] = ()  # the number of each extension taken: small ones are preferred
 
+    def is_open(self, place: ComputeAt) -> bool:
+        """Whether the stage is still to go there."""
+        return isinstance(self.state.stage(place.stage).place, Root)
+
     @property
     def seen(self) -> State:
         """The state as rules see it: what they have not decided is at root, wherever it is to go."""
@@ -67,8 +71,6 @@ def preferred(dag: ComputeDAG, target: Target) -> Sketch:
 
 def is_one_nest(dag: ComputeDAG, target: Target) -> bool:
     """Whether the preferred sketch computes everything inside one stage's loops, constants aside."""
-    if target.kind != "llvm":
-        return False
     state = structure(preferred(dag, target), dag)
     roots = [s.name for s in state.stages if isinstance(s.place, Root)]
     return len(set(roots) - state.constant_stages()) == 1
@@ -125,7 +127,7 @@ def _expand(
     rules: tuple[SketchRule, ...],
 ) -> Iterator[_Partial]:
     """What the first rule that answers makes of a stage, in its order; made when asked for."""
-    done = current.done | {stage.name}
+    done, seen = current.done | {stage.name}, current.seen
     if any(place.stage == stage.name for place in current.inside):
         target = target.with_threads(1)
     for at, rule in enumerate(rules):
@@ -133,7 +135,7 @@ def _expand(
             continue
         if rule.name == "inline" and stage.name in current.stays:
             continue
-        answers = _answers(rule, current, stage, target)
+        answers = _answers(rule, current, seen, stage, target)
         first = next(answers, None)
         if first is None or (last_call and first[0].defer):
             continue
@@ -150,7 +152,7 @@ def _expand(
                 choices=(*current.choices, n),
             )
             if e.onward:
-                yield from _expand(here, state.stage(stage.name), target, last_call, rules[at + 1 :])
+                yield from _expand(here, here.seen.stage(stage.name), target, last_call, rules[at + 1 :])
             else:
                 yield replace(here, done=(done | set(e.done)) - set(e.stays) - set(e.again))
         return
@@ -158,15 +160,15 @@ def _expand(
 
 
 def _answers(
-    rule: SketchRule, current: _Partial, stage: Stage, target: Target
+    rule: SketchRule, current: _Partial, seen: State, stage: Stage, target: Target
 ) -> Iterator[tuple[Extension, State]]:
-    """The rule's extensions, each with what it leads to.
+    """The rule's extensions, each with what it leads to. seen: `current.seen`.
 
     A rule that raises, or whose steps cannot be applied, answers no more: a default always runs, and a rule
     only makes it faster. AUTOTENSOR_STRICT=1 raises instead.
     """
     try:
-        for e in rule.expand(current.seen, stage, target):
+        for e in rule.expand(seen, stage, target):
             placed = _placed(e, stage.name, current)
             yield placed, _applied(current.state, placed.steps)
     except Exception as error:
@@ -184,23 +186,24 @@ def _placed(e: Extension, stage: str, current: _Partial) -> Extension:
     Who reads them is there before. Loops in there are one core's.
     """
     own = {s.stage for s in e.steps if isinstance(s, ComputeAt | Inline)}
-    mine = {p.stage for p in current.inside} & {stage, *e.done} - own
+    decided = {*e.done, *(() if e.onward else (stage,))} - own
+    mine = [p for p in current.inside if p.stage in decided]
     if not mine or not e.steps:
         return e
     steps: list[Step] = [s for s in e.steps if not isinstance(s, Parallel)]
-    for p in current.inside:  # producers first, so that who reads them comes to stand in front
-        if p.stage in mine:  # before its loops: what makes stages of a stage wants it at root
-            its = (n for n, s in enumerate(steps) if _of(s) == p.stage and not isinstance(s, CacheWrite))
-            steps.insert(next(its, len(steps)), p)
-    return replace(e, steps=(*_readers(mine, current), *steps))
+    for p in filter(current.is_open, mine):  # producers first: who reads them comes to stand in front
+        # before its loops, but behind what makes stages of a stage and wants it at root
+        its = (n for n, s in enumerate(steps) if _of(s) == p.stage and not isinstance(s, CacheWrite))
+        steps.insert(next(its, len(steps)), p)
+    return replace(e, steps=(*_readers({p.stage for p in mine}, current), *steps))
 
 
 def _readers(stages: set[str], current: _Partial) -> Iterator[ComputeAt]:
     """Steps that put readers of stages where they are to go, if they are not there: whose turn is to come."""
-    state, waiting = current.state, []
-    for p in current.inside:  # producers first
-        read = {s.name for s in state.stages if p.stage in {c.name for c in state.consumers(s)}}
-        if p.stage not in stages and isinstance(state.stage(p.stage).place, Root) and read & stages:
+    waiting: list[ComputeAt] = []
+    for p in filter(current.is_open, current.inside):  # producers first
+        producers = map(current.state.producer, current.state.stage(p.stage).op.reads())
+        if p.stage not in stages and any(s is not None and s.name in stages for s in producers):
             stages = {*stages, p.stage}
             waiting.append(p)
     yield from reversed(waiting)

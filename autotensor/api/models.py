@@ -82,7 +82,8 @@ def plan_model(
         ready, groups = updating_groups(ready, updates)
     else:
         groups = partition(ready, windows=not chosen.is_gpu)
-        groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
+        if chosen.kind == "llvm":  # blocks of rows, for which a core has caches
+            groups = joined(ready, groups, lambda w: is_one_nest(w.dag, chosen))
     return ModelPlan(ready, groups, tasks_of(groups), chosen, dict(facts or {}), dict(updates or {}))
 
 

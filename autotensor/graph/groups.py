@@ -94,6 +94,19 @@ class GroupWriter:
         result = _computed(results[node.output])
         self.values[node] = _rounded(result) if self.rounded else result
 
+    def write_over(self, nodes: Sequence[Apply], target: Shape) -> bool:
+        """Elementwise nodes over `target`, [rows, channels] or [elements]; False if one cannot be."""
+        for node in nodes:
+            if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
+                return False
+            shapes = [
+                _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs
+            ]
+            if None in shapes:
+                return False
+            self.write(node, [s for s in shapes if s is not None], over=target)
+        return True
+
     def group(self, name: str, nodes: tuple[Apply, ...], outputs: tuple[Apply, ...]) -> Group:
         """What was written, as a group."""
         results = tuple(self.values[n] for n in outputs)
@@ -214,7 +227,7 @@ def _pointwise(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
     rows = prod(x.shape[:-1])
     writer = GroupWriter(rounded)
     writer.write(head, [(rows, depth), (channels, depth)], op="dense")
-    return writer if write_over(writer, chain[1:], (rows, channels)) else None
+    return writer if writer.write_over(chain[1:], (rows, channels)) else None
 
 
 def is_pointwise(node: Apply) -> bool:
@@ -240,21 +253,7 @@ def _flat(chain: tuple[Apply, ...], rounded: bool) -> GroupWriter | None:
     vectors = any(prod(s) not in (1, prod(shape)) for s in outside)
     target = (prod(shape[:-1]), shape[-1]) if vectors else (prod(shape),)
     writer = GroupWriter(rounded)
-    return writer if write_over(writer, chain, target) else None
-
-
-def write_over(writer: GroupWriter, chain: Sequence[Apply], target: Shape) -> bool:
-    """Writes elementwise operators over `target`, [rows, channels] or [elements]; False if one cannot be."""
-    for node in chain:
-        if node.has_attr("axis") or (isinstance(node.op, TeFunction) and not node.op.pointwise):
-            return False
-        shapes = [
-            _flattened(x.shape, node.shape, target, vector=isinstance(x, Constant)) for x in node.inputs
-        ]
-        if None in shapes:
-            return False
-        writer.write(node, [s for s in shapes if s is not None], over=target)
-    return True
+    return writer if writer.write_over(chain, target) else None
 
 
 def _flattened(shape: Shape, full: Shape, target: Shape, vector: bool = False) -> Shape | None:

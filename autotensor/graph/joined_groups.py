@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from autotensor.graph.groups import Group, GroupWriter, is_pointwise, write_over
+from autotensor.graph.groups import Group, GroupWriter, is_pointwise, write_all
 from autotensor.graph.ir import Apply, Graph, GraphNode
 from autotensor.graph.storage import storage
 from autotensor.operators import Kind
@@ -27,7 +27,7 @@ def joined(
 ) -> tuple[Group, ...]:
     """The groups, some of them joined; in an order in which they can run.
 
-    is_worth_it: whether a workload of two had better be one kernel.
+    is_worth_it: says whether a workload is faster as one kernel.
     """
     made: dict[GraphNode, Group] = {o: g for g in groups for o in g.outputs}
     gone: set[Group] = set()
@@ -56,7 +56,7 @@ def _in_front(graph: Graph, parts: Sequence[Group], made: dict[GraphNode, Group]
     first, found = parts[0], []
     for x in map(storage, first.head.inputs[:1] if len(parts) == 1 else first.inputs):
         group = made.get(x)
-        if group is None or len(group.outputs) > 1 or x in map(storage, graph.outputs):
+        if group is None or group.head.results > 1 or x in map(storage, graph.outputs):
             continue
         reads = [i for n in first.nodes for i in n.inputs if storage(i) is x]
         if len(reads) == 1 and (len(parts) == 1 or reads[0] is x) and _readers(graph, x) <= {*first.nodes}:
@@ -79,10 +79,10 @@ def _joined(parts: Sequence[Group]) -> Group | None:
     made, depth = nodes[-1], product.inputs[0].shape[-1]
     if made.shape[-1] != depth:
         return None
-    writer = _in_rows(nodes, (prod(made.shape[:-1]), depth)) or _in_own_shapes(nodes)
+    writer = _in_rows(nodes, (prod(made.shape[:-1]), depth)) or write_all(nodes, rounded=False)
     rows = writer.values[made]
     writer.multiply(product, rows)
-    if not write_over(writer, after, writer.values[product].shape):
+    if not writer.write_over(after, writer.values[product].shape):
         return None
     name = " > ".join(p.name for p in parts)
     return writer.group(name, (*nodes, product, *after), parts[-1].outputs)
@@ -92,11 +92,4 @@ def _in_rows(nodes: Sequence[Apply], shape: tuple[int, int]) -> GroupWriter | No
     """Elementwise nodes over [rows, channels]; None where some are not, or cannot be written so."""
     writer = GroupWriter(rounded=False)
     flat = all(n.kind is Kind.ELEMENTWISE for n in nodes)
-    return writer if flat and write_over(writer, nodes, shape) else None
-
-
-def _in_own_shapes(nodes: Sequence[Apply]) -> GroupWriter:
-    writer = GroupWriter(rounded=False)
-    for n in nodes:
-        writer.write(n, [x.shape for x in n.inputs])
-    return writer
+    return writer if flat and writer.write_over(nodes, shape) else None

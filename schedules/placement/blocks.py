@@ -32,8 +32,7 @@ from schedules.kit.stage_analysis import (
     untouched,
 )
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
-from schedules.placement.cost import FILLED, vectors, weight
-from schedules.placement.regions import Box, extents_of, regions
+from schedules.placement.cost import FILLED, Group, Tiling, vectors, weight
 
 # of several cores that meet between stages, the time beside work and what is fetched; of one, how much faster
 # blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
@@ -66,8 +65,8 @@ class Front:
     def overlaps(self, op: StageOp) -> bool:
         """Whether blocks need parts of a stage that others need, too."""
         rows = self.line.rows[0].extent if self.line is not self.roles else 1
-        (shape,) = self._shapes(rows, (op,))
-        return prod(shape) * self._blocks(rows) > op.points()
+        tiling = self._tiling(rows)
+        return tiling.bytes[op.buffers[0].name] * tiling.count > op.buffers[0].bytes
 
     @cached_property
     def line(self) -> Roles:
@@ -118,38 +117,38 @@ class Front:
         return tuple(n * line for n in sorted(even | {ceil(lines / self._cores)}))
 
     @cached_property
+    def _cycles(self) -> dict[int, float]:
+        """Of every size of blocks."""
+        return {rows: self.inside(rows) for rows in self.sizes}
+
+    @cached_property
     def best(self) -> int:
         """The smallest blocks that seem about as fast as any."""
-        fastest = min(map(self.inside, self.sizes))
-        return next(rows for rows in sorted(self.sizes) if self.inside(rows) <= NEAR * fastest)
+        fastest = min(self._cycles.values())
+        return min(rows for rows, cycles in self._cycles.items() if cycles <= NEAR * fastest)
 
     @cached_property
     def seems_faster(self) -> bool:
-        """Whether the product had better compute them for each block of its rows.
+        """Whether blocks seem faster than one stage after the other.
 
         Weights that a core's second cache cannot keep would be fetched for every block: then not.
         """
         if self._panels > cpu_of(self.target).panel * second_cache(self.target):
             return False
-        return self.inside(self.best) < self.apart() * (WAIT if self._cores > 1 else SURE)
-
-    def _held(self, rows: int) -> int:
-        """Bytes that a block hands on."""
-        shapes = zip(self.handed_on, self._shapes(rows, self.handed_on), strict=True)
-        return sum(prod(shape) * op.buffers[0].dtype.bytes for op, shape in shapes)
+        return self._cycles[self.best] < self.apart() * (WAIT if self._cores > 1 else SURE)
 
     def inside(self, rows: int) -> float:
         """Cycles until all cores are done, with blocks of so many rows."""
         cpu, cores = cpu_of(self.target), self._cores
-        count = self._blocks(rows)
-        work = self._slower * self._product() + self._work(self._shapes(rows, self.stages), count)
-        taken, held = self._taken(rows), self._held(rows)
-        once = self._taken(self._extent) * self._blocks(self._extent)
-        work += once / cpu.l3_rate + (taken * count - once) / cpu.l2_rate
-        block = held + taken + sum(b.bytes for b in self.product.buffers) / count
+        tiling, whole = self._tiling(rows), self._tiling(self._extent)
+        work = self._slower * self._product() + self._work(tiling)
+        taken, held = self._taken(tiling), sum(tiling.bytes[op.buffers[0].name] for op in self.handed_on)
+        once = self._taken(whole) * whole.count
+        work += once / cpu.l3_rate + (taken * tiling.count - once) / cpu.l2_rate
+        block = held + taken + sum(b.bytes for b in self.product.buffers) / tiling.count
         if held > FILLED * self.target.cache_bytes[0]:
             work += 2.0 * self._bytes / (cpu.l2_rate if block <= self._kept else cpu.l3_rate)
-        times = 1 if self._panels + block <= self._kept else ceil(count / cores)
+        times = 1 if self._panels + block <= self._kept else ceil(tiling.count / cores)
         return work * self._busiest(rows) + self._weights(1.0) * times + cpu.region
 
     def apart(self) -> float:
@@ -158,8 +157,8 @@ class Front:
         Cores divide rows throughout; or what serves each stage best, and then fetch what others wrote.
         """
         cpu, cores = cpu_of(self.target), self._cores
-        work = self._product() + self._work([[a.extent for a in op.axes] for op in self.stages], 1)
-        work += self._taken(self._extent) * self._blocks(self._extent) / cpu.l3_rate
+        whole = self._tiling(self._extent)
+        work = self._product() + self._work(whole) + self._taken(whole) * whole.count / cpu.l3_rate
         work += 2.0 * self._bytes / (cpu.l2_rate if self._bytes <= self._kept * cores else cpu.l3_rate)
         by_rows = work * self._busiest(ceil(self._extent / cores)) + self._weights(1.0)
         fetched = self._bytes * (1.0 - 1.0 / cores) / LINE * cpu.line
@@ -198,36 +197,30 @@ class Front:
     def _bytes(self) -> int:
         return sum(b.bytes for op in self.handed_on for b in op.buffers)
 
-    def _blocks(self, rows: int) -> int:
-        return ceil(self._extent / rows) * prod(a.extent for a in self.roles.others)
-
     def _product(self) -> float:
         cpu, op = cpu_of(self.target), self.product
         terms = prod(a.extent for a in op.reduce_axes)
         return terms * vectors([a.extent for a in op.axes], self.roles.lanes) / cpu.multiplies
 
-    def _work(self, shapes: Sequence[Sequence[int]], times: int) -> float:
-        """Cycles of one core for the stages in front, on boxes of these shapes."""
-        cpu = cpu_of(self.target)
-        total = 0.0
-        for op, shape in zip(self.stages, shapes, strict=True):
-            terms = prod(a.extent for a in op.reduce_axes)
-            total += vectors(shape, lanes_of(op, self.target)) * terms * weight(op, cpu.called)
-        return total * times
+    def _work(self, tiling: Tiling) -> float:
+        """Cycles of one core for the stages in front, of all blocks."""
+        called = cpu_of(self.target).called
+        return tiling.count * sum(
+            tiling.vectors[op.name] * prod(a.extent for a in op.reduce_axes) * weight(op, called)
+            for op in self.stages
+        )
 
-    def _taken(self, rows: int) -> int:
+    def _taken(self, tiling: Tiling) -> float:
         """Bytes that the stages of a block read of others."""
-        boxes, mine = self._boxes(rows), {b for op in self.stages for b in op.buffers}
-        inputs = {b for op in self.stages for b in op.reads()} - mine
-        return sum(prod(extents_of(boxes[b.name])) * b.dtype.bytes for b in inputs)
+        made = {b.name for op in self.stages for b in op.buffers}
+        return sum(tiling.bytes[name] for name in {b.name for op in self.stages for b in op.reads()} - made)
 
-    def _shapes(self, rows: int, ops: Sequence[StageOp]) -> list[Sequence[int]]:
-        boxes = self._boxes(rows)
-        return [extents_of(boxes[op.buffers[0].name]) for op in ops]
-
-    def _boxes(self, rows: int) -> dict[str, Box]:
-        block = {**{a.name: 1 for a in self.roles.others}, self.roles.rows[0].name: rows}
-        return regions(self.product, block, (*self.stages, self.product))
+    def _tiling(self, rows: int) -> Tiling:
+        """What blocks of so many rows need."""
+        ones = {a.name: 1 for a in self.roles.others} | {self.roles.rows[0].name: rows}
+        lanes = lanes_of(self.product, self.target)
+        group = Group((*self.stages, self.product), lanes, self.target)
+        return Tiling.of(group, tuple(ones.get(a.name, a.extent) for a in self.product.axes))
 
 
 def front_of(state: State, stage: Stage, roles: Roles, target: Target) -> Front | None:
