@@ -132,14 +132,21 @@ class Access:
 @lru_cache(maxsize=8192)
 def access(e: Expr) -> Access | None:
     """How an index walks a dimension, when that is a sum of axes, or a quotient or remainder of one."""
-    div = mod = 0
     match e:
-        case Binary(Op.FLOORDIV, a, Const(c)) if c > 0 and _of_axes(a) is not None:
-            e, div = a, int(c)
-        case Binary(Op.MOD, a, Const(c)) if c > 0 and _of_axes(a) is not None:
-            e, mod = a, int(c)
+        case Binary(Op.FLOORDIV, a, Const(c)) if c > 0:
+            inner = access(a)
+            if inner is not None and not inner.mod:
+                return Access(inner.steps, inner.constant, max(1, inner.div) * int(c))
+        case Binary(Op.MOD, a, Const(c)) if c > 0:
+            of = _of_axes(a)
+            if of is not None:
+                return Access(*of, mod=int(c))
+        case Binary(Op.ADD, a, Const(c)):
+            inner = access(a)
+            if inner is not None and inner.div:  # x // d + c is (x + c*d) // d
+                return Access(inner.steps, inner.constant + int(c) * inner.div, inner.div)
     total = _of_axes(e)
-    return None if total is None else Access(total[0], total[1], div, mod)
+    return None if total is None else Access(*total)
 
 
 def _of_axes(e: Expr) -> tuple[dict[str, int], int] | None:

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotensor.ir.expr import Load
+from autotensor.ir.bounds import is_data
+from autotensor.ir.expr import Expr
 from autotensor.ir.func import Buffer
+from autotensor.ir.visit import free_vars
 from autotensor.schedule.axis import Mark
 from autotensor.schedule.extents import (
     Access,
@@ -52,14 +54,26 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Anywhere:
+    """One dimension of a load whose index is no sum of axes, nor a quotient or remainder of one."""
+
+    axes: frozenset[str]  # that it depends on
+    what: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Operand:
-    """One load of a stage, or (when `write`) its store."""
+    """Loads of a stage that differ by constants only (the taps of a stencil); or (`write`) its store."""
 
     buffer: Buffer
-    dims: tuple[Access | None, ...]
+    dims: tuple[Access | Anywhere, ...]  # of the first of them
     write: bool
     constant: bool
-    vector: str  # "unit" along the vectorized loop, "broadcast" (does not move), "strided"
+    # "unit" along the vectorized loop, "broadcast" (does not move), "apart" (every other element, or each
+    # twice), "strided"
+    vector: str
+    shifts: tuple[tuple[int, ...], ...] = ()  # per dimension: the constants of all, in order
+    count: int = 1  # loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +89,7 @@ class StagePicture:
     is_reduction: bool
     operands: tuple[Operand, ...]
     bytes: tuple[tuple[Number, ...], ...]  # [operand][level]: touched by the loops inside; last: one point
+    fetched: tuple[Number, ...]  # [operand]: elements that the innermost unrolled code loads, or stores
     lanes: Number  # extent of the vectorized loop, else 1
 
 
@@ -199,6 +214,8 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         tuple(least(footprint(o, t), held.get(o.buffer.name, o.buffer.bytes)) for t in tables)
         for o in operands
     )
+    unrolled = tables[_unrolled(stage, levels)]
+    fetched = tuple(_fetched(o, unrolled, moving) for o in operands)
     once, total = stage.op.points(), flops(stage.op)
     return StagePicture(
         stage.name,
@@ -210,8 +227,20 @@ def _stage_picture(state: State, stage: Stage, extents: Extents) -> StagePicture
         stage.op.is_reduction,
         operands,
         footprints,
+        fetched,
         lanes,
     )
+
+
+def _unrolled(stage: Stage, levels: tuple[Level, ...]) -> int:
+    """Number of the first of the innermost levels that are unrolled or vectors."""
+    first = len(levels)
+    while first > len(levels) - len(stage.leaves) and levels[first - 1].mark in (
+        Mark.UNROLLED,
+        Mark.VECTORIZED,
+    ):
+        first -= 1
+    return first
 
 
 def _held(state: State, extents: Extents) -> dict[str, Number]:
@@ -238,20 +267,33 @@ def _operands(state: State, stage: Stage, moving: frozenset[str]) -> tuple[Opera
     constants = set(state.dag.constants) | {
         b.name for s in state.live() if s.name in state.constant_stages() for b in s.op.buffers
     }
-    out = [
-        Operand(
-            load.buffer,
-            tuple(access(i) for i in load.indices),
-            False,
-            load.buffer.name in constants,
-            _vector_kind(load, _strides(state, load.buffer), moving, load.buffer.name in constants),
-        )
-        for load in stage.op.loads()
-    ]
+    alike: dict[tuple[Buffer, tuple[object, ...]], list[tuple[Access | Anywhere, ...]]] = {}
+    for load in stage.op.loads():
+        dims = tuple(access(i) or Anywhere(_axes_of(i), i) for i in load.indices)
+        alike.setdefault((load.buffer, tuple(map(_walk, dims))), []).append(dims)
+    out = []
+    for (buffer, _), loads in alike.items():
+        fixed = buffer.name in constants
+        vector = _vector_kind(loads[0], _strides(state, buffer), moving, fixed)
+        shifts = tuple(tuple(sorted({*map(_constant, dims)})) for dims in zip(*loads, strict=True))
+        out.append(Operand(buffer, loads[0], False, fixed, vector, shifts, len(loads)))
     for b in stage.op.buffers:
-        dims = tuple(access(a.var) for a in stage.op.axes)
-        out.append(Operand(b, dims, True, False, "unit"))
+        here = tuple(Access({a.name: 1}, 0) for a in stage.op.axes)
+        out.append(Operand(b, here, True, False, "unit", ((0,),) * len(here)))
     return tuple(out)
+
+
+def _axes_of(index: Expr) -> frozenset[str]:
+    return frozenset(v.name for v in free_vars(index))
+
+
+def _walk(dim: Access | Anywhere) -> object:
+    """What loads that differ by constants have in common."""
+    return dim if isinstance(dim, Anywhere) else (frozenset(dim.steps.items()), dim.div, dim.mod)
+
+
+def _constant(dim: Access | Anywhere) -> int:
+    return 0 if isinstance(dim, Anywhere) else dim.constant
 
 
 def _strides(state: State, buffer: Buffer) -> tuple[int, ...]:
@@ -267,19 +309,22 @@ def _strides(state: State, buffer: Buffer) -> tuple[int, ...]:
     return tuple(steps[a.name] for a in producer.op.axes)
 
 
-def _vector_kind(load: Load, strides: tuple[int, ...], moving: frozenset[str], constant: bool) -> str:
-    stride = 0
-    for index, step in zip(load.indices, strides, strict=True):
-        a = access(index)
-        if a is None:
-            return "strided"
-        found = sum(abs(k) * step for n, k in a.steps.items() if n in moving)
-        if found and not a.is_sum:
-            return "strided"
-        stride += found
-    if stride == 0:
+def _vector_kind(
+    dims: tuple[Access | Anywhere, ...], strides: tuple[int, ...], moving: frozenset[str], constant: bool
+) -> str:
+    stride, apart = 0, False
+    for n, (dim, step) in enumerate(zip(dims, strides, strict=True)):
+        if isinstance(dim, Access) and dim.is_sum:
+            stride += sum(abs(k) * step for a, k in dim.steps.items() if a in moving)
+        elif not moving.isdisjoint(dim.axes if isinstance(dim, Anywhere) else dim.steps):
+            if n < len(dims) - 1 or (isinstance(dim, Anywhere) and is_data(dim.what)):
+                return "strided"
+            apart = True
+    if stride == 0 and not apart:
         return "broadcast"
-    return "unit" if stride == 1 or constant else "strided"  # constants along the vector are packed
+    if constant and not apart:
+        return "unit"  # constants along the vector are packed
+    return "strided" if stride > 2 or (apart and stride) else "unit" if stride == 1 else "apart"
 
 
 def _axis_spans(
@@ -301,20 +346,44 @@ def _axis_spans(
 
 def footprint(operand: Operand, axes: Mapping[str, Span]) -> Number:
     """Bytes of the operand that are touched while its axes run over the given spans."""
-    total: Any = operand.buffer.dtype.bytes
-    for a, dim in zip(operand.dims, operand.buffer.shape, strict=True):
-        total = total * _touched(a, dim, axes)
-    return total
+    together: Any = operand.buffer.dtype.bytes
+    apart: Any = together * operand.count
+    for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):
+        together = together * _touched(a, dim, axes, shifts)
+        apart = apart * _touched(a, dim, axes)
+    return least(together, apart)
 
 
-def _touched(a: Access | None, dim: int, axes: Mapping[str, Span]) -> Number:
-    if a is None or not a.steps.keys() <= axes.keys():
+def _fetched(operand: Operand, axes: Mapping[str, Span], moving: frozenset[str]) -> Number:
+    """Elements of all vectors that are loaded, each shift along the vector as one of its own; or of what does
+    not move with the vector."""
+    together: Any = 1
+    apart: Any = operand.count
+    for a, dim, shifts in zip(operand.dims, operand.buffer.shape, operand.shifts, strict=True):
+        alone = _touched(a, dim, axes)
+        apart = apart * alone
+        if moving.isdisjoint(a.axes if isinstance(a, Anywhere) else a.steps):
+            together = together * _touched(a, dim, axes, shifts)
+        else:
+            together = together * alone * len(shifts)
+    return least(together, apart)
+
+
+def _touched(
+    a: Access | Anywhere, dim: int, axes: Mapping[str, Span], shifts: tuple[int, ...] = (0,)
+) -> Number:
+    """Places of a dimension, of loads that are shifted by these constants."""
+    names = a.axes if isinstance(a, Anywhere) else a.steps.keys()
+    if not names <= axes.keys():
         return dim
-    extent: Number = 1
-    points: Number = 1
+    points: Number = len(shifts)
+    for n in names:
+        points = points * axes[n].extent
+    if isinstance(a, Anywhere):
+        return least(points, dim)
+    extent: Number = 1 + shifts[-1] - shifts[0]
     for n, k in a.steps.items():
         extent = extent + abs(k) * (axes[n].extent - 1)
-        points = points * axes[n].extent
     if a.div:
         extent = (extent + a.div - 2) // a.div + 1
     if a.mod:

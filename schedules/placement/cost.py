@@ -17,14 +17,13 @@ from autotensor.ir.bounds import is_data
 from autotensor.ir.expr import Binary, Compare, Expr
 from autotensor.te.dag import StageOp
 from autotensor.te.stage import evaluated
-from schedules.cpu import cpu_of
+from schedules.cpu import APART, cpu_of
 from schedules.kit.body_work import vector_operations
 from schedules.placement.reads import Other, Part, Point, Reads, Sum
 from schedules.placement.regions import extents_of, regions
 
 INTEGER = 0.25  # of an operation: of whole numbers most are the same for all lanes (chosen, 2026-11)
 GATHER = 1.0  # cycles of a lane that is loaded by itself (chosen, 2026-11)
-APART = 3.0  # vectors loaded for one whose lanes are two apart (chosen, 2026-11)
 FILLED = 0.8  # of a cache that a tile's arrays may take and stay there (chosen, 2026-11)
 MOST_NODES = 4000  # of an expression after inlining: more compile for seconds
 

@@ -4,9 +4,10 @@ Expensive ones (exp) are inlined only into a single pointwise consumer, where no
 Padding in front of a reduction is left to the rule of that reduction, which decides where to copy it. A chain
 is cut where the expression would be nested too deep.
 
-A product reads each element of its operands hundreds of times, once for each tile: what stands in front of it
-is inlined or computed whole by what the two cost (`_inlined`, `_stored`), and the other is offered behind,
-unless it seems many times as slow. Pipelines of stencils have a rule of their own (`pipeline.py`).
+A product reads each element of its operands hundreds of times, once for each tile, and several readers each
+compute what vanishes into them: there a stage is inlined or computed whole by what the two cost (`_inlined`,
+`_stored`), and the other is offered behind, unless it seems many times as slow. What one pipeline of stencils
+alone reads is placed by a rule of its own (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from schedules.kit.stage_analysis import (
     second_cache,
     untouched,
 )
-from schedules.placement.cost import GATHER, weight
+from schedules.placement.cost import GATHER, Group, evaluation, weight
+from schedules.placement.reads import points_read
 from schedules.registry import Extension
 
 HOPELESS = 8.0  # times as slow: such an alternative is not offered (chosen, 2026-11)
@@ -56,17 +58,35 @@ def inline(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
         if not single:
             return ()
     gone = Extension((Inline(stage.name),), done=(stage.name,))
-    if target.kind != "llvm" or not summed or any(is_constant(state, c) for c in summed):
+    decided = len(consumers) == 1 and not summed  # by the rule of pipelines
+    if target.kind != "llvm" or decided or any(is_constant(state, c) for c in summed):
         return (gone,)
-    kept = Extension(stays=(stage.name,))
-    once, again = _stored(op, target), sum(_inlined(c.op, op, target) for c in summed)
-    if again <= once:
+    kept = Extension(stays=(stage.name,), onward=True)
+    once, again = _stored(op, target), sum(_inlined(c.op, op, target) for c in consumers)
+    # neighbouring rows share what several readers compute; the count does not see it, so it has to be sure
+    if again <= once * (1.0 if summed else HOPELESS):
         return (gone, kept) if once <= HOPELESS * again else (gone,)
     return (kept, gone) if again <= HOPELESS * once else (kept,)
 
 
 def _inlined(consumer: StageOp, op: StageOp, target: Target) -> float:
-    """Cycles that a reduction spends on the stage's elements, if it computes them where it reads them."""
+    """Cycles that a reader spends on the stage's elements, if it computes them where it reads them."""
+    return (_in_product if consumer.is_reduction else _in_place)(consumer, op, target)
+
+
+def _in_place(consumer: StageOp, op: StageOp, target: Target) -> float:
+    """The same of a reader that evaluates each of its points once."""
+    group = Group((op, consumer), lanes_of(consumer, target), target)
+    gone, none = frozenset({op.name}), frozenset[str]()
+    inlined, read = (
+        evaluation(group, consumer, names, points_read(consumer, names, group.order))
+        for names in (gone, none)
+    )
+    return consumer.points() / group.lanes * (inlined - read)
+
+
+def _in_product(consumer: StageOp, op: StageOp, target: Target) -> float:
+    """The same of a reduction, whose tiles evaluate an element once for several results."""
     lanes, total = lanes_of(op, target), 0.0
     work, turned = weight(op, cpu_of(target).called), _turned(op) * GATHER * lanes
     vector = consumer.axes[-1].name if consumer.axes else ""

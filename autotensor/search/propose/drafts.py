@@ -34,7 +34,7 @@ def draft(
     """Number of the sketch and rows of option numbers [candidates, holes], of those sketches that have any.
 
     looked_at: candidates of one sketch, at most; smaller ones are looked at whole. keep: the best by the
-    prior, of all together. spread: by chance, lest the prior hides something.
+    prior, of all together. spread: by chance, as many of each sketch, lest the prior hides something.
     """
     pops, priors = [], []
     for sketch, state in spaces:
@@ -48,8 +48,9 @@ def draft(
     owner = np.concatenate([np.full(len(p), n) for n, p in enumerate(priors)])
     rows = np.concatenate([np.arange(len(p)) for p in priors])
     order = np.argsort(everything, kind="stable")
-    by_chance = rng.permutation(len(everything))[:spread]
-    kept = np.unique(np.concatenate([order[:keep], by_chance]))
+    each = -(-spread // len(pops))
+    by_chance = [np.flatnonzero(owner == n)[rng.permutation(len(p))[:each]] for n, p in enumerate(priors)]
+    kept = np.unique(np.concatenate([order[:keep], *by_chance]))
     found = ((n, pops[n].choices[rows[kept[owner[kept] == n]]]) for n in range(len(pops)))
     return [(n, choices) for n, choices in found if len(choices)]
 

@@ -193,9 +193,12 @@ class Policy:
         """Number of its sketch, option numbers."""
         return self._number[c.sketch.hash], encode(c.sketch, c.decisions)
 
-    def _random(self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4) -> None:
-        """Fills the batch uniformly over all candidates of all sketches, as far as chance finds new ones."""
-        sizes = np.asarray([s.size for s in self.sketches], dtype=np.float64)
+    def _random(
+        self, rng: np.random.Generator, out: list[Candidate], count: int, tries: int = 4, by_size: bool = True
+    ) -> None:
+        """Fills the batch by chance, as far as that finds new ones: all candidates as likely, or (not
+        `by_size`) all sketches."""
+        sizes = np.asarray([s.size if by_size else 1 for s in self.sketches], dtype=np.float64)
         missing = count - len(out)
         if missing <= 0:
             return

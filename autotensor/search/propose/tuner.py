@@ -9,11 +9,11 @@
     descend   best two told ──single steps──▶ neighbours ──model──▶ batch             ┘ (`phases.py`)
 
 The space is drafted with the prior once (all of it, or a sample that the prior bred from), and only what is
-kept is described by features. A little of every batch is left to chance. For sketches of the general rules
-and of many stages, whose spaces are too large to be drafted well, mutants and crossovers of the best told
-stand beside the drafts. Structure is bred like any other choice: the decisions of the best told are carried
-to other sketches, as steps of the descent and crossed with what was best there. `Candidate.made_by` says
-where each came from, so that the log can tell what ever wins.
+kept is described by features. A little of every batch is left to chance, of wide spaces half of the first.
+For sketches of the general rules and of many stages, whose spaces are too large to be drafted well, mutants
+and crossovers of the best told stand beside the drafts. Structure is bred like any other choice: the
+decisions of the best told are carried to other sketches, as steps of the descent and crossed with what was
+best there. `Candidate.made_by` says where each came from, so that the log can tell what ever wins.
 Which candidates come depends on the seed and on what was told in which rounds, on nothing else; so a run that
 was killed continues as if it had not been.
 Source: draft-then-verify of Pruner (Qiao et al., ASPLOS 2025); evolution as in Ansor (Zheng et al., OSDI
@@ -51,6 +51,10 @@ from tuning_db.records import Parent
 # rules that know nothing of the computation; their spaces are too large and too even to be drafted well
 GENERAL_RULES = frozenset({"tile_general", "fallback"})
 LARGE = 1 << 22  # candidates; those of one product are fewer (chosen, 2026-11)
+WIDE = (
+    10_000  # candidates; those of a network's layers are fewer, and the prior knows these (chosen, 2026-11)
+)
+BEGINNING = 2  # batches: what the first model is fitted to
 MADE_OF_OTHERS = ("bred", "descent")
 # how a child was made of its parents
 MUTATED, CROSSED, NEIGHBOUR, TRANSPLANTED = "mutated", "crossed", "neighbour", "transplanted"
@@ -71,6 +75,7 @@ class SearchOptions:
     descents: int = 2  # told candidates from which single steps are taken
     transplants: int = 2  # of a batch of the descent, their decisions in other sketches
     random_share: float = 0.1  # of a batch, drawn without looking at the model
+    first_share: float = 0.5  # the same of the first batches in wide spaces
 
 
 class Tuner(Policy):
@@ -122,15 +127,21 @@ class Tuner(Policy):
     def _fill(self, out: list[Candidate], count: int, rng: np.random.Generator) -> None:
         self._origins.clear()
         self._describe_missing([self._place_of(c) for c in out])  # what looks like these is not news
-        by_chance = max(1, round(count * self.options.random_share)) if count > 4 else 0
+        by_chance = max(1, round(count * self._share_by_chance())) if count > 4 else 0
         if phase(self._gains) is Phase.DESCEND:
             self._descend(out, count - by_chance)
         pool = self._pool(rng)
         ranking = self._ranking(pool)
         self._choose(pool, ranking, out, count - by_chance)
         self._rest(pool, ranking, out, count - by_chance, self._is_new)
-        self._random(rng, out, count)
+        # a sketch of many candidates is no better a place to look than one of few
+        self._random(rng, out, count, by_size=False)
         self._rest(pool, ranking, out, count, self._is_open)
+
+    def _share_by_chance(self) -> float:
+        """In wide spaces the prior's best are too much alike to teach a model what the prior gets wrong."""
+        begins = self._round <= BEGINNING and self.space >= WIDE
+        return self.options.first_share if begins else self.options.random_share
 
     def _descend(self, out: list[Candidate], count: int) -> None:
         """Fills the batch from the best told: their decisions in other sketches, then small steps.

@@ -6,6 +6,7 @@ is described in detail, the others by their sums. `_columns` is the table; SCHEM
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from schedules.cpu import PAGE
 
 Floats = npt.NDArray[np.float64]
 
-SCHEMA = 3
+SCHEMA = 4
 DEPTHS = 7  # loop levels around the tile that are listed, innermost first
 GROUPS = ("weights", "inputs", "stores")
 LEAST_SHARE = 2.0**-12  # of the whole time; less is nothing
@@ -100,8 +101,11 @@ def _short(s: StagePicture, t: Terms, total: Floats) -> dict[str, Any]:
 
 def _loads(s: StagePicture) -> tuple[int, ...]:
     """Number of operands by kind: strided, broadcast, unit."""
-    kinds = [o.vector for o in s.operands if not o.write]
-    return tuple(kinds.count(k) for k in ("strided", "broadcast", "unit"))
+    kinds = Counter[str]()
+    for o in s.operands:
+        if not o.write:
+            kinds[o.vector] += o.count
+    return kinds["strided"] + kinds["apart"], kinds["broadcast"], kinds["unit"]
 
 
 def _share(part: Floats, total: Floats) -> Any:
@@ -186,6 +190,8 @@ def _alias(s: StagePicture) -> float:
 
 
 _ONE = np.ones(1)
-_POINT = StagePicture("", (), 0, 1, 1.0, 1, False, (), (), 1)  # one operation, no loop: it has all columns
+_POINT = StagePicture(
+    "", (), 0, 1, 1.0, 1, False, (), (), (), 1
+)  # one operation, no loop: it has all columns
 _TERMS = Terms(_ONE, (_ONE,), _ONE, _ONE, _ONE, _ONE, (), _ONE, 0.0, _ONE)
 NAMES = tuple(_columns(LoopPicture(1, (_POINT,)), (_TERMS,), _ONE, 1))

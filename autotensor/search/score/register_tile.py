@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from autotensor.base.target import Target
 from autotensor.schedule.axis import Mark
+from autotensor.schedule.extents import Access
 from autotensor.schedule.loop_picture import Operand, StagePicture
 from autotensor.te.tensor import AxisKind
-from schedules.cpu import LINE, PAGE
+from schedules.cpu import APART, LINE, PAGE
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,18 +93,16 @@ def _chained(s: StagePicture, count: int) -> Floats:
 
 def _loads(s: StagePicture, count: int, lanes: Floats) -> Floats:
     """Load instructions per step: distinct vectors, or broadcast scalars; gathers cost a lane each."""
-    first = len(s.levels)
-    for n in range(len(s.levels) - 1, len(s.levels) - s.own - 1, -1):
-        if s.levels[n].mark not in (Mark.UNROLLED, Mark.VECTORIZED):
-            break
-        first = n
     total = np.zeros(count)
-    for operand, sizes in zip(s.operands, s.bytes, strict=True):
-        if operand.write and s.is_reduction:
-            continue
-        elements = full(sizes[first], count) / operand.buffer.dtype.bytes
-        total = total + (elements / lanes if operand.vector == "unit" else elements)
+    for operand, elements in zip(s.operands, s.fetched, strict=True):
+        if not (operand.write and s.is_reduction):
+            total = total + full(elements, count) * _each(operand.vector, lanes)
     return total
+
+
+def _each(kind: str, lanes: Floats) -> Any:
+    """Loads for an element of an operand."""
+    return 1.0 / lanes if kind == "unit" else APART / lanes if kind == "apart" else 1.0
 
 
 def _lines(s: StagePicture, count: int) -> Floats:
@@ -117,7 +116,7 @@ def _lines(s: StagePicture, count: int) -> Floats:
         return worst
     unrolled = [v for v in s.levels[len(s.levels) - s.own :] if v.mark is Mark.UNROLLED]
     for operand in s.operands:
-        if operand.write or operand.constant or operand.vector == "strided":
+        if operand.write or operand.constant or operand.vector in ("strided", "apart"):
             continue
         moving = [(v, stride) for v in unrolled if (stride := stride_of(operand, root(v.axis))) >= LINE]
         if not moving:
@@ -133,7 +132,7 @@ def stride_of(operand: Operand, axis: str) -> int:
     """Bytes from one step of an axis to the next."""
     total = 0
     for dim, elements in zip(operand.dims, operand.buffer.row_major(), strict=True):
-        if dim is not None and dim.is_sum:
+        if isinstance(dim, Access) and dim.is_sum:
             total += abs(dim.steps.get(axis, 0)) * elements
     return total * operand.buffer.dtype.bytes
 

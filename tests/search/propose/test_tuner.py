@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from statistics import median
 
+import numpy as np
 import pytest
 from fakes import TARGET, bowl, chance, drive, task
 from zoo import SMALL, conv, gemm, rows
@@ -16,6 +17,7 @@ from autotensor.operators import OPERATORS
 from autotensor.schedule.loop_picture import look
 from autotensor.schedule.sketch import Sketch
 from autotensor.search.measuring.measure_request import source_sha
+from autotensor.search.propose import tuner as tuning
 from autotensor.search.propose.policy import Policy, Uniform
 from autotensor.search.propose.population import encode
 from autotensor.search.propose.tuner import Tuner, is_general
@@ -147,8 +149,33 @@ def test_batches_where_families_are_few_are_what_the_model_ranks(workload: Workl
         looks = [looks_of(t, c) for c in asked if c.made_by != "random"]
         assert len(set(looks)) == len(looks)
         t.tell(asked, [bowl(c) for c in asked])
-    assert by["random"] <= 6  # one of a batch
+    assert by["random"] <= (12 if t.space >= tuning.WIDE else 6)  # one of a batch, half of the first two
     assert by["default"] == 1
+
+
+def test_of_wide_spaces_half_of_the_first_batches_is_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn() -> list[int]:
+        t, counts = tuner(unknown_reduction()), []
+        for _ in range(4):
+            asked = t.ask(8)
+            counts.append(sum(c.made_by == "random" for c in asked))
+            t.tell(asked, [bowl(c) for c in asked])
+        return counts
+
+    assert tuner(unknown_reduction()).space < tuning.WIDE
+    assert drawn() == [1, 1, 1, 1]
+    monkeypatch.setattr(tuning, "WIDE", 1000)
+    assert drawn() == [4, 4, 1, 1]
+
+
+def test_every_sketch_is_as_likely_by_chance() -> None:
+    t = tuner(conv(16, 32, 32, 3))
+    sizes = [s.size for s in t.sketches]
+    assert max(sizes) > 20 * min(sizes)
+    out: list[Candidate] = []
+    t._random(np.random.default_rng(0), out, 40 * len(sizes), tries=1, by_size=False)
+    drawn = Counter(c.sketch.hash for c in out)
+    assert all(drawn[s.hash] >= min(s.size, 20) * 0.5 for s in t.sketches)
 
 
 def test_candidates_in_one_corner_of_a_general_space_are_alike() -> None:
