@@ -32,7 +32,7 @@ from schedules.kit.stage_analysis import (
     untouched,
 )
 from schedules.kit.tiles import best_tile, tile_quality, tiles_of
-from schedules.placement.cost import FILLED, Group, Tiling, vectors, weight
+from schedules.placement.cost import FILLED, GATHER, Group, Tiling, vectors, weight
 
 # of several cores that meet between stages, the time beside work and what is fetched; of one, how much faster
 # blocks must seem (150 products of nine networks, one and two cores of a Xeon, 2026-11)
@@ -141,7 +141,7 @@ class Front:
         """Cycles until all cores are done, with blocks of so many rows."""
         cpu, cores = cpu_of(self.target), self._cores
         tiling, whole = self._tiling(rows), self._tiling(self._extent)
-        work = self._slower * self._product() + self._work(tiling)
+        work = self._slower * self._product() + self._work(tiling) + tiling.count * self._turned
         taken, held = self._taken(tiling), sum(tiling.bytes[op.buffers[0].name] for op in self.handed_on)
         once = self._taken(whole) * whole.count
         work += once / cpu.l3_rate + (taken * tiling.count - once) / cpu.l2_rate
@@ -158,7 +158,8 @@ class Front:
         """
         cpu, cores = cpu_of(self.target), self._cores
         whole = self._tiling(self._extent)
-        work = self._product() + self._work(whole) + self._taken(whole) * whole.count / cpu.l3_rate
+        work = self._product() + self._work(whole) + whole.count * self._turned
+        work += self._taken(whole) * whole.count / cpu.l3_rate
         work += 2.0 * self._bytes / (cpu.l2_rate if self._bytes <= self._kept * cores else cpu.l3_rate)
         by_rows = work * self._busiest(ceil(self._extent / cores)) + self._weights(1.0)
         fetched = self._bytes * (1.0 - 1.0 / cores) / LINE * cpu.line
@@ -201,6 +202,12 @@ class Front:
         cpu, op = cpu_of(self.target), self.product
         terms = prod(a.extent for a in op.reduce_axes)
         return terms * vectors([a.extent for a in op.axes], self.roles.lanes) / cpu.multiplies
+
+    @property
+    def _turned(self) -> float:
+        """Cycles in which operands are copied across, as each block does for itself."""
+        steps = prod(a.extent for a in self.product.reduce_axes)
+        return len(self.roles.turned) * steps * self.roles.columns * GATHER
 
     def _work(self, tiling: Tiling) -> float:
         """Cycles of one core for the stages in front, of all blocks."""

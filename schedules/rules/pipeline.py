@@ -210,17 +210,14 @@ class _Pipeline(SketchWriter):
             return loops[-1]
         self.split(name, last, lanes)
         inner = [f"{last}.1"]
-        if len(loops) > 1 and not op.is_reduction and self._shares_rows(op):
-            self.holes.append(rows_hole(name, op.axes[-2].extent, self.target))
+        seen = points_read(op, self.placed.plan.inlined, self.group.order) or {}
+        if len(loops) > 1 and not op.is_reduction and op.axes[-2].extent > 1 and shares_rows(op, seen):
+            self.holes.append(rows_hole(op, seen, self.target, op is not self.group.last))
             self.split(name, loops[-2], Ref(self.holes[-1].name))
             inner.insert(0, f"{loops[-2]}.1")
             self.write(Reorder(name, (f"{loops[-2]}.0", f"{last}.0", *inner)))
         self.write(*in_vectors(name, *inner))
         return f"{last}.0"
-
-    def _shares_rows(self, op: StageOp) -> bool:
-        seen = points_read(op, self.placed.plan.inlined, self.group.order)
-        return op.axes[-2].extent > 1 and seen is not None and shares_rows(op, seen)
 
     def _sum(self, op: StageOp, at: str) -> None:
         """The terms of the sums of a vector, which the loop `at` is around: inner ones written out."""

@@ -45,9 +45,10 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     steps.append(SplitStep(stage.name, last, (Ref(hole.name), lanes)))
     inner, holes = [f"{last}.1", f"{last}.2"], [hole]
     outer = [*axes[:-1], f"{last}.0"]
-    if len(axes) > 1 and shares_rows(op, points_read(op, (), (op,)) or {}):
+    seen = points_read(op, (), (op,)) or {}
+    if len(axes) > 1 and shares_rows(op, seen):
         row = op.axes[-2]
-        holes.append(rows_hole(stage.name, row.extent, target))
+        holes.append(rows_hole(op, seen, target))
         steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
         outer[-2], inner = f"{row.name}.0", [f"{row.name}.1", *inner]
         steps.append(Reorder(stage.name, (*outer, *inner)))

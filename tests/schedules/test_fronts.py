@@ -10,6 +10,7 @@ from comparison import check
 
 from autotensor import te
 from autotensor.base.target import parse
+from autotensor.schedule.primitives.cache import CacheRead
 from autotensor.schedule.primitives.compute_at import ComputeAt
 from autotensor.schedule.primitives.mark import Parallel
 from autotensor.te.dag import ComputeDAG
@@ -153,3 +154,18 @@ def test_what_is_wanted_whole_stays_outside() -> None:
 
 def test_weights_beyond_the_second_cache_are_not_read_for_every_block() -> None:
     assert not is_one_nest(separable(14, 1024, 4096), WIDE)
+
+
+def test_what_every_block_would_copy_across_keeps_blocks_large() -> None:
+    """Scores of queries that are made in front: keys are transposed for each block."""
+    rows, depth = 256, 64
+    q, k = te.placeholder((8, rows, depth), name="q"), te.placeholder((8, rows, depth), name="k")
+    half = depth // 2
+    made = te.compute((8, rows, depth), lambda h, i, e: q[h, i, e] + q[h, i, (e + half) % depth], name="made")
+    r = te.reduce_axis(depth, name="r")
+    out = te.compute((8, rows, rows), lambda h, i, j: te.sum(made[h, i, r] * k[h, j, r], axis=r), name="out")
+    sketch = preferred(ComputeDAG.of([q, k, out]), WIDE)
+    assert any(isinstance(s, CacheRead) for s in sketch.steps)
+    inside = [s for s in sketch.steps if isinstance(s, ComputeAt) and s.stage == "made"]
+    block = next(h.default[0] for h in sketch.holes if h.name == "out/rows")
+    assert not inside or block >= rows // 2

@@ -1,0 +1,44 @@
+"""How many rows of a stencil are written out without measuring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from autotensor import te
+from autotensor.base.target import parse
+from autotensor.te.dag import ComputeDAG
+from schedules.placement.reads import points_read
+from schedules.placement.rows import rows_hole
+
+TARGET = parse("llvm -mcpu=znver5 -threads=2")
+CROSS = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
+SQUARE = [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
+
+
+def rows_of(taps: Sequence[tuple[int, int]], columns: int, in_tile: bool = False) -> int:
+    a = te.placeholder((66, columns + 2), name="a")
+    out = te.compute(
+        (64, columns), lambda i, j: sum(a[i + 1 + r, j + 1 + c] for r, c in taps) * 0.2, name="o"
+    )
+    (op,) = ComputeDAG.of([a, out]).stages
+    return int(rows_hole(op, points_read(op, (), (op,)) or {}, TARGET, in_tile).default[0])
+
+
+@pytest.mark.parametrize(
+    ("taps", "columns", "want"),
+    [
+        (CROSS, 128, 4),  # rows begin on lines
+        (CROSS, 130, 1),  # they do not, and little is saved
+        (SQUARE, 130, 4),  # much is
+    ],
+)
+def test_several_rows_are_written_at_once_where_that_saves_loads(
+    taps: Sequence[tuple[int, int]], columns: int, want: int
+) -> None:
+    assert rows_of(taps, columns) == want
+
+
+def test_rows_of_a_tile_lie_in_an_array_of_its_own() -> None:
+    assert rows_of(CROSS, 130, in_tile=True) == 4
