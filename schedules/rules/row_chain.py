@@ -10,7 +10,7 @@ the lanes of one row are joined, the next one is under way. All these numbers ar
 
 The last stage may be pointwise along the row (softmax), pointwise per row (a mean) or a reduction itself (a
 sum over the last axes). A stage joins the chain when all its readers are in it and its leading axes are the
-last stage's rows.
+last stage's rows. Products in front have register tiles and stay outside.
 """
 
 from __future__ import annotations
@@ -46,18 +46,16 @@ BLOCKS = 4  # of rows for each core, at least
 def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ...]:
     if target.kind != "llvm" or not stage.op.axes or not untouched(stage) or state.attached(stage.name):
         return ()
-    found = _chain_of(state, stage)
+    products = _products(state, stage, target)
+    if stage.name in products:
+        return ()  # a register tile does better
+    found = _chain_of(state, stage, products)
     if found is None:
         return ()
     rows, chain = found
-    lanes = lanes_of(stage.op, target)
     for s in (*chain, stage):
-        if s.op.is_reduction and (
-            not contiguous_reduction(s.op)
-            or is_long(s.op, target)
-            or assign_roles(state, s.op, lanes, target) is not None
-        ):
-            return ()  # parts in parallel, or a register tile, do better
+        if s.op.is_reduction and (not contiguous_reduction(s.op) or is_long(s.op, target)):
+            return ()  # parts in parallel do better
     holes: list[Hole] = []
     steps, at = _host(holes, stage, (*chain, stage), rows, target)
     for producer in reversed(chain):
@@ -66,26 +64,38 @@ def row_chain(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     return (Extension(tuple(steps), tuple(holes), (stage.name, *(s.name for s in chain))),)
 
 
-def _chain_of(state: State, stage: Stage) -> tuple[int, tuple[Stage, ...]] | None:
+def _products(state: State, stage: Stage, target: Target) -> frozenset[str]:
+    """Stages that are no part of a chain, because they have register tiles."""
+    lanes = lanes_of(stage.op, target)
+    return frozenset(
+        s.name
+        for s in state.stages
+        if s.op.is_reduction and untouched(s) and assign_roles(state, s.op, lanes, target) is not None
+    )
+
+
+def _chain_of(state: State, stage: Stage, products: frozenset[str]) -> tuple[int, tuple[Stage, ...]] | None:
     """How many leading axes are rows, and the stages that may be computed inside them; None without any
     reduction."""
     if stage.op.is_reduction:
         rows = len(stage.op.axes)
-        return rows, _chain(state, stage, rows)
+        return rows, _chain(state, stage, rows, products)
     for rows in range(len(stage.op.axes), 0, -1):
-        chain = _chain(state, stage, rows)
+        chain = _chain(state, stage, rows, products)
         if any(s.op.is_reduction for s in chain):
             return rows, chain
     return None
 
 
-def _chain(state: State, out: Stage, rows: int) -> tuple[Stage, ...]:
+def _chain(state: State, out: Stage, rows: int, products: frozenset[str]) -> tuple[Stage, ...]:
     """Stages that may be computed inside the rows of `out`, producers first."""
     inside = {out.name}
     found: list[Stage] = []
     leading = tuple(a.extent for a in out.op.axes[:rows])
     for s in reversed(state.stages):
-        if s.name in inside or isinstance(s.place, Inlined) or is_constant(state, s) or not untouched(s):
+        if s.name in inside or s.name in products or isinstance(s.place, Inlined):
+            continue
+        if is_constant(state, s) or not untouched(s):
             continue
         consumers = state.consumers(s)
         if not consumers or not all(c.name in inside for c in consumers) or state.is_output(s):
