@@ -5,10 +5,10 @@
     python benchmarks/tensor_programs.py --only images --drawn 60 a suite, and sixty programs drawn at random
 
 Peers: XLA (`jax`), torch eager, torch.compile (max-autotune), opt_einsum over torch where something is an
-einsum, numba where somebody wrote loops, and Halide with each of its autoschedulers (`peers/environments.py
-halide`). Every contestant is a process of its own; they are timed in turns, and every answer is compared with
-NumPy's in float64. Writes JSON and a Markdown table with ratios to the best peer, and to Halide alone. The
-same command goes on where it was stopped; `--budget SECONDS` stops it.
+einsum, numba in the loops that a person would write, and Halide with each of its autoschedulers
+(`peers/environments.py halide`). Every contestant is a process of its own; they are timed in turns, and every
+answer is compared with NumPy's in float64. Writes JSON and a Markdown table with ratios to the best peer, and
+to Halide alone. The same command goes on where it was stopped; `--budget SECONDS` stops it.
 """
 
 from __future__ import annotations

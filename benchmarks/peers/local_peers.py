@@ -67,10 +67,13 @@ def jax(job: Any, spec: Spec) -> Ready:
 
 
 def numba(job: Any, spec: Spec) -> Ready:
-    """A program by numba, in the loops that a person would write."""
+    """A program by numba, in the loops that a person wrote or would write."""
     if job.program.numba is None:
-        raise Skip("nobody has written loops for it")
-    function = job.program.numba()
+        from peers.numba_programs import compiled
+
+        function = compiled(job.dag, spec.threads)
+    else:
+        function = job.program.numba()
     return (lambda: function(*job.inputs)), lambda: job.flat(function(*job.inputs))
 
 

@@ -8,6 +8,7 @@ import tensor_programs
 from contests.contest import REFERENCE, Field
 from jobs.program_job import ProgramJob
 from peers import KINDS, Skip, Spec
+from peers.numba_programs import text
 from suite.programs.drawn import drawn
 from suite.programs.scans import SCANS
 
@@ -42,6 +43,23 @@ def test_opt_einsum_takes_part_where_there_is_an_einsum() -> None:
     check(ProgramJob.named("mttkrp"), "opt_einsum")
     with pytest.raises(Skip, match="einsum"):
         KINDS["opt_einsum"](ProgramJob.named("jacobi-2d"), Spec("opt_einsum", 1))
+
+
+@pytest.mark.parametrize("number", SMALL[::4])
+def test_numba(number: int) -> None:
+    pytest.importorskip("numba")
+    check(ProgramJob(drawn(number, small=True)), "numba")
+
+
+def test_loops_for_numba() -> None:
+    """A value read once is written where it is read; columns are summed in parts."""
+    code = text(ProgramJob.named("atax").dag, 2)
+    assert "for p in numba.prange(2):" in code
+    assert "total = (total + (a0[i0, r0] * a1[r0]))" in code
+    assert code.count("np.empty") == 2
+    assert text(ProgramJob.named("unsharp mask").dag, 2).count("np.empty") == 3
+    with pytest.raises(Skip, match="nobody has written loops"):
+        text(ProgramJob.named("sixty steps of heat").dag, 2)
 
 
 def test_steps_of_recurrences() -> None:
