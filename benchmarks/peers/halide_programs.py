@@ -17,7 +17,7 @@ import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from itertools import product
 from math import prod
@@ -81,6 +81,7 @@ class Writing:
     written_out: bool = False  # windows are sums of terms, not loops over a domain
     conditions: bool = True  # of the domain (`RDom.where`) and likely ones (loops are cut there)
     planes: bool = True  # few channels are the outermost dimension; else the innermost, as they lie
+    guarded: bool = False  # every input is repeated at its edges: tried where a schedule reads beyond them
 
 
 def writings(dag: ComputeDAG) -> list[Writing]:
@@ -174,7 +175,7 @@ class Translation:
         param.set_estimates([hl.Range(0, b.shape[axis]) for axis in dims])
         inside = all(i.within(Interval(0, n - 1)) for i, n in zip(needed, b.shape, strict=True))
         self.inputs[b.name] = param
-        if inside:
+        if inside and not self.writing.guarded:
             self.funcs[b.name] = lambda at: param[tuple(at[axis] for axis in dims)]
         else:
             repeated = hl.BoundaryConditions.repeat_edge(param)
@@ -424,12 +425,14 @@ def fastest(
     if key in liked:
         return scheduled(dag, autoscheduler, Writing(**liked[key]), threads, arrays)
     found, failure = [], Skip("no way of writing it")
-    for writing in writings(dag):
-        try:
-            run = scheduled(dag, autoscheduler, writing, threads, arrays)
-            found.append((_seconds(run), writing, run))
-        except hl.HalideError as error:
-            failure = error
+    for plain in writings(dag):
+        for writing in (plain, replace(plain, guarded=True)):
+            try:
+                run = scheduled(dag, autoscheduler, writing, threads, arrays)
+                found.append((_seconds(run), writing, run))
+                break
+            except hl.HalideError as error:
+                failure = error
     if not found:
         raise failure
     _, writing, run = min(found, key=lambda f: f[0])
