@@ -56,7 +56,8 @@ class ProgramJob:
         return max((h.axes[0].extent for h in hosts(self.dag.stages, self.dag.carried)), default=0)
 
     def module(self) -> Any:
-        """Its array functions as a torch module. Raises Skip where they are a very long loop of Python's."""
+        """Its array functions as a torch module, results row-major as everybody's (an einsum's need not be).
+        Raises Skip where they are a very long loop of Python's."""
         import torch
         from peers import torch_words
 
@@ -66,7 +67,9 @@ class ProgramJob:
 
         class Module(torch.nn.Module):  # type: ignore[misc]
             def forward(self, *inputs: Any) -> Any:
-                return program.arrays(torch_words, *inputs)
+                found = program.arrays(torch_words, *inputs)
+                many = isinstance(found, tuple)
+                return tuple(x.contiguous() for x in found) if many else found.contiguous()
 
         return Module()
 

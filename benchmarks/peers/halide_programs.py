@@ -393,7 +393,7 @@ def pipeline_of(dag: ComputeDAG, writing: Writing) -> Program:
 def scheduled(
     dag: ComputeDAG, autoscheduler: str, writing: Writing, threads: int, arrays: Sequence[Array]
 ) -> Callable[[], list[Array]]:
-    """Runs the program on these arrays: inputs where they lie, results new arrays.
+    """Runs the program on copies of these arrays that stay where they are; results are new arrays.
 
     Raises halide.HalideError where the autoscheduler cannot."""
     hl.load_plugin(os.path.join(LIBRARIES, f"libautoschedule_{autoscheduler.lower()}.so"))
@@ -402,10 +402,13 @@ def scheduled(
     program.pipeline.apply_autoscheduler(target, params)
     arguments = {a.name: a for a in program.pipeline.infer_arguments()}
     call = program.pipeline.compile_to_callable([arguments[p.name()] for p in program.inputs], target)
-    given = [as_buffer(a, writing) for a in arrays]
+    held = [empty(a.shape, a.dtype) for a in arrays]
+    for own, array in zip(held, arrays, strict=True):
+        own[...] = array
+    given = [as_buffer(a, writing) for a in held]
     shapes = [(b.shape, b.dtype.numpy) for b in dag.outputs]
 
-    def run(_: object = arrays) -> list[Array]:
+    def run(_: object = held) -> list[Array]:
         results = [empty(*s) for s in shapes]
         call(*given, *(as_buffer(r, writing) for r in results))
         return results
