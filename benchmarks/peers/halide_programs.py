@@ -56,7 +56,7 @@ LIBRARIES = os.path.join(os.path.dirname(hl.__file__), "lib64")
 ALIGNED = 128  # bytes
 TRY_S = 0.15  # how long a way of writing is run
 FEW = 4  # channels: an axis of so few elements is the outermost one
-WRITTEN_OUT = 100  # terms at most of a window that is written out
+WRITTEN_OUT, WINDOW = 32, 100  # terms at most of a sum, and of a window, that are written out
 TYPES = {"float32": hl.Float(32), "int32": hl.Int(32), "int64": hl.Int(32), "bool": hl.Bool()}
 OPERATORS: dict[Op, Callable[[Any, Any], Any]] = {
     Op.ADD: lambda a, b: a + b, Op.SUB: lambda a, b: a - b, Op.MUL: lambda a, b: a * b,
@@ -86,7 +86,7 @@ class Writing:
 
 def writings(dag: ComputeDAG) -> list[Writing]:
     """The ways in which a program can be written that differ."""
-    small = any(s.combiner and _terms(s) <= WRITTEN_OUT for s in dag.stages)
+    small = any(s.combiner and _is_small(s) for s in dag.stages)
     selects = [(s, n) for s in dag.stages for b in s.bodies for n in walk(b) if isinstance(n, Select)]
     chosen = any(s.combiner or _cuts_loops(n.cond) for s, n in selects)
     coloured = any(len(b.shape) > 2 and b.shape[-1] <= FEW for b in _buffers(dag))
@@ -94,8 +94,12 @@ def writings(dag: ComputeDAG) -> list[Writing]:
     return [Writing(*w) for w in product(*(both[: 1 + differ] for differ, both in ways))]
 
 
-def _terms(s: StageOp) -> int:
-    return prod(a.extent for a in s.reduce_axes)
+def _is_small(s: StageOp) -> bool:
+    """Whether a person would write a reduction's terms out: few, or those of a window that slides."""
+    spatial, summed = {a.var for a in s.axes}, {a.var for a in s.reduce_axes}
+    indices = [set(walk(i)) for load in s.loads() for i in load.indices]
+    window = any(i & spatial and i & summed for i in indices)
+    return prod(a.extent for a in s.reduce_axes) <= (WINDOW if window else WRITTEN_OUT)
 
 
 def order(shape: Sequence[int], writing: Writing) -> list[int]:
@@ -186,7 +190,7 @@ class Translation:
         if not s.combiner:
             self._define(s, lambda f, env: self._values(s.bodies, env))
             return
-        if self.writing.written_out and _terms(s) <= WRITTEN_OUT and len(s.bodies) == 1:
+        if self.writing.written_out and _is_small(s) and len(s.bodies) == 1:
             self._define(s, lambda f, env: [self._window(s, env)])
             return
         self._define(s, lambda f, env: self._values(s.combiner.identity, env))  # type: ignore[union-attr]
