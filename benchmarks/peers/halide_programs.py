@@ -361,14 +361,14 @@ def _place(e: Expr, s: StageOp) -> tuple[Var, Expr] | None:
 
 
 @dataclass(frozen=True)
-class Program:
+class Unscheduled:
     """A pipeline and its inputs, in the DAG's order."""
 
     pipeline: Any
     inputs: tuple[Any, ...]
 
 
-def pipeline_of(dag: ComputeDAG, writing: Writing) -> Program:
+def pipeline_of(dag: ComputeDAG, writing: Writing) -> Unscheduled:
     """Not scheduled; sizes are given as bounds of the buffers and as estimates. Raises Skip where Halide
     has no such program."""
     t, needed = Translation(dag, writing), regions(dag)
@@ -391,7 +391,7 @@ def pipeline_of(dag: ComputeDAG, writing: Writing) -> Program:
         for n, axis in enumerate(dims):
             f.output_buffer().dim(n).set_bounds(0, b.shape[axis])
             f.output_buffer().dim(n).set_stride(prod(b.shape[axis + 1 :]))
-    return Program(hl.Pipeline(outputs), tuple(t.inputs[b.name] for b in dag.inputs))
+    return Unscheduled(hl.Pipeline(outputs), tuple(t.inputs[b.name] for b in dag.inputs))
 
 
 def scheduled(
