@@ -1,17 +1,21 @@
-"""Tensor programs that no kernel rule was written for, against XLA and numba, on the same cores, in one run.
+"""Tensor programs that no kernel rule was written for, against who else compiles them, on the same cores.
 
     python benchmarks/tensor_programs.py                          the suites, default schedules
     python benchmarks/tensor_programs.py --trials 128             also tuned
     python benchmarks/tensor_programs.py --only images --drawn 60 a suite, and sixty programs drawn at random
 
-Every contestant is a process of its own; they are timed in turns, and every answer is compared with NumPy's
-in float64. Writes JSON and a Markdown table with ratios to the best peer.
+Peers: XLA (`jax`), torch eager, torch.compile (max-autotune), opt_einsum over torch where something is an
+einsum, numba in the loops that a person would write, and Halide with each of its autoschedulers
+(`peers/environments.py halide`). Every contestant is a process of its own; they are timed in turns, and every
+answer is compared with NumPy's in float64. Writes JSON and a Markdown table with ratios to the best peer, and
+to Halide alone. The same command goes on where it was stopped; `--budget SECONDS` stops it.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +27,17 @@ from contests import table
 from contests.contest import REFERENCE, Contestant, Timing
 from contests.results import Results, times
 from contests.table import Plan, Row, arguments, make
-from peers import Spec
+from peers import AUTOSCHEDULERS, Spec, cache_folder
 from suite.programs import PROGRAMS
 
 TITLE = "Tensor programs"
 MOST = 10.0  # a larger ratio says more of the peer than of us, and is left out of means
-PEERS = ("jax", "numba")
+HALIDE = tuple(f"halide-{a.lower()}" for a in AUTOSCHEDULERS)
+PEERS = ("jax", "torch", "inductor", "opt_einsum", "numba", *HALIDE)
+COLUMNS = {"jax": ("jax",), "torch": ("torch",), "inductor": ("inductor",), "opt_einsum": ("opt_einsum",),
+           "numba": ("numba",), "halide": HALIDE}  # fmt: skip
+PIPELINES = ("images", "stencils")  # what Halide is made for
+WORST = 5  # programs that the page names
 
 
 def rows_of(only: str, drawn: int) -> list[Row]:
@@ -51,7 +60,7 @@ def contestants(threads: int, log: str, tuned: bool) -> list[Contestant]:
     found.append(Contestant("default", Spec("ours", threads), mine=True))
     if tuned:
         found.append(Contestant("tuned", Spec("ours", threads, log=log), mine=True))
-    environment = {"NUMBA_NUM_THREADS": str(threads)}
+    environment = {"TORCHINDUCTOR_CACHE_DIR": os.path.join(cache_folder(), "inductor")}
     others = [Contestant(name, Spec(name, threads, environment=environment)) for name in PEERS]
     return [*found, *(c for c in others if not table.why_missing(c.spec.kind))]
 
@@ -63,39 +72,56 @@ def medians(results: Results, row: str) -> dict[str, float]:
     return {n: median(t) for n, t in found.items() if t}
 
 
-def ratio(found: Mapping[str, float], mine: str) -> float | None:
-    """How many times as fast as the best peer we are; None without one."""
-    peers = [found[p] for p in PEERS if p in found]
+def ratio(found: Mapping[str, float], mine: str, names: Sequence[str] = PEERS) -> float | None:
+    """How many times as fast as the best of these peers we are; None without one."""
+    peers = [found[p] for p in names if p in found]
     return min(peers) / found[mine] if peers and mine in found else None
 
 
 def mean(ratios: Sequence[float]) -> float:
+    """The geometric mean of those that are not above MOST."""
     kept = [r for r in ratios if r <= MOST]
     return math.exp(sum(map(math.log, kept)) / len(kept)) if kept else float("nan")
 
 
 def page(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """The table: milliseconds, and times as fast as the best peer."""
+    """The table: milliseconds, and times as fast as the best peer; then what it comes to."""
     mine = [m for m in ("default", "tuned") if any(m in r for r in rows.values())]
-    head = ["program", *mine, *PEERS, *(f"peer ÷ {m}" for m in mine)]
+    columns = [c for c, names in COLUMNS.items() if any(n in r for r in rows.values() for n in names)]
+    head = ["program", *mine, *columns, *(f"peer ÷ {m}" for m in mine)]
     lines = [f"# {TITLE}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    ratios: dict[str, list[float]] = {m: [] for m in mine}
     for name, found in rows.items():
-        cells = [f"{1e3 * found[c]:.3f}" if c in found else "" for c in (*mine, *PEERS)]
-        for m in mine:
-            r = ratio(found, m)
-            cells.append("" if r is None else f"{r:.2f}")
-            if r is not None:
-                ratios[m].append(r)
+        times_ = [found.get(m) for m in mine]
+        times_ += [min((found[n] for n in COLUMNS[c] if n in found), default=None) for c in columns]
+        cells = ["" if t is None else f"{1e3 * t:.3f}" for t in times_]
+        cells += ["" if (r := ratio(found, m)) is None else f"{r:.2f}" for m in mine]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines.append("")
+    pipelines = {p.name for p in PROGRAMS if p.suite in PIPELINES}
     for m in mine:
-        ahead = sum(r >= 1 for r in ratios[m])
-        lines.append(
-            f"{m}: {mean(ratios[m]):.2f} times the best peer in the geometric mean (ratios above {MOST:.0f} "
-            f"left out), ahead in {ahead} of {len(ratios[m])}, worst {min(ratios[m], default=math.nan):.2f}."
-        )
+        lines += ["", *_summary(rows, m, PEERS, "the best peer")]
+        some = {n: r for n, r in rows.items() if n in pipelines}
+        lines += [
+            "",
+            *_summary(some, m, HALIDE, "Halide's best autoscheduler on image pipelines and stencils"),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _summary(rows: Mapping[str, Mapping[str, float]], mine: str, peers: Sequence[str], who: str) -> list[str]:
+    """One sentence, and the worst programs with the peer that was best; nothing without a ratio."""
+    ratios = {n: r for n, found in rows.items() if (r := ratio(found, mine, peers)) is not None}
+    if not ratios:
+        return []
+    worst = sorted(ratios, key=lambda n: ratios[n])[:WORST]
+    named = (
+        f"{n} {ratios[n]:.2f} ({min((p for p in peers if p in rows[n]), key=rows[n].__getitem__)})"
+        for n in worst
+    )
+    ahead = sum(r >= 1 for r in ratios.values())
+    return [
+        f"{mine}: {mean([*ratios.values()]):.2f} times {who} in the geometric mean (ratios above {MOST:.0f} "
+        f"left out), ahead in {ahead} of {len(ratios)}. Worst: {', '.join(named)}."
+    ]
 
 
 def main() -> int:

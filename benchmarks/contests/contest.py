@@ -137,10 +137,10 @@ class Field:
         return self.folder / f"{name}.npy"
 
     def _compare(self, cells: Mapping[str, Cell]) -> None:
-        """Notes how far every output is from torch's; who is too far is refused. Where torch does not take
-        part, onnxruntime's answer is the one that counts."""
+        """Notes how far every output is from the reference's, or from torch's where there is none; who is too
+        far is refused. Where torch does not take part, onnxruntime's answer is the one that counts."""
         judges: tuple[str, ...] = ("torch",)
-        if "torch" not in cells:
+        if REFERENCE in cells:
             judges = (REFERENCE,)
         elif "skip" in cells["torch"]:
             judges = ("torch", "onnxruntime")

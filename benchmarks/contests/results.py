@@ -22,7 +22,7 @@ from typing import Any
 
 from autotensor.base.machine import environment_versions, host_machine
 
-PEERS = ("torch", "onnxruntime", "openvino", "numpy", "jax", "numba")
+PEERS = ("torch", "onnxruntime", "openvino", "numpy", "jax", "numba", "opt_einsum")
 
 
 def machine() -> dict[str, Any]:

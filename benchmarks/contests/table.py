@@ -32,6 +32,8 @@ SETUP_S = {
     "openvino": (0.3, 2.0), "numpy": (0.2, 0.0), "tvm": (0.1, 1.0), "zentorch": (10.0, 40.0),
     "xla": (3.0, 15.0), "iree": (5.0, 30.0), "tinygrad": (3.0, 40.0), "ncnn": (1.0, 8.0),
     "reference": (1.0, 0.0), "jax": (1.0, 0.0), "numba": (1.0, 0.0),
+    "opt_einsum": (0.3, 0.0), "halide-mullapudi2016": (2.0, 0.0), "halide-adams2019": (8.0, 0.0),
+    "halide-li2018": (2.0, 0.0),
     "mnn": (1.0, 8.0), "litert": (5.0, 15.0), "executorch": (5.0, 25.0),
 }  # fmt: skip
 TRIAL_S = 0.25  # of tuning

@@ -6,12 +6,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from peers import Ready, Spec
+from peers import Ready, Skip, Spec
 from suite.programs import PROGRAMS
 from suite.programs.drawn import drawn
 from suite.programs.program import Array, Program
 
 from jobs.tune_report import of_one_task
+
+MOST_STEPS = 30_000  # of a loop that Python goes through
 
 
 class ProgramJob:
@@ -35,6 +37,41 @@ class ProgramJob:
         """All results behind one another."""
         found = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         return np.concatenate([np.asarray(o, np.float32).reshape(-1) for o in found])
+
+    @property
+    def arrays(self) -> list[list[Array]]:
+        return [self.inputs]
+
+    @cached_property
+    def dag(self) -> Any:
+        from autotensor.te.dag import ComputeDAG
+
+        return ComputeDAG.of(list(self.program.te()))
+
+    @cached_property
+    def steps(self) -> int:
+        """Of its longest recurrence; 0 where none is."""
+        from autotensor.te.scan import hosts
+
+        return max((h.axes[0].extent for h in hosts(self.dag.stages, self.dag.carried)), default=0)
+
+    def module(self) -> Any:
+        """Its array functions as a torch module, results row-major as everybody's (an einsum's need not be).
+        Raises Skip where they are a very long loop of Python's."""
+        import torch
+        from peers import torch_words
+
+        if self.steps > MOST_STEPS:
+            raise Skip(f"{self.steps} steps in a loop of Python's")
+        program = self.program
+
+        class Module(torch.nn.Module):  # type: ignore[misc]
+            def forward(self, *inputs: Any) -> Any:
+                found = program.arrays(torch_words, *inputs)
+                many = isinstance(found, tuple)
+                return tuple(x.contiguous() for x in found) if many else found.contiguous()
+
+        return Module()
 
     def reference(self) -> Array:
         return self.flat(tuple(self.program.reference()))

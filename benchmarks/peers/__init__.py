@@ -10,6 +10,7 @@ timed. All compute in float32 with as many threads as the spec says, and may use
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from peers import local_peers, onnx_files, pytorch
@@ -33,6 +34,8 @@ RUNTIMES: dict[str, Callable[[Any, Spec], Ready]] = {
     "litert": pytorch.litert,
     "executorch": pytorch.executorch,
 }
+# of Halide's wheel; its Anderson2021 is for graphics cards only
+AUTOSCHEDULERS = ("Mullapudi2016", "Adams2019", "Li2018")
 KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "ours": local_peers.ours,
     "backend": pytorch.backend,
@@ -41,5 +44,7 @@ KINDS: dict[str, Callable[[Any, Spec], Ready]] = {
     "reference": local_peers.reference,
     "jax": local_peers.jax,
     "numba": local_peers.numba,
+    "opt_einsum": pytorch.opt_einsum,
+    **{f"halide-{a.lower()}": partial(local_peers.halide, a) for a in AUTOSCHEDULERS},
     **RUNTIMES,
 }

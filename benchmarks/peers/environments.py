@@ -37,11 +37,13 @@ ENVIRONMENTS = {
     "xla": Environment(("xla",), ("jax", "torchax", "torch==2.9.1")),  # torchax knows no later torch
     "zentorch": Environment(("zentorch",), ("zentorch", "torch==2.14.1")),  # its binary is for one torch
     "litert": Environment(("litert",), ("litert-torch",)),
+    "halide": Environment(("halide-mullapudi2016", "halide-adams2019", "halide-li2018"), ("halide",)),
     "executorch": Environment(("executorch",), ("executorch", "torch==2.13.0")),
 }
 # whose version stands in the table
 PACKAGES = {
     "iree": "iree-base-compiler", "mnn": "MNN", "xla": "jax", "litert": "ai-edge-litert",
+    "halide-mullapudi2016": "halide", "halide-adams2019": "halide", "halide-li2018": "halide",
     "inductor": "torch", "backend": "autotensor", "ours": "autotensor", "tvm": "apache-tvm",
 }  # fmt: skip
 

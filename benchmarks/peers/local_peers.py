@@ -1,4 +1,4 @@
-"""autotensor, NumPy, XLA, numba, and what TVM's MetaSchedule left: no conversion of a model is needed."""
+"""autotensor, NumPy, XLA, numba, Halide, and what TVM's MetaSchedule left: who needs no model converted."""
 
 from __future__ import annotations
 
@@ -67,8 +67,19 @@ def jax(job: Any, spec: Spec) -> Ready:
 
 
 def numba(job: Any, spec: Spec) -> Ready:
-    """A program by numba, in the loops that a person would write."""
+    """A program by numba, in the loops that a person wrote or would write."""
     if job.program.numba is None:
-        raise Skip("nobody has written loops for it")
-    function = job.program.numba()
+        from peers.numba_programs import compiled
+
+        function = compiled(job.dag, spec.threads)
+    else:
+        function = job.program.numba()
     return (lambda: function(*job.inputs)), lambda: job.flat(function(*job.inputs))
+
+
+def halide(autoscheduler: str, job: Any, spec: Spec) -> Ready:
+    """A program by Halide with one of its autoschedulers, the same stages and inputs where they lie."""
+    from peers.halide_programs import fastest
+
+    run = fastest(job.dag, autoscheduler, spec.threads, job.inputs)
+    return run, lambda: job.flat(run())

@@ -33,7 +33,7 @@ class Spec:
         """Environment of its process: every library's own way to say how many threads."""
         names = (
             "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS",
-            "AUTOTENSOR_NUM_THREADS",
+            "AUTOTENSOR_NUM_THREADS", "HL_NUM_THREADS", "NUMBA_NUM_THREADS",
         )  # fmt: skip
         ours = {"AUTOTENSOR_NO_SHIPPED": "1"}  # what comes tuned may have been tuned on these very rows
         return {

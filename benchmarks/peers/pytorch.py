@@ -11,6 +11,8 @@ import numpy as np
 
 from peers.peer_spec import Array, Ready, Skip, Spec
 
+MOST_STEPS = 128  # of a Python loop that torch.compile is asked to write out
+
 
 def _module(job: Any, spec: Spec) -> tuple[Any, tuple[Any, ...]]:
     """The torch module and its inputs, in the layout of the spec."""
@@ -31,9 +33,12 @@ def _module(job: Any, spec: Spec) -> tuple[Any, tuple[Any, ...]]:
     return module, inputs
 
 
-def _as_array(result: Any) -> Array:
-    """torch's (first) result as a row-major array."""
+def _as_array(job: Any, result: Any) -> Array:
+    """torch's (first) result as a row-major array; all results of a tensor program."""
     import torch
+
+    if hasattr(job, "flat"):
+        return job.flat(result)
 
     tensor = result if torch.is_tensor(result) else result[0]
     return np.ascontiguousarray(tensor.detach().numpy())
@@ -49,13 +54,16 @@ def torch(job: Any, spec: Spec) -> Ready:
     def run() -> Any:
         return module(*inputs)
 
-    return run, lambda: _as_array(run())
+    return run, lambda: _as_array(job, run())
 
 
 def inductor(job: Any, spec: Spec) -> Ready:
     """torch.compile: max-autotune, weights frozen (constants folded and packed). Needs a C++ compiler."""
     import torch as library
     import torch._inductor.config as config
+
+    if getattr(job, "steps", 0) > MOST_STEPS:
+        raise Skip(f"{job.steps} steps, which it would write out")
 
     config.freezing = True
     library.set_grad_enabled(False)  # freezing asks for it
@@ -68,7 +76,7 @@ def inductor(job: Any, spec: Spec) -> Ready:
 
     for _ in range(3):
         run()
-    return run, lambda: _as_array(run())
+    return run, lambda: _as_array(job, run())
 
 
 def backend(job: Any, spec: Spec) -> Ready:
@@ -93,7 +101,7 @@ def backend(job: Any, spec: Spec) -> Ready:
     with warnings.catch_warnings():  # what would run in torch's eager mode is no time of ours
         warnings.filterwarnings("error", message="autotensor: a part of the model runs in eager mode")
         run()
-    return run, lambda: _as_array(run())
+    return run, lambda: _as_array(job, run())
 
 
 def zentorch(job: Any, spec: Spec) -> Ready:
@@ -113,7 +121,7 @@ def zentorch(job: Any, spec: Spec) -> Ready:
 
     for _ in range(3):
         run()
-    return run, lambda: _as_array(run())
+    return run, lambda: _as_array(job, run())
 
 
 def xla(job: Any, spec: Spec) -> Ready:
@@ -149,7 +157,7 @@ def executorch(job: Any, spec: Spec) -> Ready:
     def run(_: object = loaded) -> Any:
         return method.execute(list(inputs))
 
-    return run, lambda: _as_array(run()[0])
+    return run, lambda: _as_array(job, run()[0])
 
 
 def litert(job: Any, spec: Spec) -> Ready:
@@ -172,3 +180,24 @@ def litert(job: Any, spec: Spec) -> Ready:
         return np.array(interpreter.get_tensor(result))
 
     return interpreter.invoke, output
+
+
+def opt_einsum(job: Any, spec: Spec) -> Ready:
+    """torch eager where opt_einsum takes contractions apart; its expressions are made beforehand."""
+    from functools import cache
+
+    import opt_einsum as library
+
+    from peers import torch_words
+
+    expression = cache(library.contract_expression)
+
+    def einsum(spec: str, *operands: Any, optimize: bool = False) -> Any:
+        return expression(spec, *(tuple(x.shape) for x in operands))(*operands, backend="torch")
+
+    torch_words.einsum = einsum
+    run, output = torch(job, spec)
+    run()
+    if not expression.cache_info().currsize:
+        raise Skip("nothing in it is written as an einsum")
+    return run, output

@@ -292,7 +292,7 @@ def reduced(d: Draw) -> int | None:
         return te.compute(out, named(body, len(out)), name=name)
 
     def arr(xp: Any, v: Any) -> Any:
-        return v.max(axis=axis) if kind == "max" else (v if kind == "sum" else v * v).sum(axis=axis)
+        return xp.max(v, axis=axis) if kind == "max" else (v if kind == "sum" else v * v).sum(axis=axis)
 
     return d.put((x,), out, of, arr)
 
@@ -350,13 +350,13 @@ def contracted(d: Draw) -> int | None:
 
         def spread(v: Any, axes: Sequence[str]) -> Any:
             order = [axes.index(c) for c in every if c in axes]
-            return v.transpose(order).reshape([size[c] if c in axes else 1 for c in every])
+            return xp.transpose(v, order).reshape([size[c] if c in axes else 1 for c in every])
 
         u, v = spread(a, [*letters]), spread(b, right)
         over = tuple(every.index(c) for c in summed)
-        found = ((u - v) ** 2).sum(axis=over) if factor == "distance" else (u + v).min(axis=over)
+        found = ((u - v) ** 2).sum(axis=over) if factor == "distance" else xp.min(u + v, axis=over)
         left = [c for c in every if c not in summed]
-        return found.transpose([left.index(c) for c in out])
+        return xp.transpose(found, [left.index(c) for c in out])
 
     return d.put((x, y), shape_out, of, arr)
 

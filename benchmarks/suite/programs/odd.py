@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from autotensor import te
 from suite.programs.program import Program
 
@@ -35,7 +33,7 @@ def nearest() -> Sequence[Any]:
 
 
 def _nearest(xp: Any, x: Any, y: Any) -> Any:
-    return ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=-1).min(axis=1)
+    return xp.min(((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=-1), axis=1)
 
 
 def pairs(kind: str) -> Any:
@@ -57,7 +55,7 @@ def pairs(kind: str) -> Any:
 def _pairs(kind: str) -> Any:
     def run(xp: Any, x: Any, y: Any) -> Any:
         far = xp.abs(x[:, None, :] - y[None, :, :])
-        return far.sum(axis=-1) if kind == "sum" else far.max(axis=-1)
+        return far.sum(axis=-1) if kind == "sum" else xp.max(far, axis=-1)
 
     return run
 
@@ -189,7 +187,7 @@ def lut() -> Sequence[Any]:
 
 def _lut(xp: Any, x: Any, table: Any) -> Any:
     v = xp.clip(x * 40.0 + 128.0, 0.0, 255.0)
-    low = xp.floor(v).astype(np.int32)
+    low = xp.asarray(xp.floor(v), dtype=xp.int32)
     y = table[low] + (v - xp.floor(v)) * (table[low + 1] - table[low])
     return 0.25 * (y[::2, ::2] + y[1::2, ::2] + y[::2, 1::2] + y[1::2, 1::2])
 
@@ -199,7 +197,7 @@ ODD = (
     Program("L1 distances", SUITE, pairs("sum"), _pairs("sum")),
     Program("L-infinity distances", SUITE, pairs("max"), _pairs("max")),
     Program(
-        "min-plus product", SUITE, min_plus, lambda xp, a, b: (a[:, :, None] + b[None, :, :]).min(axis=1)
+        "min-plus product", SUITE, min_plus, lambda xp, a, b: xp.min(a[:, :, None] + b[None, :, :], axis=1)
     ),
     Program("kernel matrix", SUITE, kernel_matrix, _kernel_matrix),
     Program("prefix sums by doubling", SUITE, prefix_sums, lambda xp, x: xp.cumsum(x, axis=1)),

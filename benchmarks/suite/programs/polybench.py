@@ -185,7 +185,7 @@ def _covariance(xp: Any, x: Any) -> Any:
 
 
 def _correlation(xp: Any, x: Any) -> Any:
-    c = (x - x.mean(axis=0)) / (24.494897 * x.std(axis=0))
+    c = (x - x.mean(axis=0)) / (24.494897 * xp.std(x, axis=0))
     return c.T @ c
 
 

@@ -1,4 +1,4 @@
-"""One tensor program: its te, its inputs, and the same by array functions, which NumPy and XLA both run."""
+"""One tensor program: its te, its inputs, and the same by array functions, which NumPy, XLA and torch run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 @dataclass(frozen=True)
 class Program:
     """`te` gives inputs and then outputs; `arrays(xp, *inputs)` the outputs, by NumPy (in float64 it is the
-    reference) or by `jax.numpy`."""
+    reference), by `jax.numpy` or by `peers.torch_words`."""
 
     name: str
     suite: str

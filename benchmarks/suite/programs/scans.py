@@ -1,5 +1,5 @@
-"""Recurrences: what carries state from step to step. NumPy and XLA go through the steps in a loop, numba in
-the loops that a person would write."""
+"""Recurrences: what carries state from step to step. NumPy, XLA and torch go through the steps in a loop,
+numba in the loops that a person would write."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ SUITE = "scans"
 
 def steps(xp: Any, step: Callable[..., Any], state: Any, sequence: Any) -> Any:
     """All states after a step each, the first one given."""
+    if hasattr(xp, "scan"):
+        return xp.scan(step, state, sequence)
     if xp is not np:
         from jax import lax
 
@@ -106,6 +108,8 @@ def scatter() -> Sequence[Any]:
 def _scatter(xp: Any, to: Any, m: Any) -> Any:
     if hasattr(m, "at"):
         return xp.zeros((2000, m.shape[1]), m.dtype).at[to].add(m)
+    if hasattr(xp, "add_at"):
+        return xp.add_at(2000, to, m)
     out = np.zeros((2000, m.shape[1]), m.dtype)
     np.add.at(out, to, m)
     return out
@@ -210,7 +214,7 @@ def _iir(xp: Any, x: Any) -> Any:
 
 
 def _histogram(xp: Any, at: Any) -> Any:
-    return xp.bincount(at, length=256) if xp is not np else np.bincount(at, minlength=256)
+    return xp.bincount(at, **{"length" if hasattr(at, "at") else "minlength": 256})
 
 
 SCANS = (

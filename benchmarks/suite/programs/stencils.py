@@ -150,7 +150,7 @@ def put(xp: Any, x: Any, middle: Any) -> Any:
     at = (slice(1, -1),) * x.ndim
     if hasattr(x, "at"):
         return x.at[at].set(middle)
-    x = x.copy()
+    x = xp.array(x)
     x[at] = middle
     return x
 
