@@ -15,15 +15,16 @@ ROWS = (1, 2, 4)  # written out
 RAGGED = 3.0
 
 
-def rows_hole(op: StageOp, seen: Reads, target: Target, in_tile: bool = False) -> Hole:
+def rows_hole(op: StageOp, seen: Reads, target: Target, whole: bool = True) -> Hole:
     """How many rows of a stage are written out.
 
-    seen: what an evaluation reads, by `points_read`. in_tile: it is stored in a small array of its own.
+    seen: what an evaluation reads, by `points_read`. whole: it is stored whole, and what it reads is loaded;
+    else it lies in a small array of its own, or what it reads may yet be inlined and costs more to repeat.
     """
     options = tuple(n for n in ROWS if n <= op.axes[-2].extent)
     most = nearest(options, cpu_of(target).stencil_rows)
     (*_, row), bits = op.buffers[0].shape, op.buffers[0].dtype.bits
-    ragged = not in_tile and row * bits % (8 * LINE) != 0
+    ragged = whole and row * bits % (8 * LINE) != 0
     saved = _loads(op, seen, 1) - _loads(op, seen, most) / most
     return Hole(f"{op.name}/rows", singles(options), (1 if ragged and saved < RAGGED else most,))
 

@@ -48,7 +48,9 @@ def pointwise(state: State, stage: Stage, target: Target) -> tuple[Extension, ..
     seen = points_read(op, (), (op,)) or {}
     if len(axes) > 1 and shares_rows(op, seen):
         row = op.axes[-2]
-        holes.append(rows_hole(op, seen, target))
+        producers = map(state.producer, op.reads())
+        loaded = all(p is None or p.op.is_reduction for p in producers)
+        holes.append(rows_hole(op, seen, target, loaded))
         steps.append(SplitStep(stage.name, row.name, (Ref(holes[-1].name),)))
         outer[-2], inner = f"{row.name}.0", [f"{row.name}.1", *inner]
         steps.append(Reorder(stage.name, (*outer, *inner)))

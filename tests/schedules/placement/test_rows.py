@@ -17,13 +17,13 @@ CROSS = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
 SQUARE = [(r, c) for r in (-1, 0, 1) for c in (-1, 0, 1)]
 
 
-def rows_of(taps: Sequence[tuple[int, int]], columns: int, in_tile: bool = False) -> int:
+def rows_of(taps: Sequence[tuple[int, int]], columns: int, whole: bool = True) -> int:
     a = te.placeholder((66, columns + 2), name="a")
     out = te.compute(
         (64, columns), lambda i, j: sum(a[i + 1 + r, j + 1 + c] for r, c in taps) * 0.2, name="o"
     )
     (op,) = ComputeDAG.of([a, out]).stages
-    return int(rows_hole(op, points_read(op, (), (op,)) or {}, TARGET, in_tile).default[0])
+    return int(rows_hole(op, points_read(op, (), (op,)) or {}, TARGET, whole).default[0])
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_several_rows_are_written_at_once_where_that_saves_loads(
 
 
 def test_rows_of_a_tile_lie_in_an_array_of_its_own() -> None:
-    assert rows_of(CROSS, 130, in_tile=True) == 4
+    assert rows_of(CROSS, 130, whole=False) == 4
