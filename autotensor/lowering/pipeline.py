@@ -38,6 +38,7 @@ from autotensor.lowering.passes.join_lanes import join
 from autotensor.lowering.passes.partition import partition
 from autotensor.lowering.passes.promote_registers import promote
 from autotensor.lowering.passes.protect_loads import protect
+from autotensor.lowering.passes.unclamp import unclamp
 from autotensor.lowering.passes.unmask_loads import unmask
 from autotensor.lowering.passes.unroll import unroll
 from autotensor.lowering.passes.vectorize import vectorize
@@ -94,6 +95,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("insert barriers", barriers, when=is_gpu),  # before flatten: parts of a buffer differ in one index
     Pass("await copies", wait_before_meeting, when=is_gpu),
     Pass("open guards", open_guards, when=is_gpu),
+    Pass("unclamp", unclamp, when=is_cpu),  # before protect: what it lays bare needs masks
     Pass("protect loads", protect),  # after partition: interior copies need no masks
     Pass("flatten", flatten, makes=Level.FLAT),
     Pass("simplify indices", _simplify, makes=Level.FLAT),  # as scalars: parts of fused loops are joined here
