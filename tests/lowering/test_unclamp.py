@@ -32,6 +32,7 @@ IMPLIED: dict[str, Body] = {
     "both": lambda a, i: te.select(
         te.all(i >= 2, i < N - 2), a[te.maximum(i - 2, 0)] + a[te.minimum(i + 2, N - 1)], a[i]
     ),
+    "it always holds": lambda a, i: te.select(i >= 4, 0.0, a[te.maximum(i - 4, 0)]),
     "within another": lambda a, i: te.select(
         i >= 2, te.select(i >= 4, a[te.maximum(i - 4, 0)], a[te.maximum(i - 2, 0)]), 1.0
     ),
@@ -39,7 +40,6 @@ IMPLIED: dict[str, Body] = {
 NOT_IMPLIED: dict[str, Body] = {
     "too little is known": lambda a, i: te.select(i >= 3, a[te.maximum(i - 4, 0)], 0.0),
     "no choice": lambda a, i: a[te.maximum(i - 4, 0)],
-    "the other side": lambda a, i: te.select(i >= 4, 0.0, a[te.maximum(i - 4, 0)]),
     "what data says": lambda a, i: te.select(a[i] > 0.5, a[te.maximum(i - 4, 0)], 0.0),
 }
 
