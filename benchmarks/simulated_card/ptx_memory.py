@@ -9,6 +9,7 @@ they came in here.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -56,19 +57,30 @@ class GlobalMemory:
         return self._parts[base][0][address - base : address - base + size]
 
     def load(self, at: Array, dtype: np.dtype[Any]) -> Array:
-        part, index = self._find(at, dtype.itemsize)
-        return part.view(dtype)[index]
+        out = np.empty(len(at), dtype)
+        for which, data, index in self._find(at, dtype.itemsize):
+            out[which] = data.view(dtype)[index]
+        return out
 
     def store(self, at: Array, values: Array) -> None:
-        part, index = self._find(at, values.itemsize)
-        part.view(values.dtype)[index] = values
+        for which, data, index in self._find(at, values.itemsize):
+            data.view(values.dtype)[index] = values[which]
 
-    def _find(self, at: Array, size: int) -> tuple[Array, Array]:
-        """The allocation that all addresses are in, and which elements of it."""
-        low, high = int(at.min()), int(at.max())
-        k = bisect.bisect_right(self._bases, low) - 1
+    def _find(self, at: Array, size: int) -> Iterator[tuple[Any, Array, Array]]:
+        """For each allocation that addresses are in: which of them, its bytes, and which elements of it."""
+        low, high = (bisect.bisect_right(self._bases, int(x)) - 1 for x in (at.min(), at.max()))
+        if low == high:
+            yield slice(None), *self._part(low, at, size)
+            return
+        numbers = np.searchsorted(self._bases, at, side="right") - 1  # a pointer was chosen lane by lane
+        for k in np.unique(numbers):
+            which = np.flatnonzero(numbers == k)
+            yield which, *self._part(int(k), at[which], size)
+
+    def _part(self, k: int, at: Array, size: int) -> tuple[Array, Array]:
         base = self._bases[k] if k >= 0 else 0
         data, allocated = self._parts.get(base, (np.empty(0, np.uint8), 0))
+        high = int(at.max())
         if high + size > base + allocated:
             raise CardFault("cudaErrorIllegalAddress", f"an access of {size} bytes at {high:#x} is outside")
         index = at.astype(np.int64) - base
