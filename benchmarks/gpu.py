@@ -46,8 +46,8 @@ def main(given: list[str] | None = None) -> int:
     conduct(
         setting, journal, stages, 60 * asked.minutes, environment, tuple(asked.only), asked.item_s, asked.stage_s
     )
-    planted = {k: v for k, v in environment.items() if asked.rehearse}
-    result = report(journal, setting, planted, NEVER if asked.rehearse else "On this machine.")
+    planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
+    result = report(journal, setting, planted, note)
     asked.out.write_text(json.dumps(result, indent=1, default=str) + "\n")
     asked.out.with_suffix(".html").write_text(page(result))
     for name, stage in result["stages"].items():

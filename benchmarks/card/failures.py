@@ -74,18 +74,23 @@ def kind_of(error: BaseException) -> str:
     return "refused" if isinstance(error, AutotensorError) else OTHER
 
 
-def repro(stage: str, item: str, target: str, small: bool, environment: dict[str, str]) -> str:
-    """A program that runs this one item here, without children: what to send back, and to debug."""
-    planted = [f"os.environ.update({environment!r})"] if environment else []
+def repro(stage: str, item: str, target: str, small: bool, planted: str | None = None) -> str:
+    """A program that runs this one item here, without children: what to send back, and to debug.
+
+    planted: None on a card; of a rehearsal the faults that were planted, "" for none.
+    """
+    paths = ["benchmarks", "tests/kit", "tests", "."]
+    if planted is not None:
+        paths.insert(0, "benchmarks/simulated_card/stand_in")
+    faults = [f'os.environ["STAND_IN_FAULTS"] = {planted!r}'] if planted else []
     return "\n".join(
         [
             "# from the repository's root: python repro.py",
             "import os, sys",
-            'sys.path[:0] = ["benchmarks", "tests/kit", "tests", "."]',
-            *planted,
-            f'os.environ["CARD_ITEM"] = "{stage}/{item}"',
+            f"sys.path[:0] = {paths!r}",
+            *faults,
+            f"os.environ['CARD_ITEM'] = {f'{stage}/{item}'!r}",
             "from card.stages import STAGES, Setting",
-            f"setting = Setting({target!r}, small={small})",
-            f"print(STAGES[{stage!r}].run(setting, {item!r}))",
+            f"print(STAGES[{stage!r}].run(Setting({target!r}, small={small}), {item!r}))",
         ]
     )

@@ -15,8 +15,8 @@ table{border-collapse:collapse;margin:.5rem 0}td,th{border:1px solid #ccc;paddin
 pre{background:#f6f6f6;padding:.6rem;overflow:auto}.bad{color:#a00}.good{color:#070}"""
 
 
-def report(journal: Journal, setting: Setting, environment: Mapping[str, str], note: str) -> dict[str, Any]:
-    """Stages with their rows, failures with their repros."""
+def report(journal: Journal, setting: Setting, planted: str | None, note: str) -> dict[str, Any]:
+    """Stages with their rows, failures with their repros. planted: see `repro`."""
     settled = journal.settled()
     stages: dict[str, Any] = {}
     failures = []
@@ -27,7 +27,7 @@ def report(journal: Journal, setting: Setting, environment: Mapping[str, str], n
             found["rows"][item] = entry["row"]
             continue
         found["failed"] += 1
-        shown = repro(stage, item, setting.target, setting.small, dict(environment))
+        shown = repro(stage, item, setting.target, setting.small, planted)
         failures.append({**{k: v for k, v in entry.items() if k != "status"}, "repro": shown})
     order = {name: n for n, name in enumerate(STAGES)}
     return {

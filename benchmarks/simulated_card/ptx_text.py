@@ -2,7 +2,8 @@
 
     parse(text)["C_3b24ac025c25"].code[7]     Instruction("mad.lo.s32", ("%r31", "%r43", "11", "%r30"), …)
 
-Source: PTX ISA 8.8, "Syntax" and "State spaces, types, and variables".
+Source: PTX ISA 8.8, "Syntax" and "State spaces, types, and variables". The parser in the wheel `ptx-parser` (0.1.3)
+does not serve: it loses the predicate of `@%p1 bra`, and stops at `.maxntid 64, 1, 1` (2026-11).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Kernel:
 
 
 _ENTRY = re.compile(r"\.entry\s+(\w+)\s*\((.*?)\)[^{]*\{", re.DOTALL)
-_SPACE = re.compile(r"\.(shared|local)\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d*)\]")
+_SPACE = re.compile(r"\.(shared|local)\s+\.align\s+(\d+)\s+\.[a-z]+(\d+)\s+([\w$]+)(?:\[(\d*)\])?")
 _REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)")
 _GUARDED = re.compile(r"@(!?%\w+)\s+(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+")
@@ -111,8 +112,9 @@ def _declare(kernel: Kernel, statement: str) -> None:
         )
         align = int(space[2])
         at = -(-size // align) * align
-        places[space[3]] = at
-        end = at + int(space[4] or 0)
+        places[space[4]] = at
+        count = 1 if space[5] is None else int(space[5] or 0)  # [] is what the launch adds
+        end = at + int(space[3]) // 8 * count
         if space[1] == "shared":
             kernel.shared_bytes = end
         else:
