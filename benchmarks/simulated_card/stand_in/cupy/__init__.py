@@ -30,6 +30,7 @@ class ndarray:
     dtype = property(lambda self: self._host.dtype)
     nbytes = property(lambda self: self._host.nbytes)
     flags = property(lambda self: self._host.flags)
+    T = property(lambda self: ndarray(self._host.T, self._base, self._owner))
 
     @property
     def address(self) -> int:
@@ -39,6 +40,12 @@ class ndarray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         interface = {"shape": self.shape, "typestr": self.dtype.str, "data": (self._base, False), "version": 3}
         return {**interface, "strides": None, "stand_in": self}
+
+    def __dlpack__(self, **options: Any) -> ndarray:
+        return self  # in place of a capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
 
     def __getitem__(self, part: slice) -> ndarray:
         start = (part.start or 0) * self._host.itemsize
@@ -80,6 +87,15 @@ def empty(shape: Any, dtype: Any = float, order: str = "C") -> ndarray:
     return found
 
 
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> ndarray:
+    return asarray(np.arange(start, stop, step, dtype))
+
+
+def from_dlpack(array: Any) -> ndarray:
+    found: ndarray = array.__dlpack__()
+    return found
+
+
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
     interface = getattr(a, "__cuda_array_interface__", None)
     if interface is not None:
@@ -89,6 +105,9 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bo
     made = empty(host.shape, host.dtype)
     made.set(host)
     return made
+
+
+RawKernel = the_card.Kernel
 
 
 class RawModule:
@@ -108,4 +127,4 @@ class RawModule:
             self.compile()
         if name not in self._kernels:
             raise cuda.driver.CUDADriverError(500)
-        return the_card.Kernel(self._kernels[name])
+        return RawKernel(self._kernels[name])

@@ -99,7 +99,9 @@ class Device:
     """The only card."""
 
     def __init__(self, device: int | None = None) -> None:
-        self.id = device or 0
+        self._number = device or 0
+
+    id = property(lambda self: self._number)
 
 
 __all__ = [

@@ -137,9 +137,24 @@ class Kernel:
     def __init__(self, found: Any) -> None:
         self._kernel, takes = found
         few = planted() == "too few registers"
-        self.num_regs = 255 if few else takes.registers
-        self.max_threads_per_block = WARP // 32 if few else _threads(takes.registers)
-        self.max_dynamic_shared_size_bytes = STATIC_SHARED_BYTES - self._kernel.shared_bytes
+        self._registers = 255 if few else takes.registers
+        self._threads = 1 if few else _threads(takes.registers)
+        self._dynamic_bytes = STATIC_SHARED_BYTES - self._kernel.shared_bytes
+
+    num_regs = property(lambda self: self._registers)
+    max_threads_per_block = property(lambda self: self._threads)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        return max(0, self._dynamic_bytes)
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, size: int) -> None:
+        from cupy.cuda.driver import CUDADriverError
+
+        if size + self._kernel.shared_bytes > SHARED_BYTES:
+            raise CUDADriverError(1)
+        self._dynamic_bytes = size
 
     def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared_mem: int = 0) -> None:
         from cupy import cuda
@@ -149,7 +164,7 @@ class Kernel:
         fits = prod(block) <= self.max_threads_per_block and max(grid[1:]) < 65536 and max(block) <= THREADS
         if planted() == "launch error" or not fits:
             raise cuda.driver.CUDADriverError(1)
-        if shared_mem > max(0, self.max_dynamic_shared_size_bytes):
+        if shared_mem > self.max_dynamic_shared_size_bytes:
             raise cuda.driver.CUDADriverError(1)
         cuda.get_current_stream().enqueue(lambda: self._run(tuple(grid), tuple(block), args, shared_mem))
 
