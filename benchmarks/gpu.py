@@ -1,11 +1,12 @@
 """One command on a machine with a card: is everything right, and how fast is it beside the libraries.
 
-    python benchmarks/gpu.py [--target "cuda -arch=sm_90"] [--out results/gpu.json] [--minutes 10] [--trials 200]
+    python benchmarks/gpu.py [--target "cuda -arch=sm_90"] [--out FILE.json] [--minutes 10] [--trials 200]
     python benchmarks/gpu.py --rehearse          the same without a card: NumPy executes NVRTC's PTX
 
-Stages run in children with limits of time (card/stages.py); whatever stops one is a failure by its name in the
-report, and the rest goes on. Killed, the same command goes on where it was; `--afresh` starts again. What comes
-out beside `--out`: the JSON, a page of HTML with ten lines to show each failure again, and the journal.
+Stages run in children with limits of time (card/stages.py); whatever stops one is a failure by its name in
+the report, and the rest goes on. Killed, the same command goes on where it was; `--afresh` starts again.
+What comes out beside `--out`: the JSON, a page of HTML with ten lines to show each failure again, and the
+journal.
 
 Without `--target` the card says what it is. Without torch cuBLAS is timed through CuPy, and cuDNN is not. On
 OpenCL sizes are small, and the rival is a product written by hand (hand_gemm.py).
@@ -29,7 +30,9 @@ NEVER = "CUDA: compiled by NVRTC, executed by simulation; nothing here was run o
 def main(given: list[str] | None = None) -> int:
     """The number of failures, 100 at most."""
     asked = arguments(given)
-    environment = {"PYTHONPATH": os.pathsep.join([*([STAND_IN] if asked.rehearse else []), *PATHS, *_given_path()])}
+    environment = {
+        "PYTHONPATH": os.pathsep.join([*([STAND_IN] if asked.rehearse else []), *PATHS, *_given_path()])
+    }
     environment |= {"STAND_IN_FAULTS": asked.plant} if asked.plant else {}
     sys.path[:0] = PATHS
     from card.conduct import conduct
@@ -44,7 +47,14 @@ def main(given: list[str] | None = None) -> int:
         journal.file.unlink(missing_ok=True)
     stages = [s for name, s in STAGES.items() if not asked.stages or name in ("card", *asked.stages)]
     conduct(
-        setting, journal, stages, 60 * asked.minutes, environment, tuple(asked.only), asked.item_s, asked.stage_s
+        setting,
+        journal,
+        stages,
+        60 * asked.minutes,
+        environment,
+        tuple(asked.only),
+        asked.item_s,
+        asked.stage_s,
     )
     planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
     result = report(journal, setting, planted, note)

@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from card.failures import CAPABILITY, Wrong, compare
 
 from autotensor import te
 from autotensor.api.models import default_traces, link_model, plan_model
@@ -24,6 +23,7 @@ from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
+from card.failures import CAPABILITY, Wrong, compare
 from schedules.generate import default_trace
 
 Row = dict[str, Any]
@@ -69,8 +69,8 @@ def kernel_names(target: Target) -> list[str]:
 
 
 def kernel(target: Target, name: str) -> Row:
-    """A schedule of tests/kit/gpu_cases.py against the reference, on small whole numbers: bit for bit, but for
-    exp and its like."""
+    """A schedule of tests/kit/gpu_cases.py against the reference, on small whole numbers: bit for bit, but
+    for exp and its like."""
     from gpu_cases import CASES
 
     schedule = CASES[name]()
@@ -130,7 +130,8 @@ def model_of(name: str, small: bool) -> tuple[Graph, list[np.ndarray[Any, Any]]]
 
 
 def model(target: Target, name: str, small: bool) -> Row:
-    """A whole model, untuned, against its operators in NumPy; twice, so that a card's graph is made and used."""
+    """A whole model, untuned, against its operators in NumPy; twice, so that a card's graph is made and
+    used."""
     graph, arrays = model_of(name, small)
     wanted = graph_meaning.evaluate(graph, *arrays)
     plan = plan_model(graph, target)

@@ -2,8 +2,8 @@
 
     python -m card.child JOURNAL STAGE TARGET SMALL TRIALS < items, a line each
 
-It ends when its parent does. After a failure it ends, too: a card's context may not recover, and the next item
-gets a fresh one.
+It ends when its parent does. After a failure it ends, too: a card's context may not recover, and the next
+item gets a fresh one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def main() -> None:
         except Exception as error:
             words = traceback.format_exception_only(error)[-1].strip()
             at = traceback.format_exc().splitlines()[-12:]
-            journal.note(stage=stage_name, item=item, status="failed", kind=kind_of(error), what=words, trace=at)
+            journal.note(
+                stage=stage_name, item=item, status="failed", kind=kind_of(error), what=words, trace=at
+            )
             return
         journal.note(stage=stage_name, item=item, status="ok", row=row)
 

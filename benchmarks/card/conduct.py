@@ -1,6 +1,6 @@
-"""Stages in children, under limits of time; whatever happens to a child is noted as what happened to its item.
+"""Stages in children, under limits of time; what happens to a child is noted of the item it was at.
 
-    conduct(setting, journal, stages, limit_s)      goes on from what the journal has
+conduct(setting, journal, stages, limit_s)      goes on from what the journal has
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from card.failures import HANG, KILLED, NOT_RUN, TIME_LIMIT
 from card.journal import Journal
-from card.stages import STAGES, Setting, Stage
+from card.stages import Setting, Stage
 
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05  # between two looks at a child
@@ -34,7 +34,9 @@ def conduct(
     """Runs what is left. only: "stage/item" of the items that are wanted; item_s, stage_s: other limits."""
     until = time.monotonic() + limit_s
     for stage in stages:
-        items = [i for i in stage.names(setting) if not only or f"{stage.name}/{i}" in only or stage.name == "card"]
+        items = [
+            i for i in stage.names(setting) if not only or f"{stage.name}/{i}" in only or stage.name == "card"
+        ]
         if stage.name != "card" and _no_card(journal):
             _settle(journal, stage, items, NOT_RUN, "there is no card that fits: see stage card")
             continue
@@ -107,7 +109,11 @@ def _child(
         open_item = items[0]  # it has not begun anything: the next child would not, either
     if open_item is not None:
         kind = verdict or (KILLED if code < 0 else "child ended")
-        words = f"ended with {code}" if not verdict else f"nothing was heard for {item_s:g} s, or its stage's time is up"
+        words = (
+            f"ended with {code}"
+            if not verdict
+            else f"nothing was heard for {item_s:g} s, or its stage's time is up"
+        )
         journal.note(
             stage=stage.name,
             item=open_item,

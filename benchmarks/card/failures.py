@@ -1,6 +1,6 @@
 """Failures by name, with the few lines that show each again.
 
-    kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of under ten lines
+kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of under ten lines
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ _WORDS = (
     ("compile error", ("refuses the kernel source", "NVRTC refused")),
     (
         "lost device",
-        ("DevicesUnavailable", "DEVICE_UNAVAILABLE", "ECCUncorrectable", "cudaErrorUnknown", "CUDA_ERROR_UNKNOWN"),
+        (
+            "DevicesUnavailable",
+            "DEVICE_UNAVAILABLE",
+            "ECCUncorrectable",
+            "cudaErrorUnknown",
+            "CUDA_ERROR_UNKNOWN",
+        ),
     ),
     ("launch error", ("the launch of a kernel failed", "cannot be set up", "cannot be launched")),
     ("kernel failed", ("a kernel failed", "copy from the card, failed", "copy on the card failed")),
@@ -53,7 +59,9 @@ def compare(found: Array, wanted: Array, near: float) -> float:
         worst = float(np.nanmax(np.where(np.isfinite(x - y), np.abs(x - y), 0.0))) / scale
     if bad.any():
         at = _first(bad)
-        raise Wrong(WRONG, f"{int(bad.sum())} of {bad.size} differ, the first at {at}: {x[at]:g}, wanted {y[at]:g}")
+        raise Wrong(
+            WRONG, f"{int(bad.sum())} of {bad.size} differ, the first at {at}: {x[at]:g}, wanted {y[at]:g}"
+        )
     return worst
 
 

@@ -10,9 +10,14 @@ from card.failures import repro
 from card.journal import Journal
 from card.stages import STAGES, Setting
 
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
-table{border-collapse:collapse;margin:.5rem 0}td,th{border:1px solid #ccc;padding:.15rem .5rem;text-align:left}
-pre{background:#f6f6f6;padding:.6rem;overflow:auto}.bad{color:#a00}.good{color:#070}"""
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; color: #222 }
+table { border-collapse: collapse; margin: .5rem 0 }
+td { border: 1px solid #ccc; padding: .15rem .5rem; text-align: left }
+pre { background: #f6f6f6; padding: .6rem; overflow: auto }
+.bad { color: #a00 }
+.good { color: #070 }
+"""
 
 
 def report(journal: Journal, setting: Setting, planted: str | None, note: str) -> dict[str, Any]:
@@ -42,13 +47,18 @@ def report(journal: Journal, setting: Setting, planted: str | None, note: str) -
 def page(result: Mapping[str, Any]) -> str:
     """The same to read."""
     out = [f"<!doctype html><meta charset=utf-8><title>autotensor on a card</title><style>{_STYLE}</style>"]
-    out += ["<h1>autotensor on a card</h1>", f"<p>{_text(result['note'])} Target: {_text(result['target'])}.</p>"]
+    out += [
+        "<h1>autotensor on a card</h1>",
+        f"<p>{_text(result['note'])} Target: {_text(result['target'])}.</p>",
+    ]
     if result["card"]:
         out.append(_table([[k, v] for k, v in result["card"].items()]))
     counts = [[name, s["right"], s["failed"]] for name, s in result["stages"].items()]
     out += ["<h2>Stages</h2>", _table([["stage", "right", "failed"], *counts])]
     if result["failures"]:
-        out.append("<h2>Failures</h2><p>Each program runs one item. Please send this page, or the JSON, back.</p>")
+        out.append(
+            "<h2>Failures</h2><p>Each program runs one item. Please send this page, or the JSON, back.</p>"
+        )
     for f in result["failures"]:
         head = f"<h3 class=bad>{_text(f['stage'])}/{_text(f['item'])}: {_text(f['kind'])}</h3>"
         trace = "\n".join(f.get("trace", ()))

@@ -15,8 +15,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from card.checks import Row, model_of, untuned
-from card.failures import compare
 from nets import hand_gemm
 
 import autotensor as at
@@ -26,6 +24,8 @@ from autotensor.base.target import Target
 from autotensor.compiler import compile_state
 from autotensor.runtime.device.devices import device_of
 from autotensor.runtime.open_artifact import open_artifact
+from card.checks import Row, model_of, untuned
+from card.failures import compare
 
 REPEAT, LEAST_S = 7, 0.02
 NEAR = {"float32": 2e-4, "tf32": 5e-3, "float16": 5e-3}  # of the largest answer
@@ -65,9 +65,11 @@ def product(target: Target, item: str, small: bool) -> Row:
     k = te.reduce_axis(n, name="k")
     c = te.compute(
         (n, n),
-        lambda i, j: te.sum(te.cast("float32", a[i, k]) * te.cast("float32", b[k, j]), axis=k)
-        if dtype == "float16"
-        else te.sum(a[i, k] * b[k, j], axis=k),
+        lambda i, j: (
+            te.sum(te.cast("float32", a[i, k]) * te.cast("float32", b[k, j]), axis=k)
+            if dtype == "float16"
+            else te.sum(a[i, k] * b[k, j], axis=k)
+        ),
         name="C",
     )
     if kind in TENSOR_CORES:

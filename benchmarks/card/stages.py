@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autotensor.base.target import Target, parse
 from card import checks, speeds
 from card.checks import Row
-
-from autotensor.base.target import Target, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,29 @@ STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage("card", 60, 60, lambda s: ["card"], lambda s, i: checks.the_card(s.parsed)),
-        Stage("kernels", 60, 20, lambda s: checks.kernel_names(s.parsed), lambda s, i: checks.kernel(s.parsed, i)),
-        Stage("operators", 150, 20, lambda s: checks.operator_names(), lambda s, i: checks.operator(s.parsed, i)),
         Stage(
-            "models", 90, 60, lambda s: list(checks.MODEL_NAMES), lambda s, i: checks.model(s.parsed, i, s.small)
+            "kernels",
+            60,
+            20,
+            lambda s: checks.kernel_names(s.parsed),
+            lambda s, i: checks.kernel(s.parsed, i),
         ),
         Stage(
-            "memory", 30, 20, lambda s: list(speeds.MEMORY_NAMES), lambda s, i: speeds.memory(s.parsed, i, s.small)
+            "operators", 150, 20, lambda s: checks.operator_names(), lambda s, i: checks.operator(s.parsed, i)
+        ),
+        Stage(
+            "models",
+            90,
+            60,
+            lambda s: list(checks.MODEL_NAMES),
+            lambda s, i: checks.model(s.parsed, i, s.small),
+        ),
+        Stage(
+            "memory",
+            30,
+            20,
+            lambda s: list(speeds.MEMORY_NAMES),
+            lambda s, i: speeds.memory(s.parsed, i, s.small),
         ),
         Stage(
             "products",
@@ -68,9 +83,19 @@ STAGES: dict[str, Stage] = {
             lambda s: speeds.product_names(s.parsed, s.small),
             lambda s, i: speeds.product(s.parsed, i, s.small),
         ),
-        Stage("layers", 60, 30, lambda s: speeds.layer_names(s.small), lambda s, i: speeds.layer(s.parsed, i, s.small)),
         Stage(
-            "speed", 90, 60, lambda s: list(checks.MODEL_NAMES), lambda s, i: speeds.whole_model(s.parsed, i, s.small)
+            "layers",
+            60,
+            30,
+            lambda s: speeds.layer_names(s.small),
+            lambda s, i: speeds.layer(s.parsed, i, s.small),
+        ),
+        Stage(
+            "speed",
+            90,
+            60,
+            lambda s: list(checks.MODEL_NAMES),
+            lambda s, i: speeds.whole_model(s.parsed, i, s.small),
         ),
         Stage("tuning", 240, 80, lambda s: list(speeds.TUNED), _searched),
     )

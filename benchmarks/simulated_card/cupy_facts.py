@@ -66,10 +66,15 @@ NAMES = (
 
 
 def facts_of(root: Any, name: str) -> dict[str, Any] | None:
-    """{"kind": …, "parameters": [[name, kind], …] or None where nobody says}; None if there is no such name."""
+    """{"kind": …, "parameters": [[name, kind], …] or None where nobody says}; None if there is no such
+    name."""
     found = root
     for part in name.split("."):
-        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
+        found = (
+            inspect.getattr_static(found, part, None)
+            if inspect.isclass(found)
+            else getattr(found, part, None)
+        )
         if found is None:
             return None
     if not callable(found) and not isinstance(found, (staticmethod, classmethod)):
@@ -108,7 +113,8 @@ def _parameters(f: Any) -> list[list[str]] | None:
 
 
 def compiled_as_cupy_does(files: list[str], arch: str = "80") -> dict[str, str]:
-    """NVRTC's words for each source that it refuses. CuPy asks the driver for nothing but the architecture."""
+    """NVRTC's words for each source that it refuses. CuPy asks the driver for nothing but the
+    architecture."""
     from cupy.cuda import compiler
 
     compiler._get_arch_for_options_for_nvrtc = lambda arch=None: (f"-arch=sm_{arch}", "cubin")

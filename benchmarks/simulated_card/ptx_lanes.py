@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+
 from simulated_card import ptx_warps
 from simulated_card.ptx_memory import CardFault, GlobalMemory, SharedMemory
 from simulated_card.ptx_text import Instruction, Kernel
@@ -33,7 +34,12 @@ _ADDRESS = re.compile(r"\[\s*([%$\w.]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 
 
 def launch(
-    kernel: Kernel, memory: GlobalMemory, params: Sequence[int], grid: Extents, block: Extents, dynamic: int = 0
+    kernel: Kernel,
+    memory: GlobalMemory,
+    params: Sequence[int],
+    grid: Extents,
+    block: Extents,
+    dynamic: int = 0,
 ) -> int:
     """Runs a grid; instructions that its lanes ran. Raises CardFault, NotSimulated."""
     steps = [compiled(i) for i in kernel.code]
@@ -130,8 +136,10 @@ class Lanes:
 
     def _constant(self, operand: str, dtype: np.dtype[Any]) -> Any:
         if operand.startswith(("0f", "0F")):
-            return np.uint32(int(operand[2:], 16)).view(np.float32).astype(dtype) if dtype.kind == "f" else int(
-                operand[2:], 16
+            return (
+                np.uint32(int(operand[2:], 16)).view(np.float32).astype(dtype)
+                if dtype.kind == "f"
+                else int(operand[2:], 16)
             )
         if operand.startswith(("0d", "0D")):
             return np.uint64(int(operand[2:], 16)).view(np.float64)
@@ -141,9 +149,13 @@ class Lanes:
             return self.kernel.local[operand]
         if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", operand):
             value = int(operand.rstrip("U"), 0)
-            return value if dtype.kind in "fb" else np.array(value & (1 << dtype.itemsize * 8) - 1, np.uint64).astype(
-                BITS[dtype.itemsize * 8]
-            ).view(dtype)
+            return (
+                value
+                if dtype.kind in "fb"
+                else np.array(value & (1 << dtype.itemsize * 8) - 1, np.uint64)
+                .astype(BITS[dtype.itemsize * 8])
+                .view(dtype)
+            )
         if operand.startswith("%"):  # never written: what PTX leaves open
             return np.zeros((), dtype)
         raise NotSimulated(f"operand {operand} is not known")
@@ -189,9 +201,11 @@ class Lanes:
 
     def warps(self, what: str) -> None:
         """Raises CardFault unless warps run as a whole."""
-        if len(self.now) % WARP or (self.now.reshape(-1, WARP)[:, 0] % WARP).any() or (
-            np.diff(self.now.reshape(-1, WARP)) != 1
-        ).any():
+        if (
+            len(self.now) % WARP
+            or (self.now.reshape(-1, WARP)[:, 0] % WARP).any()
+            or (np.diff(self.now.reshape(-1, WARP)) != 1).any()
+        ):
             raise CardFault("divergent warp", f"{what} is run by some lanes of a warp")
 
     # -- barriers and copies ------------------------------------------------------------------------------
@@ -204,7 +218,9 @@ class Lanes:
         """All that can run have come to a barrier."""
         for block in np.unique(self.block[self.waits]):
             if len(np.unique(self.at[self.waits & (self.block == block)])) > 1:
-                raise CardFault("divergent barrier", f"threads of a block of {self.kernel.name} wait at two barriers")
+                raise CardFault(
+                    "divergent barrier", f"threads of a block of {self.kernel.name} wait at two barriers"
+                )
         self.shared.epoch += 1
         self.waits[:] = False
 
@@ -217,8 +233,8 @@ class Lanes:
         self._group[self.now] += 1
 
     def wait(self, left: int | None) -> None:
-        """Lands what the running lanes sent, but for the newest `left` groups; with None what is not committed,
-        too."""
+        """Lands what the running lanes sent, but for the newest `left` groups; with None what is not
+        committed, too."""
         here = np.zeros(self.count, np.bool_)
         here[self.now] = True
         kept = []
@@ -301,7 +317,9 @@ def _pack(lanes: Lanes, i: Instruction, t: str) -> None:
     """Registers to a wider one, low first, or back."""
     into, source = i.operands
     if isinstance(into, tuple):
-        whole = lanes.read(str(source), t).view(BITS[TYPES[t].itemsize * 8 // len(into)]).reshape(-1, len(into))
+        whole = (
+            lanes.read(str(source), t).view(BITS[TYPES[t].itemsize * 8 // len(into)]).reshape(-1, len(into))
+        )
         for n, register in enumerate(into):
             lanes.write(register, np.ascontiguousarray(whole[:, n]))
     else:
@@ -376,7 +394,9 @@ def _copy(i: Instruction, words: list[str]) -> Step:
         for count in np.unique(given):
             lines = np.flatnonzero(given == count)
             for n in range(0, int(count), 4):
-                data[lines, n : n + 4] = lanes.memory.load(of[lines] + n, TYPES["u32"]).view(np.uint8).reshape(-1, 4)
+                data[lines, n : n + 4] = (
+                    lanes.memory.load(of[lines] + n, TYPES["u32"]).view(np.uint8).reshape(-1, 4)
+                )
         if (of % size).any():
             raise CardFault("cudaErrorMisalignedAddress", f"a copy of {size} bytes is not aligned")
         lanes.send(to, data)

@@ -1,9 +1,9 @@
 """Memories of a card: global allocations by address; a block's shared memory, which is suspicious.
 
-Global memory is one address space with a gap behind each allocation; what leaves one is reported. Shared memory
-remembers for each granule who wrote and who read it since the last barrier, and which `cp.async` is on its way
-to it: two threads that meet there without a barrier between, one of them writing, are a race, whatever order
-they came in here.
+Global memory is one address space with a gap behind each allocation; what leaves one is reported. Shared
+memory remembers for each granule who wrote and who read it since the last barrier, and which `cp.async` is
+on its way to it: two threads that meet there without a barrier between, one of them writing, are a race,
+whatever order they came in here.
 """
 
 from __future__ import annotations
@@ -160,7 +160,9 @@ class SharedMemory:
     def _check_write(self, cells: Array, thread: Array) -> None:
         who = thread[:, None]
         if self._coming[cells].any():
-            raise CardFault("copy on its way", "shared memory is written while a cp.async to it is on its way")
+            raise CardFault(
+                "copy on its way", "shared memory is written while a cp.async to it is on its way"
+            )
         if ((self._written[cells] == self.epoch) & (self._writer[cells] != who)).any():
             raise CardFault("race", "two threads write one place of shared memory without a barrier between")
         if ((self._read[cells] == self.epoch) & (self._reader[cells] != who)).any():

@@ -2,8 +2,8 @@
 
     parse(text)["C_3b24ac025c25"].code[7]     Instruction("mad.lo.s32", ("%r31", "%r43", "11", "%r30"), …)
 
-Source: PTX ISA 8.8, "Syntax" and "State spaces, types, and variables". The parser in the wheel `ptx-parser` (0.1.3)
-does not serve: it loses the predicate of `@%p1 bra`, and stops at `.maxntid 64, 1, 1` (2026-11).
+Source: PTX ISA 8.8, "Syntax" and "State spaces, types, and variables". The parser in the wheel `ptx-parser`
+(0.1.3) does not serve: it loses the predicate of `@%p1 bra`, and stops at `.maxntid 64, 1, 1` (2026-11).
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def _take(kernel: Kernel, statement: str) -> None:
         guard, statement = found[1], found[2]
     op, _, rest = statement.partition(" ") if " " in statement else statement.partition("\t")
     op, more = op.split()[0], op.split()[1:]
-    kernel.code.append(Instruction(op, tuple(map(_operand, _OPERAND.findall(" ".join([*more, rest])))), guard))
+    kernel.code.append(
+        Instruction(op, tuple(map(_operand, _OPERAND.findall(" ".join([*more, rest])))), guard)
+    )
     return None
 
 
@@ -108,7 +110,9 @@ def _operand(text: str) -> str | tuple[str, ...]:
 def _declare(kernel: Kernel, statement: str) -> None:
     if space := _SPACE.search(statement):
         places, size = (
-            (kernel.shared, kernel.shared_bytes) if space[1] == "shared" else (kernel.local, kernel.local_bytes)
+            (kernel.shared, kernel.shared_bytes)
+            if space[1] == "shared"
+            else (kernel.local, kernel.local_bytes)
         )
         align = int(space[2])
         at = -(-size // align) * align

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,12 @@ Array = np.ndarray[Any, Any]
 BITS = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 TYPES: dict[str, np.dtype[Any]] = {
     **{f"{letter}{bits}": np.dtype(t) for letter in "ub" for bits, t in BITS.items()},
-    **{"s8": np.dtype(np.int8), "s16": np.dtype(np.int16), "s32": np.dtype(np.int32), "s64": np.dtype(np.int64)},
+    **{
+        "s8": np.dtype(np.int8),
+        "s16": np.dtype(np.int16),
+        "s32": np.dtype(np.int32),
+        "s64": np.dtype(np.int64),
+    },
     **{"f16": np.dtype(np.float16), "f32": np.dtype(np.float32), "f64": np.dtype(np.float64)},
     "pred": np.dtype(np.bool_),
 }
@@ -43,7 +48,7 @@ class Operation:
     result: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def operation(op: str) -> Operation:
     """By the instruction's whole name. Raises NotSimulated."""
     name, *words = op.split(".")
@@ -64,22 +69,31 @@ def _made(name: str, words: list[str], t: str) -> Operation | None:
         case "cvt":
             return _conversion(words)
         case "setp":
-            return Operation(_COMPARE[words[0]] if t[0] == "f" else _COMPARE[words[0].rstrip("u")
-                             if words[0] in ("ltu", "leu", "gtu", "geu") else words[0]], (t, t), "pred")
+            return Operation(
+                _COMPARE[words[0]]
+                if t[0] == "f"
+                else _COMPARE[words[0].rstrip("u") if words[0] in ("ltu", "leu", "gtu", "geu") else words[0]],
+                (t, t),
+                "pred",
+            )
         case "selp":
             return Operation(lambda a, b, p: np.where(p, a, b), (t, t, "pred"), t)
         case "mul" | "mad" if words[0] in ("lo", "hi", "wide"):
             return _integer_product(name, words[0], t)
         case "fma" | "add" | "sub" | "mul" if t[0] == "f":
-            f = {"fma": lambda a, b, c: a * b + c, "add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
-            return Operation(_rounding(f, words, t, wide=name == "fma"), (t,) * (3 if name == "fma" else 2), t)
+            f = {"fma": lambda a, b, c: a * b + c, "add": np.add, "sub": np.subtract, "mul": np.multiply}[
+                name
+            ]
+            return Operation(
+                _rounding(f, words, t, wide=name == "fma"), (t,) * (3 if name == "fma" else 2), t
+            )
         case "div" | "rem" if t[0] in "su":
             return Operation(_quotient if name == "div" else _remainder, (t, t), t)
         case "shl" | "shr":
             f = partial(_shift, np.left_shift if name == "shl" else np.right_shift)
             return Operation(f, (t.replace("b", "u"), "u32"), t.replace("b", "u"))
         case "min" | "max" if t[0] == "f":
-            plain, nan = ((np.fmin, np.minimum) if name == "min" else (np.fmax, np.maximum))
+            plain, nan = (np.fmin, np.minimum) if name == "min" else (np.fmax, np.maximum)
             return Operation(nan if "NaN" in words else plain, (t, t), t)
         case "not" if t == "pred":
             return Operation(np.logical_not, (t,), t)
@@ -138,7 +152,9 @@ def _conversion(words: list[str]) -> Operation:
         return Operation(partial(_to_integer, whole or np.trunc, TYPES[to]), (of,), to)
     if of[0] == "f":
         if "sat" in words:
-            return Operation(lambda a: np.where(np.isnan(a), 0, np.clip(a, 0, 1)).astype(TYPES[to]), (of,), to)
+            return Operation(
+                lambda a: np.where(np.isnan(a), 0, np.clip(a, 0, 1)).astype(TYPES[to]), (of,), to
+            )
         return Operation(lambda a: (whole(a) if whole else a).astype(TYPES[to]), (of,), to)
     return Operation(lambda a: a.astype(TYPES[to]), (of,), to)
 
@@ -153,7 +169,9 @@ def _to_integer(whole: Callable[[Array], Array], to: np.dtype[Any], a: Array) ->
     """What does not fit is the nearest that does; NaN is 0."""
     info = np.iinfo(to)
     exact = whole(np.where(np.isnan(a), 0, a).astype(np.float64))
-    inside = np.clip(exact, float(info.min), np.nextafter(float(info.max), 0) if info.bits == 64 else info.max)
+    inside = np.clip(
+        exact, float(info.min), np.nextafter(float(info.max), 0) if info.bits == 64 else info.max
+    )
     out = inside.astype(to)
     return np.where(exact >= float(info.max), to.type(info.max), out)
 
@@ -163,7 +181,11 @@ _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
     **{"gt": np.greater, "ge": np.greater_equal, "ls": np.less_equal, "lo": np.less, "hi": np.greater},
     **{"hs": np.greater_equal, "equ": lambda a, b: (a == b) | _unordered(a, b), "neu": np.not_equal},
     **{"ltu": lambda a, b: ~(a >= b), "leu": lambda a, b: ~(a > b), "gtu": lambda a, b: ~(a <= b)},
-    **{"geu": lambda a, b: ~(a < b), "nan": lambda a, b: _unordered(a, b), "num": lambda a, b: ~_unordered(a, b)},
+    **{
+        "geu": lambda a, b: ~(a < b),
+        "nan": lambda a, b: _unordered(a, b),
+        "num": lambda a, b: ~_unordered(a, b),
+    },
 }
 
 
@@ -246,7 +268,12 @@ def _count_bits(a: Array) -> Array:
 
 _PLAIN: dict[str, tuple[Callable[..., Array], int]] = {
     **{"add": (np.add, 2), "sub": (np.subtract, 2), "min": (np.minimum, 2), "max": (np.maximum, 2)},
-    **{"and": (np.bitwise_and, 2), "or": (np.bitwise_or, 2), "xor": (np.bitwise_xor, 2), "not": (np.invert, 1)},
+    **{
+        "and": (np.bitwise_and, 2),
+        "or": (np.bitwise_or, 2),
+        "xor": (np.bitwise_xor, 2),
+        "not": (np.invert, 1),
+    },
     **{"neg": (np.negative, 1), "abs": (np.abs, 1), "copysign": (lambda a, b: np.copysign(b, a), 2)},
     **{"div": (np.divide, 2), "rcp": (np.reciprocal, 1), "sqrt": (np.sqrt, 1), "ex2": (np.exp2, 1)},
     **{"rsqrt": (lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype), 1), "lg2": (np.log2, 1)},

@@ -1,12 +1,12 @@
 """What the lanes of a warp do together: where PTX says that a matrix's elements are, and shuffles.
 
-    ldmatrix(rows, turned)            rows: [warps, matrices, 8 rows, 8] uint16   ▶ [warps, matrices, 32] uint32
-    mma("m16n8k16", a, b, c, …)       a: [warps, 4 registers, 32] uint32 …        ▶ [warps, 4, 32] float32
-    shuffle("bfly", a, b, c)          a: [warps, 32]                              ▶ values, in range
+    ldmatrix(rows, turned)           rows: [warps, matrices, 8 rows, 8] uint16 ▶ [warps, matrices, 32] uint32
+    mma("m16n8k16", "f16", a, b, c)  a: [warps, 4, 32] uint32, …               ▶ [warps, 4, 32] float32
+    shuffle("bfly", a, b, c)         a: [warps, 32]                            ▶ values, in range, sources
 
 Written from NVIDIA's published tables, which are quoted beside each function, and not from autotensor's code
-generation: where both agree, what is printed means what was scheduled. Source: PTX ISA 8.8, "Warp-level matrix
-instructions" (9.7.14.5.7 and .8: fragments of mma.m16n8k8 and mma.m16n8k16; 9.7.14.5.15: ldmatrix) and
+generation: where both agree, what is printed means what was scheduled. Source: PTX ISA 8.8, "Warp-level
+matrix instructions" (9.7.14.5.7 and .8: fragments of mma.m16n8k8 and mma.m16n8k16; 9.7.14.5.15: ldmatrix) and
 "shfl.sync" (9.7.9.6).
 """
 
@@ -62,7 +62,8 @@ FRAGMENTS: dict[str, tuple[int, Place, Place]] = {  # shape.type ▶ k, and wher
 
 
 def elements(registers: Array, kind: str) -> Array:
-    """The numbers in registers of 32 bits, low to high. [warps, registers, 32] ▶ [warps, elements, 32] float64."""
+    """The numbers in registers of 32 bits, low to high. [warps, registers, 32] ▶ [warps, elements, 32]
+    float64."""
     if kind == "tf32":  # the low 13 bits are not looked at
         return (registers & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     halves = np.stack((registers & np.uint32(0xFFFF), registers >> np.uint32(16)), axis=2)
@@ -73,8 +74,8 @@ def elements(registers: Array, kind: str) -> Array:
 
 
 def mma(shape: str, kind: str, a: Array, b: Array, c: Array) -> Array:
-    """D = A × B + C of 16 × 8 × k in every warp. a: [warps, 4, 32], b: [warps, 2, 32] uint32; c: [warps, 4, 32]
-    float32. Sums are made in float64 and rounded once: PTX leaves their order open."""
+    """D = A × B + C of 16 × 8 × k in every warp. a: [warps, 4, 32], b: [warps, 2, 32] uint32; c: [warps, 4,
+    32] float32. Sums are made in float64 and rounded once: PTX leaves their order open."""
     k, a_at, b_at = FRAGMENTS[f"{shape}.{kind}"]
     whole_a, whole_b = np.zeros((len(a), 16, k)), np.zeros((len(a), k, 8))
     for matrix, place, found in ((whole_a, a_at, elements(a, kind)), (whole_b, b_at, elements(b, kind))):
@@ -90,8 +91,8 @@ def mma(shape: str, kind: str, a: Array, b: Array, c: Array) -> Array:
 
 
 def ldmatrix(rows: Array, turned: bool) -> Array:
-    """Registers of every lane. rows: [warps, matrices, 8, 8] uint16, row r of matrix m being what lane 8 m + r
-    names ▶ [warps, matrices, 32] uint32.
+    """Registers of every lane. rows: [warps, matrices, 8, 8] uint16, row r of matrix m being what lane 8 m +
+    r names ▶ [warps, matrices, 32] uint32.
 
     Thread t holds the elements 2 * (t % 4) and the next of row t / 4, the first in the register's low half;
     with .trans of column t / 4.

@@ -1,6 +1,6 @@
-"""In a child whose `cupy` is the stand-in: every call of runtime/device/cuda.py is made, and its errors are met.
+"""In a child whose `cupy` is the stand-in: all calls of runtime/device/cuda.py are made, its errors are met.
 
-    python exercise_cuda.py [OLD=>NEW]      prints the lines of cuda.py that ran, as JSON; OLD=>NEW changes its text
+python exercise_cuda.py [OLD=>NEW]      prints the lines of cuda.py that ran, as JSON; OLD=>NEW changes it
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     cuda.py ──runs on──▶ the stand-in, all its calls ──has no parameter that is not──▶ in CuPy's wheels
 
-cupy-13.json and cupy-14.json are what benchmarks/simulated_card/cupy_facts.py says of the wheels; where a CuPy is
-installed they are held against it. CUPY_PYTHONS may name interpreters that have one.
+cupy-13.json and cupy-14.json are what benchmarks/simulated_card/cupy_facts.py says of the wheels; where a
+CuPy is installed they are held against it. CUPY_PYTHONS may name interpreters that have one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def stand_in() -> dict[str, Any]:
 @pytest.mark.parametrize("wheel", WHEELS)
 def test_the_stand_in_takes_nothing_that_cupy_does_not(wheel: int, stand_in: dict[str, Any]) -> None:
     real = WHEELS[wheel]["names"]
-    assert {n: differences(n, own, real[n]) for n, own in stand_in.items() if differences(n, own, real[n])} == {}
+    assert {
+        n: differences(n, own, real[n]) for n, own in stand_in.items() if differences(n, own, real[n])
+    } == {}
 
 
 def differences(name: str, own: dict[str, Any] | None, real: dict[str, Any] | None) -> str:
@@ -86,7 +88,10 @@ def differences(name: str, own: dict[str, Any] | None, real: dict[str, Any] | No
 
 def test_a_parameter_that_cupy_lacks_is_seen() -> None:
     real = WHEELS[14]["names"]["cuda.Stream"]
-    own = {"kind": "callable", "parameters": [["null", "positional_or_keyword"], ["nonblocking", "keyword_only"]]}
+    own = {
+        "kind": "callable",
+        "parameters": [["null", "positional_or_keyword"], ["nonblocking", "keyword_only"]],
+    }
     assert "nonblocking" in differences("cuda.Stream", own, real)
 
 
@@ -108,7 +113,9 @@ def is_only_told_elsewhere(line: str) -> bool:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("change", [pytest.param(c, marks=[pytest.mark.slow] * (n > 1)) for n, c in enumerate(WRONG_CALLS)])
+@pytest.mark.parametrize(
+    "change", [pytest.param(c, marks=[pytest.mark.slow] * (n > 1)) for n, c in enumerate(WRONG_CALLS)]
+)
 def test_a_wrong_call_is_found(change: str) -> None:
     done = child(sys.executable, str(HERE / "exercise_cuda.py"), change)
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu.py --rehearse`: the whole command against a card made of NumPy, with failures planted in it."""
+"""`benchmarks/gpu.py --rehearse`: the whole command on a card made of NumPy, with failures planted in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ PLANTED = {  # of an item each; two more are of the card itself
     "kernels/warp_sums": "NaN",
 }
 OF_THE_CARD = ("driver missing", "another capability")
-SOME = ("elementwise", "vectors", "matmul", "row_sums", "warp_sums", "arg_max", "softmax", "split_k", "untouched")
+SOME = (
+    "elementwise",
+    "vectors",
+    "matmul",
+    "row_sums",
+    "warp_sums",
+    "arg_max",
+    "softmax",
+    "split_k",
+    "untouched",
+)
 
 
 def command(out: Path, *more: str) -> list[str]:

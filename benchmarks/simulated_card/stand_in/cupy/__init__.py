@@ -2,7 +2,8 @@
 
 Only a rehearsal puts this folder on the path (`python benchmarks/gpu.py --rehearse`). Kernels are compiled by
 NVRTC and executed as PTX; work on a stream is done when somebody waits for the stream, as on a card, and what
-went wrong is said then. tests/benchmarks/card/test_cupy_as_it_is.py holds every signature against CuPy's wheels.
+went wrong is said then. tests/benchmarks/card/test_cupy_as_it_is.py holds every signature against CuPy's
+wheels.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ class ndarray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        interface = {"shape": self.shape, "typestr": self.dtype.str, "data": (self._base, False), "version": 3}
+        interface = {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self._base, False),
+            "version": 3,
+        }
         return {**interface, "strides": None, "stand_in": self}
 
     def __dlpack__(self, **options: Any) -> ndarray:
@@ -61,7 +67,11 @@ class ndarray:
         (stream or cuda.get_current_stream()).enqueue(lambda: np.copyto(self._host, arr))
 
     def get(
-        self, stream: Any = None, order: str = "C", out: np.ndarray[Any, Any] | None = None, blocking: bool = True
+        self,
+        stream: Any = None,
+        order: str = "C",
+        out: np.ndarray[Any, Any] | None = None,
+        blocking: bool = True,
     ) -> np.ndarray[Any, Any]:
         into = np.empty(self.shape, self.dtype) if out is None else out
         if into.shape != self.shape or into.dtype != self.dtype:
@@ -113,7 +123,9 @@ RawKernel = the_card.Kernel
 class RawModule:
     """Source and its kernels."""
 
-    def __init__(self, code: str | None = None, *, options: tuple[str, ...] = (), backend: str = "nvrtc") -> None:
+    def __init__(
+        self, code: str | None = None, *, options: tuple[str, ...] = (), backend: str = "nvrtc"
+    ) -> None:
         if not isinstance(code, str) or not isinstance(options, tuple) or backend != "nvrtc":
             raise TypeError("RawModule takes code: str, options: tuple, and NVRTC here")
         self._code, self._options = code, options

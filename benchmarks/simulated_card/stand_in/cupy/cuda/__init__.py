@@ -1,4 +1,4 @@
-"""CuPy's `cuda`: streams that work when they are waited for, events, graphs, and the errors by their names."""
+"""CuPy's `cuda`: streams that work when they are waited for, events, graphs, and errors by their names."""
 
 from __future__ import annotations
 

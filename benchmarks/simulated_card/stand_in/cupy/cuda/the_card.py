@@ -156,7 +156,9 @@ class Kernel:
             raise CUDADriverError(1)
         self._dynamic_bytes = size
 
-    def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared_mem: int = 0) -> None:
+    def __call__(
+        self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared_mem: int = 0
+    ) -> None:
         from cupy import cuda
 
         if not (isinstance(grid, tuple) and isinstance(block, tuple) and isinstance(args, tuple)):
