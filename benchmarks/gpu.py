@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 PATHS = [str(HERE), str(ROOT / "tests" / "kit"), str(ROOT / "tests"), str(ROOT)]
 STAND_IN = str(HERE / "simulated_card" / "stand_in")
+ANSWER_S = 60.0  # a driver may take to say which card there is
 NEVER = "CUDA: compiled by NVRTC, executed by simulation; nothing here was run on a card."
 
 
@@ -35,54 +37,57 @@ def main(given: list[str] | None = None) -> int:
     }
     environment |= {"STAND_IN_FAULTS": asked.plant} if asked.plant else {}
     sys.path[:0] = PATHS
-    from card.conduct import conduct
+    from card.conduct import Limits, conduct
     from card.journal import Journal
     from card.page import page, report
     from card.stages import STAGES, Setting
 
-    target = asked.target or ("cuda -arch=sm_80" if asked.rehearse else own_target())
+    from autotensor.base.source_hash import source_digest
+
+    target = asked.target or own_target(environment)
     setting = Setting(target, asked.rehearse or target.startswith("opencl"), asked.trials)
-    journal = Journal(asked.out.with_suffix(".jsonl"))
+    out = asked.out or HERE / "results" / ("gpu-rehearsal.json" if asked.rehearse else "gpu.json")
+    journal = Journal(out.with_suffix(".jsonl"))
     if asked.afresh:
         journal.file.unlink(missing_ok=True)
-    stages = [s for name, s in STAGES.items() if not asked.stages or name in ("card", *asked.stages)]
-    conduct(
-        setting,
-        journal,
-        stages,
-        60 * asked.minutes,
-        environment,
-        tuple(asked.only),
-        asked.item_s,
-        asked.stage_s,
+    journal.begin(
+        [
+            target,
+            asked.rehearse,
+            asked.trials,
+            source_digest((ROOT / "autotensor", ROOT / "schedules", HERE / "card")),
+        ]
     )
+    stages = [s for name, s in STAGES.items() if not asked.stages or name in ("card", *asked.stages)]
+    limits = Limits(60 * asked.minutes, asked.stage_s, asked.item_s)
+    conduct(setting, journal, stages, limits, environment, tuple(asked.only))
     planted, note = (asked.plant, NEVER) if asked.rehearse else (None, "On this machine.")
     result = report(journal, setting, planted, note)
-    asked.out.write_text(json.dumps(result, indent=1, default=str) + "\n")
-    asked.out.with_suffix(".html").write_text(page(result))
+    out.write_text(json.dumps(result, indent=1, default=str) + "\n")
+    out.with_suffix(".html").write_text(page(result))
     for name, stage in result["stages"].items():
         print(f"{name:10} {stage['right']:4} right {stage['failed']:4} failed")
     for f in result["failures"]:
         print(f"{f['stage']}/{f['item']}: {f['kind']}: {f['what']}")
-    print(f"{asked.out}, {asked.out.with_suffix('.html')}")
+    print(f"{out}, {out.with_suffix('.html')}")
     return min(100, len(result["failures"]))
 
 
-def own_target() -> str:
-    """The target of the card that is here, by its own limits; the default where there is none: stage `card`
+def own_target(environment: dict[str, str]) -> str:
+    """The target of the card that is here, asked for in a child; the default where none answers: stage `card`
     then says so."""
-    from autotensor.base.errors import TargetError
-    from autotensor.base.target import CUDA_ARCHS
-    from autotensor.runtime.device.devices import open_device
-
     try:
-        device = open_device("cuda")
-    except TargetError:
+        done = subprocess.run(
+            [sys.executable, "-c", "from card.checks import own_target; print(own_target())"],
+            env={**os.environ, **environment, "CARD_ITEM": "card/target"},
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
         return "cuda"
-    has = device.capability  # type: ignore[attr-defined]
-    arch = max(int(a.removeprefix("sm_")) for a in CUDA_ARCHS if int(a.removeprefix("sm_")) <= has)
-    limits = device.limits  # type: ignore[attr-defined]
-    return f"cuda -arch=sm_{arch} -cores={limits['num_cores']} -shared-bytes={limits['max_shared_bytes']}"
+    return done.stdout.strip() if done.returncode == 0 else "cuda"
 
 
 def _given_path() -> list[str]:
@@ -96,7 +101,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--target", default="")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--trials", type=int, default=200, help="of tuning, three tasks together")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
+    parser.add_argument("--out", type=Path, help="default: results/gpu.json")
     parser.add_argument("--stages", nargs="*", default=[])
     parser.add_argument("--only", nargs="*", default=[], help="items, as stage/item")
     parser.add_argument("--afresh", action="store_true", help="forget what an earlier run has found")

@@ -12,14 +12,14 @@ import numpy as np
 
 from autotensor import te
 from autotensor.api.models import default_traces, link_model, plan_model
-from autotensor.base.target import Target
+from autotensor.base.target import CUDA_ARCHS, Target
 from autotensor.compiler import compile_state, compile_trace
 from autotensor.graph import evaluate as graph_meaning
 from autotensor.graph.ir import Graph
 from autotensor.models import MODELS, bert, mlp, resnet
 from autotensor.models.transformer import Size
 from autotensor.operators import OPERATORS
-from autotensor.runtime.device.devices import device_of
+from autotensor.runtime.device.devices import device_of, open_device
 from autotensor.runtime.open_artifact import open_artifact
 from autotensor.te.dag import ComputeDAG
 from autotensor.te.reference import evaluate, random_inputs
@@ -51,6 +51,14 @@ def the_card(target: Target) -> Row:
         if has < wanted:
             raise Wrong(CAPABILITY, f"{device.name} is of capability {has / 10}, {target.arch} was asked for")
     return row
+
+
+def own_target() -> str:
+    """The target of the card that is here, by its own limits. Raises TargetError where there is none."""
+    device = open_device("cuda")
+    has, limits = device.capability, device.limits  # type: ignore[attr-defined]
+    arch = max(n for n in (int(a.removeprefix("sm_")) for a in CUDA_ARCHS) if n <= has)
+    return f"cuda -arch=sm_{arch} -cores={limits['num_cores']} -shared-bytes={limits['max_shared_bytes']}"
 
 
 def _version(module: str) -> str | None:

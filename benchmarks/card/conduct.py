@@ -1,6 +1,6 @@
 """Stages in children, under limits of time; what happens to a child is noted of the item it was at.
 
-conduct(setting, journal, stages, limit_s)      goes on from what the journal has
+conduct(setting, journal, stages, limits)      goes on from what the journal has
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from card.failures import HANG, KILLED, NOT_RUN, TIME_LIMIT
@@ -18,21 +19,29 @@ from card.stages import Setting, Stage
 
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.05  # between two looks at a child
+SIMULATED = 4.0  # times its limits a stage may take where NumPy executes kernels
 START_S = 60.0  # a child may take to begin its first item: imports, and the driver's start
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: of all, and of a stage and an item where not their own are meant."""
+
+    whole_s: float
+    stage_s: float | None = None
+    item_s: float | None = None
 
 
 def conduct(
     setting: Setting,
     journal: Journal,
     stages: Iterable[Stage],
-    limit_s: float,
+    limits: Limits,
     environment: Mapping[str, str],
     only: tuple[str, ...] = (),
-    item_s: float | None = None,
-    stage_s: float | None = None,
 ) -> None:
-    """Runs what is left. only: "stage/item" of the items that are wanted; item_s, stage_s: other limits."""
-    until = time.monotonic() + limit_s
+    """Runs what is left. only: "stage/item" of the items that are wanted."""
+    until = time.monotonic() + limits.whole_s
     for stage in stages:
         items = [
             i for i in stage.names(setting) if not only or f"{stage.name}/{i}" in only or stage.name == "card"
@@ -40,12 +49,13 @@ def conduct(
         if stage.name != "card" and _no_card(journal):
             _settle(journal, stage, items, NOT_RUN, "there is no card that fits: see stage card")
             continue
-        end = min(until, time.monotonic() + (stage_s or stage.limit_s))
+        patience = SIMULATED if setting.small else 1.0
+        end = min(until, time.monotonic() + (limits.stage_s or stage.limit_s * patience))
         while left := _left(journal, stage, items):
             if time.monotonic() >= end:
                 _settle(journal, stage, left, TIME_LIMIT, "its stage, or the whole, had no time left")
                 break
-            _child(setting, journal, stage, left, end, environment, item_s or stage.item_s)
+            _child(setting, journal, stage, left, end, environment, limits.item_s or stage.item_s * patience)
 
 
 def _left(journal: Journal, stage: Stage, items: list[str]) -> list[str]:

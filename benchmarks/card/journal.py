@@ -3,7 +3,8 @@
     {"stage": "kernels", "item": "matmul", "began": true}
     {"stage": "kernels", "item": "matmul", "status": "ok", "row": {…}}
 
-The last entry of an item counts. A line that was cut off is dropped, and the next one begins a line.
+The first line says what was asked; another question begins another journal. The last entry of an item counts.
+A line that was cut off is dropped, and the next one begins a line.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from card.failures import NOT_RUN, TIME_LIMIT
+
 Entry = dict[str, Any]
+UNSETTLED = (NOT_RUN, TIME_LIMIT)
 
 
 class Journal:
@@ -43,9 +47,25 @@ class Journal:
                 continue  # cut off
         return found
 
+    def begin(self, asked: list[Any]) -> None:
+        """Goes on with what was asked before, or starts anew. What had no time, and the card, come again."""
+        before = next((e["asked"] for e in self.entries() if "asked" in e), None)
+        if before != asked:
+            self.file.unlink(missing_ok=True)
+            self.note(asked=asked)
+        for (stage, item), entry in self.settled().items():
+            if entry.get("kind") in UNSETTLED or stage == "card":
+                self.note(stage=stage, item=item, again=True)
+
     def settled(self) -> dict[tuple[str, str], Entry]:
         """Items whose end is known."""
-        return {(e["stage"], e["item"]): e for e in self.entries() if "status" in e}
+        found: dict[tuple[str, str], Entry] = {}
+        for e in self.entries():
+            if "status" in e:
+                found[e["stage"], e["item"]] = e
+            elif e.get("again"):
+                found.pop((e["stage"], e["item"]), None)
+        return found
 
     def begun(self, stage: str) -> str | None:
         """The item of a stage that began last and has not ended."""
