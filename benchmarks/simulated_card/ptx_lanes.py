@@ -70,6 +70,7 @@ class Lanes:
         size = prod(block)
         padded = -(-size // WARP) * WARP
         self.kernel, self.memory = kernel, memory
+        self.unread = unread_registers(kernel)
         self.count = padded * len(numbers)
         self.block = np.repeat(np.arange(len(numbers)), padded)
         self.thread = np.tile(np.arange(padded), len(numbers)).astype(np.int32)
@@ -345,6 +346,8 @@ def _access(i: Instruction, name: str, words: list[str]) -> Step:
             raise CardFault("cudaErrorMisalignedAddress", f"an access of {width} bytes is not aligned")
         for n, register in enumerate(registers):
             place = at + n * size
+            if name == "ld" and register in lanes.unread:
+                continue  # NVRTC makes one access of three floats and what is behind them
             if name == "ld":
                 lanes.write(register, _load(lanes, space, place, TYPES[t]))
             else:
@@ -458,6 +461,19 @@ def block_ends(kernel: Kernel) -> list[int]:
             end = k + 1
         ends[k] = end
     return ends
+
+
+def unread_registers(kernel: Kernel) -> frozenset[str]:
+    """Parts of vector loads that no instruction reads."""
+    loaded: set[str] = set()
+    read: set[str] = set()
+    for i in kernel.code:
+        is_load = i.op.startswith("ld.")
+        if is_load and isinstance(i.operands[0], tuple):
+            loaded.update(i.operands[0])
+        given = i.operands if i.op.startswith(("st.", "cp.", "bra", "bar")) else i.operands[1:]
+        read.update(re.findall(r"%\w+", f"{i.guard} {given}"))
+    return frozenset(loaded - read)
 
 
 def granule_of(kernel: Kernel) -> int:

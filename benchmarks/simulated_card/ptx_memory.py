@@ -93,7 +93,7 @@ class SharedMemory:
     """Shared memory of many blocks that run side by side, `size` bytes each."""
 
     def __init__(self, blocks: int, size: int, granule: int) -> None:
-        self.granule = granule
+        self.size, self.granule = size, granule
         self.pitch = -(-max(size, 1) // 16) * 16
         self._data = np.full(blocks * self.pitch, 0xFF, np.uint8)  # NaN, until somebody writes
         count = blocks * self.pitch // granule
@@ -174,8 +174,7 @@ class SharedMemory:
 
     def _place(self, at: Array, size: int, block: Array, width: int) -> Array:
         at = at.astype(np.int64)
-        # up to the alignment of the last array: NVRTC makes one access of three floats and the gap behind
-        if len(at) and (at.min() < 0 or at.max() + size > self.pitch):
+        if len(at) and (at.min() < 0 or at.max() + size > self.size):
             raise CardFault("cudaErrorIllegalAddress", "an access of shared memory is outside of the block's")
         if (at % size).any() or (width and (at % min(width, 16)).any() and size == width):
             raise CardFault("cudaErrorMisalignedAddress", f"a shared access of {size} bytes is not aligned")
