@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from autotensor.base.machine import environment_versions
+from autotensor.base.target import Target
 from autotensor.resolve import Metric, median_s
 from autotensor.runtime.place import here
 from autotensor.schedule.sketch import Sketch
@@ -215,6 +216,9 @@ class Journal:
         )
 
 
+GUESSED_OF_A_CARD = "rates of data sheets: measured on no card"
+
+
 @contextmanager
 def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
     """The session of a run key, ours inside the block: the earlier one continued, or a new one.
@@ -237,7 +241,7 @@ def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
             machine=machine,
             environment=environment,
             owner=owner,
-            options=options.plain(),
+            options={**options.plain(), **prior_of(run.tasks[0].target)},
             fresh=options.fresh,
             gone=surely_gone,
         )
@@ -256,6 +260,11 @@ def opened_journal(run: TuningRun, key: str) -> Iterator[Journal]:
             found.ended_before,
             work_here(store, found.session.id),
         )
+
+
+def prior_of(target: Target) -> dict[str, str]:
+    """What a run's record says of its analytic prior: a card's has never met a measurement."""
+    return {"prior": GUESSED_OF_A_CARD} if target.is_gpu and not target.on_cores else {}
 
 
 def what_is_asked(run: TuningRun, key: str) -> Run:

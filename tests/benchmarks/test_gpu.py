@@ -1,44 +1,44 @@
-"""benchmarks/gpu.py where there is no card: what it says, and the parts that need none."""
+"""Items of benchmarks/gpu.py where there is no card, through OpenCL; the command itself is in card/."""
 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-from autotensor.base.errors import TargetError
-from autotensor.base.target import parse
-
-
-def test_without_a_card_it_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import gpu
-
-    def no_card(_: object) -> None:
-        raise TargetError("target 'cuda' finds no NVIDIA card here.", fix="Use --target opencl.")
-
-    monkeypatch.setattr(gpu, "device_of", no_card)
-    monkeypatch.setattr(sys, "argv", ["gpu.py", "--out", str(tmp_path / "gpu.json")])
-    with pytest.raises(SystemExit) as stopped:
-        gpu.main()
-    assert str(stopped.value) == "gpu.py: target 'cuda' finds no NVIDIA card here. Use --target opencl."
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 @pytest.mark.opencl
-def test_the_parts_run_through_opencl() -> None:
-    """A row of each part but `operators`, which tests/operators has: nothing in them is new on a card."""
-    import gpu
+def test_items_of_every_stage_run_through_opencl() -> None:
+    """One of each: nothing in them is new on a card."""
+    from card.stages import STAGES, Setting
 
-    target = parse("opencl")
-    rows = [
-        next(gpu.products(target, 0, gpu.Clock(1.0), (64,))),
-        next(gpu.memory(target, 1 << 12)),
-        next(gpu.layers(target, True)),
-        next(gpu.models(target, True)),
-    ]
+    setting = Setting("opencl", small=True, trials=6)
+    rows = {name: stage.run(setting, stage.names(setting)[0]) for name, stage in STAGES.items()}
     json.dumps(rows)
-    assert rows[0]["error"] < gpu.NEAR
-    assert all(v > 0.0 for r in rows for name, v in r.items() if name.endswith("_s"))
+    assert rows["products"]["of_hand"] > 0.0
+    assert rows["tuning"]["trials"] == 2
+    assert all(v > 0.0 for r in rows.values() for name, v in r.items() if name.endswith("_s"))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("target 'cuda' finds no driver for an NVIDIA card here (…).", "driver missing"),
+        (
+            "a kernel failed on X: cudaErrorIllegalAddress: an illegal memory access was encountered.",
+            "kernel failed",
+        ),
+        ("a kernel failed on X: cudaErrorDevicesUnavailable: all devices are busy.", "lost device"),
+        (
+            "build: kernel 'C' needs 140 registers in each of its 1024 threads, target sm_80 offers 64.",
+            "too few registers",
+        ),
+    ],
+)
+def test_failures_have_names(words: str, kind: str) -> None:
+    from card.failures import kind_of
+
+    from autotensor.base.errors import TargetError
+
+    assert kind_of(TargetError(words)) == kind

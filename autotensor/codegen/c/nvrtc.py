@@ -12,6 +12,8 @@ import ctypes
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes.util import find_library
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -55,6 +57,19 @@ def library() -> ctypes.CDLL | None:
 
 def compile_source(source: str, arch: str) -> MachineCode:
     """Machine code of CUDA source. Raises CodegenError with the compiler's log, or when NVRTC is missing."""
+    with _compiled(source, arch) as (nvrtc, program, log):
+        return MachineCode(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
+
+
+def ptx_of(source: str, arch: str) -> str:
+    """PTX of CUDA source, "sm_80" being the least it is for. Raises as `compile_source`."""
+    with _compiled(source, arch) as (nvrtc, program, _):
+        return _text(nvrtc, "nvrtcGetPTX", program).decode()
+
+
+@contextmanager
+def _compiled(source: str, arch: str) -> Iterator[tuple[ctypes.CDLL, ctypes.c_void_p, str]]:
+    """A program that NVRTC has compiled, and what it said."""
     nvrtc = library()
     if nvrtc is None:
         raise CodegenError("CUDA source cannot be compiled: NVRTC is not installed.", fix=f"{INSTALL}.")
@@ -68,7 +83,7 @@ def compile_source(source: str, arch: str) -> MachineCode:
         log = _text(nvrtc, "nvrtcGetProgramLog", program).decode(errors="replace")
         if status:
             raise CodegenError(f"NVRTC refused a kernel for {arch}: {_first_error(log)}", context=lambda: log)
-        return MachineCode(_text(nvrtc, "nvrtcGetCUBIN", program), resources(log))
+        yield nvrtc, program, log
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 

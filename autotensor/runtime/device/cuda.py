@@ -7,7 +7,8 @@ else in autotensor knows CuPy. CuPy compiles with NVRTC and keeps the binaries b
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -66,35 +67,46 @@ class CudaDevice:
 
     def write(self, memory: Memory, array: Array) -> None:
         if array.nbytes:
-            memory[: array.nbytes].set(np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._stream)
+            given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            with self.failing("a copy to the card"):
+                memory[: array.nbytes].set(given, self._stream)
             self.finish()
 
     def read(self, memory: Memory, into: Array) -> None:
         if into.nbytes:
-            memory[: into.nbytes].get(self._stream, out=into.reshape(-1).view(np.uint8))
+            with self.failing("a kernel, or the copy from the card,"):
+                memory[: into.nbytes].get(self._stream, out=into.reshape(-1).view(np.uint8))
             self.finish()
 
     def copy(self, source: Memory, into: Memory, size: int) -> None:
-        with self._stream:
+        with self.failing("a copy on the card"), self._stream:
             into[:size] = source[:size]
 
     def plan(self, sources: Sequence[bytes], calls: Sequence[DeviceCall]) -> Run:
         return _Launches(self._cupy, self._stream, [self._bound(sources[c.object], c) for c in calls], self)
 
     def finish(self) -> None:
-        try:
+        with self.failing("a kernel"):
             self._stream.synchronize()
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
-            raise TargetError(f"a kernel failed on {self.name}: {error}.") from error
+
+    @contextmanager
+    def failing(self, what: str) -> Iterator[None]:
+        """CUDA's errors of the runtime and of the driver as a TargetError that says what failed."""
+        cuda = self._cupy.cuda
+        try:
+            yield
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise TargetError(f"{what} failed on {self.name}: {error}.") from error
 
     def seconds(self, run: Run, count: int) -> float:
         cuda = self._cupy.cuda
         first, last = cuda.Event(), cuda.Event()
         self.finish()
-        first.record(self._stream)
-        for _ in range(count):
-            run()
-        last.record(self._stream)
+        with self.failing("a kernel"):
+            first.record(self._stream)
+            for _ in range(count):
+                run()
+            last.record(self._stream)
         self.finish()
         return float(cuda.get_elapsed_time(first, last)) * 1e-3
 
@@ -147,6 +159,10 @@ class _Launches:
         self._graph: Any = None
 
     def __call__(self) -> None:
+        with self._device.failing("the launch of a kernel"):
+            self._start()
+
+    def _start(self) -> None:
         if self._graph is not None:
             self._graph.launch(self._stream)
             return

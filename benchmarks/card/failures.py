@@ -1,0 +1,104 @@
+"""Failures by name, with the few lines that show each again.
+
+kind_of(error)  ▶ "too few registers"          repro("kernels", "matmul", …)  ▶ a program of under ten lines
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from autotensor.base.errors import AutotensorError, CodegenError
+
+Array = np.ndarray
+
+HANG, KILLED, TIME_LIMIT, NOT_RUN = "hang", "child killed", "time limit", "not run"
+WRONG, NAN, CAPABILITY, OTHER = "wrong number", "NaN", "another capability", "error"
+
+# Words of an error's message, first found first counted.
+_WORDS = (
+    ("driver missing", ("finds no driver", "finds no NVIDIA card", "needs CuPy")),
+    ("out of memory", ("bytes of memory left", "OutOfMemory", "cudaErrorMemoryAllocation")),
+    ("too few registers", ("registers a thread", "registers in each", "OUT_OF_RESOURCES")),
+    ("compile error", ("refuses the kernel source", "NVRTC refused")),
+    (
+        "lost device",
+        (
+            "DevicesUnavailable",
+            "DEVICE_UNAVAILABLE",
+            "ECCUncorrectable",
+            "cudaErrorUnknown",
+            "CUDA_ERROR_UNKNOWN",
+        ),
+    ),
+    ("launch error", ("the launch of a kernel failed", "cannot be set up", "cannot be launched")),
+    ("kernel failed", ("a kernel failed", "copy from the card, failed", "copy on the card failed")),
+)
+
+
+class Wrong(Exception):
+    """An item computed something else."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+def compare(found: Array, wanted: Array, near: float) -> float:
+    """The largest difference, relative to the largest number wanted. Raises Wrong."""
+    if found.shape != wanted.shape:
+        raise Wrong(WRONG, f"shape {found.shape}, wanted {wanted.shape}")
+    if not wanted.size:
+        return 0.0
+    x, y = found.astype(np.float64), wanted.astype(np.float64)
+    odd = np.isnan(x) & ~np.isnan(y)
+    if odd.any():
+        raise Wrong(NAN, f"{int(odd.sum())} of {odd.size} are NaN, the first at {_first(odd)}")
+    scale = max(1.0, float(np.max(np.abs(y), initial=0.0, where=np.isfinite(y))))
+    with np.errstate(invalid="ignore"):
+        bad = ~((np.abs(x - y) <= near * scale + near * np.abs(y)) | (x == y) | (np.isnan(x) & np.isnan(y)))
+        worst = float(np.nanmax(np.where(np.isfinite(x - y), np.abs(x - y), 0.0))) / scale
+    if bad.any():
+        at = _first(bad)
+        raise Wrong(
+            WRONG, f"{int(bad.sum())} of {bad.size} differ, the first at {at}: {x[at]:g}, wanted {y[at]:g}"
+        )
+    return worst
+
+
+def _first(where: Array) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(where)), where.shape))
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of what went wrong."""
+    if isinstance(error, Wrong):
+        return error.kind
+    words = f"{type(error).__name__}: {error}"
+    for kind, parts in _WORDS:
+        if any(p in words for p in parts):
+            return kind
+    if isinstance(error, CodegenError):
+        return "compile error"
+    return "refused" if isinstance(error, AutotensorError) else OTHER
+
+
+def repro(stage: str, item: str, target: str, small: bool, planted: str | None = None) -> str:
+    """A program that runs this one item here, without children: what to send back, and to debug.
+
+    planted: None on a card; of a rehearsal the faults that were planted, "" for none.
+    """
+    paths = ["benchmarks", "tests/kit", "tests", "."]
+    if planted is not None:
+        paths.insert(0, "benchmarks/simulated_card/stand_in")
+    faults = [f'os.environ["STAND_IN_FAULTS"] = {planted!r}'] if planted else []
+    return "\n".join(
+        [
+            "# from the repository's root: python repro.py",
+            "import os, sys",
+            f"sys.path[:0] = {paths!r}",
+            *faults,
+            f"os.environ['CARD_ITEM'] = {f'{stage}/{item}'!r}",
+            "from card.stages import STAGES, Setting",
+            f"print(STAGES[{stage!r}].run(Setting({target!r}, small={small}), {item!r}))",
+        ]
+    )
