@@ -5,22 +5,25 @@
         ──▶     C[0:16] = x86.vpdpbusd.512(C[0:16], A[4*k : +4], B[64*k : +64])
 
 Loops mean the same if each operand has the instruction's type and each loop takes the same steps through it.
-Where a whole group is not there, at the end of a reduction, and where sums begin or are joined, the loops
-stay: they are vectors of one element of a group at a time. Any other loops are an error.
+At the end of a reduction a part of a group is read under masks. Where sums begin or are joined the loops stay
+and are vectors. Any other loops are an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
 
 from autotensor.base.errors import LoweringError
 from autotensor.codegen.dot_instructions import DOTS, DotInstruction, Operand
 from autotensor.ir.affine import affine
-from autotensor.ir.expr import Binary, Cast, Const, Dot, Expr, Load, Op, Ramp, Var, const
+from autotensor.ir.expr import Binary, Cast, Const, Dot, Expr, Load, Op, Ramp, Var, all_of, const
 from autotensor.ir.node import Node
 from autotensor.ir.rewrite import substitute, transform
+from autotensor.ir.simplify import simplify
 from autotensor.ir.stmt import For, ForKind, If, Let, Seq, Stmt, Store
 from autotensor.ir.visit import any_node, free_vars
+from autotensor.lowering.passes.vectorize import Vectorizer
 
 Loops = dict[Var, int]  # in one another, outermost first: variable → extent
 
@@ -65,24 +68,66 @@ def _nest(s: Stmt) -> tuple[Loops, Stmt]:
 def _dot(instruction: DotInstruction, loops: Loops, store: Store) -> Stmt | None:
     """The store of a dot that stands for the loops; None where they mean something else."""
     parts = _sum_of_products(store)
-    if parts is None or store.mask is not None or len(loops) != len(instruction.loops):
+    if parts is None or store.mask is not None:
         return None
     sums, left, right = parts
-    at_begin = {v: const(0, v.dtype) for v in loops}
-    for order in permutations(loops):
-        if tuple(loops[v] for v in order) != instruction.loops or not _fits(instruction.sums, sums, order):
+    if instruction.rows > 1 and (left.mask is not None or right.mask is not None):
+        return None
+    for order, last in _orders(instruction, loops):
+        if not _fits(instruction.sums, sums, order):
             continue
         for a, b in ((left, right), (right, left)):
-            if _fits(instruction.a, a, order) and _fits(instruction.b, b, order):
-                of_a = instruction.rows * instruction.depth
-                lanes = instruction.rows * instruction.columns, of_a, instruction.columns * instruction.depth
-                total, first, second = (
-                    Load(x.buffer, (Ramp(substitute(x.indices[0], at_begin), 1, n),))
-                    for x, n in zip((sums, a, b), lanes, strict=True)
-                )
-                value = Dot(total, first, second, instruction.rows, instruction.group, instruction.name)
-                return Store(store.buffer, total.indices, value)
+            shared = a.mask is None or free_vars(a.mask).isdisjoint(order[:-1])
+            if shared and _fits(instruction.a, a, order) and _fits(instruction.b, b, order):
+                return _written(instruction, store, (sums, a, b), order, last)
     return None
+
+
+def _orders(instruction: DotInstruction, loops: Loops) -> Iterator[tuple[tuple[Var, ...], int]]:
+    """Loops in the order of the instruction's, and how many elements of its group there are.
+
+    Of an instruction without rows the last group may be a part, even of one element without a loop.
+    """
+    *others, group = instruction.loops
+    for order in permutations(loops):
+        extents = [loops[v] for v in order]
+        if extents[: len(others)] != others or len(extents) > len(instruction.loops):
+            continue
+        last = extents[-1] if len(extents) == len(instruction.loops) else 1
+        if last == group or (last < group and instruction.rows == 1):
+            yield order, last
+
+
+def _written(
+    instruction: DotInstruction, store: Store, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
+) -> Stmt:
+    """The dot of what is loaded where the loops begin. Of a group that is not whole the rest is not read."""
+    at_begin = {v: const(0, v.dtype) for v in order}
+    rows, columns, depth = instruction.rows, instruction.columns, instruction.depth
+    total, a, b = (
+        Load(x.buffer, (Ramp(substitute(x.indices[0], at_begin), 1, n),), mask)
+        for x, n, mask in zip(
+            loads,
+            (rows * columns, rows * depth, columns * depth),
+            (None, *_masks(instruction, loads[1:], order, last)),
+            strict=True,
+        )
+    )
+    return Store(store.buffer, total.indices, Dot(total, a, b, rows, instruction.group, instruction.name))
+
+
+def _masks(
+    instruction: DotInstruction, loads: tuple[Load, ...], order: tuple[Var, ...], last: int
+) -> Iterator[Expr | None]:
+    """Which elements of both operands are read, as vectors; None for all."""
+    group, lane = instruction.group, Var("dot.lane")
+    place = dict(zip(order, (lane // group, lane % group), strict=False))
+    for load, width in zip(loads, (group, group * instruction.columns), strict=True):
+        inside = [] if load.mask is None else [substitute(load.mask, place)]
+        if last < group:
+            inside.append(lane % group < last)
+        vector = Vectorizer(lane, Ramp(const(0), 1, width))
+        yield vector.wide(simplify(all_of(*inside)), None) if inside else None
 
 
 def _sum_of_products(store: Store) -> tuple[Load, Load, Load] | None:
@@ -104,7 +149,7 @@ def _factor(e: Expr) -> Load | None:
     """What a factor is loaded from; casts widen it, so that the value is the same."""
     while isinstance(e, Cast) and _holds(e):
         e = e.a
-    return e if isinstance(e, Load) and e.mask is None else None
+    return e if isinstance(e, Load) else None
 
 
 def _holds(cast: Cast) -> bool:
@@ -121,7 +166,7 @@ def _fits(operand: Operand, load: Load, order: tuple[Var, ...]) -> bool:
     if place is None or load.buffer.dtype != operand.dtype:
         return False
     plain = all(isinstance(t, Var) or free_vars(t).isdisjoint(order) for t in place.terms)
-    return plain and tuple(place.coefficient(v) for v in order) == operand.steps
+    return plain and tuple(place.coefficient(v) for v in order) == operand.steps[: len(order)]
 
 
 def _as_loops(loop: For, instruction: DotInstruction) -> Stmt:
