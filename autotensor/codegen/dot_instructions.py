@@ -98,3 +98,9 @@ def available(target: Target | None) -> tuple[DotInstruction, ...]:
         return ()
     has = features(target)
     return tuple(dot for _, dot in known_dots().items() if has.issuperset(dot.needs))
+
+
+def whole(target: Target) -> tuple[DotInstruction, ...]:
+    """Those of a target whose sums fill its vector registers."""
+    fill = (dot for dot in available(target) if dot.rows == 1)
+    return tuple(dot for dot in fill if dot.columns * dot.sums.dtype.bytes == target.vector_bytes)

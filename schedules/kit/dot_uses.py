@@ -19,6 +19,7 @@ from autotensor.schedule.state import State
 from autotensor.te.dag import StageOp
 from schedules.cpu import cpu_of
 from schedules.kit.body_work import PRODUCT
+from schedules.kit.convolutions import constants
 from schedules.kit.operand_roles import Roles, assign_roles, dimension
 from schedules.kit.stage_analysis import Read, packable
 
@@ -99,7 +100,7 @@ def _use(state: State, op: StageOp, dot: DotInstruction, target: Target) -> DotU
 
 def _can_pack(state: State, panel: Read, roles: Roles, axis: str) -> bool:
     """Whether panels of groups can be made: beforehand, or in every call of an input."""
-    known = panel.load.buffer.name in state.dag.constants or panel.load.buffer in state.dag.inputs
+    known = panel.load.buffer.name in constants(state) or panel.load.buffer in state.dag.inputs
     return known and packable(panel, roles.vector.name) and dimension(panel, axis) is not None
 
 
