@@ -35,7 +35,6 @@ NO_MMA = (
 )
 NO_COPY = "has no instruction 'vdlc.dma_copy2d' for axis 'i' of stage 'B'. Leave the step out; it has "
 DOTS = ", ".join(dot.name for dot in available(parse("llvm"))) or "none"
-DOTS = ", ".join(dot.name for dot in available(parse("llvm"))) or "none"
 MMAS = "mma.m16n8k8.tf32, mma.m16n8k16.f16, mma.m16n8k16.bf16."
 
 
