@@ -15,7 +15,6 @@ import random
 import re
 import statistics
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ TYPES = {  # of operands, and of sums
     "f32": ("float32", "float32", "float32"),
 }
 Layer = tuple[int, ...]
-Built = tuple[Callable[..., Any], Any, float, str]  # kernel, its argument, operations, instruction or ""
+Built = tuple[Any, Any, float, str]  # kernel, its argument, operations, instruction or ""
 
 
 def drawn(count: int, seed: int) -> list[Layer]:
