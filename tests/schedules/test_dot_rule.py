@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from comparison import Native, interpreted
 from dot_products import Array, drawn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotensor import te
 from autotensor.base.target import Target, host, parse
@@ -118,6 +120,25 @@ def test_sketches_are_exact(shape, types, zeros, target: Target) -> None:
         got = run(dag, sketch.fill(sketch.random(rng)), target, inputs)
         assert np.array_equal(got, want), sketch.made_by
     assert np.array_equal(run(dag, default_trace(dag, target), target, inputs), want)
+
+
+ZEROS = st.one_of(st.none(), st.integers(-300, 300), st.just("scalar"))
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 70), st.integers(1, 50)),
+    types=st.tuples(st.sampled_from(BYTES), st.sampled_from(BYTES)),
+    zeros=st.tuples(ZEROS, st.one_of(ZEROS, st.just("column"))),
+    target=st.sampled_from([VNNI, AVX2]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_drawn_products_are_exact(shape, types, zeros, target: Target, seed: int) -> None:
+    dag = product(*shape, types, zeros)
+    inputs, rng = operands(dag, seed), random.Random(seed)
+    sketch = rng.choice(generate(dag, target))
+    got = run(dag, sketch.fill(sketch.random(rng)), target, inputs)
+    assert np.array_equal(got, wanted(inputs, zeros)), sketch.made_by
 
 
 def has_dots(dag: ComputeDAG, target: Target) -> bool:
