@@ -42,6 +42,33 @@ def call_and_add(name: str, part: str) -> Spelling:
     return write
 
 
+def call_on_tiles(name: str) -> Spelling:
+    """One call of an LLVM function of tiles, which are vectors of words before and after it."""
+
+    def write(w: FunctionWriter, e: Dot, sums: str, a: str, b: str) -> str:
+        operands = ((e.dtype, sums), (e.a.dtype, a), (e.b.dtype, b))
+        tiles = [("x86_amx", _tile(w, t, x)) for t, x in operands]
+        row = e.depth * e.a.dtype.element.bits // 8
+        sizes = [("i16", str(n)) for n in (e.rows, e.dtype.element.bits // 8 * e.columns, row)]
+        result = called(w, name, "x86_amx", *sizes, *tiles)
+        words = f"<{_words(e.dtype)} x i32>"
+        back = called(w, f"llvm.x86.cast.tile.to.vector.v{_words(e.dtype)}i32", words, ("x86_amx", result))
+        return back if words == ty(e.dtype) else w.op(f"bitcast {words} {back} to {ty(e.dtype)}")
+
+    return write
+
+
+def _tile(w: FunctionWriter, t: DType, x: str) -> str:
+    """A vector as a tile."""
+    words = f"<{_words(t)} x i32>"
+    x = x if words == ty(t) else w.op(f"bitcast {ty(t)} {x} to {words}")
+    return called(w, f"llvm.x86.cast.vector.to.tile.v{_words(t)}i32", "x86_amx", (words, x))
+
+
+def _words(t: DType) -> int:
+    return t.lanes * t.element.bits // 32
+
+
 def called(w: FunctionWriter, name: str, result: str, *args: tuple[str, str]) -> str:
     """A call of an LLVM function, which is declared; arguments are (type, operand)."""
     w.declared.setdefault(name, f"declare {result} @{name}({', '.join(t for t, _ in args)})")
