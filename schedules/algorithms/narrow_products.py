@@ -91,11 +91,12 @@ def narrow_products(state: State, stage: Stage, wide: bool = False) -> tuple[Sta
     elif a.load.buffer.dtype == w.load.buffer.dtype:
         a = _converted(a, *FLIPPED[a.load.buffer.dtype], names, made)
     zeros = [_number(f.zero) for f in (a, w)]
-    if not made and zeros == [0, 0]:
+    left, right = cast(int32, a.load), cast(int32, w.load)
+    body = Binary(Op.MUL, left, right)
+    if not made and op.bodies[0] in {body, Binary(Op.MUL, right, left)}:  # (x - 0) * w is not plain yet
         return None
     name = fresh(f"{op.name}.plain", names)
     plain = Buffer(name, op.buffers[0].shape, int32)
-    body = Binary(Op.MUL, cast(int32, a.load), cast(int32, w.load))
     total: Expr = Load(plain, tuple(x.var for x in op.axes))
     for factor, other, zero in ((a, w, zeros[0]), (w, a, zeros[1])):
         if zero != 0:

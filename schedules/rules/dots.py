@@ -20,6 +20,7 @@ from autotensor.schedule.primitives.algorithm import UseAlgorithm
 from autotensor.schedule.primitives.compute_at import Inline
 from autotensor.schedule.state import Root, Stage, State
 from autotensor.schedule.step import Step
+from schedules.algorithms.channels_last import NAME as CHANNELS_LAST
 from schedules.algorithms.narrow_products import NAMES
 from schedules.cpu import cpu_of
 from schedules.kit.convolutions import constants
@@ -34,7 +35,7 @@ Way = tuple[float, Iterator[Extension]]  # operations a second over those of FMA
 def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     if target.kind != "llvm" or len(stage.op.buffers) != 1 or not untouched(stage) or not available(target):
         return
-    ways = [*_as_written(state, stage, target), *_as_plain_products(state, stage, target)]
+    ways = [*_ways(state, stage, target), *_with_channels_last(state, stage, target)]
     if not ways:
         return
     ways.sort(key=lambda way: -way[0])
@@ -43,6 +44,25 @@ def dots(state: State, stage: Stage, target: Target) -> Iterator[Extension]:
     yield Extension(onward=True)
     for _, extensions in (way for way in ways if way[0] <= 1.0):
         yield from extensions
+
+
+def _ways(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    yield from _as_written(state, stage, target)
+    yield from _as_plain_products(state, stage, target)
+
+
+def _with_channels_last(state: State, stage: Stage, target: Target) -> Iterator[Way]:
+    """Where channels come first: data and result are transposed, the latter by what reads it, if that may."""
+    if not isinstance(stage.place, Root) or state.attached(stage.name):
+        return
+    if ALGORITHMS.get(CHANNELS_LAST).expand(state, stage) is None:
+        return
+    step = UseAlgorithm(stage.name, CHANNELS_LAST)
+    after = step.apply(state)
+    copy, convolution = (s.name for s in after.stages if s.name not in state.names)
+    for faster, extensions in _ways(after, after.stage(convolution), target):
+        found = _behind((step,), convolution, (copy,), extensions)
+        yield faster, (replace(e, again=(*e.again, stage.name)) for e in found)
 
 
 def _as_written(state: State, stage: Stage, target: Target) -> Iterator[Way]:
